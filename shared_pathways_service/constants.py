@@ -1,0 +1,28 @@
+"""Times and sizes that several parts must agree on; each is an option of the server that uses it."""
+
+from __future__ import annotations
+
+#: Seconds between two beats of a worker, and without a beat after which it counts as hung.
+WORKER_BEAT_S = 10.0
+WORKER_HUNG_S = 30.0
+#: Seconds that a tenant keeps its slices after its proxy's stream broke.
+TENANT_TTL_S = 15.0
+#: Seconds that a restarted resource manager waits for reports before it grants again.
+RECOVERING_S = 20.0
+#: Seconds that a program may go on running on a lost slice before its proxy is ended.
+LOST_PROGRAM_GRACE_S = 30.0
+#: Seconds that a service which connect() started lives after its last client.
+SERVICE_IDLE_S = 60.0
+#: Restarts of the workers of one slice before the embedded service gives the slice up.
+MAX_SLICE_RESTARTS = 1_000_000
+#: Lines of a log that an error shows.
+LOG_TAIL_LINES = 20
+
+#: Ports of the three servers in a cluster (Pathways on Cloud).
+PROXY_PORT = 29000
+RESOURCE_MANAGER_PORT = 29001
+WORKER_PORT = 29005
+
+#: Versions of this project's own gRPC protocols that this code speaks, both ends included.
+PROTOCOL_MIN = 1
+PROTOCOL_MAX = 1

@@ -1,0 +1,358 @@
+"""What goes into the resource manager's core, and what comes out: data only.
+
+The server turns calls into events, hands each to the core together with the time, and carries out
+the instructions in the order given. The core never looks at a clock and never does I/O.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+
+from shared_pathways_service.core.topology import InstanceType
+
+__all__ = [
+    "Announce",
+    "Claim",
+    "EndTenantStream",
+    "Instruction",
+    "Persist",
+    "PersistedGrant",
+    "RefusalKind",
+    "RefuseTenant",
+    "RefuseWorker",
+    "ResourceManagerEvent",
+    "SliceState",
+    "TellPlaced",
+    "TellQueued",
+    "TellRunning",
+    "TellUnplaced",
+    "TenantAsked",
+    "TenantReleased",
+    "TenantState",
+    "TenantStreamEnded",
+    "Tick",
+    "VirtualSliceState",
+    "WelcomeTenant",
+    "WelcomeWorker",
+    "WorkerBeat",
+    "WorkerEnded",
+    "WorkerJoined",
+]
+
+
+class SliceState(enum.StrEnum):
+    """State of a physical slice."""
+
+    STARTING = "starting"
+    READY = "ready"
+    CORDONED = "cordoned"
+    DRAINING = "draining"
+    LOST = "lost"
+
+
+class VirtualSliceState(enum.StrEnum):
+    """State of a virtual slice, which is what a tenant holds."""
+
+    QUEUED = "queued"
+    UNPLACED = "unplaced"
+    PLACED = "placed"
+
+
+class TenantState(enum.StrEnum):
+    """State of a tenant."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    PREEMPTED = "preempted"
+    GONE = "gone"
+
+
+class RefusalKind(enum.StrEnum):
+    """Why a tenant is refused."""
+
+    SLICES_TAKEN = "slices_taken"
+    UNKNOWN_TYPE = "unknown_type"
+    TOO_MANY = "too_many"
+    LOST = "lost"
+    RELEASED = "released"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Claim:
+    """A placement that a proxy says it holds."""
+
+    virtual_index: int
+    slice_id: str
+    generation: int
+
+
+# ---- events
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerJoined:
+    """A worker said hello. A newer incarnation of a host replaces the older one."""
+
+    slice_id: str
+    instance_type: InstanceType
+    host_index: int
+    incarnation: str
+    address: str = ""
+    host: str = ""
+    node_pool: str = ""
+    pid: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerBeat:
+    """A worker is alive; unknown or replaced incarnations are passed over."""
+
+    slice_id: str
+    host_index: int
+    incarnation: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerEnded:
+    """A worker's stream ended: it is dead at once."""
+
+    slice_id: str
+    host_index: int
+    incarnation: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class TenantAsked:
+    """A proxy said hello: for the first time, or again after its stream or the RM broke.
+
+    Attributes:
+      queue_timeout_s: None: refused at once when slices are taken; else seconds, infinity allowed.
+      claims: What it holds already.
+    """
+
+    tenant: str
+    incarnation: str
+    virtual_slices: tuple[InstanceType, ...]
+    num_elastic: int = 0
+    priority: int = 0
+    queue_timeout_s: float | None = None
+    user: str = ""
+    team: str = ""
+    host: str = ""
+    pid: int = 0
+    claims: tuple[Claim, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class TenantStreamEnded:
+    """A proxy's stream broke: its TTL starts."""
+
+    tenant: str
+    incarnation: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class TenantReleased:
+    """Its owner let go, or its proxy is confirmed dead: its slices are free at once.
+
+    Attributes:
+      incarnation: Only this one; empty: whichever it is.
+    """
+
+    tenant: str
+    reason: str
+    incarnation: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Tick:
+    """Time has passed: deadlines are looked at. The server ticks at the core's `next_deadline`."""
+
+
+ResourceManagerEvent = (
+    WorkerJoined
+    | WorkerBeat
+    | WorkerEnded
+    | TenantAsked
+    | TenantStreamEnded
+    | TenantReleased
+    | Tick
+)
+
+# ---- instructions
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class PersistedGrant:
+    """All that the RM must remember of one tenant that it has answered.
+
+    Attributes:
+      order: Arrival number; the queue's order among equal priorities.
+      running: Whether its gang was placed once: False means that it is in the queue.
+      placements: Virtual index to (slice id, generation), of what is placed.
+      asked_at: Wall-clock seconds since the epoch, for people and for the queue's timeout.
+    """
+
+    tenant: str
+    incarnation: str
+    virtual_slices: tuple[InstanceType, ...]
+    num_elastic: int
+    priority: int
+    queue_timeout_s: float | None
+    user: str
+    team: str
+    host: str
+    pid: int
+    order: int
+    running: bool
+    placements: Mapping[int, tuple[str, int]]
+    asked_at: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Persist:
+    """Write these before any instruction behind this one is carried out.
+
+    Attributes:
+      grants: Tenants to write, each replacing what was written of it.
+      forgotten: Names of tenants to delete.
+      last_generation: The highest generation ever given.
+      last_order: The highest arrival number ever given.
+    """
+
+    grants: tuple[PersistedGrant, ...]
+    forgotten: tuple[str, ...]
+    last_generation: int
+    last_order: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class WelcomeWorker:
+    """The worker is in."""
+
+    slice_id: str
+    host_index: int
+    incarnation: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class RefuseWorker:
+    """End this worker's stream with an error; the worker then exits non-zero."""
+
+    slice_id: str
+    host_index: int
+    incarnation: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class WelcomeTenant:
+    """The tenant is known from here on."""
+
+    tenant: str
+    incarnation: str
+    recovering: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class TellQueued:
+    """The tenant waits; sent again whenever position or reason change."""
+
+    tenant: str
+    position: int
+    reason: str
+    holders: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class TellPlaced:
+    """A virtual slice has come to a physical one."""
+
+    tenant: str
+    virtual_index: int
+    instance_type: InstanceType
+    slice_id: str
+    generation: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class TellUnplaced:
+    """A virtual slice has lost its physical one."""
+
+    tenant: str
+    virtual_index: int
+    instance_type: InstanceType
+    slice_id: str
+    generation: int
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class TellRunning:
+    """The tenant's gang is placed. Sent once, and again to a proxy that came back."""
+
+    tenant: str
+    placed: int
+    wanted: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class RefuseTenant:
+    """Tell the tenant why, then end its stream.
+
+    Attributes:
+      incarnation: Of the proxy to tell.
+    """
+
+    tenant: str
+    incarnation: str
+    kind: RefusalKind
+    message: str
+    wanted: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    free: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    holders: tuple[str, ...] = ()
+    position: int | None = None
+    types: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class EndTenantStream:
+    """End this stream with ALREADY_EXISTS: the name is another live proxy's."""
+
+    tenant: str
+    incarnation: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Announce:
+    """An event for watchers and logs; the server adds the time.
+
+    Attributes:
+      kind: As in `shared_pathways_service.events.Event`.
+      data: Flat, JSON scalars only.
+    """
+
+    kind: str
+    tenant: str | None = None
+    slice: str | None = None
+    reason: str | None = None
+    data: Mapping[str, str | int | float | bool | None] = dataclasses.field(default_factory=dict)
+
+
+Instruction = (
+    Persist
+    | WelcomeWorker
+    | RefuseWorker
+    | WelcomeTenant
+    | TellQueued
+    | TellPlaced
+    | TellUnplaced
+    | TellRunning
+    | RefuseTenant
+    | EndTenantStream
+    | Announce
+)

@@ -1,0 +1,133 @@
+"""What the agent needs of a home: the one interface that `embedded` and `kubernetes` both meet."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator, Mapping
+from typing import Protocol
+
+from shared_pathways_service.events import Scalar
+
+__all__ = ["Home", "HomeEvent", "ProxyHandle", "ProxySpec", "ServiceInfo"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProxySpec:
+    """The proxy that a session asks for.
+
+    Attributes:
+      name: DNS label; the tenant's name too.
+      session: UUID of the session; what is found under it is ours.
+      virtual_slices: Instance types, one a virtual slice, e.g. ``("tpuv6e:2x2", "tpuv6e:2x2")``;
+        empty: one slice of the service's first type.
+      num_elastic_slices: How many of them may be missing at the start.
+      queue_timeout_s: None: fail at once when slices are taken; else seconds to wait.
+      local_port: None: a Unix socket; else a loopback TCP port, 0 for any.
+      owner_pid: The process whose end ends the session.
+      owner_started: Its start, as psutil's ``create_time`` (seconds since the epoch).
+      max_lifetime_s: None: as long as the session lasts.
+    """
+
+    name: str
+    session: str
+    virtual_slices: tuple[str, ...]
+    num_elastic_slices: int = 0
+    priority: int = 0
+    queue_timeout_s: float | None = None
+    xla_flags: tuple[str, ...] = ()
+    local_port: int | None = None
+    owner_pid: int = 0
+    owner_started: float = 0.0
+    user: str = ""
+    team: str = ""
+    host: str = ""
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    max_lifetime_s: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServiceInfo:
+    """The service that the preflight found.
+
+    Attributes:
+      address: Of its resource manager.
+      started: Whether the preflight had to start it.
+      instance_types: What it has, e.g. ``("tpuv6e:2x2",)``.
+      jaxlib_version: Empty when not known.
+    """
+
+    address: str
+    version: str
+    instance_types: tuple[str, ...]
+    started: bool = False
+    jaxlib_version: str = ""
+    namespace: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProxyHandle:
+    """A proxy that was created.
+
+    Attributes:
+      uid: What a delete names, so that it is never somebody else's.
+      token: What the client must show; None where the home has none.
+      pod: The pod's name, or empty.
+      log: Where its log is, for people.
+    """
+
+    name: str
+    uid: str
+    token: str | None = None
+    pod: str = ""
+    log: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HomeEvent:
+    """News of one proxy.
+
+    Kinds, with what `data` holds:
+      ``proxy.serving``    the server runs; nothing is known of placement
+      ``proxy.exited``     exit_code (int or None), reason, log_tail (newline-joined), report (JSON)
+      ``proxy.deleted``    somebody else deleted it
+      ``tenant.queued``    position (int), holders (newline-joined); reason tells why
+      ``tenant.refused``   kind, message, wanted / free (JSON), holders, position, types
+      ``tenant.running``   placed, wanted (int): the gang is placed
+      ``slice.placed``     virtual_index, slice_id, generation, instance_type
+      ``slice.unplaced``   virtual_index, slice_id, generation; reason tells why
+      ``home.lost``        the home cannot be watched any more; reason tells why. Last event.
+    """
+
+    kind: str
+    reason: str = ""
+    data: Mapping[str, Scalar] = dataclasses.field(default_factory=dict)
+
+
+class Home(Protocol):
+    """Where the service lives. One object a session; every method raises `SharedPathwaysError`s.
+
+    Deadlines are the caller's: it cancels.
+    """
+
+    name: str
+
+    async def preflight(self, spec: ProxySpec) -> ServiceInfo:
+        """Finds the service (or starts it, where the home can) and checks the request against it."""
+
+    async def create_proxy(self, spec: ProxySpec) -> ProxyHandle:
+        """Creates the proxy; called again with the same session it returns the same proxy."""
+
+    def follow(self, handle: ProxyHandle) -> AsyncIterator[HomeEvent]:
+        """Tells what becomes of the proxy and its slices, from its creation on, until it ends."""
+
+    async def open_tunnel(self, handle: ProxyHandle, local_port: int | None) -> str:
+        """Returns ``unix:/path`` or ``127.0.0.1:port``, where the proxy answers on this machine."""
+
+    async def logs(self, handle: ProxyHandle, lines: int) -> list[str]:
+        """Returns the last lines of the proxy's log."""
+
+    async def delete_proxy(self, name: str, uid: str, session: str) -> bool:
+        """Deletes the proxy and gives its slices back; False when there was none."""
+
+    async def close(self) -> None:
+        """Lets go of the service, tunnels and watches included; the proxy is not touched."""
