@@ -1,4 +1,4 @@
-"""Times and sizes that several parts must agree on; each is an option of the server that uses it."""
+"""Times and sizes that several parts agree on; each is an option of the server that uses it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,85 @@
+"""Every test gets directories of its own, and fails when it leaves a thread or a process behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+import pytest
+
+#: Bears a test's own value in its environment and so in that of every process it starts, however
+#: detached: what still bears it when the test has ended was left behind.
+MARK = "SPS_TEST_MARK"
+#: Seconds that what was told to end may take to do so.
+ENDING_S = 20.0
+
+T = TypeVar("T")
+
+
+@pytest.fixture(autouse=True)
+def own_directories(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Gives the test private runtime, state, cache and configuration places, and removes them."""
+    # Short and lower case: sockets live in it, and JAX lower-cases their paths.
+    root = Path(tempfile.mkdtemp(prefix="sps-"))
+    for name in ("RUNTIME", "STATE", "CACHE"):
+        monkeypatch.setenv(f"SPS_{name}_DIR", str(root / name.lower()[:1]))
+    monkeypatch.setenv("SPS_CONFIG", str(root / "config.toml"))
+    for name in ("SPS_PROFILE", "JAX_PLATFORMS", "JAX_BACKEND_TARGET", "SPS_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    yield root
+    shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_behind(
+    own_directories: Path,  # first in, last out: processes may still use them
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[None]:
+    """Fails the test when threads or processes that it started outlive it."""
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv(MARK, mark)
+    threads = set(threading.enumerate())
+    yield
+    left = _wait_until_empty(lambda: [t for t in threading.enumerate() if t not in threads])
+    assert not left, f"threads left behind: {left}"
+    processes = _wait_until_empty(lambda: _marked(mark))
+    described = [_describe(p) for p in processes]
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    assert not described, f"processes left behind: {described}"
+
+
+def _wait_until_empty(look: Callable[[], list[T]]) -> list[T]:
+    deadline = time.monotonic() + ENDING_S
+    while left := look():
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.02)
+    return left
+
+
+def _marked(mark: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.pid != os.getpid() and process.environ().get(MARK) == mark:
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+    return found
+
+
+def _describe(process: psutil.Process) -> str:
+    try:
+        return f"{process.pid}: {' '.join(process.cmdline())}"
+    except psutil.Error:
+        return f"{process.pid}: gone meanwhile"
