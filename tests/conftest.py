@@ -72,9 +72,9 @@ def _marked(mark: str) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.pid != os.getpid() and process.environ().get(MARK) == mark:
-                if process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
+            ours = process.pid != os.getpid() and process.environ().get(MARK) == mark
+            if ours and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
     return found
 
 

@@ -112,7 +112,7 @@ class Home(Protocol):
     name: str
 
     async def preflight(self, spec: ProxySpec) -> ServiceInfo:
-        """Finds the service (or starts it, where the home can) and checks the request against it."""
+        """Finds the service, or starts it where the home can, and checks the request against it."""
 
     async def create_proxy(self, spec: ProxySpec) -> ProxyHandle:
         """Creates the proxy; called again with the same session it returns the same proxy."""
