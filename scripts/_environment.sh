@@ -20,6 +20,11 @@ find_python() {
 
 make_environment() {
   local extra=$1 python key
+  # One script that calls another, and a person with an environment of their own, need no second.
+  if [ -n "${SPS_ENVIRONMENT:-}" ]; then
+    export PATH="$SPS_ENVIRONMENT/bin:$PATH"
+    return
+  fi
   python=$(find_python) || return 1
   key=$({ "$python" -c 'import sys; print(sys.version, sys.prefix)'; echo "$extra" "$root"
           cat pyproject.toml constraints.txt; } | cksum | cut -d' ' -f1)
@@ -33,6 +38,6 @@ make_environment() {
       --editable ".[$extra]"
     touch "$environment/complete"
   fi
-  export PATH="$environment/bin:$PATH" VIRTUAL_ENV="$environment"
+  export SPS_ENVIRONMENT="$environment" PATH="$environment/bin:$PATH"
 }
 make_environment "$1"
