@@ -1,0 +1,92 @@
+"""Where a gRPC server listens: a Unix socket, a TCP port, or both."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from pathlib import Path
+
+import grpc
+import grpc.aio
+
+from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
+
+__all__ = ["LOOPBACK", "SERVER_OPTIONS", "Listening", "listen"]
+
+LOOPBACK = "127.0.0.1"
+
+#: For every server: two processes must never share a port by chance.
+SERVER_OPTIONS: tuple[tuple[str, int], ...] = (("grpc.so_reuseport", 0),)
+
+#: Bytes of a socket's path that the system takes, its ending zero not counted.
+_PATH_LIMIT = 107 if sys.platform == "linux" else 103
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Listening:
+    """Where a server listens.
+
+    Attributes:
+      address: What a client dials: ``unix:/path`` where there is a socket, else ``host:port``.
+      shown: For the log line of the real images, e.g. ``[::]:29001``, or the socket.
+      port: 0 without TCP.
+      socket: Empty without a Unix socket.
+    """
+
+    address: str
+    shown: str
+    port: int
+    socket: str
+
+
+def listen(
+    server: grpc.Server | grpc.aio.Server,
+    *,
+    server_port: int | None,
+    server_socket: str,
+    default_port: int,
+    bind_address: str = LOOPBACK,
+) -> Listening:
+    """Binds a server that was made with `SERVER_OPTIONS` and has not started.
+
+    Args:
+      server: The gRPC server, of either kind.
+      server_port: 0: any; None: none with a socket, else `default_port`.
+      server_socket: Path of a Unix socket, made readable by its user only; empty: none.
+      default_port: The port of this kind of server.
+      bind_address: For TCP; an address without brackets.
+
+    Raises:
+      InvalidRequestError: The socket's path is too long.
+      SharedPathwaysError: Port or socket cannot be had.
+    """
+    port, path = 0, ""
+    if server_socket:
+        path = str(Path(server_socket).absolute())
+        if len(os.fsencode(path)) > _PATH_LIMIT:
+            raise InvalidRequestError(
+                "--server_socket", path, f"a path of at most {_PATH_LIMIT} bytes"
+            )
+        _bind(server, f"unix:{path}")
+        Path(path).chmod(0o600)
+    if server_port is None and not path:
+        server_port = default_port
+    host = f"[{bind_address}]" if ":" in bind_address else bind_address
+    if server_port is not None:
+        port = _bind(server, f"{host}:{server_port}")
+    return Listening(
+        address=f"unix:{path}" if path else f"{host}:{port}",
+        shown=f"[::]:{port}" if port else f"unix:{path}",
+        port=port,
+        socket=path,
+    )
+
+
+def _bind(server: grpc.Server | grpc.aio.Server, address: str) -> int:
+    try:
+        return server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise SharedPathwaysError(
+            f"cannot listen on {address}", hint="is it taken, or not an address of this machine?"
+        ) from error

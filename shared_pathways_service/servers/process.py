@@ -1,0 +1,249 @@
+"""What every server is as a process: who it is, its life beside its parent, how it is told to stop.
+
+Flags are in `options`, the log's form in `glog`, listening in `listening`. Nothing here
+imports gRPC or JAX.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import json
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+import psutil
+
+__all__ = [
+    "STOP_SIGNALS",
+    "ProcessIdentity",
+    "ProcessWatch",
+    "exit_with_parent",
+    "install_stop_signals",
+    "process_identity",
+    "report_ready",
+    "signal_process",
+]
+
+#: What asks a server to end.
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+_PR_SET_PDEATHSIG = 1
+# The kernel's boot time, which start times are counted from, is in whole seconds and moves when
+# the clock is set: two readings of one process may differ by a second.
+_START_TOLERANCE_S = 1.5
+
+
+# ---- identity
+
+
+@dataclasses.dataclass(frozen=True)
+class ProcessIdentity:
+    """One process, told from a later one with the same id.
+
+    Attributes:
+      pid: Its id.
+      started: Its start, as psutil's ``create_time`` (seconds since the epoch).
+    """
+
+    pid: int
+    started: float
+
+    def is_alive(self) -> bool:
+        """Whether the process still runs; a zombie does not."""
+        try:
+            process = psutil.Process(self.pid)
+            return self._is(process) and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+    def _is(self, process: psutil.Process) -> bool:
+        return abs(process.create_time() - self.started) <= _START_TOLERANCE_S
+
+
+def process_identity(pid: int) -> ProcessIdentity | None:
+    """Returns who bears this id now, or None when nobody does."""
+    try:
+        return ProcessIdentity(pid, psutil.Process(pid).create_time())
+    except psutil.NoSuchProcess:
+        return None
+
+
+def signal_process(identity: ProcessIdentity, sig: signal.Signals) -> bool:
+    """Sends a signal to this very process, never to a later one with its id.
+
+    Returns:
+      False when the process has ended.
+    """
+    try:
+        if sys.platform != "linux":
+            if identity.is_alive():
+                os.kill(identity.pid, sig)
+                return True
+            return False
+        # Opened first: what the descriptor refers to cannot change between look and signal.
+        with contextlib.closing(_Descriptor(os.pidfd_open(identity.pid))) as pidfd:
+            if identity.is_alive():
+                signal.pidfd_send_signal(pidfd.fd, sig)
+                return True
+            return False
+    except ProcessLookupError:
+        return False
+
+
+@dataclasses.dataclass
+class _Descriptor:
+    fd: int
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+# ---- the end of another process
+
+
+class ProcessWatch:
+    """Calls back once when a process has ended; one thread, ended by `close`."""
+
+    def __init__(self, identity: ProcessIdentity, on_end: Callable[[], None]) -> None:
+        """Starts to watch.
+
+        Args:
+          identity: Who is watched; one that has ended already is told of as well.
+          on_end: Called on the watch's thread.
+        """
+        self._identity = identity
+        self._on_end = on_end
+        self._wake_read, self._wake_write = os.pipe()
+        self._closing = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name=f"watch-{identity.pid}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the watch; nothing is called back any more once it returns."""
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+        os.close(self._wake_write)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        with contextlib.closing(_Descriptor(self._wake_read)):
+            ended = self._wait()
+        if ended and not self._closed:
+            self._on_end()
+
+    if sys.platform == "linux":
+
+        def _wait(self) -> bool:
+            """Returns True when the process ended, False when the watch was closed."""
+            try:
+                pidfd = os.pidfd_open(self._identity.pid)
+            except ProcessLookupError:
+                return True
+            with contextlib.closing(_Descriptor(pidfd)):
+                if not self._identity.is_alive():
+                    return True
+                poll = select.poll()
+                poll.register(pidfd, select.POLLIN)
+                poll.register(self._wake_read, select.POLLIN)
+                return any(fd == pidfd for fd, _ in poll.poll())
+
+    else:
+
+        def _wait(self) -> bool:
+            """Returns True when the process ended, False when the watch was closed."""
+            with contextlib.closing(select.kqueue()) as queue:
+                wanted = [
+                    select.kevent(
+                        self._identity.pid,
+                        select.KQ_FILTER_PROC,
+                        select.KQ_EV_ADD,
+                        select.KQ_NOTE_EXIT,
+                    ),
+                    select.kevent(self._wake_read, select.KQ_FILTER_READ, select.KQ_EV_ADD),
+                ]
+                try:
+                    queue.control(wanted, 0)
+                except ProcessLookupError:
+                    return True
+                if not self._identity.is_alive():
+                    return True
+                return any(e.filter == select.KQ_FILTER_PROC for e in queue.control(None, 2))
+
+
+def exit_with_parent(parent_pid: int, on_exit: Callable[[], None]) -> ProcessWatch | None:
+    """Lets this process end when its parent does, however the parent ends.
+
+    On Linux the kernel kills a direct child of `parent_pid` (SIGKILL, without `on_exit`) as soon
+    as the parent's *thread* that started it has ended: start children from a thread that stays.
+    Elsewhere, and when a wrapper stands between, a watch calls `on_exit`.
+
+    Args:
+      parent_pid: Who must live.
+      on_exit: Ends this process; called at once, on this thread, when the parent is gone already.
+
+    Returns:
+      The watch, for its owner to close; None when the parent was gone.
+    """
+    identity = process_identity(parent_pid)
+    if identity is None:
+        on_exit()
+        return None
+    if sys.platform == "linux" and os.getppid() == parent_pid:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+        # The parent may have ended between the look and the call, which then never fires.
+        if os.getppid() != parent_pid:
+            on_exit()
+            return None
+    return ProcessWatch(identity, on_exit)
+
+
+# ---- start and stop
+
+
+def install_stop_signals(on_stop: Callable[[], None] | None = None) -> threading.Event:
+    """Takes SIGTERM and SIGINT as the wish to end; for asyncio use `loop.add_signal_handler`.
+
+    Args:
+      on_stop: Also called at each such signal, on the main thread between two instructions.
+
+    Returns:
+      An event that is set by the first one.
+    """
+    stop = threading.Event()
+
+    def handle(_signum: int, _frame: object) -> None:
+        stop.set()
+        if on_stop is not None:
+            on_stop()
+
+    for sig in STOP_SIGNALS:
+        signal.signal(sig, handle)
+    return stop
+
+
+def report_ready(ready_fd: int | None, *, port: int = 0, socket: str = "") -> None:
+    """Tells who started this server where it serves: one line of JSON, then the end of the stream.
+
+    Args:
+      ready_fd: The descriptor to write to, which is closed; None: nobody asked.
+      port: The TCP port; 0: none.
+      socket: The Unix socket's path; empty: none.
+    """
+    if ready_fd is None:
+        return
+    line = json.dumps({"port": port, "socket": socket, "pid": os.getpid()}) + "\n"
+    # Who asked may have stopped waiting.
+    with contextlib.closing(_Descriptor(ready_fd)), contextlib.suppress(BrokenPipeError):
+        os.write(ready_fd, line.encode())
