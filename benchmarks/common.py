@@ -1,0 +1,74 @@
+"""What the benchmarks share: a service of their own, and results as JSON with where they were taken."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+
+
+@contextlib.contextmanager
+def own_directories() -> Iterator[Path]:
+    """Points the SPS_… directories of this process and its children at a scratch directory."""
+    scratch = Path(tempfile.mkdtemp(prefix="sps-bench-"))
+    names = {
+        f"SPS_{name}_DIR": scratch / name.lower()[:1] for name in ("RUNTIME", "STATE", "CACHE")
+    }
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update({name: str(path) for name, path in names.items()})
+    try:
+        yield scratch
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def own_service(slices: str, spares: int, arguments: Sequence[str] = ()) -> Iterator[int]:
+    """Runs `sps serve` in directories of its own, ready; gives its process id."""
+    command = [sys.executable, "-m", "shared_pathways_service.cli"]
+    with own_directories() as scratch, (scratch / "serve.log").open("w") as log:
+        serve = [*command, "serve", "--slices", slices, "--spares", str(spares), *arguments]
+        process = subprocess.Popen(serve, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT)
+        try:
+            subprocess.run(
+                [*command, "status", "--wait", "120"],
+                check=True,
+                stdout=subprocess.DEVNULL,
+                cwd=ROOT,
+            )
+            yield process.pid
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+
+
+def write_result(name: str, result: Mapping[str, Any], out: Path | None) -> None:
+    """Writes a result as JSON to `out`, if one is given, with versions and machine."""
+    if out is None:
+        return
+    record = {
+        "benchmark": name,
+        "python": platform.python_version(),
+        "jaxlib": version("jaxlib"),
+        "grpcio": version("grpcio"),
+        "cores": os.cpu_count(),
+        "result": result,
+    }
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(record, indent=2) + "\n")

@@ -1,0 +1,28 @@
+"""The short form of benchmarks/saturation.py: cores and pipes full, no slice declared lost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_no_slice_is_lost_under_load(tmp_path: Path) -> None:
+    out = tmp_path / "result.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.saturation", "--seconds", "15", "--megabytes", "200"]
+        + ["--out", str(out)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    result = json.loads(out.read_text())["result"]
+    assert result["slices_lost"] == 0
+    assert result["round_trips"] > 0
+    assert result["wrong"] == 0
