@@ -1,0 +1,285 @@
+"""What connect() was asked for, checked as a whole before anything is started.
+
+`ConnectRequest.build` takes connect()'s keywords as the user gave them and returns a request that
+is right, or raises `InvalidRequestError` naming the first field that is not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Literal, cast
+
+from shared_pathways_service.core.instances import parse_instances
+from shared_pathways_service.core.proxy_options import ProxyOptions
+from shared_pathways_service.core.request_fields import (
+    check_bucket,
+    check_choice,
+    check_image,
+    check_labels,
+    check_priority,
+    check_proxy_job_name,
+    check_service_address,
+    default_proxy_job_name,
+)
+from shared_pathways_service.core.topology import InstanceType
+from shared_pathways_service.core.validation import (
+    check_bool,
+    check_dns_label,
+    check_int,
+    check_optional_text,
+    check_port,
+    check_seconds,
+)
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.events import Event
+
+__all__ = ["DEFAULT_NAMESPACE", "DEFAULT_PROXY_IMAGE", "ConnectRequest", "HomeName"]
+
+DEFAULT_PROXY_IMAGE: Final = "us-docker.pkg.dev/cloud-tpu-v2-images/pathways/proxy_server:latest"
+DEFAULT_NAMESPACE: Final = "default"
+
+HomeName = Literal["embedded", "kubernetes"]
+Wait = Literal["placed", "ready"]
+
+_PROJECT: Final = re.compile(r"([a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConnectRequest:
+    """A request that is right in itself; whether the service can meet it is not known yet.
+
+    Attributes:
+      home: Where the service lives.
+      virtual_slices: One instance type a virtual slice; empty: one of the service's first type.
+      proxy_job_name: The session's name, made up where the user gave none.
+      queue_timeout: None: fail at once when slices are taken; else seconds, infinity too.
+      timeout: Seconds for the service and the proxy to become ready.
+      elastic_slices: How many of the virtual slices may be missing at the start.
+      max_lifetime: Seconds; None: as long as the block lasts.
+      local_port: None: a Unix socket; else a loopback TCP port, 0 for any.
+    """
+
+    home: HomeName
+    cluster: str | None
+    project: str | None
+    region: str | None
+    context: str | None
+    namespace: str
+    gcs_bucket: str | None
+    pathways_service: str | None
+    virtual_slices: tuple[InstanceType, ...]
+    proxy_job_name: str
+    proxy_server_image: str
+    proxy_options: ProxyOptions
+    collect_service_metrics: bool
+    wait: Wait
+    queue_timeout: float | None
+    timeout: float
+    elastic_slices: int
+    priority: int
+    labels: Mapping[str, str]
+    max_lifetime: float | None
+    local_port: int | None
+    local_devices: bool
+    on_event: Callable[[Event], object] | None
+    profile: str | None
+
+    @property
+    def team(self) -> str:
+        """The team, from the label ``sps.dev/team``; empty when there is none."""
+        return self.labels.get("sps.dev/team", "")
+
+    @classmethod
+    def build(
+        cls,
+        *,
+        user: str,
+        suffix: str,
+        cluster: object = None,
+        project: object = None,
+        region: object = None,
+        gcs_bucket: object = None,
+        pathways_service: object = None,
+        expected_tpu_instances: object = None,
+        proxy_job_name: object = None,
+        proxy_server_image: object = DEFAULT_PROXY_IMAGE,
+        proxy_options: object = None,
+        collect_service_metrics: object = False,
+        context: object = None,
+        namespace: object = DEFAULT_NAMESPACE,
+        wait: object = "placed",
+        queue_timeout: object = None,
+        timeout: object = 300.0,
+        elastic_slices: object = 0,
+        priority: object = None,
+        labels: object = None,
+        max_lifetime: object = None,
+        local_port: object = None,
+        local_devices: object = False,
+        on_event: object = None,
+        profile: object = None,
+    ) -> ConnectRequest:
+        """Checks connect()'s keywords, each named as there.
+
+        Args:
+          user: Who asks, as the system names them; any text.
+          suffix: Random lower-case letters and digits for a name that is made up.
+          cluster: A GKE cluster; needs `project` and `region`, and excludes `context`.
+          project: Its project.
+          region: Its region or zone.
+          gcs_bucket: ``gs://name[/path]``.
+          pathways_service: ``host:port`` of the resource manager.
+          expected_tpu_instances: e.g. ``{"tpuv6e:2x2": 2}``; None: one slice of the first type.
+          proxy_job_name: A DNS label; None: ``isc-proxy-USER-SUFFIX``.
+          proxy_server_image: The proxy's container image.
+          proxy_options: `ProxyOptions`, or its ``key:value`` texts.
+          collect_service_metrics: Whether the service's metrics are collected.
+          context: A kubeconfig context.
+          namespace: The namespace of the service in a cluster.
+          wait: ``placed``, or ``ready`` to return when the proxy answers.
+          queue_timeout: Seconds to wait for slices, infinity too; None: fail at once.
+          timeout: Seconds for the service and the proxy to become ready.
+          elastic_slices: From 0 to one less than the virtual slices.
+          priority: A number, higher goes first; None: 0.
+          labels: Labels added to the proxy's Job.
+          max_lifetime: Seconds until the proxy ends in any case; None: no limit.
+          local_port: A loopback TCP port, 0 for any; None: a Unix socket.
+          local_devices: Whether JAX keeps this machine's devices beside the proxy's.
+          on_event: Called with each `Event`.
+          profile: A profile of the settings file.
+
+        Raises:
+          InvalidRequestError: A field is wrong, or two do not go together.
+        """
+        virtual_slices = parse_instances(expected_tpu_instances)
+        place = _Place.check(
+            cluster=cluster,
+            project=project,
+            region=region,
+            context=context,
+            namespace=namespace,
+            pathways_service=pathways_service,
+        )
+        return cls(
+            **dataclasses.asdict(place),
+            gcs_bucket=check_bucket(gcs_bucket),
+            virtual_slices=virtual_slices,
+            proxy_job_name=(
+                default_proxy_job_name(user, suffix)
+                if proxy_job_name is None
+                else check_proxy_job_name(proxy_job_name)
+            ),
+            proxy_server_image=check_image(proxy_server_image),
+            proxy_options=_options(proxy_options),
+            collect_service_metrics=check_bool("collect_service_metrics", collect_service_metrics),
+            wait=cast("Wait", check_choice("wait", wait, ("placed", "ready"))),
+            queue_timeout=(
+                None
+                if queue_timeout is None
+                else check_seconds("queue_timeout", queue_timeout, infinity=True)
+            ),
+            timeout=check_seconds("timeout", timeout),
+            elastic_slices=_elastic(elastic_slices, len(virtual_slices) or 1),
+            priority=check_priority(priority),
+            labels=check_labels(labels),
+            max_lifetime=(
+                None
+                if max_lifetime is None
+                else check_seconds("max_lifetime", max_lifetime, zero=False)
+            ),
+            local_port=None if local_port is None else check_port("local_port", local_port),
+            local_devices=check_bool("local_devices", local_devices),
+            on_event=_callback(on_event),
+            profile=check_optional_text("profile", profile),
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Place:
+    """Where the service is looked for."""
+
+    home: HomeName
+    cluster: str | None
+    project: str | None
+    region: str | None
+    context: str | None
+    namespace: str
+    pathways_service: str | None
+
+    @classmethod
+    def check(
+        cls,
+        *,
+        cluster: object,
+        project: object,
+        region: object,
+        context: object,
+        namespace: object,
+        pathways_service: object,
+    ) -> _Place:
+        place = cls(
+            home=_home(cluster, context, pathways_service),
+            cluster=check_optional_text("cluster", cluster),
+            project=check_optional_text("project", project),
+            region=check_optional_text("region", region),
+            context=check_optional_text("context", context),
+            namespace=check_dns_label("namespace", namespace),
+            pathways_service=check_service_address(pathways_service),
+        )
+        if place.project is not None and not _PROJECT.fullmatch(place.project):
+            raise InvalidRequestError("project", project, "the id of a Google Cloud project")
+        if place.cluster is not None:
+            place._check_gke()
+        else:
+            place._check_without_cluster()
+        return place
+
+    def _check_gke(self) -> None:
+        for field in ("project", "region"):
+            if getattr(self, field) is None:
+                raise InvalidRequestError(field, None, f"the {field} of cluster {self.cluster!r}")
+        if self.context is not None:
+            raise InvalidRequestError(
+                "context",
+                self.context,
+                "None beside cluster: either names the cluster",
+            )
+
+    def _check_without_cluster(self) -> None:
+        for field in ("project", "region"):
+            if (value := getattr(self, field)) is not None:
+                raise InvalidRequestError(field, value, "None, or a cluster beside it")
+        if self.home == "embedded" and self.namespace != DEFAULT_NAMESPACE:
+            raise InvalidRequestError(
+                "namespace",
+                self.namespace,
+                "a cluster, a context or a pathways_service beside it: "
+                "the embedded service has no namespaces",
+            )
+
+
+def _home(cluster: object, context: object, pathways_service: object) -> HomeName:
+    given = any(value is not None for value in (cluster, context, pathways_service))
+    return "kubernetes" if given else "embedded"
+
+
+def _options(value: object) -> ProxyOptions:
+    if isinstance(value, ProxyOptions):
+        return value
+    return ProxyOptions.from_list(cast("Iterable[str] | None", value))
+
+
+def _elastic(value: object, slices: int) -> int:
+    try:
+        return check_int("elastic_slices", value, low=0, high=slices - 1)
+    except InvalidRequestError as error:
+        expected = f"{error.expected}: of {slices} virtual slice(s) at least one is needed to start"
+        raise InvalidRequestError("elastic_slices", value, expected) from None
+
+
+def _callback(value: object) -> Callable[[Event], object] | None:
+    if value is None or callable(value):
+        return cast("Callable[[Any], object] | None", value)
+    raise InvalidRequestError("on_event", value, "a function of one event, or None")

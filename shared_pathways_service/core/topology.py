@@ -1,0 +1,170 @@
+"""Instance types: which TPU, in which shape, and what follows from that.
+
+An instance type is written ``FAMILY:AxB`` or ``FAMILY:AxBxC``, e.g. ``tpuv6e:2x2``: one slice of
+that family whose chips form a box of that shape. The table of families is of the public documents
+of Pathways on Cloud and GKE; the device kinds are those that ``jax._src.mesh_utils`` knows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from typing import Final
+
+from shared_pathways_service.errors import InvalidRequestError
+
+__all__ = ["FAMILIES", "MAX_CHIPS", "InstanceType"]
+
+#: No slice is larger: a guard against numbers that are typing errors.
+MAX_CHIPS: Final = 16_384
+
+_EXPECTED: Final = "FAMILY:AxB or FAMILY:AxBxC, e.g. tpuv6e:2x2"
+_FORM: Final = re.compile(r"([a-z0-9]+):([0-9]+(?:x[0-9]+)*)")
+_DIMENSION: Final = re.compile(r"[1-9][0-9]{0,4}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class _Family:
+    dimensions: int
+    device_kind: str
+    accelerator_label: str
+    machine_type: str
+    chips_per_host: int = 4
+
+
+_TABLE: Final = {
+    "tpuv4": _Family(
+        dimensions=3,
+        device_kind="TPU v4",
+        accelerator_label="tpu-v4-podslice",
+        machine_type="ct4p-hightpu-4t",
+    ),
+    "tpuv5": _Family(
+        dimensions=3,
+        device_kind="TPU v5p",
+        accelerator_label="tpu-v5p-slice",
+        machine_type="ct5p-hightpu-4t",
+    ),
+    "tpuv5e": _Family(
+        dimensions=2,
+        device_kind="TPU v5 lite",
+        accelerator_label="tpu-v5-lite-podslice",
+        machine_type="ct5lp-hightpu-4t",
+    ),
+    "tpuv5e1t": _Family(
+        dimensions=2,
+        device_kind="TPU v5 lite",
+        accelerator_label="tpu-v5-lite-podslice",
+        machine_type="ct5lp-hightpu-8t",
+        chips_per_host=8,
+    ),
+    "tpuv6e": _Family(
+        dimensions=2,
+        device_kind="TPU v6 lite",
+        accelerator_label="tpu-v6e-slice",
+        machine_type="ct6e-standard-4t",
+    ),
+    "tpuv6e1t": _Family(
+        dimensions=2,
+        device_kind="TPU v6 lite",
+        accelerator_label="tpu-v6e-slice",
+        machine_type="ct6e-standard-8t",
+        chips_per_host=8,
+    ),
+    "tpu7x": _Family(
+        dimensions=3,
+        device_kind="TPU7x",
+        accelerator_label="tpu7x",
+        machine_type="tpu7x-standard-4t",
+    ),
+}
+
+#: Names of the families, sorted.
+FAMILIES: Final = tuple(sorted(_TABLE))
+
+
+@dataclasses.dataclass(frozen=True, order=True, slots=True)
+class InstanceType:
+    """A family of TPUs and the shape of a slice; hashable, sorted by family, then shape.
+
+    Attributes:
+      family: e.g. ``tpuv6e``; one of `FAMILIES`.
+      dims: Chips along x, y and, for families that are built in three dimensions, z.
+    """
+
+    family: str
+    dims: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, text: object, *, field: str = "instance_type") -> InstanceType:
+        """Reads an instance type as it is written, e.g. ``tpuv6e:2x2``.
+
+        Args:
+          text: What was given.
+          field: What to call it in an error.
+
+        Raises:
+          InvalidRequestError: It is no text, of another form, of an unknown family, or of a shape
+            that the family does not come in.
+        """
+        form = _FORM.fullmatch(text) if isinstance(text, str) else None
+        if form is None:
+            raise InvalidRequestError(field, text, _EXPECTED)
+        name, shape = form.groups()
+        family = _TABLE.get(name)
+        if family is None:
+            raise InvalidRequestError(field, text, f"a family out of {', '.join(FAMILIES)}")
+        dims = shape.split("x")
+        if len(dims) != family.dimensions:
+            form_of_family = "x".join("ABC"[: family.dimensions])
+            raise InvalidRequestError(field, text, f"{name}:{form_of_family}, as {name} is built")
+        if not all(_DIMENSION.fullmatch(dim) for dim in dims):
+            raise InvalidRequestError(field, text, "whole numbers from 1 up as dimensions")
+        parsed = tuple(int(dim) for dim in dims)
+        if math.prod(parsed) > MAX_CHIPS:
+            raise InvalidRequestError(field, text, f"at most {MAX_CHIPS} chips in a slice")
+        return cls(name, parsed)
+
+    def __str__(self) -> str:
+        return f"{self.family}:{self.topology}"
+
+    @property
+    def chips(self) -> int:
+        """Chips of a slice."""
+        return math.prod(self.dims)
+
+    @property
+    def chips_per_host(self) -> int:
+        """Chips on each host of a slice; a slice smaller than a host's board has fewer."""
+        return min(self.chips, _TABLE[self.family].chips_per_host)
+
+    @property
+    def hosts(self) -> int:
+        """Hosts of a slice, at least 1."""
+        return math.ceil(self.chips / self.chips_per_host)
+
+    @property
+    def device_kind(self) -> str:
+        """What JAX calls such a device, e.g. ``TPU v6 lite``."""
+        return _TABLE[self.family].device_kind
+
+    @property
+    def accelerator_label(self) -> str:
+        """Value of the node label ``cloud.google.com/gke-tpu-accelerator``."""
+        return _TABLE[self.family].accelerator_label
+
+    @property
+    def machine_type(self) -> str:
+        """The machine type of the slice's hosts on Google Cloud."""
+        return _TABLE[self.family].machine_type
+
+    @property
+    def topology(self) -> str:
+        """The shape as node labels write it, e.g. ``2x2``."""
+        return "x".join(map(str, self.dims))
+
+    def chip_coords(self) -> list[tuple[int, int, int]]:
+        """Returns the coordinates (x, y, z) of each chip, x fastest; z is 0 in two dimensions."""
+        width, height, depth = (*self.dims, 1)[:3]
+        return [(x, y, z) for z in range(depth) for y in range(height) for x in range(width)]

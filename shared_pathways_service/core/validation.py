@@ -1,0 +1,92 @@
+"""Checks of single values, shared by requests and options: each returns the value or raises.
+
+A bool is never a number here, and a number never a bool: Python thinks otherwise, yet
+``count=True`` is a mistake.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import re
+from typing import Final
+
+from shared_pathways_service.errors import InvalidRequestError
+
+__all__ = [
+    "check_bool",
+    "check_dns_label",
+    "check_int",
+    "check_optional_text",
+    "check_port",
+    "check_seconds",
+]
+
+DNS_LABEL_LIMIT: Final = 63
+_DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+
+
+def check_bool(field: str, value: object) -> bool:
+    """Returns True or False; anything else is refused, 0 and 1 too."""
+    if isinstance(value, bool):
+        return value
+    raise InvalidRequestError(field, value, "True or False")
+
+
+def check_int(field: str, value: object, *, low: int, high: int | None = None) -> int:
+    """Returns a whole number from `low` to `high`, both included."""
+    if not isinstance(value, bool) and isinstance(value, numbers.Integral):
+        number = int(value)
+        if number >= low and (high is None or number <= high):
+            return number
+    limits = f"from {low} up" if high is None else f"from {low} to {high}"
+    raise InvalidRequestError(field, value, f"a whole number {limits}")
+
+
+def check_seconds(field: str, value: object, *, zero: bool = True, infinity: bool = False) -> float:
+    """Returns seconds as a float.
+
+    Args:
+      field: What to call it in an error.
+      value: What was given.
+      zero: Whether 0 will do.
+      infinity: Whether infinity will do.
+    """
+    if not isinstance(value, bool) and isinstance(value, numbers.Real):
+        seconds = float(value)
+        enough = seconds >= 0 if zero else seconds > 0
+        if enough and (infinity or math.isfinite(seconds)):
+            return seconds
+    kind = "number of seconds, infinity too" if infinity else "finite number of seconds"
+    raise InvalidRequestError(field, value, f"a {kind}, {'0 or more' if zero else 'above 0'}")
+
+
+def check_port(field: str, value: object) -> int:
+    """Returns a port from 0 (any) to 65535."""
+    return check_int(field, value, low=0, high=65535)
+
+
+def check_optional_text(field: str, value: object) -> str | None:
+    """Returns None, or a text that is not empty and has no blanks or control characters."""
+    if value is None:
+        return None
+    if isinstance(value, str) and value.isprintable() and re.fullmatch(r"\S+", value):
+        return value
+    raise InvalidRequestError(field, value, "a name without blanks, or None")
+
+
+def check_dns_label(
+    field: str, value: object, *, limit: int = DNS_LABEL_LIMIT, why: str = ""
+) -> str:
+    """Returns a DNS label (RFC 1123): lower-case letters, digits and inner hyphens.
+
+    Args:
+      field: What to call it in an error.
+      value: What was given.
+      limit: Characters that it may have.
+      why: Why that many, for the error.
+    """
+    if isinstance(value, str) and len(value) <= limit and _DNS_LABEL.fullmatch(value):
+        return value
+    expected = f"a DNS label: a-z, 0-9 and inner '-', at most {limit} characters"
+    raise InvalidRequestError(field, value, f"{expected} ({why})" if why else expected)
