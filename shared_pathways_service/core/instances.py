@@ -41,12 +41,20 @@ def parse_instance_counts(
     if not isinstance(value, Mapping) or not value:
         raise InvalidRequestError(field, value, _MAPPING)
     counts = {
-        InstanceType.parse(text, field=field): check_int(f"{field}[{text!r}]", count, low=1)
+        InstanceType.parse(text, field=field): _count(field, text, count)
         for text, count in value.items()
     }
     if sum(counts.values()) > MAX_SLICES:
         raise InvalidRequestError(field, value, f"at most {MAX_SLICES} slices in all")
     return counts
+
+
+def _count(field: str, text: object, count: object) -> int:
+    try:
+        return check_int(field, count, low=1)
+    except InvalidRequestError as error:
+        expected = f"{error.expected} as the count of {text!r}"
+        raise InvalidRequestError(field, count, expected) from None
 
 
 def parse_instances(

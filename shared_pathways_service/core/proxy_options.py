@@ -33,15 +33,16 @@ class ProxyOptions:
     sidecar: bool = False
 
     def __post_init__(self) -> None:
-        check_bool(f"{_FIELD}.use_insecure_credentials", self.use_insecure_credentials)
-        check_bool(f"{_FIELD}.sidecar", self.sidecar)
-        if isinstance(self.xla_flags, str) or not isinstance(self.xla_flags, Iterable):
-            raise InvalidRequestError(f"{_FIELD}.xla_flags", self.xla_flags, "a list of flags")
-        flags = tuple(self.xla_flags)
+        check_bool(_FIELD, self.use_insecure_credentials)
+        check_bool(_FIELD, self.sidecar)
+        given: object = self.xla_flags
+        if isinstance(given, str) or not isinstance(given, Iterable):
+            raise InvalidRequestError(_FIELD, given, "a list of flags as xla_flags")
+        flags = tuple(given)
         for flag in flags:
             if not (isinstance(flag, str) and _XLA_FLAG.fullmatch(flag)):
                 raise InvalidRequestError(
-                    f"{_FIELD}.xla_flags", flag, "a flag of the form --xla_name or --xla_name=value"
+                    _FIELD, flag, "XLA flags of the form --xla_name or --xla_name=value"
                 )
         # Frozen, yet what was given as a list is kept as a tuple.
         object.__setattr__(self, "xla_flags", flags)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Final
 
 from shared_pathways_service.core.validation import DNS_LABEL_LIMIT, check_dns_label, check_int
@@ -129,23 +128,23 @@ def check_priority(value: object, *, field: str = "priority") -> int:
 
 
 def check_labels(value: object, *, field: str = "labels") -> Mapping[str, str]:
-    """Returns labels in Kubernetes' syntax, read-only; none of those that we set ourselves.
+    """Returns labels in Kubernetes' syntax, copied; none of those that we set ourselves.
 
     ``sps.dev/team`` is the one of ours that a user sets.
     """
     if value is None:
-        return MappingProxyType({})
+        return {}
     if not isinstance(value, Mapping):
         raise InvalidRequestError(field, value, "a mapping of texts to texts")
     for key, text in value.items():
         _check_label_key(field, key)
         if not isinstance(text, str) or (text and not _LABEL_NAME.fullmatch(text)):
             raise InvalidRequestError(
-                f"{field}[{key!r}]",
+                field,
                 text,
-                "at most 63 letters, digits, '-', '_' and '.', ending in a letter or digit",
+                f"as value of {key!r} at most 63 letters, digits, '-', '_' and '.', ending in a letter or digit",
             )
-    return MappingProxyType(dict(value))
+    return dict(value)
 
 
 def _check_label_key(field: str, key: object) -> None:

@@ -11,7 +11,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, cast
 
-from shared_pathways_service.core.instances import parse_instances
+from shared_pathways_service.core.instances import (
+    parse_instance_counts,
+    parse_instance_texts,
+    parse_instances,
+    parse_virtual_slices,
+)
 from shared_pathways_service.core.proxy_options import ProxyOptions
 from shared_pathways_service.core.request_fields import (
     check_bucket,
@@ -35,7 +40,20 @@ from shared_pathways_service.core.validation import (
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.events import Event
 
-__all__ = ["DEFAULT_NAMESPACE", "DEFAULT_PROXY_IMAGE", "ConnectRequest", "HomeName"]
+__all__ = [
+    "DEFAULT_NAMESPACE",
+    "DEFAULT_PROXY_IMAGE",
+    "ConnectRequest",
+    "HomeName",
+    "ProxyOptions",
+    "check_proxy_job_name",
+    "check_service_address",
+    "default_proxy_job_name",
+    "parse_instance_counts",
+    "parse_instance_texts",
+    "parse_instances",
+    "parse_virtual_slices",
+]
 
 DEFAULT_PROXY_IMAGE: Final = "us-docker.pkg.dev/cloud-tpu-v2-images/pathways/proxy_server:latest"
 DEFAULT_NAMESPACE: Final = "default"
