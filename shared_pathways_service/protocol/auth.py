@@ -1,0 +1,104 @@
+"""Tokens: who may speak to a server of this project over gRPC.
+
+A call carries the metadata ``authorization: Bearer TOKEN``. A token lives in a file that only its
+user can read, never in an argument, a variable or a log.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import stat
+from collections.abc import Awaitable, Callable, Collection
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import grpc
+import grpc.aio
+
+from shared_pathways_service.errors import InvalidRequestError
+
+__all__ = ["TokenInterceptor", "bearer", "read_token"]
+
+#: Of whatever messages.
+_Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+
+_HEADER = "authorization"
+_SCHEME = "Bearer "
+_SIZE_LIMIT = 4096
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def read_token(path: str, *, field: str = "--token_file") -> str | None:
+    """Reads the token of a server or of its client.
+
+    Args:
+      path: The token's file; empty: there is no token.
+      field: What to blame when the file is not right.
+
+    Raises:
+      InvalidRequestError: The file is missing, open to others, or holds no token.
+    """
+    if not path:
+        return None
+    try:
+        with Path(path).open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            data = file.read(_SIZE_LIMIT + 1)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InvalidRequestError(field, path, f"a readable file ({reason})") from error
+    if mode & _OTHERS:
+        raise InvalidRequestError(
+            field, path, "a file that only its user can read", hint=f"chmod 600 {path}"
+        )
+    text = data.strip()
+    # What a gRPC header can carry, and no more than fits beside the other headers.
+    if not text or len(data) > _SIZE_LIMIT or not all(33 <= byte <= 126 for byte in text):
+        raise InvalidRequestError(field, path, "a file with one line of printable ASCII")
+    return text.decode("ascii")
+
+
+def bearer(token: str | None) -> tuple[tuple[str, str], ...]:
+    """Returns the metadata of a call to a server with this token; empty without one."""
+    return () if token is None else ((_HEADER, _SCHEME + token),)
+
+
+class TokenInterceptor(grpc.aio.ServerInterceptor):
+    """Answers UNAUTHENTICATED to every call that does not carry the server's token."""
+
+    def __init__(self, token: str, *, open_services: Collection[str] = ()) -> None:
+        """Keeps the token.
+
+        Args:
+          token: What a call must show.
+          open_services: Names of services that anybody may call.
+        """
+        self._expected = (_SCHEME + token).encode()
+        self._open = tuple(f"/{name}/" for name in open_services)
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> _Handler | None:
+        """Lets a call through, or replaces its handler by a refusal."""
+        if handler_call_details.method.startswith(self._open):
+            return await continuation(handler_call_details)
+        shown = dict(handler_call_details.invocation_metadata or ()).get(_HEADER, "")
+        data = shown if isinstance(shown, bytes) else shown.encode()
+        if hmac.compare_digest(data, self._expected):
+            return await continuation(handler_call_details)
+        return _REFUSE_WRONG if shown else _REFUSE_MISSING
+
+
+def _refusal(details: str) -> _Handler:
+    async def refuse(_requests: object, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, details)
+
+    # A stream's handler answers before any request has come; to a unary call it looks the same.
+    return grpc.stream_stream_rpc_method_handler(refuse)
+
+
+_REFUSE_MISSING = _refusal("no token: send the metadata 'authorization: Bearer TOKEN'")
+_REFUSE_WRONG = _refusal("the token is not this service's")
