@@ -1,4 +1,4 @@
-"""What the benchmarks share: a service of their own, and results as JSON with where they were taken."""
+"""What the benchmarks share: a service of their own, and results as JSON."""
 
 from __future__ import annotations
 

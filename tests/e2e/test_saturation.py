@@ -13,8 +13,14 @@ ROOT = Path(__file__).parents[2]
 def test_no_slice_is_lost_under_load(tmp_path: Path) -> None:
     out = tmp_path / "result.json"
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.saturation", "--seconds", "15", "--megabytes", "200"]
-        + ["--out", str(out)],
+        [
+            sys.executable,
+            "-m",
+            "benchmarks.saturation",
+            "--seconds=15",
+            "--megabytes=200",
+            f"--out={out}",
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,
