@@ -1,0 +1,257 @@
+"""Settings: an argument, then its ``SPS_…`` variable, then the profile, then the default.
+
+A profile is a table ``[profiles.NAME]`` of the TOML file ``SPS_CONFIG``; without a name the profile
+``default`` is used where there is one. Directories come from platformdirs. Nothing is created here
+but by `private_directory`.
+
+A plain dataclass on purpose: every connect() waits for this module, and the usual settings library
+takes a third of a second to import.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import stat
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import platformdirs
+
+from shared_pathways_service.errors import AccessDenied, InvalidRequestError
+
+__all__ = ["RUNTIME_DIR_LIMIT", "Settings", "private_directory"]
+
+_APP = "shared-pathways-service"
+
+#: Bytes of the runtime directory's path: a socket in it has a name of up to 20 bytes, and a whole
+#: path must fit the smallest limit of the systems we run on (103 bytes, macOS).
+RUNTIME_DIR_LIMIT = 82
+
+LogFormat = Literal["text", "json"]
+_LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a user sets once instead of with every call; make it with `load`.
+
+    Attributes:
+      runtime_dir: Sockets, state file, locks; short and lower case, for its user only.
+      state_dir: Journal, history, logs.
+      cache_dir: What can be made again.
+      config: The TOML file, which need not exist.
+      profile: The profile that was used; None: none.
+      log_level: A level of `logging`.
+      log_format: ``text`` or ``json``.
+      bind_address: Where servers in pods listen; the embedded service always binds loopback.
+      token_file: The token of the service, where a user brings one.
+    """
+
+    runtime_dir: Path
+    state_dir: Path
+    cache_dir: Path
+    config: Path
+    profile: str | None = None
+    log_level: str = "INFO"
+    log_format: LogFormat = "text"
+    bind_address: str = "127.0.0.1"
+    token_file: Path | None = None
+
+    @classmethod
+    def load(
+        cls,
+        *,
+        profile: str | None = None,
+        environ: Mapping[str, str] | None = None,
+        **arguments: object,
+    ) -> Settings:
+        """Gathers the settings.
+
+        Args:
+          profile: A profile that must exist.
+          environ: By default the process's environment.
+          **arguments: Fields by name; None is as good as not given.
+
+        Raises:
+          InvalidRequestError: A value cannot be used; ``field`` says where it was set.
+        """
+        environ = os.environ if environ is None else environ
+        given = {name: value for name, value in arguments.items() if value is not None}
+        variables = {n: environ[_variable(n)] for n in _READERS if environ.get(_variable(n))}
+        config = _path("config", given.get("config") or variables.get("config") or _config_file())
+        wanted = profile or environ.get("SPS_PROFILE") or None
+        used, table = _profile(config, wanted, "profile" if profile else "SPS_PROFILE")
+        values: dict[str, Any] = {"config": config, "profile": used}
+        for name, read in _READERS.items():
+            if name in given:
+                values[name] = read(name, given[name])
+            elif name in variables:
+                values[name] = read(_variable(name), variables[name])
+            elif name in table:
+                values[name] = read(f"profiles.{used}.{name}", table[name])
+        values.setdefault("state_dir", platformdirs.user_state_path(_APP))
+        values.setdefault("cache_dir", platformdirs.user_cache_path(_APP))
+        if "runtime_dir" not in values:
+            values["runtime_dir"] = _default_runtime_dir()
+        return cls(**values)
+
+
+def private_directory(path: Path, field: str) -> Path:
+    """Makes sure that a directory exists and that only this user can enter it.
+
+    Args:
+      path: The directory; it and its parents are made when they are missing.
+      field: The variable that sets it, for the error.
+
+    Returns:
+      `path`.
+
+    Raises:
+      AccessDenied: It is another user's, or others can enter it.
+      InvalidRequestError: It cannot be made, or is something else.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Not through a link: who can place one decides what this directory is.
+        status = path.lstat()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InvalidRequestError(field, str(path), f"a directory ({reason})") from error
+    if not stat.S_ISDIR(status.st_mode):
+        raise InvalidRequestError(field, str(path), "a directory, and no link to one")
+    if status.st_uid != os.geteuid():
+        raise _open_to_others(path, f"belongs to user {status.st_uid}", f"set {field} to another")
+    if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise _open_to_others(path, "can be entered by other users", f"chmod 700 {path}")
+    return path
+
+
+def _open_to_others(path: Path, what: str, hint: str) -> AccessDenied:
+    return AccessDenied(
+        f"{path} {what}",
+        verb="use",
+        resource=str(path),
+        rule="a directory of one's own with mode 700",
+        hint=hint,
+    )
+
+
+# ---- one reader a field: (where it was set, what was set) -> the value
+
+
+def _path(field: str, value: object) -> Path:
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
+        raise InvalidRequestError(field, value, "a path")
+    path = Path(value).expanduser()
+    if not path.is_absolute():
+        raise InvalidRequestError(field, value, "an absolute path")
+    return path
+
+
+def _runtime_dir(field: str, value: object) -> Path:
+    path = _path(field, value)
+    if problem := _unfit(path):
+        raise InvalidRequestError(field, str(path), f"a directory whose path is {problem}")
+    return path
+
+
+def _log_level(field: str, value: object) -> str:
+    if not isinstance(value, str) or value.upper() not in _LOG_LEVELS:
+        raise InvalidRequestError(field, value, f"one of {', '.join(_LOG_LEVELS)}")
+    return value.upper()
+
+
+def _log_format(field: str, value: object) -> LogFormat:
+    if value not in {"text", "json"}:
+        raise InvalidRequestError(field, value, "text or json")
+    return cast("LogFormat", value)
+
+
+def _address(field: str, value: object) -> str:
+    if not isinstance(value, str) or not value or any(c.isspace() for c in value):
+        raise InvalidRequestError(field, value, "an address of this machine")
+    return value
+
+
+_READERS: dict[str, Callable[[str, object], Any]] = {
+    "runtime_dir": _runtime_dir,
+    "state_dir": _path,
+    "cache_dir": _path,
+    "config": _path,
+    "log_level": _log_level,
+    "log_format": _log_format,
+    "bind_address": _address,
+    "token_file": _path,
+}
+
+
+def _variable(name: str) -> str:
+    return f"SPS_{name.upper()}"
+
+
+# ---- the rest
+
+
+def _config_file() -> Path:
+    return platformdirs.user_config_path(_APP) / "config.toml"
+
+
+def _profile(
+    config: Path, wanted: str | None, field: str
+) -> tuple[str | None, Mapping[str, object]]:
+    """Returns the name and the table of the profile to use."""
+    try:
+        text = config.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        text = ""
+    except (OSError, UnicodeError) as error:
+        raise InvalidRequestError("SPS_CONFIG", str(config), f"a readable file ({error})") from None
+    try:
+        profiles = tomllib.loads(text).get("profiles", {})
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidRequestError("SPS_CONFIG", str(config), f"TOML ({error})") from error
+    name = wanted or "default"
+    if name not in profiles:
+        if wanted is None:
+            return None, {}
+        known = ", ".join(sorted(profiles)) or "none"
+        raise InvalidRequestError(field, wanted, f"a profile of {config} (it has: {known})")
+    table = profiles[name]
+    if not isinstance(table, dict):
+        raise InvalidRequestError(f"profiles.{name}", table, "a table")
+    unknown = sorted(set(table) - (_READERS.keys() - {"config"}))
+    if unknown:
+        known = ", ".join(sorted(_READERS.keys() - {"config"}))
+        raise InvalidRequestError(
+            f"profiles.{name}.{unknown[0]}", table[unknown[0]], f"one of the settings {known}"
+        )
+    return name, table
+
+
+def _unfit(path: Path) -> str:
+    """Returns what sockets in a directory would need that it does not have; empty: nothing."""
+    text = str(path)
+    if len(os.fsencode(text)) > RUNTIME_DIR_LIMIT:
+        return f"at most {RUNTIME_DIR_LIMIT} bytes long, as paths of sockets are limited"
+    if text != text.lower():
+        return "lower case, as JAX lower-cases the addresses of proxies"
+    return ""
+
+
+def _default_runtime_dir() -> Path:
+    """Returns the first place that fits; the same one for every process of this user."""
+    of_platform = platformdirs.user_runtime_path(_APP)
+    if of_platform.parent.is_dir() and not _unfit(of_platform) and sys.platform == "linux":
+        return of_platform
+    name = f"sps-{os.getuid()}"
+    for parent in (Path(tempfile.gettempdir()), Path("/tmp")):  # noqa: S108 - checked on use
+        if not _unfit(parent / name):
+            return parent / name
+    raise InvalidRequestError(
+        "SPS_RUNTIME_DIR", None, "a directory: none of the usual places has a short path"
+    )
