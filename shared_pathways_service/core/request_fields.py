@@ -142,7 +142,8 @@ def check_labels(value: object, *, field: str = "labels") -> Mapping[str, str]:
             raise InvalidRequestError(
                 field,
                 text,
-                f"as value of {key!r} at most 63 letters, digits, '-', '_' and '.', ending in a letter or digit",
+                f"at most 63 letters, digits, '-', '_' and '.' as the value of {key!r}, "
+                "a letter or digit at each end",
             )
     return dict(value)
 

@@ -23,6 +23,7 @@ __all__ = [
     "RefuseTenant",
     "RefuseWorker",
     "ResourceManagerEvent",
+    "Restored",
     "SliceState",
     "TellPlaced",
     "TellQueued",
@@ -116,7 +117,10 @@ class WorkerBeat:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerEnded:
-    """A worker's stream ended: it is dead at once."""
+    """A worker's stream ended: it is dead at once.
+
+    Of a stream that a later hello of the same incarnation has replaced the server says nothing.
+    """
 
     slice_id: str
     host_index: int
@@ -148,7 +152,10 @@ class TenantAsked:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class TenantStreamEnded:
-    """A proxy's stream broke: its TTL starts."""
+    """A proxy's stream broke: its TTL starts.
+
+    Of a stream that a later hello of the same incarnation has replaced the server says nothing.
+    """
 
     tenant: str
     incarnation: str
@@ -193,7 +200,10 @@ class PersistedGrant:
       order: Arrival number; the queue's order among equal priorities.
       running: Whether its gang was placed once: False means that it is in the queue.
       placements: Virtual index to (slice id, generation), of what is placed.
-      asked_at: Wall-clock seconds since the epoch, for people and for the queue's timeout.
+      asked_at: When it asked, by the core's clock, for people and for the queue's timeout.
+      lost: Virtual indices that were placed once and are not now: they may take a spare.
+      incarnations: Slice id to the incarnations of its workers, of what is placed: a worker that
+        is another after the RM's restart was lost meanwhile.
     """
 
     tenant: str
@@ -210,6 +220,8 @@ class PersistedGrant:
     running: bool
     placements: Mapping[int, tuple[str, int]]
     asked_at: float
+    lost: tuple[int, ...] = ()
+    incarnations: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -230,6 +242,21 @@ class Persist:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Restored:
+    """What all `Persist` before a restart have left on the disk.
+
+    Attributes:
+      grants: In any order.
+      last_generation: As of the last `Persist`.
+      last_order: As of the last `Persist`.
+    """
+
+    grants: tuple[PersistedGrant, ...] = ()
+    last_generation: int = 0
+    last_order: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class WelcomeWorker:
     """The worker is in."""
 
@@ -240,7 +267,10 @@ class WelcomeWorker:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class RefuseWorker:
-    """End this worker's stream with an error; the worker then exits non-zero."""
+    """End this worker's stream with an error; the worker then exits non-zero.
+
+    Also sent to a worker that was welcome: it is hung, or another process has taken its place.
+    """
 
     slice_id: str
     host_index: int
