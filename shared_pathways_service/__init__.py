@@ -1,0 +1,80 @@
+"""Slices of a long-lived, multi-tenant Pathways service for JAX programs.
+
+The door: everything public is here or in `isc_pathways`, which is the name the field knows.
+
+    from shared_pathways_service import isc_pathways
+
+    with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 2}) as connection:
+        ...  # plain JAX
+
+Importing this imports neither JAX nor gRPC, and starts nothing: names are looked up when used,
+because the servers pass through here too.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shared_pathways_service import isc_pathways
+    from shared_pathways_service.connection import Connection
+    from shared_pathways_service.errors import (
+        AccessDenied,
+        CapacityError,
+        CleanupError,
+        ConnectionClosed,
+        InvalidRequestError,
+        PlacementTimeout,
+        PreflightError,
+        ProxyFailed,
+        ServiceNotFound,
+        ServiceNotReady,
+        SharedPathwaysError,
+        SliceLost,
+        SlicesTaken,
+        TunnelError,
+        VersionSkew,
+    )
+    from shared_pathways_service.events import Event
+    from shared_pathways_service.isc_pathways import connect
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AccessDenied",
+    "CapacityError",
+    "CleanupError",
+    "Connection",
+    "ConnectionClosed",
+    "Event",
+    "InvalidRequestError",
+    "PlacementTimeout",
+    "PreflightError",
+    "ProxyFailed",
+    "ServiceNotFound",
+    "ServiceNotReady",
+    "SharedPathwaysError",
+    "SliceLost",
+    "SlicesTaken",
+    "TunnelError",
+    "VersionSkew",
+    "__version__",
+    "connect",
+    "isc_pathways",
+]
+
+_HOMES = {"Connection": "connection", "Event": "events", "connect": "isc_pathways"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "isc_pathways":
+        return importlib.import_module(f"{__name__}.isc_pathways")
+    module = importlib.import_module(f"{__name__}.{_HOMES.get(name, 'errors')}")
+    return getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

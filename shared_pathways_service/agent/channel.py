@@ -1,0 +1,58 @@
+"""The agent's end of the socket pair."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from shared_pathways_service.agent.messages import Decoder, MessageError, encode
+
+__all__ = ["Channel"]
+
+#: Bytes that may wait for a client which does not read; what comes then is dropped, as the client
+#: hears the whole state again with the next message that fits.
+_BACKLOG = 8 << 20
+#: Seconds for the last messages to reach a client that reads slowly.
+_FLUSH_S = 2.0
+
+
+class Channel:
+    """Messages to and from the client; never waits for a client that does not read."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def open(cls, descriptor: int) -> Channel:
+        """Takes over the inherited descriptor; children of this process do not inherit it."""
+        sock = socket.socket(fileno=descriptor)
+        sock.set_inheritable(False)
+        reader, writer = await asyncio.open_unix_connection(sock=sock)
+        return cls(reader, writer)
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Sends a message if there is still somebody to read it."""
+        transport = self._writer.transport
+        if not transport.is_closing() and transport.get_write_buffer_size() < _BACKLOG:
+            self._writer.write(encode(message))
+
+    async def messages(self) -> AsyncIterator[dict[str, Any]]:
+        """Yields what the client says until it lets go of its end, or says what is no message."""
+        decoder = Decoder()
+        with contextlib.suppress(ConnectionError, MessageError):
+            while data := await self._reader.read(1 << 16):
+                for message in decoder.feed(data):
+                    yield message
+
+    async def close(self) -> None:
+        """Lets the last messages out, and closes."""
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            async with asyncio.timeout(_FLUSH_S):
+                await self._writer.drain()
+                self._writer.close()
+                await self._writer.wait_closed()
+        self._writer.transport.abort()

@@ -1,0 +1,323 @@
+"""A session as the client's side sees it: the agent is somewhere else, its words arrive here."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from shared_pathways_service.agent.journal import Journal
+from shared_pathways_service.agent.launch import AGENT_COMMAND, launch_agent
+from shared_pathways_service.agent.messages import Decoder, MessageError, Start, encode
+from shared_pathways_service.core.session_messages import Phase, Snapshot
+from shared_pathways_service.errors import (
+    CleanupError,
+    ConnectionClosed,
+    SharedPathwaysError,
+    from_json,
+)
+from shared_pathways_service.events import Event
+
+__all__ = ["AgentLost", "AgentSession", "Sink", "clean_up_sessions"]
+
+Sink = Callable[[Event], object]
+
+#: Seconds beyond the agent's own limit for a deletion that its answer is waited for.
+_SLACK_S = 15.0
+#: Seconds for an agent that said its last word to end, and between two looks while waiting.
+_EXIT_S = 5.0
+_LOOK_S = 0.1
+_LOGS_S = 30.0
+
+_log = logging.getLogger(__name__)
+
+
+class AgentLost(SharedPathwaysError):  # noqa: N818 - reads as what happened, like its kin
+    """The agent's process ended before its session did."""
+
+
+class AgentSession:
+    """One session, run by an agent of its own.
+
+    Args:
+      start: What the agent is to do.
+      log: Where the agent's output goes.
+      on_event: Hears every event, on the thread that reads; its errors are logged, and that is all.
+      command: What starts the agent.
+    """
+
+    def __init__(
+        self, start: Start, *, log: Path, on_event: Sink, command: Sequence[str] = AGENT_COMMAND
+    ) -> None:
+        self.log = log
+        self._start = start
+        self._on_event = on_event
+        self._command = command
+        self._changed = threading.Condition()
+        self._snapshot = Snapshot(name=start.spec.name, phase=Phase.NEW)
+        self._token: str | None = None
+        self._refusal: SharedPathwaysError | None = None
+        self._said_end = False
+        self._lost = False
+        self._replies: dict[int, Mapping[str, Any]] = {}
+        self._ids = itertools.count(1)
+        self._sending = threading.Lock()
+        self._closed = False
+        began = time.monotonic()
+        self._process, self._socket = launch_agent(log, command)
+        self._reader = threading.Thread(target=self._read, name="sps-agent", daemon=True)
+        self._reader.start()
+        self._say(start.to_json())
+        self.launch_s = time.monotonic() - began
+
+    # ---- what is known
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What the agent told last."""
+        return self._snapshot
+
+    @property
+    def token(self) -> str | None:
+        """What the proxy wants to be shown."""
+        return self._token
+
+    @property
+    def pid(self) -> int:
+        """The agent's process."""
+        return self._process.pid
+
+    @property
+    def agent_alive(self) -> bool:
+        """Whether the agent is there; without it work goes on, but nobody looks after it."""
+        return not (self._lost or self._said_end)
+
+    @property
+    def failure(self) -> SharedPathwaysError | None:
+        """Why the session failed; None when it did not."""
+        if self._snapshot.error is not None:
+            return from_json(self._snapshot.error)
+        return self._refusal
+
+    # ---- waiting
+
+    def wait(
+        self, reached: Callable[[Snapshot], bool], timeout: float, tick: Callable[[], object]
+    ) -> Snapshot:
+        """Waits until the session is where it should be; a signal's exception passes through.
+
+        Args:
+          reached: Whether it is.
+          timeout: Seconds; infinity is allowed where the agent has a deadline of its own.
+          tick: Called a few times a second meanwhile.
+
+        Raises:
+          SharedPathwaysError: Why the session failed.
+          ConnectionClosed: It ended without having failed.
+          AgentLost: The agent ended, and with it all that could be waited for.
+          TimeoutError: It took longer.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            with self._changed:
+                self._raise_if_over()
+                if reached(self._snapshot):
+                    return self._snapshot
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError(f"{self._snapshot.name} is still at {self._snapshot.phase}")
+                self._changed.wait(min(left, _LOOK_S))
+            tick()
+
+    def wait_for_failure(self, timeout: float) -> SharedPathwaysError | None:
+        """Returns why the session failed, waiting a little for the agent to find out."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.failure or not self.agent_alive, timeout)
+        return self.failure
+
+    def _raise_if_over(self) -> None:
+        if failure := self.failure:
+            # The agent still takes things down; whoever closes waits for that.
+            raise failure
+        if self._said_end or self._snapshot.ended:
+            raise ConnectionClosed(f"{self._snapshot.name} has ended")
+        if self._lost:
+            raise AgentLost(
+                f"the agent of {self._snapshot.name} ended{self._exit_text()}",
+                hint=f"its log is {self.log}",
+            )
+
+    def logs(self, lines: int) -> list[str]:
+        """Returns the last lines of the proxy's log.
+
+        Raises:
+          SharedPathwaysError: They cannot be had.
+        """
+        number = next(self._ids)
+        self._say({"type": "logs", "id": number, "lines": lines})
+        with self._changed:
+            self._changed.wait_for(lambda: number in self._replies or not self.agent_alive, _LOGS_S)
+            reply = self._replies.pop(number, None)
+        if reply is None:
+            raise AgentLost(f"the agent of {self._snapshot.name} does not answer")
+        if "error" in reply:
+            raise from_json(reply["error"])
+        return list(reply["lines"])
+
+    # ---- the end
+
+    def close(self, reason: str) -> CleanupError | None:
+        """Ends the session and waits until nothing of it is left; a second call does nothing.
+
+        Without an agent, a new one takes down what the journal names.
+
+        Returns:
+          What could not be taken down; None: nothing.
+        """
+        if threading.current_thread() is self._reader:
+            raise RuntimeError("the hearer of events cannot close what it listens to")
+        if self._closed:
+            return None
+        self._closed = True
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._let_go)
+            self._say({"type": "close", "reason": reason})
+            limit = self._start.plan.delete_timeout_s + _SLACK_S
+            with self._changed:
+                self._changed.wait_for(lambda: not self.agent_alive, limit)
+        if self._said_end:
+            return self._after_a_proper_end()
+        if not self._lost:
+            return _left_over([f"proxy {self._snapshot.name}"], self._snapshot.name)
+        return clean_up_sessions(
+            Path(self._start.journal), [self._start.spec.session], self.log, self._command
+        )
+
+    def _after_a_proper_end(self) -> CleanupError | None:
+        if left := self._snapshot.left:
+            return _left_over([left], self._snapshot.name)
+        if self.failure is None:
+            with contextlib.suppress(OSError):
+                self.log.unlink()
+        return None
+
+    def _let_go(self) -> None:
+        """Ends what this side owns: the thread, the socket, the process's entry in the table."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._reader.join()
+        self._socket.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_EXIT_S)
+
+    # ---- the agent's words
+
+    def _say(self, message: Mapping[str, Any]) -> None:
+        # An agent that is gone is noticed by the thread that reads.
+        with self._sending, contextlib.suppress(OSError):
+            self._socket.sendall(encode(message), getattr(socket, "MSG_NOSIGNAL", 0))
+
+    def _read(self) -> None:
+        decoder = Decoder()
+        try:
+            while data := self._socket.recv(1 << 16):
+                for message in decoder.feed(data):
+                    self._take(message)
+        except (OSError, MessageError) as error:
+            _log.debug("the agent's stream: %s", error)
+        if not self._said_end:
+            self._agent_is_lost()
+
+    def _take(self, message: Mapping[str, Any]) -> None:
+        if message["type"] == "event":
+            self._tell(Event.from_dict(message["event"]))
+            return
+        with self._changed:
+            match message["type"]:
+                case "state":
+                    self._snapshot = Snapshot.from_json(message["state"])
+                case "proxy":
+                    self._token = message["token"]
+                case "reply":
+                    self._replies[message["id"]] = message
+                case "ended":
+                    if message.get("state"):
+                        self._snapshot = Snapshot.from_json(message["state"])
+                    if message.get("error"):
+                        self._refusal = from_json(message["error"])
+                    self._said_end = True
+                case _:
+                    pass
+            self._changed.notify_all()
+
+    def _agent_is_lost(self) -> None:
+        with self._changed:
+            self._lost = True
+            self._changed.notify_all()
+        if not self._closed:
+            self._tell(
+                Event(
+                    kind="agent.lost",
+                    source="connect",
+                    tenant=self._snapshot.name,
+                    reason=f"the agent ended{self._exit_text()}; its log is {self.log}",
+                    data={"pid": self._process.pid},
+                )
+            )
+
+    def _exit_text(self) -> str:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = self._process.wait(_EXIT_S)
+            return f" by signal {-code}" if code < 0 else f" with exit code {code}"
+        return ""
+
+    def _tell(self, event: Event) -> None:
+        try:
+            self._on_event(event)
+        except Exception:  # noqa: BLE001 - it is the user's code
+            _log.exception("the hearer of events failed at %s", event.kind)
+
+
+def clean_up_sessions(
+    journal: Path, sessions: Sequence[str], log: Path, command: Sequence[str] = AGENT_COMMAND
+) -> CleanupError | None:
+    """Lets an agent take down what the journal has of these sessions, and waits for it.
+
+    Returns:
+      What could not be taken down; None: nothing.
+    """
+    known = [name for name in sessions if Journal(journal).read(name)]
+    if not known:
+        return None
+    process, sock = launch_agent(log, command)
+    with sock, process:
+        sock.sendall(encode({"type": "cleanup", "journal": str(journal), "sessions": known}))
+        sock.settimeout(120.0)
+        return _hear_out(sock)
+
+
+def _hear_out(sock: socket.socket) -> CleanupError | None:
+    decoder = Decoder()
+    with contextlib.suppress(OSError):
+        while data := sock.recv(1 << 16):
+            for message in decoder.feed(data):
+                if message["type"] == "ended":
+                    error = from_json(message["error"]) if message["error"] else None
+                    return error if isinstance(error, CleanupError) else None
+    return _left_over(["what the journal names"], "the clean-up")
+
+
+def _left_over(left: Sequence[str], whose: str) -> CleanupError:
+    return CleanupError(
+        f"{whose}: not confirmed deleted: {'; '.join(left)}",
+        left=left,
+        command="sps list",
+        hint="its agent goes on trying; `sps list` shows what is left",
+    )

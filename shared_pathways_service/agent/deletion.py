@@ -1,0 +1,86 @@
+"""Deleting a proxy until it is certain, and what earlier sessions left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+import tenacity
+
+from shared_pathways_service.agent.journal import Entry, Journal
+from shared_pathways_service.agent.messages import HomeChoice
+from shared_pathways_service.errors import (
+    AccessDenied,
+    CleanupError,
+    InvalidRequestError,
+    SharedPathwaysError,
+)
+from shared_pathways_service.homes.base import Home
+
+__all__ = ["HomeMaker", "clean_up", "delete_for_certain"]
+
+HomeMaker = Callable[[HomeChoice], Home]
+
+#: Seconds for one try, and for all tries on an entry that an earlier session left behind.
+_TRY_S = 20.0
+_ENTRY_S = 60.0
+
+_log = logging.getLogger(__name__)
+
+
+async def delete_for_certain(home: Home, *, name: str, uid: str, session: str) -> bool:
+    """Deletes a proxy, trying again until the home says that it is gone; the caller's to cancel.
+
+    Returns:
+      False when there was none.
+
+    Raises:
+      AccessDenied: Final, as is `InvalidRequestError`: trying again would not help.
+    """
+    final = tenacity.retry_if_not_exception_type((AccessDenied, InvalidRequestError))
+    transient = tenacity.retry_if_exception_type((SharedPathwaysError, OSError))
+    retrying = tenacity.AsyncRetrying(
+        retry=tenacity.retry_all(final, transient),
+        wait=tenacity.wait_exponential_jitter(initial=0.1, max=10.0, jitter=0.5),
+        before_sleep=lambda state: _log.warning("deleting %s: %s", name, _failure(state)),
+    )
+    async for attempt in retrying:
+        with attempt:
+            async with asyncio.timeout(_TRY_S):
+                return await home.delete_proxy(name, uid, session)
+    raise AssertionError("tenacity tries until it succeeds or raises")
+
+
+def _failure(state: tenacity.RetryCallState) -> BaseException | None:
+    return state.outcome.exception() if state.outcome else None
+
+
+async def clean_up(
+    journal: Journal, entries: Iterable[Entry], make_home: HomeMaker
+) -> CleanupError | None:
+    """Takes down what the entries name, and forgets each that is gone.
+
+    Returns:
+      None when nothing is left; else what is, for whoever asked.
+    """
+    left = []
+    for entry in entries:
+        home = make_home(entry.home)
+        try:
+            async with asyncio.timeout(_ENTRY_S):
+                await delete_for_certain(
+                    home, name=entry.name, uid=entry.uid, session=entry.session
+                )
+            journal.remove(entry.session)
+            _log.info("cleaned up %s", entry.name)
+        except (SharedPathwaysError, OSError) as error:
+            _log.warning("%s is left behind: %s", entry.name, error or "not confirmed in time")
+            left.append(f"proxy {entry.name}: {error or 'not confirmed deleted in time'}")
+        finally:
+            await home.close()
+    if not left:
+        return None
+    return CleanupError(
+        f"not everything could be taken down: {'; '.join(left)}", left=left, command="sps list"
+    )

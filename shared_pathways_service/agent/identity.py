@@ -1,0 +1,79 @@
+"""Which process a process id stood for: an id alone may long be another's."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+__all__ = ["Identity", "identity_of"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Identity:
+    """A process, told apart from a later one of the same id.
+
+    Attributes:
+      pid: The process id.
+      start: When it started, in a form that no step of the wall clock changes where there is one
+        (Linux: the boot's id and the clock ticks since the boot); only good for comparing.
+    """
+
+    pid: int
+    start: str
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs; one that has ended and is not reaped yet does not."""
+        return _start_of(self.pid) == self.start
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it as plain data."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Identity:
+        """Makes the identity that `to_json` described."""
+        return cls(pid=int(data["pid"]), start=str(data["start"]))
+
+
+def identity_of(pid: int | None = None) -> Identity:
+    """Returns the identity of a process; of this one by default.
+
+    Raises:
+      ProcessLookupError: There is none of that id.
+    """
+    pid = os.getpid() if pid is None else pid
+    start = _start_of(pid)
+    if start is None:
+        raise ProcessLookupError(f"no process {pid}")
+    return Identity(pid=pid, start=start)
+
+
+def _start_of(pid: int) -> str | None:
+    return _linux_start(pid) if sys.platform == "linux" else _start_by_psutil(pid)
+
+
+def _linux_start(pid: int) -> str | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+    # The name, in parentheses, may hold anything; state is the 3rd field and the start the 22nd.
+    fields = text[text.rindex(")") + 2 :].split()
+    return None if fields[0] in "ZX" else f"{boot}/{fields[19]}"
+
+
+def _start_by_psutil(pid: int) -> str | None:
+    try:
+        process = psutil.Process(pid)
+        ended = process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+        return None if ended else f"{process.create_time():.2f}"
+    except psutil.Error:
+        return None

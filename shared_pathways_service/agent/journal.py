@@ -1,0 +1,128 @@
+"""What was begun and must be taken down, on disk before it is begun: one file a session."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shared_pathways_service.agent.identity import Identity
+from shared_pathways_service.agent.messages import HomeChoice
+
+__all__ = ["Entry", "Journal"]
+
+_VERSION = 1
+_SUFFIX = ".json"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One session that may have a proxy.
+
+    Attributes:
+      session: UUID; with the name all that a deletion needs.
+      uid: The proxy's; empty until it is known.
+      owner: The process for which it was begun.
+      agent: The process that takes it down.
+      state: The phase of the session when this was last written.
+      since: RFC 3339: when it was begun.
+      slices: Instance types asked for; empty: one of the service's first type.
+    """
+
+    session: str
+    name: str
+    home: HomeChoice
+    owner: Identity
+    agent: Identity
+    since: str
+    uid: str = ""
+    state: str = ""
+    service: str = ""
+    namespace: str = ""
+    user: str = ""
+    host: str = ""
+    slices: tuple[str, ...] = ()
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether nobody is left who would take it down."""
+        return not self.owner.alive and not self.agent.alive
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it as plain data."""
+        return {"version": _VERSION, **dataclasses.asdict(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Entry:
+        """Makes the entry that `to_json` described; fields of a newer version are dropped."""
+        names = {field.name for field in dataclasses.fields(cls)}
+        fields = {name: value for name, value in data.items() if name in names}
+        return cls(
+            **{
+                **fields,
+                "home": HomeChoice(**data["home"]),
+                "owner": Identity.from_json(data["owner"]),
+                "agent": Identity.from_json(data["agent"]),
+                "slices": tuple(data["slices"]),
+            }
+        )
+
+
+class Journal:
+    """The entries of one user, in a directory that only this user can enter.
+
+    Args:
+      directory: Made if it is not there.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def write(self, entry: Entry) -> None:
+        """Puts the entry in place of an older one of its session; it outlives a power cut."""
+        draft = self._draft(entry)
+        _sync(draft)
+        draft.replace(self._path(entry.session))
+        _sync(self._directory)
+
+    def update(self, entry: Entry) -> None:
+        """Puts the entry in place of an older one; after a power cut it may be the older again."""
+        self._draft(entry).replace(self._path(entry.session))
+
+    def remove(self, session: str) -> None:
+        """Forgets a session that has nothing left; none of it is no error."""
+        self._path(session).unlink(missing_ok=True)
+
+    def read(self, session: str) -> Entry | None:
+        """Returns the entry of a session; None when there is none, or none that can be read."""
+        try:
+            text = self._path(session).read_text(encoding="utf-8")
+            return Entry.from_json(json.loads(text))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def entries(self) -> list[Entry]:
+        """Returns all entries, the oldest first."""
+        sessions = [path.stem for path in self._directory.glob(f"*{_SUFFIX}")]
+        found = [entry for entry in map(self.read, sessions) if entry]
+        return sorted(found, key=lambda entry: entry.since)
+
+    def _path(self, session: str) -> Path:
+        return self._directory / f"{session}{_SUFFIX}"
+
+    def _draft(self, entry: Entry) -> Path:
+        draft = self._path(entry.session).with_suffix(".new")
+        draft.write_text(json.dumps(entry.to_json()), encoding="utf-8")
+        return draft
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

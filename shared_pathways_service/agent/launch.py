@@ -1,0 +1,78 @@
+"""Starting an agent: a process of its own session, with a socket pair to whoever started it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import shared_pathways_service
+
+__all__ = ["AGENT_COMMAND", "launch_agent"]
+
+#: ``-P``: a module of the user's own directory must not take the place of one that is needed.
+AGENT_COMMAND = (sys.executable, "-P", "-m", "shared_pathways_service.agent")
+
+#: Logs of agents that are kept.
+_LOGS_KEPT = 20
+
+
+def launch_agent(
+    log: Path, command: Sequence[str] = AGENT_COMMAND
+) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Starts an agent.
+
+    Args:
+      log: Where its output goes; older logs beside it are thinned out.
+      command: What to run; the descriptor of its end of the socket pair is appended.
+
+    Returns:
+      The process, and this end of the socket pair; the caller's to end.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _thin_out(log.parent)
+    with contextlib.ExitStack() as stack:
+        mine, theirs = socket.socketpair()
+        stack.enter_context(theirs)
+        undo = stack.enter_context(contextlib.ExitStack())
+        undo.callback(mine.close)
+        output: BinaryIO = stack.enter_context(log.open("ab"))
+        process = subprocess.Popen(
+            [*command, str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=[theirs.fileno()],
+            env=_environment(),
+            # Out of reach of a terminal's or a notebook's signals to its process group.
+            start_new_session=True,
+        )
+        undo.pop_all()
+    return process, mine
+
+
+def _environment() -> dict[str, str]:
+    """The user's own; and with it, this package is found wherever it was imported from."""
+    environment = dict(os.environ)
+    parent = str(Path(shared_pathways_service.__file__).resolve().parents[1])
+    installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    if parent not in installed:
+        known = environment.get("PYTHONPATH")
+        environment["PYTHONPATH"] = f"{known}{os.pathsep}{parent}" if known else parent
+    return environment
+
+
+def _thin_out(directory: Path) -> None:
+    logs = []
+    for path in directory.glob("*.log"):
+        with contextlib.suppress(OSError):
+            logs.append((path.stat().st_mtime, path))
+    for _, path in sorted(logs)[: -_LOGS_KEPT or None]:
+        with contextlib.suppress(OSError):
+            path.unlink()

@@ -1,0 +1,142 @@
+"""What client and agent say to each other: length-prefixed JSON objects on a socket pair.
+
+Client to agent: ``start`` (first), ``cleanup`` (first, instead of it), ``logs``, ``close``.
+Agent to client: ``hello`` (first), ``state`` (a whole `Snapshot` whenever it changed), ``proxy``
+(what the client needs to reach it), ``event``, ``reply``, ``ended`` (last).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shared_pathways_service.core.session_messages import Plan
+from shared_pathways_service.homes.base import ProxySpec
+
+__all__ = [
+    "MAX_BYTES",
+    "VERSION",
+    "Decoder",
+    "HomeChoice",
+    "MessageError",
+    "Start",
+    "encode",
+]
+
+#: Of these messages: client and agent are of one installation unless it was upgraded under them.
+VERSION = 1
+#: Of one message.
+MAX_BYTES = 4 << 20
+_PREFIX = 4
+
+
+class MessageError(Exception):
+    """The other side does not speak as it should."""
+
+
+def encode(message: Mapping[str, Any]) -> bytes:
+    """Returns the bytes of one message.
+
+    Raises:
+      MessageError: It is longer than `MAX_BYTES`.
+    """
+    body = json.dumps(message, separators=(",", ":")).encode()
+    if len(body) > MAX_BYTES:
+        raise MessageError(f"a message of {len(body)} bytes, more than {MAX_BYTES}")
+    return len(body).to_bytes(_PREFIX, "big") + body
+
+
+class Decoder:
+    """Makes messages of bytes, however they are cut."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
+        """Takes bytes in, and yields the messages that are complete.
+
+        Raises:
+          MessageError: What came is no message.
+        """
+        self._buffer += data
+        while len(self._buffer) >= _PREFIX:
+            size = int.from_bytes(self._buffer[:_PREFIX], "big")
+            if size > MAX_BYTES:
+                raise MessageError(f"a message of {size} bytes, more than {MAX_BYTES}")
+            if len(self._buffer) < _PREFIX + size:
+                return
+            body = bytes(self._buffer[_PREFIX : _PREFIX + size])
+            del self._buffer[: _PREFIX + size]
+            yield _parse(body)
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(body)
+    except ValueError as error:
+        raise MessageError(f"no JSON: {error}") from error
+    if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+        raise MessageError("no JSON object with a type")
+    return message
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HomeChoice:
+    """Which home, and the arguments to make it with.
+
+    Attributes:
+      name: As the agent's table of homes has it.
+      options: What the home's maker takes.
+    """
+
+    name: str
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Start:
+    """All that the agent needs to run a session.
+
+    Attributes:
+      owner: The owning process's identity, as `identity.Identity.to_json` gives it.
+      journal: The journal's directory.
+    """
+
+    home: HomeChoice
+    spec: ProxySpec
+    plan: Plan
+    owner: Mapping[str, Any]
+    journal: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it as plain data."""
+        return {"type": "start", "version": VERSION, **dataclasses.asdict(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Start:
+        """Makes what `to_json` described.
+
+        Raises:
+          MessageError: It is of another version, or not of this form.
+        """
+        if data.get("version") != VERSION:
+            raise MessageError(
+                f"the client speaks version {data.get('version')}, the agent {VERSION}: "
+                "the package was exchanged while the program ran"
+            )
+        try:
+            return cls(
+                home=HomeChoice(**data["home"]),
+                spec=ProxySpec(**_tuples(data["spec"])),
+                plan=Plan(**_tuples(data["plan"])),
+                owner=dict(data["owner"]),
+                journal=str(data["journal"]),
+            )
+        except (KeyError, TypeError) as error:
+            raise MessageError(f"not a request: {error}") from error
+
+
+def _tuples(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(v) if isinstance(v, list) else v for key, v in data.items()}

@@ -1,0 +1,70 @@
+"""Waiting for the end of a process that is not ours, without asking again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import select
+import sys
+from collections.abc import Iterator
+
+from shared_pathways_service.agent.identity import Identity
+
+__all__ = ["wait_for_end"]
+
+#: Seconds between two looks where the system cannot tell by itself.
+_LOOK_S = 0.5
+
+
+async def wait_for_end(owner: Identity) -> None:
+    """Returns when the process has ended, whoever reaps it and whoever holds its descriptors."""
+    loop = asyncio.get_running_loop()
+    with contextlib.ExitStack() as stack:
+        try:
+            descriptor = stack.enter_context(_descriptor_of(owner.pid))
+        except ProcessLookupError:
+            return
+        # The id may have become another's before the descriptor was there, not afterwards.
+        if not owner.alive:
+            return
+        if descriptor is None:
+            while owner.alive:  # noqa: ASYNC110 - nobody here could set an event
+                await asyncio.sleep(_LOOK_S)
+            return
+        ended = asyncio.Event()
+        loop.add_reader(descriptor, ended.set)
+        stack.callback(loop.remove_reader, descriptor)
+        await ended.wait()
+
+
+@contextlib.contextmanager
+def _descriptor_of(pid: int) -> Iterator[int | None]:
+    """Yields a descriptor that can be read from when the process ends; None: there is no such."""
+    if sys.platform == "linux":
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            raise
+        except OSError:  # a kernel older than 5.3, or a sandbox without the call
+            yield None
+            return
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+    elif hasattr(select, "kqueue"):
+        queue = select.kqueue()
+        try:
+            event = select.kevent(
+                pid,
+                filter=select.KQ_FILTER_PROC,
+                flags=select.KQ_EV_ADD | select.KQ_EV_ONESHOT,
+                fflags=select.KQ_NOTE_EXIT,
+            )
+            queue.control([event], 0)
+            yield queue.fileno()
+        finally:
+            queue.close()
+    else:
+        yield None

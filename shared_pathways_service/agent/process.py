@@ -1,0 +1,139 @@
+"""The agent's process: one session, or the clean-up of earlier ones, and then its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from shared_pathways_service.agent.channel import Channel
+from shared_pathways_service.agent.deletion import HomeMaker, clean_up
+from shared_pathways_service.agent.identity import Identity, identity_of
+from shared_pathways_service.agent.journal import Journal
+from shared_pathways_service.agent.messages import VERSION, MessageError, Start
+from shared_pathways_service.agent.owner import wait_for_end
+from shared_pathways_service.agent.runner import Probe, SessionRunner
+from shared_pathways_service.errors import SharedPathwaysError
+
+__all__ = ["serve"]
+
+#: Seconds that deleting goes on when nobody waits for it any more.
+ORPHAN_DELETE_S = 600.0
+#: Seconds for the client's first message.
+_FIRST_S = 60.0
+
+_log = logging.getLogger(__name__)
+
+
+async def serve(descriptor: int, *, make_home: HomeMaker, probe: Probe) -> None:
+    """Does what the first message on the descriptor asks for, and returns when it is done."""
+    channel = await Channel.open(descriptor)
+    try:
+        channel.send({"type": "hello", "version": VERSION, "agent": identity_of().to_json()})
+        messages = channel.messages()
+        async with asyncio.timeout(_FIRST_S):
+            first = await anext(messages, None)
+        if first is None:
+            return
+        if first["type"] == "cleanup":
+            await _clean_up(first, channel, make_home)
+        elif first["type"] == "start":
+            await _run_session(first, messages, channel, make_home, probe)
+        else:
+            raise MessageError(f"a first message of type {first['type']}")
+    except MessageError as error:
+        channel.send({"type": "ended", "error": SharedPathwaysError(str(error)).to_json()})
+    finally:
+        await channel.close()
+
+
+async def _clean_up(request: Mapping[str, Any], channel: Channel, make_home: HomeMaker) -> None:
+    journal = Journal(Path(request["journal"]))
+    entries = [entry for name in request["sessions"] if (entry := journal.read(name))]
+    error = await clean_up(journal, entries, make_home)
+    channel.send({"type": "ended", "error": error.to_json() if error else None})
+
+
+async def _run_session(
+    first: Mapping[str, Any],
+    messages: AsyncIterator[dict[str, Any]],
+    channel: Channel,
+    make_home: HomeMaker,
+    probe: Probe,
+) -> None:
+    start = Start.from_json(first)
+    journal = Journal(Path(start.journal))
+    runner = SessionRunner(
+        start, home=make_home(start.home), journal=journal, probe=probe, send=channel.send
+    )
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, runner.cancel, f"the agent got {number.name}")
+    beside = [
+        _listen(messages, channel, runner),
+        _watch_owner(Identity.from_json(start.owner), runner),
+        _sweep(journal, make_home),
+    ]
+    async with _running(beside):
+        end = await runner.run()
+    channel.send({"type": "ended", "state": end.to_json(), "error": None})
+
+
+@contextlib.asynccontextmanager
+async def _running(coroutines: Sequence[Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(_logged(coroutine)) for coroutine in coroutines]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _logged(coroutine: Coroutine[Any, Any, None]) -> None:
+    try:
+        await coroutine
+    except Exception:  # noqa: BLE001 - what is beside a session fails alone
+        _log.exception("%s failed", coroutine)
+
+
+async def _listen(
+    messages: AsyncIterator[dict[str, Any]], channel: Channel, runner: SessionRunner
+) -> None:
+    async with asyncio.TaskGroup() as answers:
+        async for message in messages:
+            match message["type"]:
+                case "close":
+                    runner.cancel(str(message.get("reason", "closed")))
+                case "logs":
+                    answers.create_task(_logged(_answer_logs(message, channel, runner)))
+                case other:
+                    _log.warning("the client said %r, which is nothing to me", other)
+        # The socket is closed at the very end of a connection, or by a program that put another in
+        # its place (exec) or closed every descriptor: nobody can use this proxy any more.
+        runner.cancel("the client let go of its agent", delete_timeout_s=ORPHAN_DELETE_S)
+
+
+async def _answer_logs(message: Mapping[str, Any], channel: Channel, runner: SessionRunner) -> None:
+    reply = {"type": "reply", "id": message["id"]}
+    try:
+        lines = await runner.logs(int(message["lines"]))
+    except SharedPathwaysError as error:
+        channel.send({**reply, "error": error.to_json()})
+    else:
+        channel.send({**reply, "lines": lines})
+
+
+async def _watch_owner(owner: Identity, runner: SessionRunner) -> None:
+    await wait_for_end(owner)
+    runner.cancel("its owner has ended", delete_timeout_s=ORPHAN_DELETE_S)
+
+
+async def _sweep(journal: Journal, make_home: HomeMaker) -> None:
+    """Takes down what sessions left behind of which neither owner nor agent lives."""
+    abandoned = [entry for entry in journal.entries() if entry.abandoned]
+    await clean_up(journal, abandoned, make_home)

@@ -1,0 +1,255 @@
+"""Runs the machine of one session over a home: carries its effects out, hands the outcomes in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from shared_pathways_service.agent.deletion import delete_for_certain
+from shared_pathways_service.agent.identity import Identity, identity_of
+from shared_pathways_service.agent.journal import Entry, Journal
+from shared_pathways_service.agent.messages import Start
+from shared_pathways_service.core import session_messages as m
+from shared_pathways_service.core.session import Session
+from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.events import Event
+from shared_pathways_service.homes.base import Home, ProxyHandle
+
+__all__ = ["Probe", "SessionRunner"]
+
+#: Asks the proxy at an address, with its token, until it answers.
+Probe = Callable[[str, str | None], Awaitable[None]]
+Send = Callable[[Mapping[str, Any]], None]
+
+#: Seconds for a step that is broken off to end, and for the last lines of a log.
+_STOP_S = 5.0
+_LOG_S = 3.0
+
+_log = logging.getLogger(__name__)
+
+
+class SessionRunner:
+    """One session.
+
+    Args:
+      start: What the client asked for.
+      home: Where the service lives; the runner's to close.
+      journal: Written before anything is created.
+      probe: Asks the proxy whether it answers.
+      send: Sends a message to the client.
+    """
+
+    def __init__(
+        self, start: Start, *, home: Home, journal: Journal, probe: Probe, send: Send
+    ) -> None:
+        self._start = start
+        self._home = home
+        self._journal = journal
+        self._probe = probe
+        self._send = send
+        self._inbox: asyncio.Queue[tuple[int | None, m.SessionEvent]] = asyncio.Queue()
+        self._step: asyncio.Task[None] | None = None
+        self._step_number = 0
+        self._follower: asyncio.Task[None] | None = None
+        self._handle: ProxyHandle | None = None
+        self._entry: Entry | None = None
+        self._finished = False
+        self._last = m.Snapshot(name=start.spec.name, phase=m.Phase.NEW)
+
+    def cancel(self, reason: str, *, delete_timeout_s: float | None = None) -> None:
+        """Asks the session to end; may be called at any time, and again."""
+        self._inbox.put_nowait(
+            (None, m.Cancelled(reason=reason, delete_timeout_s=delete_timeout_s))
+        )
+
+    async def run(self) -> m.Snapshot:
+        """Runs the session to its end; returns how it ended."""
+        loop = asyncio.get_running_loop()
+        machine = Session(self._start.plan, loop.time())
+        try:
+            await self._carry_out(machine, machine.start(loop.time()))
+            while not self._finished:
+                event = await self._next_event(machine.next_deadline)
+                await self._carry_out(machine, machine.handle(event, loop.time()))
+        finally:
+            await self._stop(self._follower)
+            await self._stop(self._step)
+            with contextlib.suppress(SharedPathwaysError, TimeoutError):
+                async with asyncio.timeout(_STOP_S):
+                    await self._home.close()
+        return machine.snapshot
+
+    async def logs(self, lines: int) -> list[str]:
+        """Returns the last lines of the proxy's log.
+
+        Raises:
+          SharedPathwaysError: The home cannot give them.
+        """
+        return await self._home.logs(self._handle, lines) if self._handle else []
+
+    # ---- the loop
+
+    async def _next_event(self, deadline: float | None) -> m.SessionEvent:
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    number, event = await self._inbox.get()
+            except TimeoutError:
+                return m.Tick()
+            # What a step answered before it was broken off is no answer to the present one.
+            if number is None or number == self._step_number:
+                return event
+
+    async def _carry_out(self, machine: Session, effects: list[m.Effect]) -> None:
+        for effect in effects:
+            await self._act(effect, machine)
+        self._publish(machine.snapshot)
+
+    async def _act(self, effect: m.Effect, machine: Session) -> None:
+        match effect:
+            case m.Announce():
+                self._announce(effect)
+            case m.Preflight():
+                self._begin(self._preflight())
+            case m.CreateProxy():
+                self._write_journal(machine.snapshot)
+                self._begin(self._create())
+            case m.FollowProxy():
+                self._follower = asyncio.create_task(self._follow())
+            case m.OpenTunnel():
+                self._begin(self._open_tunnel())
+            case m.Probe():
+                self._begin(self._run_probe(effect.address))
+            case m.StopStep():
+                self._step_number += 1
+                await self._stop(self._step)
+            case m.DeleteProxy():
+                self._begin(self._delete(effect))
+            case m.Finish():
+                self._finished = True
+
+    def _begin(self, step: Awaitable[m.SessionEvent]) -> None:
+        self._step_number += 1
+        self._step = asyncio.create_task(self._run_step(self._step_number, step))
+
+    async def _run_step(self, number: int, step: Awaitable[m.SessionEvent]) -> None:
+        try:
+            event = await step
+        except SharedPathwaysError as error:
+            event = m.StepFailed(error=error)
+        except Exception as error:  # noqa: BLE001 - taken down in any case
+            _log.exception("a step of %s failed", self._start.spec.name)
+            what = f"{type(error).__name__}: {error}"
+            event = m.StepFailed(error=SharedPathwaysError(f"the agent failed: {what}"))
+        self._inbox.put_nowait((number, event))
+
+    async def _stop(self, task: asyncio.Task[None] | None) -> None:
+        if task is not None and not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=_STOP_S)
+
+    # ---- the steps
+
+    async def _preflight(self) -> m.SessionEvent:
+        info = await self._home.preflight(self._start.spec)
+        return m.PreflightDone(
+            service=info.address, instance_types=info.instance_types, namespace=info.namespace
+        )
+
+    async def _create(self) -> m.SessionEvent:
+        handle = await self._home.create_proxy(self._start.spec)
+        self._handle = handle
+        self._send({"type": "proxy", "token": handle.token})
+        return m.ProxyCreated(uid=handle.uid, pod=handle.pod, log=handle.log)
+
+    async def _open_tunnel(self) -> m.SessionEvent:
+        assert self._handle is not None
+        address = await self._home.open_tunnel(self._handle, self._start.spec.local_port)
+        return m.TunnelOpen(address=address)
+
+    async def _run_probe(self, address: str) -> m.SessionEvent:
+        assert self._handle is not None
+        await self._probe(address, self._handle.token)
+        return m.Probed()
+
+    async def _delete(self, effect: m.DeleteProxy) -> m.SessionEvent:
+        tail: list[str] = []
+        if effect.log_lines:
+            with contextlib.suppress(SharedPathwaysError, TimeoutError):
+                async with asyncio.timeout(_LOG_S):
+                    tail = await self.logs(effect.log_lines)
+        spec = self._start.spec
+        await delete_for_certain(self._home, name=spec.name, uid=effect.uid, session=spec.session)
+        self._entry = None
+        self._journal.remove(spec.session)
+        return m.Deleted(log_tail=tuple(tail))
+
+    async def _follow(self) -> None:
+        assert self._handle is not None
+        reason = "the home has no more news of it"
+        try:
+            async for news in self._home.follow(self._handle):
+                self._inbox.put_nowait(
+                    (None, m.News(kind=news.kind, reason=news.reason, data=news.data))
+                )
+        except SharedPathwaysError as error:
+            reason = str(error)
+        except Exception as error:  # noqa: BLE001 - taken down in any case
+            _log.exception("the view of %s failed", self._start.spec.name)
+            reason = f"{type(error).__name__}: {error}"
+        # Told again after the proxy's own end, this is passed over.
+        self._inbox.put_nowait((None, m.News(kind="home.lost", reason=reason)))
+
+    # ---- telling
+
+    def _announce(self, said: m.Announce) -> None:
+        event = Event(
+            kind=said.kind,
+            source=said.source,
+            tenant=self._start.spec.name,
+            slice=said.slice,
+            duration_s=said.duration_s,
+            reason=said.reason,
+            data=said.data,
+        )
+        _log.info("%s", event.to_json())
+        self._send({"type": "event", "event": event.to_dict()})
+
+    def _publish(self, snapshot: m.Snapshot) -> None:
+        if snapshot == self._last:
+            return
+        self._last = snapshot
+        self._send({"type": "state", "state": snapshot.to_json()})
+        if self._entry is not None:
+            self._write_journal(snapshot)
+
+    def _write_journal(self, snapshot: m.Snapshot) -> None:
+        spec = self._start.spec
+        before = self._entry or Entry(
+            session=spec.session,
+            name=spec.name,
+            home=self._start.home,
+            owner=Identity.from_json(self._start.owner),
+            agent=identity_of(),
+            since=Event(kind="connect.created", source="agent").time,
+            user=spec.user,
+            host=spec.host,
+            slices=spec.virtual_slices,
+        )
+        entry = dataclasses.replace(
+            before,
+            uid=snapshot.uid,
+            state=snapshot.phase.value,
+            service=snapshot.service,
+            namespace=snapshot.namespace,
+        )
+        # What a deletion needs is put on disk for good; the rest is for `sps list`.
+        if self._entry is None or entry.uid != before.uid:
+            self._journal.write(entry)
+        elif entry != before:
+            self._journal.update(entry)
+        self._entry = entry

@@ -1,0 +1,152 @@
+"""Which error a session ends with: chosen from what the home told, and from what it waited for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from shared_pathways_service.core.session_messages import News, Phase, Plan, Snapshot
+from shared_pathways_service.errors import (
+    InvalidRequestError,
+    PlacementTimeout,
+    ProxyFailed,
+    ServiceNotReady,
+    SharedPathwaysError,
+    SliceLost,
+    SlicesTaken,
+    TunnelError,
+)
+
+__all__ = ["wanted_by_type", "when_lost", "when_out_of_queue", "when_out_of_time", "when_refused"]
+
+_QUEUE_HINT = "queue_timeout=SECONDS waits for them; `sps status` shows who holds what"
+
+
+def wanted_by_type(virtual_slices: tuple[str, ...]) -> dict[str, int]:
+    """Returns how many slices of each instance type are asked for."""
+    return {name: virtual_slices.count(name) for name in virtual_slices}
+
+
+def when_refused(plan: Plan, news: News) -> SharedPathwaysError:
+    """Returns the error for ``tenant.refused``.
+
+    Args:
+      plan: What was asked for.
+      news: The refusal: ``kind`` in its data is one of the resource manager's.
+    """
+    data = news.data
+    message = str(data.get("message") or news.reason or "the resource manager refused the request")
+    kind = data.get("kind")
+    wanted = wanted_by_type(plan.virtual_slices)
+    if kind == "slices_taken":
+        position = data.get("position")
+        return SlicesTaken(
+            message,
+            wanted=_counts(data.get("wanted")) or wanted,
+            free=_counts(data.get("free")),
+            holders=_lines(data.get("holders")),
+            position=int(position) if isinstance(position, int | float) and position else None,
+            hint=_QUEUE_HINT if plan.queue_timeout_s is None else "a longer queue_timeout helps",
+        )
+    if kind in ("unknown_type", "too_many"):
+        types = ", ".join(_lines(data.get("types"))) or "what the service has"
+        expected = f"one of {types}" if kind == "unknown_type" else "no more than the service has"
+        return InvalidRequestError(
+            "expected_tpu_instances", _as_text(wanted), expected, message=message
+        )
+    if kind == "lost":
+        indices = range(len(plan.virtual_slices))
+        return SliceLost(message, slices=indices, reason=news.reason or message)
+    return ProxyFailed(f"the slices of {plan.name} were given back: {message}")
+
+
+def when_lost(plan: Plan, news: News) -> SharedPathwaysError:
+    """Returns the error for the end of the proxy, or of the view of it, without being asked for."""
+    data = news.data
+    if news.kind == "home.lost":
+        return TunnelError(
+            f"the service of {plan.name} is gone, or out of sight: {news.reason or 'no reason'}",
+            cause=news.reason,
+            hint="connect again; `sps status` shows whether there is a service",
+        )
+    if news.kind == "proxy.deleted":
+        return ProxyFailed(
+            f"the proxy {plan.name} was deleted by somebody else"
+            + (f": {news.reason}" if news.reason else ""),
+            hint="connect again",
+        )
+    code = data.get("exit_code")
+    exit_code = int(code) if isinstance(code, int | float) else None
+    return ProxyFailed(
+        f"the proxy {plan.name} ended by itself: {_why(news, exit_code)}",
+        exit_code=exit_code,
+        log_tail=_lines(data.get("log_tail")),
+        hint="what was on its slices is lost; connect again",
+    )
+
+
+def when_out_of_queue(plan: Plan, snapshot: Snapshot) -> SlicesTaken:
+    """Returns the error for a queue that took longer than was allowed."""
+    return SlicesTaken(
+        f"{plan.name} waited {plan.queue_timeout_s:g} s for its slices and was then at position "
+        f"{snapshot.position} of the queue",
+        wanted=wanted_by_type(plan.virtual_slices),
+        holders=snapshot.holders,
+        position=snapshot.position,
+        hint="a longer queue_timeout helps; `sps status` shows who holds what",
+    )
+
+
+def when_out_of_time(plan: Plan, snapshot: Snapshot, last_event: str) -> SharedPathwaysError:
+    """Returns the error for a step that did not end in time; the phase says which it was."""
+    within = f"within {plan.timeout_s:g} s"
+    hint = "a longer timeout= helps where the service is slow; `sps status` shows what there is"
+    match snapshot.phase:
+        case Phase.PREFLIGHT:
+            return ServiceNotReady(f"the service did not answer {within}", hint=hint)
+        case Phase.TUNNEL | Phase.PROBE:
+            return TunnelError(
+                f"the proxy {plan.name} could not be reached {within} at "
+                f"{snapshot.address or 'its pod'}",
+                pod=snapshot.pod or snapshot.address,
+                cause="timed out",
+                hint=hint,
+            )
+        case Phase.PLACE:
+            placed = sum(view.state == "placed" for view in snapshot.slices)
+            return PlacementTimeout(
+                f"{placed} of {plan.gang} slices of {plan.name} were placed {within}",
+                placed=placed,
+                wanted=plan.gang,
+                last_line=last_event,
+                holders=snapshot.holders,
+                hint="`sps status` shows who holds what",
+            )
+        case _:
+            return ProxyFailed(f"the proxy {plan.name} did not begin to serve {within}", hint=hint)
+
+
+def _why(news: News, exit_code: int | None) -> str:
+    reason = news.reason or str(news.data.get("reason") or "")
+    if reason:
+        return reason
+    if exit_code is None:
+        return "no exit code is known"
+    return f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
+
+
+def _counts(value: object) -> dict[str, int]:
+    """Reads a JSON object of counts, as a home puts it into the flat data of an event."""
+    if not isinstance(value, str) or not value:
+        return {}
+    loaded: Any = json.loads(value)
+    return {str(k): int(v) for k, v in loaded.items()} if isinstance(loaded, Mapping) else {}
+
+
+def _lines(value: object) -> tuple[str, ...]:
+    return tuple(value.split("\n")) if isinstance(value, str) and value else ()
+
+
+def _as_text(wanted: Mapping[str, int]) -> str:
+    return ",".join(f"{name}={count}" for name, count in wanted.items())

@@ -1,0 +1,165 @@
+"""A home without a service: it does what its script says, and remembers what it was asked.
+
+For tests of what stands above a home. What must be told apart from the real ones is written into a
+directory, so that a test can read it while the home lives in an agent's process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from shared_pathways_service.errors import ProxyFailed, SharedPathwaysError, from_json
+from shared_pathways_service.events import Scalar
+from shared_pathways_service.homes.base import HomeEvent, ProxyHandle, ProxySpec, ServiceInfo
+
+__all__ = ["FakeHome", "placed_news"]
+
+_LOOK_S = 0.01
+
+
+def placed_news(virtual_slices: Sequence[str]) -> list[HomeEvent]:
+    """Returns the news of a proxy that serves and whose slices are all placed."""
+    placed = [
+        HomeEvent(
+            kind="slice.placed",
+            data={
+                "virtual_index": index,
+                "slice_id": f"slice-{index}",
+                "generation": index + 1,
+                "instance_type": name,
+            },
+        )
+        for index, name in enumerate(virtual_slices)
+    ]
+    count = len(virtual_slices)
+    running = HomeEvent(kind="tenant.running", data={"placed": count, "wanted": count})
+    return [HomeEvent(kind="proxy.serving"), *placed, running]
+
+
+class FakeHome:
+    """Meets `homes.base.Home`, with proxies that are files.
+
+    Args:
+      directory: Where its proxies are: a file each, named by the session. Shared by all homes made
+        with it, as a service is.
+      address: What `open_tunnel` answers.
+      hang: Names of methods that never answer: ``preflight``, ``create_proxy``, ``open_tunnel``,
+        ``delete_proxy``. A create that hangs has created all the same.
+      fail: Methods that raise, each with the error as `SharedPathwaysError.to_json` gives it. A
+        create that fails has created all the same.
+      fail_deletes: How many deletions fail before one does not.
+      place: Whether a proxy is placed by itself; else its news are what `tell` says.
+    """
+
+    name = "fake"
+
+    def __init__(
+        self,
+        directory: str,
+        *,
+        address: str = "unix:/nowhere",
+        hang: Sequence[str] = (),
+        fail: Mapping[str, Any] | None = None,
+        fail_deletes: int = 0,
+        place: bool = True,
+    ) -> None:
+        self._directory = Path(directory)
+        self._address = address
+        self._hang = frozenset(hang)
+        self._fail = dict(fail or {})
+        self._fail_deletes = fail_deletes
+        self._place = place
+
+    # ---- for the test
+
+    @property
+    def proxies(self) -> list[str]:
+        """Sessions that have a proxy."""
+        return sorted(path.stem for path in self._directory.glob("*.proxy"))
+
+    @property
+    def calls(self) -> list[str]:
+        """What was asked of homes with this directory, in order: ``METHOD SESSION``."""
+        path = self._directory / "calls"
+        return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+    def tell(self, session: str, kind: str, reason: str = "", **data: Scalar) -> None:
+        """Gives news of a session's proxy to whoever follows it."""
+        line = json.dumps({"kind": kind, "reason": reason, "data": data})
+        with self._news(session).open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    # ---- the interface
+
+    async def preflight(self, spec: ProxySpec) -> ServiceInfo:
+        """Answers as scripted."""
+        await self._called("preflight", spec.session)
+        return ServiceInfo(address="fake", version="0", instance_types=("tpuv6e:2x2",))
+
+    async def create_proxy(self, spec: ProxySpec) -> ProxyHandle:
+        """Makes the proxy's file, and then answers as scripted."""
+        path = self._proxy(spec.session)
+        path.write_text(json.dumps(dataclasses.asdict(spec)), encoding="utf-8")
+        if self._place:
+            for news in placed_news(spec.virtual_slices or ("tpuv6e:2x2",)):
+                self.tell(spec.session, news.kind, news.reason, **news.data)
+        await self._called("create_proxy", spec.session)
+        return ProxyHandle(name=spec.name, uid=spec.session, token="token")  # noqa: S106 - a fake's
+
+    async def follow(self, handle: ProxyHandle) -> AsyncIterator[HomeEvent]:
+        """Yields what was told of the proxy, until its end is told or it is deleted."""
+        told = 0
+        while self._proxy(handle.uid).exists():
+            path = self._news(handle.uid)
+            lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+            for line in lines[told:]:
+                news = HomeEvent(**json.loads(line))
+                yield news
+                if news.kind in ("proxy.exited", "proxy.deleted", "home.lost"):
+                    return
+            told = len(lines)
+            await asyncio.sleep(_LOOK_S)
+        yield HomeEvent(kind="proxy.deleted", reason="its file is gone")
+
+    async def open_tunnel(self, handle: ProxyHandle, local_port: int | None) -> str:
+        """Returns the scripted address, or a port's."""
+        await self._called("open_tunnel", handle.uid)
+        return self._address if local_port is None else f"127.0.0.1:{local_port}"
+
+    async def logs(self, handle: ProxyHandle, lines: int) -> list[str]:
+        """Returns lines that name the proxy."""
+        return [f"{handle.name} line {number}" for number in range(lines)][-3:]
+
+    async def delete_proxy(self, name: str, uid: str, session: str) -> bool:
+        """Removes the proxy's file, unless it is scripted to fail."""
+        await self._called("delete_proxy", session)
+        if self._fail_deletes > 0:
+            self._fail_deletes -= 1
+            raise ProxyFailed(f"deleting {name} fails, as told")
+        existed = self._proxy(session).exists()
+        if existed and uid in ("", session):
+            self._proxy(session).unlink()
+        return existed
+
+    async def close(self) -> None:
+        """Has nothing to let go of."""
+
+    def _proxy(self, session: str) -> Path:
+        return self._directory / f"{session}.proxy"
+
+    def _news(self, session: str) -> Path:
+        return self._directory / f"{session}.news"
+
+    async def _called(self, method: str, session: str) -> None:
+        with (self._directory / "calls").open("a", encoding="utf-8") as file:
+            file.write(f"{method} {session}\n")
+        if method in self._hang:
+            await asyncio.Event().wait()
+        if method in self._fail:
+            error: SharedPathwaysError = from_json(self._fail[method])
+            raise error
