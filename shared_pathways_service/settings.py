@@ -1,7 +1,8 @@
 """Settings: an argument, then its ``SPS_…`` variable, then the profile, then the default.
 
 A profile is a table ``[profiles.NAME]`` of the TOML file ``SPS_CONFIG``; without a name the profile
-``default`` is used where there is one. Directories come from platformdirs. Nothing is created here
+``default`` is used where there is one. Directories come from platformdirs
+(but for the runtime directory). Nothing is created here
 but by `private_directory`.
 
 A plain dataclass on purpose: every connect() waits for this module, and the usual settings library
@@ -13,12 +14,11 @@ from __future__ import annotations
 import dataclasses
 import os
 import stat
-import sys
 import tempfile
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import platformdirs
 
@@ -33,6 +33,7 @@ _APP = "shared-pathways-service"
 RUNTIME_DIR_LIMIT = 82
 
 LogFormat = Literal["text", "json"]
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
@@ -97,7 +98,7 @@ class Settings:
         values.setdefault("state_dir", platformdirs.user_state_path(_APP))
         values.setdefault("cache_dir", platformdirs.user_cache_path(_APP))
         if "runtime_dir" not in values:
-            values["runtime_dir"] = _default_runtime_dir()
+            values["runtime_dir"] = _default_runtime_dir(environ)
         return cls(**values)
 
 
@@ -126,7 +127,7 @@ def private_directory(path: Path, field: str) -> Path:
         raise InvalidRequestError(field, str(path), "a directory, and no link to one")
     if status.st_uid != os.geteuid():
         raise _open_to_others(path, f"belongs to user {status.st_uid}", f"set {field} to another")
-    if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+    if status.st_mode & _OTHERS:
         raise _open_to_others(path, "can be entered by other users", f"chmod 700 {path}")
     return path
 
@@ -167,9 +168,9 @@ def _log_level(field: str, value: object) -> str:
 
 
 def _log_format(field: str, value: object) -> LogFormat:
-    if value not in {"text", "json"}:
-        raise InvalidRequestError(field, value, "text or json")
-    return cast("LogFormat", value)
+    if value in ("text", "json"):
+        return value
+    raise InvalidRequestError(field, value, "text or json")
 
 
 def _address(field: str, value: object) -> str:
@@ -243,15 +244,28 @@ def _unfit(path: Path) -> str:
     return ""
 
 
-def _default_runtime_dir() -> Path:
-    """Returns the first place that fits; the same one for every process of this user."""
-    of_platform = platformdirs.user_runtime_path(_APP)
-    if of_platform.parent.is_dir() and not _unfit(of_platform) and sys.platform == "linux":
-        return of_platform
-    name = f"sps-{os.getuid()}"
+def _default_runtime_dir(environ: Mapping[str, str]) -> Path:
+    """Returns the first place that fits; the same one for every process of this user.
+
+    Not platformdirs': where there is no private place it warns and takes one that we would refuse.
+    """
+    user = os.getuid()
+    of_session = Path(environ.get("XDG_RUNTIME_DIR") or f"/run/user/{user}")
+    if _is_private(of_session) and not _unfit(of_session / _APP):
+        return of_session / _APP
+    name = f"sps-{user}"
     for parent in (Path(tempfile.gettempdir()), Path("/tmp")):  # noqa: S108 - checked on use
         if not _unfit(parent / name):
             return parent / name
     raise InvalidRequestError(
         "SPS_RUNTIME_DIR", None, "a directory: none of the usual places has a short path"
     )
+
+
+def _is_private(path: Path) -> bool:
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+    return ours and not status.st_mode & _OTHERS

@@ -32,11 +32,8 @@ def config(tmp_path: Path) -> Path:
 def test_argument_then_variable_then_profile_then_default(config: Path) -> None:
     environ = {"SPS_CONFIG": str(config)}
     settings = Settings.load(environ=environ)
-    assert (settings.profile, settings.log_level, settings.log_format) == (
-        "default",
-        "WARNING",
-        "json",
-    )
+    assert settings.profile == "default"
+    assert (settings.log_level, settings.log_format) == ("WARNING", "json")
     environ["SPS_LOG_LEVEL"] = "info"
     assert Settings.load(environ=environ).log_level == "INFO"
     assert Settings.load(environ=environ, log_level="debug").log_level == "DEBUG"
@@ -65,9 +62,10 @@ def test_a_platform_path_that_does_not_do_is_replaced_by_a_private_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own_directories: Path
 ) -> None:
     monkeypatch.delenv("SPS_RUNTIME_DIR")
-    for unfit in (tmp_path / "missing", tmp_path / "UPPER", tmp_path / ("long" * 30)):
+    opened = tmp_path / "opened"
+    for unfit in (tmp_path / "missing", opened, tmp_path / "UPPER", tmp_path / ("long" * 30)):
         if unfit.name != "missing":
-            unfit.mkdir()
+            unfit.mkdir(mode=0o755 if unfit is opened else 0o700)
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(unfit))
         assert Settings.load().runtime_dir.name == f"sps-{os.getuid()}"
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(own_directories))
