@@ -1,0 +1,93 @@
+"""The one reference to JAX's client of a proxy that this package keeps, and its end."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from shared_pathways_service.errors import ConnectionClosed
+from shared_pathways_service.jaxside import plugin, sockets
+
+if TYPE_CHECKING:
+    import jax
+
+__all__ = ["HeldClient"]
+
+_log = logging.getLogger(__name__)
+
+#: Seconds for the sockets to close once nothing refers to the client any more.
+_CLOSING_S = 5.0
+#: Arrays that a warning lists.
+_LISTED = 3
+
+
+class HeldClient:
+    """Holds the client until `drop`; `end` makes sure that its connection ends."""
+
+    def __init__(self, peer: sockets.Peer) -> None:
+        self._peer = peer
+        self._client: Any = None
+        self._seen: weakref.ref[Any] | None = None
+        self._exiting = False
+
+    def hold(self, client: Any) -> None:
+        """Keeps the client."""
+        self._client = client
+        self._seen = weakref.ref(client)
+
+    def get(self) -> Any:
+        """Returns the client: the factory that JAX calls.
+
+        Raises:
+          ConnectionClosed: It was dropped.
+        """
+        if self._client is None:
+            raise ConnectionClosed("the connection to the proxy has ended")
+        return self._client
+
+    def drop(self) -> None:
+        """Lets go of the client."""
+        self._client = None
+
+    def expect_exit(self) -> None:
+        """Says that the process ends: nobody will read what is on the proxy."""
+        self._exiting = True
+
+    def end(self) -> None:
+        """Ends the connection, whoever still refers to the client, and tells of arrays lost."""
+        plugin.hush()
+        gc.collect()
+        client = self._seen() if self._seen is not None else None
+        if client is None and sockets.wait_until_gone(self._peer, _CLOSING_S):
+            plugin.unhush()
+            return
+        # Hushed for good: it warns again whenever one of what still refers to it goes.
+        # An exception on its way out refers to what its frames hold: nobody forgot that.
+        if not self._exiting and sys.exception() is None:
+            _tell(_live_arrays(client))
+        sockets.shut_down(self._peer)
+        sockets.wait_until_gone(self._peer, _CLOSING_S)
+
+
+def _live_arrays(client: Any) -> list[jax.Array]:
+    return [a for a in client.live_arrays() if not a.is_deleted()] if client else []
+
+
+def _tell(arrays: list[jax.Array]) -> None:
+    if not arrays:
+        _log.info(
+            "the connection to the proxy was still referred to, and is shut down; "
+            "a device, Mesh, sharding or compiled function refers to it"
+        )
+        return
+    shapes = ", ".join(a.aval.str_short() for a in arrays[:_LISTED])
+    _log.warning(
+        "%d arrays on the service (%s%s) are still referred to and cannot be read any more; "
+        "copy what shall outlive the connection with jax.device_get before it ends",
+        len(arrays),
+        shapes,
+        ", ..." if len(arrays) > _LISTED else "",
+    )

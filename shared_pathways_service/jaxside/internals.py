@@ -1,0 +1,145 @@
+"""The private parts of JAX that switching it over needs, all of them, and each with its reason.
+
+Tried with the versions of JAX that `pyproject.toml` allows; `check` says at once, and by name,
+what another version lacks.
+"""
+
+# ruff: noqa: SLF001 - private parts are what this module is for
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from shared_pathways_service.errors import VersionSkew
+from shared_pathways_service.jaxside.plugin import PLATFORM, let_pass
+
+__all__ = [
+    "BackendTable",
+    "check",
+    "discover_plugins",
+    "abandon_backends",
+    "make_local_backends",
+    "register",
+]
+
+# Not typed, on the whole or in part.
+config: Any = jax.config
+backend: Any = importlib.import_module("jax.extend.backend")
+dispatch: Any = importlib.import_module("jax._src.dispatch")
+xla_bridge: Any = importlib.import_module("jax._src.xla_bridge")
+
+#: Where the part is, its name, and what it is needed for.
+_PARTS: tuple[tuple[Any, str, str], ...] = (
+    # JAX makes its clients once and keeps them here. Without putting the old ones back, the CPU
+    # after a connection would be another client, whose arrays do not mix with older ones.
+    (xla_bridge, "_backends", "the clients that exist, by platform"),
+    (xla_bridge, "_backend_errors", "why a platform has none"),
+    (xla_bridge, "_default_backend", "the client that is used when none is named"),
+    (xla_bridge, "_backend_lock", "guards the three"),
+    (xla_bridge, "get_backend", "caches the look-up in them (cache_clear)"),
+    # A factory can be registered publicly, not removed or put back.
+    (xla_bridge, "_backend_factories", "the factories, by platform"),
+    # Libraries register by this name or by the public one: both must be deaf to a second `proxy`.
+    (xla_bridge, "register_backend_factory", "how a factory is registered"),
+    # Plug-ins found later would register their `proxy` over ours.
+    (xla_bridge, "_discover_and_register_pjrt_plugins", "looks for plug-ins, once"),
+    # clear_backends() waits for them; on a proxy that is gone or hangs that never ends well.
+    (dispatch, "runtime_tokens", "what is still to be waited for (clear)"),
+)
+
+
+def check() -> None:
+    """Looks whether this JAX has all the private parts.
+
+    Raises:
+      VersionSkew: It lacks some; the message names them.
+    """
+    lacking = [
+        f"{module.__name__}.{name}" for module, name, _ in _PARTS if not hasattr(module, name)
+    ]
+    if lacking:
+        raise VersionSkew(
+            f"jax {jax.__version__} lacks what switching it to a proxy needs: {', '.join(lacking)}",
+            client=f"jax {jax.__version__}",
+            hint="install a version of jax that this package names in its requirements",
+        )
+
+
+def discover_plugins() -> None:
+    """Makes JAX look for its plug-ins now if it has not yet."""
+    xla_bridge._discover_and_register_pjrt_plugins()
+
+
+def make_local_backends() -> None:
+    """Makes JAX's clients of this machine's devices if it has none yet and can."""
+    if PLATFORM not in (config.jax_platforms or "").split(","):
+        with contextlib.suppress(RuntimeError):
+            xla_bridge.backends()
+
+
+def leave_backends() -> None:
+    """Makes JAX forget its clients and all that is compiled for them, once they are done."""
+    backend.clear_backends()
+
+
+def abandon_backends() -> None:
+    """Makes JAX forget its clients and all that is compiled for them, waiting for nothing."""
+    dispatch.runtime_tokens.clear()
+    backend.clear_backends()
+
+
+@dataclasses.dataclass(frozen=True)
+class BackendTable:
+    """The clients that JAX has made so far."""
+
+    clients: dict[str, Any]
+    errors: dict[str, str]
+    default: Any
+
+    @classmethod
+    def now(cls) -> BackendTable:
+        """Returns the table as it is."""
+        with xla_bridge._backend_lock:
+            return cls(
+                xla_bridge._backends, xla_bridge._backend_errors, xla_bridge._default_backend
+            )
+
+    def put_back(self) -> None:
+        """Makes it JAX's table again."""
+        with xla_bridge._backend_lock:
+            xla_bridge._backends = self.clients
+            xla_bridge._backend_errors = self.errors
+            xla_bridge._default_backend = self.default
+        xla_bridge.get_backend.cache_clear()
+
+
+def register(factory: Callable[[], Any], *, cpu: Any, undo: contextlib.ExitStack) -> None:
+    """Registers the backend ``proxy``, and keeps others from registering it while it is ours.
+
+    Args:
+      factory: Makes, or returns, the client.
+      cpu: The client of the local CPU that JAX shall go on using; None to leave that to JAX.
+      undo: Gets what puts everything back.
+    """
+    factories = xla_bridge._backend_factories
+    undo.callback(_put_back, factories, dict(factories))
+    backend.register_backend_factory(PLATFORM, factory, priority=-1)
+    if cpu is not None:
+        factories["cpu"] = dataclasses.replace(factories["cpu"], factory=lambda: cpu)
+    for module in (xla_bridge, backend):
+        undo.callback(setattr, module, "register_backend_factory", module.register_backend_factory)
+        module.register_backend_factory = let_pass(module.register_backend_factory)
+
+
+def _put_back(factories: dict[str, Any], before: dict[str, Any]) -> None:
+    # Only what was replaced here: others may have registered platforms of their own meanwhile.
+    for name in (PLATFORM, "cpu"):
+        factories.pop(name, None)
+        if name in before:
+            factories[name] = before[name]

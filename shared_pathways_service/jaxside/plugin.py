@@ -1,0 +1,168 @@
+"""Lets JAX reach a Pathways proxy by its environment alone: the plug-in, in one file.
+
+JAX calls `initialize` when it first looks for its backends. A program that never heard of this
+project then runs on a proxy when its environment says so:
+
+    JAX_PLATFORMS=proxy JAX_BACKEND_TARGET=grpc://unix:/path SPS_TOKEN_FILE=/path program
+
+The file needs the standard library and JAX only: `sps run` puts a copy of it on PYTHONPATH, for
+environments that do not have the package it comes from. Where they do, JAX finds this file by
+the package's entry point; both together do no harm.
+"""
+
+from __future__ import annotations
+
+import atexit
+import concurrent.futures
+import functools
+import importlib
+import math
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PLATFORM = "proxy"
+#: gRPC of JAX's client talks to a plain port only when this is set before the client is made.
+INSECURE_VARIABLE = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
+TOKEN_VARIABLE = "SPS_TOKEN_FILE"  # noqa: S105 - the name of a variable
+#: What the client tells the proxy when it connects, beside what JAX itself tells.
+TOKEN_KEY = "sps_token"  # noqa: S105 - the name of a field
+JAXLIB_VERSION_KEY = "sps_jaxlib_version"
+#: Seconds for a proxy that is told to be there already.
+CONNECT_TIMEOUT_S = 60.0
+#: The level of absl's log that lets errors through only.
+_ERRORS_ONLY = 2
+
+
+def initialize() -> None:
+    """Registers the backend ``proxy`` if the settings of JAX ask for it; JAX calls this."""
+    if _wanted_target() is None:
+        return
+    from jax.extend import backend  # noqa: PLC0415 - 40 ms that other programs need not pay
+
+    # Over a factory that somebody else registered: only this one knows the token.
+    backend.register_backend_factory(PLATFORM, _client_of_settings, priority=-1)
+
+
+def connect(target: str, *, token: str | None, timeout: float) -> Any:
+    """Returns JAX's client of the proxy at an address.
+
+    Waits in a thread of its own: the library's call cannot be interrupted, this wait can. A
+    client that comes after its caller has given up is dropped at once.
+
+    Args:
+      target: ``grpc://unix:/path`` or ``grpc://host:port``.
+      token: What the proxy wants to see; None when it wants nothing.
+      timeout: Seconds to wait.
+
+    Raises:
+      TimeoutError: The proxy did not answer in time.
+      jax.errors.JaxRuntimeError: It could not be reached, or refused.
+    """
+    import jaxlib  # noqa: PLC0415 - as above
+    from jax.extend.backend import ifrt_proxy  # noqa: PLC0415
+
+    # No callback of Python may stand in the options: a process that ends while the client lives
+    # would be aborted by the thread that calls it.
+    options = ifrt_proxy.ClientConnectionOptions()
+    options.connection_timeout_in_seconds = max(1, math.ceil(timeout))
+    data: dict[str, bytes | bool | int] = {JAXLIB_VERSION_KEY: jaxlib.__version__.encode()}
+    if token is not None:
+        data[TOKEN_KEY] = token.encode()
+    options.initialization_data = data
+    answer: concurrent.futures.Future[Any] = concurrent.futures.Future()
+
+    def call() -> None:
+        try:
+            answer.set_result(ifrt_proxy.get_client(target, options))
+        except BaseException as error:  # noqa: BLE001 - raised where the answer is read
+            answer.set_exception(error)
+
+    hush()
+    try:
+        threading.Thread(target=call, name="sps-proxy-connect", daemon=True).start()
+        return answer.result(timeout)
+    finally:
+        unhush()
+
+
+def hush() -> None:
+    """Holds back the warnings that JAX's client writes whenever it connects and leaves."""
+    if level := _log_level():  # 0: somebody wants to see everything
+        _set_log_level(max(level, _ERRORS_ONLY))
+
+
+def unhush() -> None:
+    """Sets the log of JAX's libraries as JAX had it."""
+    _set_log_level(_log_level())
+
+
+def let_pass(register: Callable[..., None]) -> Callable[..., None]:
+    """Returns JAX's registration of backends, deaf to ``proxy``.
+
+    Libraries made for Pathways register their own factory of that name, and JAX refuses it once
+    the backend lives; the connection that is there serves them as well.
+
+    Args:
+      register: `jax.extend.backend.register_backend_factory`, or what stands in its place.
+    """
+
+    @functools.wraps(register)
+    def registration(name: str, *args: Any, **kwargs: Any) -> None:
+        if name != PLATFORM:
+            register(name, *args, **kwargs)
+
+    return registration
+
+
+def _client_of_settings() -> Any:
+    """Makes the client that the settings describe: the factory that JAX calls."""
+    target = _wanted_target()
+    if target is None:
+        raise RuntimeError("no proxy is asked for: JAX_PLATFORMS, JAX_BACKEND_TARGET")
+    token = None
+    if path := os.environ.get(TOKEN_VARIABLE):
+        token = Path(path).read_text(encoding="ascii").strip()
+        os.environ.setdefault(INSECURE_VARIABLE, "true")
+    try:
+        client = connect(target, token=token, timeout=CONNECT_TIMEOUT_S)
+    except TimeoutError as error:
+        raise RuntimeError(f"the proxy at {target} did not answer in time") from error
+    atexit.register(hush)
+    # JAX's own name for it, and the one that other libraries use.
+    for name in ("jax._src.xla_bridge", "jax.extend.backend"):
+        module: Any = importlib.import_module(name)
+        module.register_backend_factory = let_pass(module.register_backend_factory)
+    return client
+
+
+def _wanted_target() -> str | None:
+    config = _config()
+    target: str = config.read("jax_backend_target")
+    if not target or PLATFORM not in (config.jax_platforms or "").split(","):
+        return None
+    # JAX lower-cases what it finds in the environment; a path may have capitals.
+    spelled = os.environ.get("JAX_BACKEND_TARGET", "")
+    return spelled if spelled.lower() == target else target
+
+
+def _config() -> Any:
+    import jax  # noqa: PLC0415 - is imported already when JAX calls
+
+    return jax.config
+
+
+def _log_level() -> int:
+    """Returns absl's level as JAX has set it; it can be written, not read."""
+    levels = {"DEBUG": 0, "INFO": 0, "WARN": 1, "WARNING": 1, "ERROR": 2, "FATAL": 3, "CRITICAL": 3}
+    named = levels.get((_config().jax_logging_level or "").upper())
+    variable = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1")
+    return named if named is not None else int(variable) if variable.isdigit() else 1
+
+
+def _set_log_level(level: int) -> None:
+    from jaxlib import utils  # noqa: PLC0415
+
+    utils.absl_set_min_log_level(level)

@@ -1,0 +1,98 @@
+"""The sockets that this process has open to one peer, found from outside of who opened them.
+
+JAX's client cannot be closed: it ends when nothing refers to it any more, and a forgotten
+variable is enough to refer to it. Shutting its sockets down ends it all the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["Peer", "count", "peer_at", "shut_down", "wait_until_gone"]
+
+#: A peer as the sockets connected to it name it: a path, or the host's address and a port.
+Peer = str | tuple[str, int]
+
+_POLL_S = 0.005
+
+
+def peer_at(address: str, timeout: float) -> Peer:
+    """Returns the name under which connected sockets know the server at an address.
+
+    It connects to find out: a path may lead through a link, and the server is known by the
+    spelling that it was itself given.
+
+    Args:
+      address: ``unix:/path`` or ``host:port``.
+      timeout: Seconds to wait for the connection.
+
+    Raises:
+      OSError: There is no connection to be had.
+    """
+    if address.startswith("unix:"):
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(timeout)
+            connection.connect(address.removeprefix("unix:"))
+            return _peer_of(connection)
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host.strip("[]"), int(port)), timeout) as connection:
+        return _peer_of(connection)
+
+
+def count(peer: Peer) -> int:
+    """Returns how many sockets are connected to the peer."""
+    return sum(1 for _ in _connected(peer))
+
+
+def shut_down(peer: Peer) -> None:
+    """Ends all connections to the peer, whoever holds them; the descriptors stay their owners'."""
+    for connection in _connected(peer):
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+
+def wait_until_gone(peer: Peer, timeout: float) -> bool:
+    """Waits until no socket is connected to the peer; returns whether that came to be."""
+    deadline = time.monotonic() + timeout
+    while count(peer):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+def _connected(peer: Peer) -> Iterator[socket.socket]:
+    # A duplicate each: the number may be closed, and be another file's, at any moment.
+    for entry in list(Path("/dev/fd").iterdir()):
+        with contextlib.suppress(OSError), _duplicate(int(entry.name)) as connection:
+            if _peer_of(connection) == peer:
+                yield connection
+
+
+def _duplicate(number: int) -> socket.socket:
+    # Sockets only: closing a duplicate of a file would give up the locks that are held on it.
+    if not stat.S_ISSOCK(os.fstat(number).st_mode):
+        raise OSError(f"{number} is no socket")
+    duplicate = os.dup(number)
+    try:
+        return socket.socket(fileno=duplicate)
+    except OSError:
+        os.close(duplicate)
+        raise
+
+
+def _peer_of(connection: socket.socket) -> Peer:
+    name = connection.getpeername()
+    if not isinstance(name, tuple):
+        return os.fsdecode(name)
+    address = ipaddress.ip_address(name[0])
+    # gRPC speaks to an IPv4 host through an IPv6 socket where it can.
+    mapped = getattr(address, "ipv4_mapped", None)
+    return str(mapped or address), int(name[1])

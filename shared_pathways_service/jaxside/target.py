@@ -1,0 +1,47 @@
+"""Where a proxy answers, and what it wants to see."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from shared_pathways_service.errors import InvalidRequestError
+
+__all__ = ["ProxyTarget"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProxyTarget:
+    """The proxy that JAX shall use.
+
+    Attributes:
+      address: ``unix:/path`` or ``127.0.0.1:port``, on this machine.
+      token: What the proxy wants to see; None when it wants nothing.
+      token_file: Where child processes find the token; None when they shall not.
+      local_devices: Whether the local CPU stays usable beside the proxy (`jax.devices("cpu")`).
+      insecure_credentials: Whether the proxy's port is a plain one, as our own proxies' is.
+    """
+
+    address: str
+    token: str | None = dataclasses.field(default=None, repr=False)
+    token_file: Path | None = None
+    local_devices: bool = False
+    insecure_credentials: bool = True
+
+    def __post_init__(self) -> None:
+        """Checks the address."""
+        host, colon, port = self.address.rpartition(":")
+        fits = host == "unix" and port.startswith("/")
+        fits = fits or (bool(host) and host != "unix" and port.isascii() and port.isdigit())
+        if not colon or not fits:
+            raise InvalidRequestError("address", self.address, "unix:/path or host:port")
+
+    @property
+    def url(self) -> str:
+        """The address as JAX writes it."""
+        return f"grpc://{self.address}"
+
+    @property
+    def platforms(self) -> str:
+        """JAX's platforms, the default one first."""
+        return "proxy,cpu" if self.local_devices else "proxy"
