@@ -63,6 +63,7 @@ class AgentSession:
         self._changed = threading.Condition()
         self._snapshot = Snapshot(name=start.spec.name, phase=Phase.NEW)
         self._token: str | None = None
+        self._token_file: Path | None = None
         self._refusal: SharedPathwaysError | None = None
         self._said_end = False
         self._lost = False
@@ -71,10 +72,14 @@ class AgentSession:
         self._sending = threading.Lock()
         self._closed = False
         began = time.monotonic()
-        self._process, self._socket = launch_agent(log, command)
         self._reader = threading.Thread(target=self._read, name="sps-agent", daemon=True)
-        self._reader.start()
-        self._say(start.to_json())
+        self._process, self._socket = launch_agent(log, command)
+        try:
+            self._reader.start()
+            self._say(start.to_json())
+        except BaseException:
+            self._let_go()
+            raise
         self.launch_s = time.monotonic() - began
 
     # ---- what is known
@@ -88,6 +93,11 @@ class AgentSession:
     def token(self) -> str | None:
         """What the proxy wants to be shown."""
         return self._token
+
+    @property
+    def token_file(self) -> Path | None:
+        """Where child processes find the token; None where there is none."""
+        return self._token_file
 
     @property
     def pid(self) -> int:
@@ -173,10 +183,15 @@ class AgentSession:
 
     # ---- the end
 
-    def close(self, reason: str) -> CleanupError | None:
+    def close(self, reason: str, patience_s: float | None = None) -> CleanupError | None:
         """Ends the session and waits until nothing of it is left; a second call does nothing.
 
         Without an agent, a new one takes down what the journal names.
+
+        Args:
+          reason: Why, for the log and for who watches.
+          patience_s: Seconds to wait, after which the agent goes on by itself; None: as long as it
+            has for the deletion.
 
         Returns:
           What could not be taken down; None: nothing.
@@ -191,10 +206,11 @@ class AgentSession:
             self._say({"type": "close", "reason": reason})
             limit = self._start.plan.delete_timeout_s + _SLACK_S
             with self._changed:
-                self._changed.wait_for(lambda: not self.agent_alive, limit)
+                self._changed.wait_for(lambda: not self.agent_alive, patience_s or limit)
         if self._said_end:
             return self._after_a_proper_end()
         if not self._lost:
+            # (Hung, or given less time than it needs.)
             return _left_over([f"proxy {self._snapshot.name}"], self._snapshot.name)
         return clean_up_sessions(
             Path(self._start.journal), [self._start.spec.session], self.log, self._command
@@ -212,7 +228,8 @@ class AgentSession:
         """Ends what this side owns: the thread, the socket, the process's entry in the table."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        self._reader.join()
+        if self._reader.ident is not None:
+            self._reader.join()
         self._socket.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_EXIT_S)
@@ -245,6 +262,8 @@ class AgentSession:
                     self._snapshot = Snapshot.from_json(message["state"])
                 case "proxy":
                     self._token = message["token"]
+                    path = message["token_file"]
+                    self._token_file = Path(path) if path else None
                 case "reply":
                     self._replies[message["id"]] = message
                 case "ended":

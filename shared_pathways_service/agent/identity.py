@@ -27,8 +27,7 @@ class Identity:
     pid: int
     start: str
 
-    @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether it still runs; one that has ended and is not reaped yet does not."""
         return _start_of(self.pid) == self.start
 

@@ -49,7 +49,7 @@ class Entry:
     @property
     def abandoned(self) -> bool:
         """Whether nobody is left who would take it down."""
-        return not self.owner.alive and not self.agent.alive
+        return not self.owner.is_alive() and not self.agent.is_alive()
 
     def to_json(self) -> dict[str, Any]:
         """Returns it as plain data."""
@@ -93,8 +93,16 @@ class Journal:
         """Puts the entry in place of an older one; after a power cut it may be the older again."""
         self._draft(entry).replace(self._path(entry.session))
 
+    def write_token(self, session: str, token: str) -> Path:
+        """Puts the session's token where its child processes can read it; `remove` removes it."""
+        path = self._token_path(session)
+        path.touch(mode=0o600)
+        path.write_text(token, encoding="ascii")
+        return path
+
     def remove(self, session: str) -> None:
         """Forgets a session that has nothing left; none of it is no error."""
+        self._token_path(session).unlink(missing_ok=True)
         self._path(session).unlink(missing_ok=True)
 
     def read(self, session: str) -> Entry | None:
@@ -113,6 +121,9 @@ class Journal:
 
     def _path(self, session: str) -> Path:
         return self._directory / f"{session}{_SUFFIX}"
+
+    def _token_path(self, session: str) -> Path:
+        return self._directory / f"{session}.token"
 
     def _draft(self, entry: Entry) -> Path:
         draft = self._path(entry.session).with_suffix(".new")

@@ -26,10 +26,10 @@ async def wait_for_end(owner: Identity) -> None:
         except ProcessLookupError:
             return
         # The id may have become another's before the descriptor was there, not afterwards.
-        if not owner.alive:
+        if not owner.is_alive():
             return
         if descriptor is None:
-            while owner.alive:  # noqa: ASYNC110 - nobody here could set an event
+            while owner.is_alive():  # noqa: ASYNC110 - nobody here could set an event
                 await asyncio.sleep(_LOOK_S)
             return
         ended = asyncio.Event()

@@ -163,7 +163,10 @@ class SessionRunner:
     async def _create(self) -> m.SessionEvent:
         handle = await self._home.create_proxy(self._start.spec)
         self._handle = handle
-        self._send({"type": "proxy", "token": handle.token})
+        file = None
+        if handle.token is not None:
+            file = str(self._journal.write_token(self._start.spec.session, handle.token))
+        self._send({"type": "proxy", "token": handle.token, "token_file": file})
         return m.ProxyCreated(uid=handle.uid, pod=handle.pod, log=handle.log)
 
     async def _open_tunnel(self) -> m.SessionEvent:

@@ -88,7 +88,7 @@ class FakeHome:
         path = self._directory / "calls"
         return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
-    def tell(self, session: str, kind: str, reason: str = "", **data: Scalar) -> None:
+    def tell(self, session: str, kind: str, reason: str = "", /, **data: Scalar) -> None:
         """Gives news of a session's proxy to whoever follows it."""
         line = json.dumps({"kind": kind, "reason": reason, "data": data})
         with self._news(session).open("a", encoding="utf-8") as file:

@@ -1,0 +1,89 @@
+"""From what a user asked for to what an agent is told."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+import secrets
+import string
+import uuid
+
+import psutil
+
+from shared_pathways_service.agent.identity import identity_of
+from shared_pathways_service.agent.messages import HomeChoice, Start
+from shared_pathways_service.core.requests import ConnectRequest
+from shared_pathways_service.core.session_messages import Plan
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.homes.base import ProxySpec
+from shared_pathways_service.settings import Settings, private_directory
+
+__all__ = ["build_request", "start_of", "user_name"]
+
+_SUFFIX_LETTERS = string.ascii_lowercase + string.digits
+
+
+def user_name() -> str:
+    """Returns the user's name; where the system has none, one made of the number."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return f"uid-{os.getuid()}"
+
+
+def build_request(**keywords: object) -> ConnectRequest:
+    """Checks connect()'s keywords; nothing is started.
+
+    Raises:
+      InvalidRequestError: One is wrong, or asks for a home that this version does not have.
+    """
+    suffix = "".join(secrets.choice(_SUFFIX_LETTERS) for _ in range(5))
+    # (Its keywords are connect()'s, each checked there.)
+    request = ConnectRequest.build(user=user_name(), suffix=suffix, **keywords)
+    if request.home != "embedded":
+        given = ("cluster", "context", "pathways_service")
+        field = next(name for name in given if getattr(request, name) is not None)
+        raise InvalidRequestError(
+            field, getattr(request, field), "None: this version has the embedded service only"
+        )
+    return request
+
+
+def start_of(request: ConnectRequest, settings: Settings) -> Start:
+    """Returns the agent's orders for a new session that this process owns."""
+    owner = identity_of()
+    types = tuple(str(instance_type) for instance_type in request.virtual_slices)
+    spec = ProxySpec(
+        name=request.proxy_job_name,
+        session=str(uuid.uuid4()),
+        virtual_slices=types,
+        num_elastic_slices=request.elastic_slices,
+        priority=request.priority,
+        queue_timeout_s=request.queue_timeout,
+        xla_flags=request.proxy_options.xla_flags,
+        local_port=request.local_port,
+        owner_pid=owner.pid,
+        owner_started=psutil.Process().create_time(),
+        user=user_name(),
+        team=request.team,
+        host=platform.node(),
+        labels=dict(request.labels),
+        max_lifetime_s=request.max_lifetime,
+    )
+    plan = Plan(
+        name=spec.name,
+        virtual_slices=types,
+        num_elastic_slices=request.elastic_slices,
+        wait_placed=request.wait == "placed",
+        timeout_s=request.timeout,
+        queue_timeout_s=request.queue_timeout,
+    )
+    journal = private_directory(settings.state_dir, "SPS_STATE_DIR") / "journal"
+    return Start(
+        home=HomeChoice(name=request.home),
+        spec=spec,
+        plan=plan,
+        owner=owner.to_json(),
+        journal=str(journal),
+    )

@@ -1,0 +1,454 @@
+"""One connection as its user sees it: an agent, and JAX switched over to the proxy it reached."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import html
+import importlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from shared_pathways_service.agent.client import AgentSession
+from shared_pathways_service.agent.request import start_of
+from shared_pathways_service.core.requests import ConnectRequest
+from shared_pathways_service.core.session_messages import Phase, Snapshot
+from shared_pathways_service.core.topology import InstanceType
+from shared_pathways_service.errors import (
+    CleanupError,
+    ConnectionClosed,
+    InvalidRequestError,
+    PlacementTimeout,
+    SharedPathwaysError,
+)
+from shared_pathways_service.events import Event
+from shared_pathways_service.progress import Progress
+from shared_pathways_service.settings import Settings
+
+if TYPE_CHECKING:
+    import jax
+
+    from shared_pathways_service.jaxside import Attachment
+
+__all__ = ["ConnectedSlice", "Connection", "ConnectionStatus"]
+
+#: Seconds for the news of a proxy's end to arrive after JAX has noticed it.
+_NEWS_S = 2.0
+#: How JAX's errors begin when the way to the proxy is gone.
+_GONE = ("UNAVAILABLE", "CANCELLED")
+_FOREVER = float("inf")
+#: Seconds that a process which ends waits for its agent, which goes on by itself.
+_AT_EXIT_S = 5.0
+
+_claiming = threading.Lock()
+_live: tuple[int, Connection] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConnectedSlice:
+    """A virtual slice of the connection.
+
+    Attributes:
+      index: As in ``device.slice_index``.
+      instance_type: e.g. ``tpuv6e:2x2``.
+      state: ``queued``, ``unplaced`` or ``placed``.
+      devices: Its devices, as JAX knows them.
+    """
+
+    index: int
+    instance_type: str
+    state: str
+    devices: tuple[jax.Device, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConnectionStatus:
+    """How a connection stands.
+
+    Attributes:
+      state: The session's phase, e.g. ``serve``; ``new`` before the start.
+      placed: Whether all slices that it needs were placed.
+      position: In the queue, from 1; None when it does not wait there.
+      slices: State of each virtual slice, by index.
+      agent_alive: Whether the agent looks after the proxy.
+      error: Why the connection failed; None when it did not.
+    """
+
+    name: str
+    state: str
+    placed: bool
+    position: int | None
+    slices: Mapping[int, str]
+    agent_alive: bool
+    error: SharedPathwaysError | None
+
+
+class Connection:
+    """Slices of a service, for the length of a ``with`` block or from `start` to `close`.
+
+    Made by `isc_pathways.connect`. A process has one started connection at a time.
+
+    Leaving ends the proxy and puts JAX back. If the proxy ended before that, leaving raises the
+    error that says why (`ProxyFailed` mostly): from JAX's own error if that ended the block, and
+    also if the block ended well, because work that was dispatched and not fetched is lost then. An
+    error of another kind passes through, with a note.
+    """
+
+    def __init__(self, request: ConnectRequest) -> None:
+        self._request = request
+        self._settings = Settings.load(profile=request.profile)
+        self._process = os.getpid()
+        self._progress = Progress(quiet=self._settings.log_level in ("ERROR", "CRITICAL"))
+        self._agent: AgentSession | None = None
+        self._attachment: Attachment | None = None
+        self._undo = contextlib.ExitStack()
+        self._timings: dict[str, float] = {}
+        self._left: CleanupError | None = None
+        self._reason = ""
+        self._patience_s: float | None = None
+        self._failure: SharedPathwaysError | None = None
+        self._raised: SharedPathwaysError | None = None
+
+    # ---- beginning and end
+
+    def start(self) -> Self:
+        """Starts the connection and returns it when the slices are there (or the proxy answers).
+
+        Raises:
+          InvalidRequestError: Another connection of this process is live, or the service has no
+            such slices.
+          PreflightError: There is no service, or it does not take the request.
+          SlicesTaken: Others hold the slices; `holders` names them.
+          PlacementTimeout: The slices were not placed in time.
+          ProxyFailed: The proxy ended, or did not begin to serve.
+          TunnelError: The proxy cannot be reached.
+        """
+        _claim(self)
+        self._process = os.getpid()
+        self._agent = self._failure = self._raised = None
+        self._timings = {}
+        self._undo.callback(_release, self)
+        try:
+            self._begin()
+        except BaseException as error:
+            self._progress.end()
+            left = self._end("connect() did not succeed")
+            self._raised = self._failure
+            if left is not None:
+                error.add_note(str(left))
+            raise
+        self._progress.end("connected")
+        return self
+
+    def close(self) -> None:
+        """Ends the proxy, gives the slices back, and puts JAX back; a second call does nothing.
+
+        In a forked child it does nothing either: the connection is the parent's.
+
+        Raises:
+          SharedPathwaysError: The connection had failed before, and this was not raised yet.
+          CleanupError: Something is left behind.
+        """
+        left = self._end("closed")
+        if self._failure is not None and self._raised is None:
+            self._raised = self._failure
+            raise self._failure
+        if left is not None:
+            raise left
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        if self._is_forked():
+            return
+        lost = _tells_of_a_lost_proxy(error)
+        if lost and self._agent is not None:
+            self._agent.wait_for_failure(_NEWS_S)
+        left = self._end(f"the block raised {type(error).__name__}")
+        if left is not None:
+            error.add_note(str(left))
+        failure = self._failure
+        if failure is None or self._raised is not None:
+            return
+        self._raised = failure
+        if lost:
+            raise failure from error
+        error.add_note(f"Meanwhile: {failure}")
+
+    # ---- what is known
+
+    @property
+    def proxy_job_name(self) -> str:
+        """The session's name, and its proxy's."""
+        return self._request.proxy_job_name
+
+    @property
+    def proxy_pod_name(self) -> str:
+        """The proxy's pod; empty in the embedded service."""
+        return self._snapshot.pod
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the service; empty in the embedded service."""
+        return self._snapshot.namespace
+
+    @property
+    def address(self) -> str:
+        """Where the proxy answers on this machine, as JAX writes it: ``grpc://…``."""
+        return f"grpc://{self._snapshot.address}" if self._snapshot.address else ""
+
+    @property
+    def devices(self) -> tuple[jax.Device, ...]:
+        """The devices of all slices, as JAX knows them.
+
+        Raises:
+          ConnectionClosed: The connection is not started, or has ended.
+        """
+        if self._attachment is None:
+            raise ConnectionClosed(f"the connection {self.proxy_job_name} is not live")
+        return self._attachment.devices
+
+    @property
+    def slices(self) -> tuple[ConnectedSlice, ...]:
+        """The virtual slices, by index, with their devices."""
+        devices = self._attachment.devices if self._attachment else ()
+        queued = self._snapshot.position is not None
+        return tuple(
+            ConnectedSlice(
+                index=view.index,
+                instance_type=view.instance_type,
+                state="queued" if queued else view.state,
+                devices=tuple(
+                    device for device in devices if getattr(device, "slice_index", 0) == view.index
+                ),
+            )
+            for view in self._snapshot.slices
+        )
+
+    @property
+    def total_chips(self) -> int:
+        """Chips of all slices together."""
+        return sum(InstanceType.parse(view.instance_type).chips for view in self._snapshot.slices)
+
+    @property
+    def timings(self) -> Mapping[str, float]:
+        """Seconds by step: the agent's, and ``agent``, ``import_jax``, ``attach``, ``connect``."""
+        return {**self._snapshot.timings, **self._timings}
+
+    def status(self) -> ConnectionStatus:
+        """Returns how the connection stands."""
+        snapshot = self._snapshot
+        return ConnectionStatus(
+            name=self.proxy_job_name,
+            state=snapshot.phase.value,
+            placed=snapshot.placed,
+            position=snapshot.position,
+            slices={view.index: view.state for view in snapshot.slices},
+            agent_alive=self._agent is not None and self._agent.agent_alive,
+            error=self._agent.failure if self._agent else None,
+        )
+
+    def logs(self, lines: int = 100) -> list[str]:
+        """Returns the last lines of the proxy's log.
+
+        Args:
+          lines: How many at most.
+
+        Raises:
+          ConnectionClosed: The connection is not started, or has ended.
+          SharedPathwaysError: They cannot be had.
+        """
+        return self._live_agent().logs(lines)
+
+    def wait_until_placed(self, timeout: float | None = None) -> None:
+        """Waits until the slices are placed, where ``wait="ready"`` did not.
+
+        Args:
+          timeout: Seconds; None: as long as the service lets it wait.
+
+        Raises:
+          PlacementTimeout: It took longer than `timeout`.
+          SlicesTaken: The service gave up waiting.
+          SharedPathwaysError: The connection failed meanwhile.
+          ConnectionClosed: The connection is not started, or has ended.
+        """
+        agent = self._live_agent()
+        limit = _FOREVER if timeout is None else timeout
+        self._progress.begin()
+        try:
+            agent.wait(lambda snapshot: snapshot.placed, limit, self._progress.tick)
+        except TimeoutError:
+            snapshot = agent.snapshot
+            raise PlacementTimeout(
+                f"{self.proxy_job_name} was not placed within {timeout:g} s",
+                placed=sum(view.state == "placed" for view in snapshot.slices),
+                wanted=len(snapshot.slices) - self._request.elastic_slices,
+                holders=snapshot.holders,
+                hint="`sps status` shows who holds what",
+            ) from None
+        except SharedPathwaysError:
+            self._raised = agent.failure
+            raise
+        finally:
+            self._progress.end()
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.proxy_job_name}: {self._snapshot.phase}, {self._slices_text()}>"
+
+    def _repr_html_(self) -> str:
+        rows = {
+            "name": self.proxy_job_name,
+            "state": self._snapshot.phase.value,
+            "slices": self._slices_text(),
+            "address": self.address or "-",
+        }
+        cells = "".join(
+            f"<tr><th>{name}</th><td>{html.escape(text)}</td></tr>" for name, text in rows.items()
+        )
+        return f"<table>{cells}</table>"
+
+    # ---- inside
+
+    @property
+    def _snapshot(self) -> Snapshot:
+        if self._agent is not None:
+            return self._agent.snapshot
+        return Snapshot(name=self._request.proxy_job_name, phase=Phase.NEW)
+
+    def _slices_text(self) -> str:
+        views = self._snapshot.slices
+        return ", ".join(f"{view.index}: {view.instance_type} {view.state}" for view in views)
+
+    def _live_agent(self) -> AgentSession:
+        if self._agent is None or self._agent.snapshot.ended:
+            raise ConnectionClosed(f"the connection {self.proxy_job_name} is not live")
+        return self._agent
+
+    def _is_forked(self) -> bool:
+        return self._process != os.getpid()
+
+    def _begin(self) -> None:
+        began = time.monotonic()
+        self._progress.begin()
+        orders = start_of(self._request, self._settings)
+        log = self._settings.state_dir / "agents" / f"{self.proxy_job_name}.log"
+        agent = self._agent = AgentSession(orders, log=log, on_event=self._heard)
+        self._undo.callback(self._close_agent)
+        atexit.register(self._at_exit)
+        self._undo.callback(atexit.unregister, self._at_exit)
+        self._timings["agent"] = agent.launch_s
+        self._import_jax()
+        agent.wait(self._reached, _FOREVER, self._progress.tick)
+        self._attach(agent)
+        self._timings["connect"] = time.monotonic() - began
+
+    def _reached(self, snapshot: Snapshot) -> bool:
+        return snapshot.ready and (snapshot.placed or self._request.wait == "ready")
+
+    def _import_jax(self) -> None:
+        """Imports JAX while the agent works; on a thread, as an interrupted import stays broken."""
+        began = time.monotonic()
+        if "jax" not in sys.modules:
+            thread = threading.Thread(target=_import_jax, name="sps-import-jax", daemon=True)
+            thread.start()
+            self._undo.callback(thread.join)
+            while thread.is_alive():
+                thread.join(0.1)
+                self._progress.tick()
+        self._timings["import_jax"] = time.monotonic() - began
+
+    def _attach(self, agent: AgentSession) -> None:
+        from shared_pathways_service.jaxside import ProxyTarget, attach  # noqa: PLC0415 - jax
+
+        began = time.monotonic()
+        target = ProxyTarget(
+            address=agent.snapshot.address,
+            token=agent.token,
+            token_file=agent.token_file,
+            local_devices=self._request.local_devices,
+        )
+        try:
+            self._attachment = attach(target, timeout=self._request.timeout)
+        except SharedPathwaysError as error:
+            # The agent may know better why.
+            failure = agent.wait_for_failure(_NEWS_S)
+            if failure is not None:
+                raise failure from error
+            raise
+        self._undo.callback(self._attachment.detach)
+        self._timings["attach"] = time.monotonic() - began
+
+    def _heard(self, event: Event) -> None:
+        self._progress(event)
+        if self._request.on_event is not None and not self._is_forked():
+            self._request.on_event(event)
+
+    def _end(self, reason: str) -> CleanupError | None:
+        """Undoes what was done, whatever it was; returns what is left behind."""
+        if self._is_forked():
+            return None
+        self._reason = reason
+        undo, self._undo = self._undo, contextlib.ExitStack()
+        if self._agent is not None:
+            self._failure = self._failure or self._agent.failure
+        undo.close()
+        self._attachment = None
+        left, self._left = self._left, None
+        return left
+
+    def _close_agent(self) -> None:
+        if self._agent is not None:
+            self._left = self._agent.close(self._reason, self._patience_s)
+
+    def _at_exit(self) -> None:
+        self._patience_s = _AT_EXIT_S
+        self._end("the process ended")
+
+
+def _claim(connection: Connection) -> None:
+    """Makes the connection this process's live one: JAX has one proxy backend a process."""
+    global _live  # noqa: PLW0603 - it is the process's
+    with _claiming:
+        if _live is not None and _live[0] == os.getpid():
+            name = _live[1].proxy_job_name
+            raise InvalidRequestError(
+                "connect",
+                name,
+                "one live connection a process",
+                message=f"the connection {name} of this process is live",
+                hint="close it first",
+            )
+        _live = (os.getpid(), connection)
+
+
+def _release(connection: Connection) -> None:
+    global _live  # noqa: PLW0603 - it is the process's
+    with _claiming:
+        if _live is not None and _live[1] is connection:
+            _live = None
+
+
+def _import_jax() -> None:
+    # An error comes again, in the caller's own thread, when JAX is used.
+    with contextlib.suppress(Exception):
+        importlib.import_module("jax")
+
+
+def _tells_of_a_lost_proxy(error: BaseException) -> bool:
+    jax_error = type(error).__name__ in ("JaxRuntimeError", "XlaRuntimeError")
+    return jax_error and str(error).startswith(_GONE)

@@ -1,0 +1,109 @@
+"""`connect`: slices for the length of a block. The module's name is the one the field knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+from shared_pathways_service.agent.request import build_request
+from shared_pathways_service.connection import Connection
+from shared_pathways_service.core.proxy_options import ProxyOptions
+from shared_pathways_service.core.requests import (
+    DEFAULT_NAMESPACE,
+    DEFAULT_PROXY_IMAGE,
+)
+from shared_pathways_service.events import Event
+
+__all__ = ["DEFAULT_PROXY_IMAGE", "Connection", "ProxyOptions", "connect"]
+
+
+def connect(  # noqa: PLR0917 - upstream's, in upstream's order
+    cluster: str | None = None,
+    project: str | None = None,
+    region: str | None = None,
+    gcs_bucket: str | None = None,
+    pathways_service: str | None = None,
+    expected_tpu_instances: Mapping[str, int] | None = None,
+    proxy_job_name: str | None = None,
+    proxy_server_image: str = DEFAULT_PROXY_IMAGE,
+    proxy_options: ProxyOptions | Sequence[str] | None = None,
+    collect_service_metrics: bool = False,
+    *,
+    context: str | None = None,
+    namespace: str = DEFAULT_NAMESPACE,
+    wait: Literal["placed", "ready"] = "placed",
+    queue_timeout: float | None = None,
+    timeout: float = 300.0,
+    elastic_slices: int = 0,
+    priority: int | None = None,
+    labels: Mapping[str, str] | None = None,
+    max_lifetime: float | None = None,
+    local_port: int | None = None,
+    local_devices: bool = False,
+    on_event: Callable[[Event], object] | None = None,
+    profile: str | None = None,
+) -> Connection:
+    """Asks for slices of a shared service; JAX of this process runs on them inside the block.
+
+    The request is checked here; nothing is started before the block is entered (or
+    `Connection.start` is called).
+
+    Args:
+      cluster: A GKE cluster; needs `project` and `region`.
+      project: Its project.
+      region: Its region or zone.
+      gcs_bucket: ``gs://name[/path]``, for the service's files.
+      pathways_service: ``host:port`` of the service's resource manager.
+      expected_tpu_instances: How many slices of which type, e.g. ``{"tpuv6e:2x2": 2}``; None: one
+        slice of the service's first type.
+      proxy_job_name: The session's name, a DNS label; None: made up.
+      proxy_server_image: The proxy's container image.
+      proxy_options: `ProxyOptions`, or its ``key:value`` texts.
+      collect_service_metrics: Whether the service's metrics are collected.
+      context: A kubeconfig context, instead of `cluster`.
+      namespace: The namespace of the service in a cluster.
+      wait: ``placed``, or ``ready`` to enter the block as soon as the proxy answers.
+      queue_timeout: Seconds to wait for slices that are taken, infinity too; None: fail at once.
+      timeout: Seconds for the service and the proxy to become ready, and again for placement.
+      elastic_slices: How many of the slices may be missing at the start.
+      priority: Higher goes first in the queue; None: 0.
+      labels: Labels added to the proxy's Job.
+      max_lifetime: Seconds after which the proxy ends in any case; None: with the block.
+      local_port: A loopback TCP port for the proxy, 0 for any; None: a private Unix socket.
+      local_devices: Whether this machine's devices stay usable beside the proxy's, as
+        ``jax.devices("cpu")``.
+      on_event: Called with each `Event`, on another thread; its errors are logged only.
+      profile: A profile of the settings file.
+
+    Returns:
+      The connection, not yet started.
+
+    Raises:
+      InvalidRequestError: A field is wrong; `field` names it.
+    """
+    request = build_request(
+        cluster=cluster,
+        project=project,
+        region=region,
+        gcs_bucket=gcs_bucket,
+        pathways_service=pathways_service,
+        expected_tpu_instances=expected_tpu_instances,
+        proxy_job_name=proxy_job_name,
+        proxy_server_image=proxy_server_image,
+        proxy_options=proxy_options,
+        collect_service_metrics=collect_service_metrics,
+        context=context,
+        namespace=namespace,
+        wait=wait,
+        queue_timeout=queue_timeout,
+        timeout=timeout,
+        elastic_slices=elastic_slices,
+        priority=priority,
+        labels=labels,
+        max_lifetime=max_lifetime,
+        local_port=local_port,
+        local_devices=local_devices,
+        on_event=on_event,
+        profile=profile,
+    )
+    return Connection(request)

@@ -1,0 +1,158 @@
+"""What a person sees of connect(): one moving line on a terminal, few plain ones elsewhere.
+
+A sink of events like any other; what it says of each is decided in `told`. Nothing here has a
+thread: whoever waits calls `tick`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, TextIO
+
+from shared_pathways_service.events import Event
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+__all__ = ["Progress", "told", "warned"]
+
+#: Seconds that a step may take before a line is printed about it; a queue is told of at once.
+_PATIENCE_S = 1.0
+_PREFIX = "sps: "
+
+_STEPS = {
+    "connect.preflight": "looking for the service",
+    "connect.create": "creating the proxy",
+    "connect.start": "waiting for the proxy to serve",
+    "connect.tunnel": "reaching the proxy",
+    "connect.probe": "reaching the proxy",
+    "connect.place": "waiting for the slices",
+    "connect.attach": "switching JAX over",
+    "connect.delete": "taking the proxy down",
+}
+
+
+def told(event: Event) -> str | None:
+    """Returns what is being waited for after an event; None when the event changes nothing."""
+    if event.kind != "tenant.queued":
+        return _STEPS.get(event.kind)
+    text = f"in the queue at position {event.data.get('position')}"
+    if event.reason:
+        text += f": {event.reason}"
+    holders = str(event.data.get("holders") or "").split("\n")
+    return f"{text}; held by {', '.join(holders)}" if any(holders) else text
+
+
+def warned(event: Event) -> str | None:
+    """Returns what a person should hear of an event though nothing is waited for; None: nothing."""
+    why = f" ({event.reason})" if event.reason else ""
+    match event.kind:
+        case "agent.lost":
+            return f"{event.reason}. Work goes on; closing the connection still cleans up."
+        case "proxy.exited" | "proxy.deleted":
+            return f"the proxy {event.tenant} has ended{why}"
+        case "home.lost":
+            return f"the service of {event.tenant} is gone{why}"
+        case "slice.unplaced":
+            return f"slice {event.slice} is lost{why}; waiting for another in its place"
+        case "slice.placed":
+            return f"slice {event.slice} is on {event.data.get('slice_id')} now"
+        case _:
+            return None
+
+
+class Progress:
+    """The sink of one connection.
+
+    Args:
+      stream: Where to write; standard error by default.
+      quiet: Whether to write nothing at all.
+    """
+
+    def __init__(self, *, stream: TextIO | None = None, quiet: bool = False) -> None:
+        self._stream = stream or sys.stderr
+        self._quiet = quiet
+        self._lock = threading.Lock()
+        self._waiting = False
+        self._text = ""
+        self._since = 0.0
+        self._urgent = False
+        self._printed = ""
+        self._live: Live | None = None
+        self._began = 0.0
+
+    def begin(self) -> None:
+        """Something is waited for from here on, until `end`."""
+        with self._lock:
+            self._waiting = True
+            self._began = self._since = time.monotonic()
+            self._text, self._printed, self._urgent = "starting", "", False
+
+    def __call__(self, event: Event) -> None:
+        """Takes an event in, on any thread."""
+        with self._lock:
+            if self._waiting and (text := told(event)):
+                if text != self._text:
+                    self._since = event.monotonic
+                self._text = text
+                self._urgent = event.kind == "tenant.queued"
+                return
+            warning = None if self._waiting else warned(event)
+        if warning and not self._quiet:
+            self._print(warning)
+
+    def tick(self) -> None:
+        """Shows where things are; called a few times a second by whoever waits."""
+        if self._quiet:
+            return
+        if self._stream.isatty():
+            self._show_live()
+            return
+        with self._lock:
+            late = time.monotonic() - self._began > _PATIENCE_S
+            due = (late or self._urgent) and self._text != self._printed
+            text = self._printed = self._text if due else self._printed
+        if due:
+            self._print(text)
+
+    def end(self, outcome: str = "") -> None:
+        """Nothing is waited for any more; says how it came out if it said anything before."""
+        with self._lock:
+            self._waiting = False
+            spoke = bool(self._printed) or self._live is not None
+            live, self._live = self._live, None
+        if live is not None:
+            live.stop()
+        if outcome and spoke:
+            self._print(f"{outcome} after {time.monotonic() - self._began:.1f} s")
+
+    def _show_live(self) -> None:
+        from rich.console import Console  # noqa: PLC0415 - slow to import, and seldom needed
+        from rich.live import Live  # noqa: PLC0415
+        from rich.spinner import Spinner  # noqa: PLC0415
+
+        with self._lock:
+            text = f"{self._text} ({time.monotonic() - self._began:.0f} s)"
+        if self._live is None:
+            self._live = Live(
+                Spinner("dots", text),
+                console=Console(file=self._stream),
+                transient=True,
+                auto_refresh=False,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.start()
+        spinner = self._live.renderable
+        assert isinstance(spinner, Spinner)
+        spinner.update(text=text)
+        self._live.refresh()
+
+    def _print(self, text: str) -> None:
+        # A closed or broken standard error is no reason to fail a connection.
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(f"{_PREFIX}{text}\n")
+            self._stream.flush()
