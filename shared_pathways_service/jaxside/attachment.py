@@ -7,11 +7,9 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from shared_pathways_service.errors import ConnectionClosed, InvalidRequestError
-from shared_pathways_service.jaxside import plugin
 from shared_pathways_service.jaxside.client import HeldClient
 from shared_pathways_service.jaxside.reaching import make_client, peer_of
 from shared_pathways_service.jaxside.target import ProxyTarget
@@ -108,7 +106,7 @@ class Attachment:
 
 
 def _switch_over(target: ProxyTarget, undo: contextlib.ExitStack, deadline: float) -> HeldClient:
-    for name, value in _environment(target).items():
+    for name, value in target.environment.items():
         undo.callback(_set_variable, name, os.environ.get(name))
         _set_variable(name, value)
     held = HeldClient(peer_of(target, deadline))
@@ -133,20 +131,6 @@ def _switch_over(target: ProxyTarget, undo: contextlib.ExitStack, deadline: floa
     undo.callback(held.drop)
     jax.devices()
     return held
-
-
-def _environment(target: ProxyTarget) -> Mapping[str, str | None]:
-    """What the client and child processes read from the environment; None: not there."""
-    token_file = str(target.token_file) if target.token_file is not None else None
-    variables = {
-        "JAX_PLATFORMS": target.platforms,
-        "JAX_BACKEND_TARGET": target.url,
-        "JAX_PLATFORM_NAME": None,
-        plugin.TOKEN_VARIABLE: token_file,
-    }
-    if target.insecure_credentials:
-        variables[plugin.INSECURE_VARIABLE] = "true"
-    return variables
 
 
 def _set_variable(name: str, value: str | None) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
+import hashlib
+import tempfile
 from pathlib import Path
 
 from shared_pathways_service.jaxside import plugin
@@ -10,18 +11,23 @@ from shared_pathways_service.jaxside import plugin
 __all__ = ["place"]
 
 
-def place(directory: Path) -> Path:
-    """Puts the plug-in into a directory, where JAX finds it when PYTHONPATH has the directory.
+def place(cache: Path) -> Path:
+    """Puts the plug-in where JAX finds it when PYTHONPATH has the directory.
 
     Args:
-      directory: Exists; nothing else is put on Python's path by it.
+      cache: A directory for what can be made again; the copy stays there for the next time.
 
     Returns:
-      What belongs on PYTHONPATH.
+      What belongs on PYTHONPATH; it has nothing but the plug-in.
     """
-    root = directory / "python"
+    source = Path(plugin.__file__).read_bytes()
+    root = cache / f"plugin-{hashlib.sha256(source).hexdigest()[:12]}"
     # A namespace package: JAX looks into every directory of this name on Python's path.
-    package = root / "jax_plugins"
-    package.mkdir(parents=True)
-    shutil.copyfile(Path(plugin.__file__), package / "sps_proxy.py")
+    copy = root / "jax_plugins" / "sps_proxy.py"
+    if not copy.exists():
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        # Whole or not at all: another process may be about to import it, or to write it as well.
+        with tempfile.NamedTemporaryFile(dir=root, delete=False) as file:
+            file.write(source)
+        Path(file.name).replace(copy)
     return root

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.jaxside import plugin
 
 __all__ = ["ProxyTarget"]
 
@@ -45,3 +47,20 @@ class ProxyTarget:
     def platforms(self) -> str:
         """JAX's platforms, the default one first."""
         return "proxy,cpu" if self.local_devices else "proxy"
+
+    @property
+    def environment(self) -> Mapping[str, str | None]:
+        """What makes JAX of another process use the proxy; None: the variable must not be set.
+
+        The other process finds the token by itself (see `plugin`).
+        """
+        variables = {
+            "JAX_PLATFORMS": self.platforms,
+            "JAX_BACKEND_TARGET": self.url,
+            # Would lead around the proxy.
+            "JAX_PLATFORM_NAME": None,
+            plugin.TOKEN_VARIABLE: str(self.token_file) if self.token_file else None,
+        }
+        if self.insecure_credentials:
+            variables[plugin.INSECURE_VARIABLE] = "true"
+        return variables

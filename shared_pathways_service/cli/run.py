@@ -1,0 +1,139 @@
+"""`sps run`: a program on slices of the service, also one that never heard of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shared_pathways_service.agent.client import AgentSession
+from shared_pathways_service.agent.request import build_request, start_of
+from shared_pathways_service.cli.child import (
+    CommandError,
+    Stopped,
+    deaf_to_signals,
+    raise_on_signals,
+    run_child,
+)
+from shared_pathways_service.core.instances import parse_instance_texts
+from shared_pathways_service.core.requests import ConnectRequest
+from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.events import Event
+from shared_pathways_service.jaxside import ProxyTarget, onefile
+from shared_pathways_service.progress import Progress
+from shared_pathways_service.settings import Settings
+
+__all__ = ["run"]
+
+#: The exit code of our own failures, as that of other programs that run a command.
+_OWN_FAILURE = 125
+_FOREVER = float("inf")
+
+
+def run(
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND...", help="The program and its arguments.")
+    ],
+    *,
+    slices: Annotated[
+        list[str] | None,
+        typer.Option(help="TYPE=COUNT, e.g. tpuv6e:2x2=2; repeatable, or comma-separated."),
+    ] = None,
+    queue_timeout: Annotated[
+        float | None,
+        typer.Option(help="Seconds to wait for slices that are taken; without it: fail at once."),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds for the service and the proxy to become ready.")
+    ] = 300.0,
+    priority: Annotated[
+        int | None, typer.Option(help="Higher goes first in the queue; 0 without it.")
+    ] = None,
+    elastic_slices: Annotated[
+        int, typer.Option(help="How many of the slices may be missing at the start.")
+    ] = 0,
+    json_events: Annotated[
+        Path | None, typer.Option(help="A file that gets every event, one line of JSON each.")
+    ] = None,
+) -> None:
+    """Run a program on slices of the service.
+
+    Ends with the program's exit code, or with 125 when it could not be started because of us,
+    126 when it cannot be run, 127 when there is no such program.
+    """
+    try:
+        with raise_on_signals():
+            request = build_request(
+                expected_tpu_instances=parse_instance_texts(slices) if slices else None,
+                queue_timeout=queue_timeout,
+                timeout=timeout,
+                priority=priority,
+                elastic_slices=elastic_slices,
+            )
+            code = _run(command, request, json_events)
+    except Stopped as stopped:
+        code = 128 + stopped.number
+    except CommandError as error:
+        code = _complain(str(error), error.exit_code)
+    except SharedPathwaysError as error:
+        hint = f" hint: {error.hint}" if error.hint else ""
+        code = _complain(f"{error.message}{hint}", _OWN_FAILURE)
+    except OSError as error:
+        code = _complain(str(error), _OWN_FAILURE)
+    raise typer.Exit(code)
+
+
+def _complain(message: str, code: int) -> int:
+    sys.stderr.write(f"error: {message}\n")
+    return code
+
+
+def _run(command: list[str], request: ConnectRequest, json_events: Path | None) -> int:
+    if shutil.which(command[0]) is None and not Path(command[0]).exists():
+        raise CommandError(f"{command[0]}: command not found", 127)
+    settings = Settings.load()
+    with contextlib.ExitStack() as undo:
+        progress = Progress(quiet=settings.log_level in ("ERROR", "CRITICAL"))
+        events = undo.enter_context(json_events.open("a")) if json_events else None
+
+        def hear(event: Event) -> None:
+            progress(event)
+            if events is not None:
+                events.write(f"{event.to_json()}\n")
+                events.flush()
+
+        progress.begin()
+        undo.callback(progress.end)
+        orders = start_of(request, settings)
+        log = settings.state_dir / "agents" / f"{request.proxy_job_name}.log"
+        agent = AgentSession(orders, log=log, on_event=hear)
+        undo.push(lambda *_: _close(agent))
+        agent.wait(lambda snapshot: snapshot.ready and snapshot.placed, _FOREVER, progress.tick)
+        progress.end("connected")
+        target = ProxyTarget(
+            address=agent.snapshot.address, token=agent.token, token_file=agent.token_file
+        )
+        plugin = onefile.place(settings.cache_dir)
+        return run_child(command, _environment(os.environ, target, plugin))
+
+
+def _close(agent: AgentSession) -> None:
+    with deaf_to_signals():
+        left = agent.close("the program has ended")
+    if left is not None:
+        sys.stderr.write(f"error: {left}\n")
+
+
+def _environment(ours: Mapping[str, str], target: ProxyTarget, plugin: Path) -> Mapping[str, str]:
+    """Returns the program's environment."""
+    variables = {**ours, **target.environment}
+    # Behind what the user has there. (An empty entry would mean the current directory.)
+    paths = [ours.get("PYTHONPATH", ""), str(plugin)]
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    return {name: value for name, value in variables.items() if value is not None}
