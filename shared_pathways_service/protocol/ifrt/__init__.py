@@ -1,0 +1,28 @@
+"""The IFRT proxy protocol: messages wire-compatible with jaxlib's, under package names of our own.
+
+The messages are in `proxy_pb2` (requests and responses), `core_pb2` (types, shapes, shardings),
+`xla_pb2` and `status_pb2`. What is not here: anything that acts on them.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "HOST_BUFFER_METADATA",
+    "PROTOCOL_MAX",
+    "PROTOCOL_MIN",
+    "SERDES_VERSION",
+    "SERVICE",
+    "SESSION_METADATA",
+]
+
+#: The service's name on the wire: jaxlib's, whatever our own packages are called.
+SERVICE = "xla.ifrt.proxy.GrpcIfrtService"
+#: Versions of the protocol that this code speaks, both ends included.
+PROTOCOL_MIN = 16
+PROTOCOL_MAX = 25
+#: The version of IFRT's serialised values (shapes, shardings, ...) that it speaks.
+SERDES_VERSION = 3
+#: Metadata of a session's stream: a GrpcIfrtSessionMetadata.
+SESSION_METADATA = "ifrt-proxy-grpc-ifrt-session-metadata-bin"
+#: Metadata of a host-buffer upload: a GrpcHostBufferStoreMetadata.
+HOST_BUFFER_METADATA = "ifrt-proxy-grpc-host-buffer-store-metadata-bin"

@@ -1,0 +1,89 @@
+"""What all sessions of one proxy share: devices, slices, memory, the compiler, helper threads."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from concurrent import futures
+
+from shared_pathways_service.core.topology import InstanceType
+from shared_pathways_service.servers.proxy.executor import Executor
+from shared_pathways_service.servers.proxy.memory import DeviceMemory
+from shared_pathways_service.servers.proxy.programs import Compiler
+from shared_pathways_service.servers.proxy.shardings import Placings
+from shared_pathways_service.servers.proxy.slices import SliceTable
+from shared_pathways_service.servers.proxy.xla import XlaClient
+
+__all__ = ["DeviceInfo", "Engine"]
+
+#: Bytes from which on copying is left to a helper thread.
+_LARGE = 1 << 20
+_HELPERS = 4
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """One device as clients see it.
+
+    Attributes:
+      slice_index: Its virtual slice.
+      local_index: Among the devices of the slice.
+      coords: Of the chip in the slice's topology.
+      kind: As JAX names it.
+    """
+
+    id: int
+    slice_index: int
+    local_index: int
+    coords: tuple[int, int, int]
+    kind: str
+
+
+class Engine:
+    """The computing side of a proxy.
+
+    Args:
+      virtual_slices: The tenant's slices; each chip is a device.
+      memory_limit: Bytes a device may hold; 0: no limit.
+    """
+
+    def __init__(self, virtual_slices: Sequence[InstanceType], memory_limit: int = 0) -> None:
+        self.devices = _devices(virtual_slices)
+        self.client = XlaClient(len(self.devices))
+        self.placings = Placings(self.client, [device.slice_index for device in self.devices])
+        self.memory = DeviceMemory(len(self.devices), memory_limit)
+        self.slices = SliceTable([str(t) for t in virtual_slices], Executor)
+        self.compiler = Compiler(self.client, self.placings)
+        self._compile_thread = futures.ThreadPoolExecutor(1, thread_name_prefix="compile")
+        self._helpers = futures.ThreadPoolExecutor(_HELPERS, thread_name_prefix="helper")
+
+    def run_soon(self, function: Callable[[], None], nbytes: int) -> None:
+        """Runs what copies `nbytes`: at once when small, else on a helper thread."""
+        if nbytes < _LARGE:
+            function()
+        else:
+            self.run_aside(function)
+
+    def run_aside(self, function: Callable[[], None]) -> None:
+        """Runs a function that ends by itself, on a helper thread."""
+        self._helpers.submit(function)
+
+    def compile_aside(self, function: Callable[[], None]) -> None:
+        """Runs a function on the thread that compiles."""
+        self._compile_thread.submit(function)
+
+    def close(self) -> None:
+        """Ends every placement and the helper threads, without waiting for programs."""
+        self.slices.close()
+        self._compile_thread.shutdown(wait=False, cancel_futures=True)
+        self._helpers.shutdown(wait=False, cancel_futures=True)
+
+
+def _devices(virtual_slices: Sequence[InstanceType]) -> tuple[DeviceInfo, ...]:
+    devices: list[DeviceInfo] = []
+    for index, instance_type in enumerate(virtual_slices):
+        for local, coords in enumerate(instance_type.chip_coords()):
+            devices.append(
+                DeviceInfo(len(devices), index, local, coords, instance_type.device_kind)
+            )
+    return tuple(devices)

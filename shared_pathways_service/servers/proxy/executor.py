@@ -1,0 +1,63 @@
+"""One thread and one queue for the programs of one placement of one slice."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shared_pathways_service.servers.proxy.operations import Operation
+    from shared_pathways_service.servers.proxy.slices import Epoch
+
+__all__ = ["Executor"]
+
+
+class Executor:
+    """Runs operations in the order of their coming.
+
+    XLA cannot be cancelled: a thread may be stuck in a program for ever. It can be left behind
+    (`replace_thread`), and the queue goes on with another.
+
+    Args:
+      epoch: Whose programs run here.
+    """
+
+    def __init__(self, epoch: Epoch) -> None:
+        self._epoch = epoch
+        self._queue: queue.SimpleQueue[Operation | None] = queue.SimpleQueue()
+        self._threads = 0
+        self._thread = self._start()
+
+    def put(self, operation: Operation) -> None:
+        """Queues an operation whose inputs are there or are made by this queue before it."""
+        self._queue.put(operation)
+
+    def replace_thread(self) -> None:
+        """Leaves the present thread to the program that it is stuck in."""
+        self._thread = self._start()
+
+    def close(self) -> None:
+        """Lets the thread end after what it runs now."""
+        self._queue.put(None)
+
+    def _start(self) -> threading.Thread:
+        self._threads += 1
+        name = f"slice-{self._epoch.index}-{self._epoch.generation}-{self._threads}"
+        thread = threading.Thread(target=self._loop, name=name, daemon=True)
+        # Assigned before it runs: the loop ends when it finds another thread in its place.
+        self._thread = thread
+        thread.start()
+        return thread
+
+    def _loop(self) -> None:
+        me = threading.current_thread()
+        while True:
+            operation = self._queue.get()
+            if operation is None:
+                return
+            operation.arrive(self)
+            # Nothing of the last operation may be kept alive while the next is waited for.
+            del operation
+            if self._thread is not me:
+                return

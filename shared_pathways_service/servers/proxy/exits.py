@@ -1,0 +1,70 @@
+"""Why a proxy ends by itself: its exit codes, and the report that it leaves."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from shared_pathways_service.servers.glog import glog
+
+__all__ = ["EXIT_LOST_PROGRAM", "EXIT_REFUSED", "Ending"]
+
+#: The resource manager refused the tenant, or took its slices back.
+EXIT_REFUSED = 69
+#: A program went on running on a lost slice beyond the grace.
+EXIT_LOST_PROGRAM = 75
+
+
+class Ending:
+    """The end of this process, decided once by whoever comes first. Thread-safe.
+
+    Args:
+      report: File for the reason, as JSON; empty: none.
+    """
+
+    def __init__(self, report: str) -> None:
+        self._report = report
+        self._lock = threading.Lock()
+        self._decided = threading.Event()
+        self.code = 0
+
+    def decide(self, code: int, reason: str, **details: object) -> None:
+        """Has the process end; the first decision stands.
+
+        Args:
+          code: The exit code; 0 leaves no report.
+          reason: For the log and the report.
+          details: More for the report.
+        """
+        with self._lock:
+            if self._decided.is_set():
+                return
+            self.code = code
+            if code:
+                glog("E", f"Ending with exit code {code}: {reason}")
+                self._write({"reason": reason, "exit_code": code, **details})
+            self._decided.set()
+
+    @property
+    def decided(self) -> bool:
+        """Whether the process is to end."""
+        return self._decided.is_set()
+
+    def wait(self) -> int:
+        """Returns the exit code, once there is one."""
+        self._decided.wait()
+        return self.code
+
+    def _write(self, report: Mapping[str, object]) -> None:
+        if not self._report:
+            return
+        path = Path(self._report)
+        try:
+            # Whoever looks sees nothing or the whole.
+            partial = path.with_name(path.name + ".partial")
+            partial.write_text(json.dumps(report) + "\n", encoding="utf-8")
+            partial.replace(path)
+        except OSError as error:
+            glog("E", f"Cannot write {path}: {error}")

@@ -1,0 +1,170 @@
+"""The proxy as a process: flags, limits, start, readiness, end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import sys
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from shared_pathways_service.constants import PROXY_PORT
+from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
+from shared_pathways_service.protocol.auth import read_token
+from shared_pathways_service.servers.glog import glog, send_logging_to_glog
+from shared_pathways_service.servers.options import parse_or_exit
+from shared_pathways_service.servers.process import STOP_SIGNALS, exit_with_parent, report_ready
+from shared_pathways_service.servers.proxy.exits import Ending
+from shared_pathways_service.servers.proxy.options import ProxyServerOptions
+from shared_pathways_service.servers.proxy.xla_flags import use_xla_flags
+
+if TYPE_CHECKING:
+    from shared_pathways_service.servers.proxy.engine import Engine
+    from shared_pathways_service.servers.proxy.rm_link import ResourceManagerLink
+
+__all__ = ["main"]
+
+_STANDBY = "--standby"
+
+
+def main(argv: Sequence[str]) -> NoReturn:
+    """Runs the proxy; ends the process.
+
+    With ``--standby`` alone it first loads all that is heavy, then reads its real command line
+    from standard input: one line, a JSON list of strings. The end of input instead ends it.
+    """
+    # Signals before anything slow: who stops a proxy that still loads is heard as well.
+    for sig in STOP_SIGNALS:
+        signal.signal(sig, lambda *_: _exit(0))
+    send_logging_to_glog()
+    if list(argv) == [_STANDBY]:
+        argv = _stand_by()
+    options = parse_or_exit(ProxyServerOptions, "proxy", argv)
+    try:
+        _exit(_serve(options))
+    except InvalidRequestError as error:
+        glog("E", str(error))
+        _exit(2)
+    except SharedPathwaysError as error:
+        glog("E", str(error))
+        _exit(1)
+
+
+def _stand_by() -> list[str]:
+    # Loaded for its own sake: JAX takes most of a start.
+    from shared_pathways_service.servers.proxy import engine, rm_link, transport  # noqa: F401, PLC0415
+
+    line = sys.stdin.readline()
+    if not line:
+        _exit(0)
+    argv = json.loads(line)
+    # Not inherited by anything, and whoever wrote it may want to see it closed.
+    sys.stdin.close()
+    if not isinstance(argv, list) or not all(isinstance(word, str) for word in argv):
+        glog("E", "--standby: standard input is no JSON list of strings")
+        _exit(2)
+    return argv
+
+
+def _serve(options: ProxyServerOptions) -> int:
+    """Serves until there is a reason to end; returns the exit code."""
+    ending = Ending(options.exit_report)
+    for sig in STOP_SIGNALS:
+        signal.signal(sig, lambda *_: ending.decide(0, "told to stop"))
+    with contextlib.ExitStack() as stack:
+        if options.parent_pid:
+            watch = exit_with_parent(
+                options.parent_pid, lambda: ending.decide(0, "the parent has ended")
+            )
+            if watch is not None:
+                stack.callback(watch.close)
+        token = read_token(options.token_file)
+        rm_token = read_token(
+            options.resource_manager_token_file, field="--resource_manager_token_file"
+        )
+        use_xla_flags(options.xla)
+        if options.address_space_limit_bytes:
+            limit = options.address_space_limit_bytes
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        if options.sidecar_name:
+            glog("W", f"--sidecar_name={options.sidecar_name}: no sidecar runs here")
+        # Only now: XLA reads its flags once.
+        from shared_pathways_service.servers.proxy.engine import Engine  # noqa: PLC0415
+        from shared_pathways_service.servers.proxy.service import ProxyService  # noqa: PLC0415
+        from shared_pathways_service.servers.proxy.transport import GrpcTransport  # noqa: PLC0415
+        from shared_pathways_service.servers.proxy.watchdog import Watchdog  # noqa: PLC0415
+
+        engine = Engine(options.instance_types(), options.device_memory_limit_bytes)
+        stack.callback(engine.close)
+        watchdog = Watchdog(ending, options.lost_program_grace_s)
+        stack.callback(watchdog.close)
+        engine.slices.add_listener(watchdog.on_change)
+        large_transfers = options.large_transfer_dir
+        service = ProxyService(
+            engine,
+            token=token,
+            large_transfer_dir=Path(large_transfers) if large_transfers else None,
+        )
+        transport = GrpcTransport(service)
+        stack.callback(transport.stop)
+        listening = transport.start(
+            server_port=options.server_port,
+            server_socket=options.server_socket,
+            default_port=PROXY_PORT,
+            bind_address=options.bind_address,
+        )
+        glog("I", f"Pathways Proxy serving on {listening.shown}")
+        report_ready(options.ready_fd, port=listening.port, socket=listening.socket)
+        link = _link(options, engine, ending, rm_token, listening.address)
+        if link is not None:
+            stack.callback(link.close, "the proxy ends")
+            link.start()
+        code = ending.wait()
+        glog("I", "Pathways Proxy stopping")
+        return code
+
+
+def _link(
+    options: ProxyServerOptions,
+    engine: Engine,
+    ending: Ending,
+    token: str | None,
+    address: str,
+) -> ResourceManagerLink | None:
+    from shared_pathways_service.protocol import resource_manager_pb2 as pb  # noqa: PLC0415
+    from shared_pathways_service.servers.proxy import rm_link  # noqa: PLC0415
+
+    engine.slices.add_listener(rm_link.log_change)
+    if not options.resource_manager_address:
+        for index in range(len(options.virtual_slices)):
+            engine.slices.place(index, 1, "local")
+        return None
+    hello = pb.TenantHello(
+        tenant=options.tenant_name or f"proxy-{uuid.uuid4().hex[:12]}",
+        incarnation=str(uuid.uuid4()),
+        virtual_slices=[str(t) for t in options.instance_types()],
+        num_elastic_slices=options.num_elastic_slices,
+        priority=options.tenant_priority,
+        queue_timeout_s=options.queue_timeout_s,
+        user=options.tenant_user,
+        team=options.tenant_team,
+        host=options.tenant_host,
+        pid=os.getpid(),
+        address=address,
+    )
+    return rm_link.ResourceManagerLink(
+        options.resource_manager_address, hello, engine.slices, ending, token
+    )
+
+
+def _exit(code: int) -> NoReturn:
+    # Threads may be stuck in a program that XLA cannot stop: nothing may wait for them.
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,83 @@
+"""What the devices' memory holds, and whether more may be asked of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from shared_pathways_service.servers.proxy.status import Code, StatusError
+
+__all__ = ["Charge", "DeviceMemory"]
+
+
+class DeviceMemory:
+    """Bytes held on each device, against one limit a device. Thread-safe.
+
+    Args:
+      num_devices: Devices, from 0.
+      limit: Bytes a device may hold; 0: no limit, and nothing is counted.
+    """
+
+    def __init__(self, num_devices: int, limit: int) -> None:
+        self.limit = limit
+        self._held = [0] * num_devices
+        # Re-entrant: the garbage collector may end a charge while another is being made.
+        self._lock = threading.RLock()
+
+    def charge(self, device_ids: Sequence[int], nbytes: int, what: str) -> Charge | None:
+        """Takes memory on each of some devices.
+
+        Args:
+          device_ids: Where.
+          nbytes: On each of them.
+          what: For the message.
+
+        Returns:
+          What gives the memory back when nothing refers to it any more; None without a limit.
+
+        Raises:
+          StatusError: RESOURCE_EXHAUSTED; nothing was taken then.
+        """
+        if not self.limit:
+            return None
+        with self._lock:
+            for device_id in device_ids:
+                held = self._held[device_id]
+                if held + nbytes > self.limit:
+                    raise StatusError(
+                        Code.RESOURCE_EXHAUSTED,
+                        f"{what} needs {nbytes} bytes on device {device_id}, whose limit is "
+                        f"{self.limit} bytes, of which {held} are held",
+                    )
+            for device_id in device_ids:
+                self._held[device_id] += nbytes
+        return Charge(self, tuple(device_ids), nbytes)
+
+    def held(self, device_id: int) -> int:
+        """Returns the bytes held on a device."""
+        return self._held[device_id]
+
+    def give_back(self, device_ids: Sequence[int], nbytes: int) -> None:
+        """Takes bytes off what is held."""
+        with self._lock:
+            for device_id in device_ids:
+                self._held[device_id] -= nbytes
+
+
+class Charge:
+    """Memory that is held as long as this object is."""
+
+    __slots__ = ("_device_ids", "_memory", "_nbytes")
+
+    def __init__(self, memory: DeviceMemory, device_ids: tuple[int, ...], nbytes: int) -> None:
+        self._memory = memory
+        self._device_ids = device_ids
+        self._nbytes = nbytes
+
+    def split(self, nbytes: int) -> Charge:
+        """Makes a part of it a charge of its own."""
+        self._nbytes -= nbytes
+        return Charge(self._memory, self._device_ids, nbytes)
+
+    def __del__(self) -> None:
+        self._memory.give_back(self._device_ids, self._nbytes)

@@ -1,0 +1,221 @@
+"""Work whose results are known by shape before it runs, and by content when it settles.
+
+An operation waits for its inputs, then runs - on the executors of the placements that it computes
+on, or wherever its runner puts it - and settles once: with data, or with an error. The loss of a
+placement settles whatever is under way there at once, however long XLA goes on with it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shared_pathways_service.servers.proxy.executor import Executor
+from shared_pathways_service.servers.proxy.slices import Epoch
+from shared_pathways_service.servers.proxy.status import StatusError, from_exception
+from shared_pathways_service.servers.proxy.values import Value
+
+__all__ = ["Operation", "Runner"]
+
+#: Runs a function now or soon, on this thread or another.
+Runner = Callable[[Callable[[], None]], None]
+
+# Operations over several slices enter all their queues at once, so that no two of them wait for
+# each other in different orders.
+_ENTER_ALL = threading.Lock()
+
+
+class Operation:
+    """One piece of work.
+
+    Args:
+      name: For messages: what runs.
+      run: Does the work; returns one array an output.
+      inputs: Read by `run`; an input's error becomes the operation's.
+      outputs: Settled by this operation.
+      epochs: Placements whose loss ends it.
+      runner: Where it runs; None: on the executors of its epochs, one program a device at a time.
+      after: Other operations that must have settled before (readers of what this one consumes).
+    """
+
+    __slots__ = (
+        "_after",
+        "_arrived",
+        "_callbacks",
+        "_finished",
+        "_lock",
+        "_outputs",
+        "_run",
+        "_runner",
+        "_running_on",
+        "_waiting",
+        "done",
+        "enqueued",
+        "epochs",
+        "error",
+        "inputs",
+        "name",
+        "running",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        run: Callable[[], Sequence[Any]],
+        *,
+        inputs: Sequence[Value],
+        outputs: Sequence[Value],
+        epochs: tuple[Epoch, ...],
+        runner: Runner | None = None,
+        after: Sequence[Operation] = (),
+    ) -> None:
+        self.name = name
+        self.inputs = inputs
+        self.epochs = epochs
+        self.enqueued = False
+        self.running = False
+        self.done = False
+        self.error: StatusError | None = None
+        self._run: Callable[[], Sequence[Any]] | None = run
+        self._runner = runner
+        self._outputs = outputs
+        self._after = after
+        self._lock = threading.Lock()
+        self._callbacks: list[Callable[[], None]] = []
+        self._waiting = 1
+        self._arrived = 0
+        self._finished: threading.Event | None = None
+        self._running_on: Executor | None = None
+        for value in outputs:
+            value.operation = self
+
+    def start(self) -> None:
+        """Begins to wait for the inputs; the work follows by itself."""
+        for epoch in self.epochs:
+            epoch.operations[self] = None
+        for epoch in self.epochs:
+            # Looked at after the entry above: a loss either finds the entry, or is found here.
+            if epoch.lost is not None:
+                self.fail(epoch.lost)
+                return
+        waiting_for = self._unsettled()
+        if waiting_for:
+            for value in self.inputs:
+                readers = value.readers = [r for r in value.readers or () if not r.done]
+                readers.append(self)
+            self._waiting += len(waiting_for)
+            for operation in waiting_for:
+                if not operation.add_callback(self._one_ready):
+                    self._one_ready()
+        self._one_ready()
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        """Has `callback` called when the operation settles; False if it has already."""
+        with self._lock:
+            if self.done:
+                return False
+            self._callbacks.append(callback)
+            return True
+
+    def fail(self, error: StatusError) -> None:
+        """Settles with an error, unless settled already."""
+        self._settle(error, ())
+
+    def arrive(self, executor: Executor) -> None:
+        """An executor has come to this operation: the last of them runs it, the others wait."""
+        if self._finished is None:
+            self._execute(executor)
+            return
+        with self._lock:
+            self._arrived += 1
+            last = self._arrived == len(self.epochs)
+        if last:
+            self._execute(executor)
+        else:
+            # Set when it settles: by its end, or at once by the loss of any slice it runs on.
+            self._finished.wait()
+
+    def leave_behind(self) -> None:
+        """Frees the executor that is stuck in this operation, if that one's own slice lives."""
+        executor = self._running_on
+        for epoch in self.epochs:
+            if executor is not None and epoch.executor is executor and epoch.lost is None:
+                executor.replace_thread()
+
+    def _unsettled(self) -> list[Operation]:
+        waiting_for = [operation for operation in self._after if not operation.done]
+        for value in self.inputs:
+            operation = value.operation
+            if operation is None or operation.done:
+                continue
+            if self._runner is None and operation.enqueued and operation.epochs is self.epochs:
+                # The same queues run it before this one.
+                continue
+            waiting_for.append(operation)
+        return waiting_for
+
+    def _one_ready(self) -> None:
+        with self._lock:
+            self._waiting -= 1
+            if self._waiting or self.done:
+                return
+        if self._runner is not None:
+            self._runner(self._execute)
+        elif len(self.epochs) == 1:
+            self._enqueue()
+        else:
+            self._finished = threading.Event()
+            with _ENTER_ALL:
+                self._enqueue()
+
+    def _enqueue(self) -> None:
+        self.enqueued = True
+        for epoch in self.epochs:
+            if epoch.executor is not None:
+                epoch.executor.put(self)
+
+    def _execute(self, executor: Executor | None = None) -> None:
+        run = self._run
+        if self.done or run is None:
+            return
+        for value in self.inputs:
+            error = value.failure()
+            if error is not None:
+                self.fail(error)
+                return
+        self._running_on = executor
+        self.running = True
+        try:
+            arrays = run()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+            self._settle(from_exception(error), ())
+        else:
+            self._settle(None, arrays)
+        finally:
+            self.running = False
+            self._running_on = None
+
+    def _settle(self, error: StatusError | None, arrays: Sequence[Any]) -> None:
+        with self._lock:
+            if self.done:
+                return
+            self.error = error
+            if error is None:
+                for value, array in zip(self._outputs, arrays, strict=True):
+                    value.array = array
+            else:
+                for value in self._outputs:
+                    value.error = error
+            self.done = True
+            for value in self._outputs:
+                value.operation = None
+            callbacks, self._callbacks = self._callbacks, []
+            # A value refers to its reader, a reader to its inputs: let nothing hold on to data.
+            self._run, self.inputs, self._outputs, self._after = None, (), (), ()
+        for epoch in self.epochs:
+            epoch.operations.pop(self, None)
+        if self._finished is not None:
+            self._finished.set()
+        for callback in callbacks:
+            callback()

@@ -1,0 +1,120 @@
+"""Flags of the proxy: those of the real image, and ours."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from shared_pathways_service import constants
+from shared_pathways_service.core.topology import InstanceType
+from shared_pathways_service.core.validation import check_dns_label
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.servers.listening import LOOPBACK
+from shared_pathways_service.servers.options import (
+    comma_separated,
+    flag,
+    port,
+    prefixed_flags,
+    seconds,
+)
+
+__all__ = ["ProxyServerOptions"]
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError("a whole number from 0 up")
+    return int(text)
+
+
+def _queue_timeout(text: str) -> float:
+    if text == "inf":
+        return math.inf
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < math.inf:
+        raise ValueError("seconds from 0 up, or inf")
+    return number
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProxyServerOptions:
+    """How a proxy runs."""
+
+    server_port: int | None = flag(
+        None, parse=port, help="TCP port; 0: any. By default 29000, or none with --server_socket."
+    )
+    server_socket: str = flag("", help="Path of a Unix socket to serve on.")
+    bind_address: str = flag(LOOPBACK, env="SPS_BIND_ADDRESS", help="Address to bind for TCP.")
+    resource_manager_address: str = flag(
+        "", help="HOST:29001 or unix:/path; empty: no resource manager, all slices are placed."
+    )
+    gcs_scratch_location: str = flag("", help="gs://BUCKET/PATH for scratch data.")
+    virtual_slices: tuple[str, ...] = flag(
+        (), parse=comma_separated, help="The tenant's slices, e.g. tpuv6e:2x2,tpuv6e:2x2."
+    )
+    num_elastic_slices: int = flag(
+        0, parse=_count, help="How many of the slices may be missing at the start."
+    )
+    sidecar_name: str = flag("", help="Name of the colocated Python sidecar; none runs here.")
+    xla: tuple[str, ...] = prefixed_flags(help="XLA's own flags, as in XLA_FLAGS.")
+    tenant_name: str = flag("", env="SPS_TENANT_NAME", help="DNS label; by default made up.")
+    tenant_user: str = flag("", env="SPS_TENANT_USER", help="Who holds the slices.")
+    tenant_host: str = flag("", env="SPS_TENANT_HOST", help="On which machine.")
+    tenant_team: str = flag("", env="SPS_TENANT_TEAM", help="For limits and usage.")
+    tenant_priority: int = flag(0, env="SPS_TENANT_PRIORITY", help="Higher goes first.")
+    queue_timeout_s: float | None = flag(
+        None,
+        parse=_queue_timeout,
+        env="SPS_QUEUE_TIMEOUT_S",
+        help="Seconds to wait for slices; inf: for ever; by default refused at once.",
+    )
+    token_file: str = flag("", env="SPS_TOKEN_FILE", help="File with the token clients must show.")
+    resource_manager_token_file: str = flag(
+        "",
+        env="SPS_RESOURCE_MANAGER_TOKEN_FILE",
+        help="File with the token that the resource manager asks for.",
+    )
+    device_memory_limit_bytes: int = flag(
+        0, parse=_count, env="SPS_DEVICE_MEMORY_LIMIT_BYTES", help="Per device; 0: no limit."
+    )
+    address_space_limit_bytes: int = flag(
+        0, parse=_count, help="Of the whole process (RLIMIT_AS); 0: no limit."
+    )
+    large_transfer_dir: str = flag(
+        "", help="Directory shared with this proxy's one client, for large host buffers."
+    )
+    lost_program_grace_s: float = flag(
+        constants.LOST_PROGRAM_GRACE_S,
+        parse=seconds,
+        help="How long a program may go on running on a lost slice before this proxy ends.",
+    )
+    exit_report: str = flag("", help="File that is told, as JSON, why this proxy ended by itself.")
+    parent_pid: int = flag(0, help="The process whose end ends this one; 0: none.")
+    ready_fd: int | None = flag(
+        None, parse=_count, help="Descriptor that is told where this process serves."
+    )
+
+    def __post_init__(self) -> None:
+        """Checks what concerns several flags."""
+        if self.gcs_scratch_location and not self.gcs_scratch_location.startswith("gs://"):
+            raise InvalidRequestError(
+                "--gcs_scratch_location", self.gcs_scratch_location, "a location gs://…"
+            )
+        if not self.virtual_slices:
+            raise InvalidRequestError("--virtual_slices", "", "at least one instance type")
+        if self.num_elastic_slices > len(self.virtual_slices):
+            raise InvalidRequestError(
+                "--num_elastic_slices",
+                self.num_elastic_slices,
+                f"at most the {len(self.virtual_slices)} virtual slices",
+            )
+        if self.tenant_name:
+            check_dns_label("--tenant_name", self.tenant_name)
+        self.instance_types()
+
+    def instance_types(self) -> tuple[InstanceType, ...]:
+        """Returns the type of each virtual slice."""
+        return tuple(InstanceType.parse(t, field="--virtual_slices") for t in self.virtual_slices)

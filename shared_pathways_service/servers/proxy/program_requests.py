@@ -1,0 +1,288 @@
+"""Requests that compile, describe, run and drop programs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2, xla_pb2
+from shared_pathways_service.servers.proxy import xla
+from shared_pathways_service.servers.proxy.operations import Operation
+from shared_pathways_service.servers.proxy.programs import Program
+from shared_pathways_service.servers.proxy.session import Call, Handler, Session
+from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
+from shared_pathways_service.servers.proxy.values import Value
+
+__all__ = ["HANDLERS", "NAMED_RESULTS"]
+
+#: From this version on a client needs a program's result types only once.
+_OUTPUTS_ONCE = 25
+
+
+def _compile(session: Session, request: proxy_pb2.CompileRequest, call: Call) -> bool:
+    if request.host_callbacks:
+        raise StatusError(Code.UNIMPLEMENTED, "programs with host callbacks are not supported")
+    engine = session.engine
+    handle = session.new_handle()
+    future = session.new_handle()
+
+    def compile_and_answer() -> None:
+        try:
+            program = engine.compiler.compile(request.program.data, request.compile_options.data)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+            call.fail(from_exception(error))
+            return
+        session.programs[handle] = program
+        session.futures[future] = None
+        response = call.response.compile_response
+        response.loaded_executable_handle = handle
+        response.ready_future_handle = future
+        response.name = program.name
+        response.num_devices = len(program.device_ids)
+        response.device_ids.extend(program.device_ids)
+        response.addressable_device_ids.extend(program.device_ids)
+        response.fingerprint_value = program.executable.fingerprint or b""
+        call.answer()
+
+    engine.compile_aside(compile_and_answer)
+    return True
+
+
+def _metadata(
+    session: Session, request: proxy_pb2.LoadedExecutableMetadataRequest, call: Call
+) -> None:
+    executable = session.program(request.loaded_executable_handle).executable
+    response = call.response.loaded_executable_metadata_response
+    parameters = executable.get_parameter_shardings()
+    if parameters is not None:
+        response.parameter_shardings.SetInParent()
+        response.parameter_shardings.shardings.extend(map(xla.op_sharding, parameters))
+    outputs = executable.get_output_shardings()
+    if outputs is not None:
+        response.output_shardings.SetInParent()
+        response.output_shardings.shardings.extend(map(xla.op_sharding, outputs))
+    response.parameter_layouts_list.SetInParent()
+    response.parameter_layouts_list.layouts.extend(map(_layout, executable.get_parameter_layouts()))
+    response.output_layouts_list.SetInParent()
+    response.output_layouts_list.layouts.extend(map(_layout, executable.get_output_layouts()))
+    response.output_memory_kinds.SetInParent()
+    for kinds in executable.get_output_memory_kinds():
+        response.output_memory_kinds.memory_kind_lists.add().memory_kinds.extend(kinds)
+    program = session.program(request.loaded_executable_handle)
+    response.donated_input_indices.SetInParent()
+    response.donated_input_indices.donated_input_indices.extend(sorted(program.donated))
+    _fill_stats(executable.get_compiled_memory_stats(), response.compiled_memory_stats)
+    response.size_of_generated_code_in_bytes = executable.size_of_generated_code_in_bytes()
+
+
+def _fill_stats(stats: Any, message: xla_pb2.CompiledMemoryStatsProto) -> None:
+    message.SetInParent()
+    for field in message.DESCRIPTOR.fields:
+        if field.type == field.TYPE_INT64 and hasattr(stats, field.name):
+            setattr(message, field.name, getattr(stats, field.name))
+    message.serialized_buffer_assignment = stats.serialized_buffer_assignment_proto or b""
+
+
+_LAYOUT = re.compile(r"\{([0-9,]*)[^}]*\}")
+_ELEMENT_BITS = re.compile(r"E\((\d+)\)")
+
+
+def _layout(layout: Any) -> xla_pb2.LayoutProto:
+    """Reads a layout's text, the only form that jaxlib gives: ``{1,0}``, ``{0:E(4)}``."""
+    text = str(layout)
+    match = _LAYOUT.fullmatch(text)
+    if match is None:
+        raise StatusError(Code.INTERNAL, f"cannot read the layout {text}")
+    message = xla_pb2.LayoutProto()
+    message.minor_to_major.extend(int(axis) for axis in match[1].split(",") if axis)
+    bits = _ELEMENT_BITS.search(text)
+    if bits is not None:
+        message.element_size_in_bits = int(bits[1])
+    return message
+
+
+def _execute(
+    session: Session, request: proxy_pb2.LoadedExecutableExecuteRequest, call: Call
+) -> None:
+    program = session.program(request.loaded_executable_handle)
+    if program.deleted:
+        raise StatusError(Code.FAILED_PRECONDITION, f"program {program.name} has been deleted")
+    arguments = [session.value(handle) for handle in request.args_handles]
+    if len(arguments) != program.arguments:
+        raise StatusError(
+            Code.INVALID_ARGUMENT,
+            f"program {program.name} takes {program.arguments} arguments, not {len(arguments)}",
+        )
+    named = request.result_array_handle
+    if named and len(named) != len(program.results):
+        raise StatusError(
+            Code.INVALID_ARGUMENT,
+            f"program {program.name} has {len(program.results)} results, not {len(named)}",
+        )
+    epochs = session.engine.slices.epochs(program.slices)
+    results = [Value(spec, epochs) for spec in program.results]
+    donated: list[int] = []
+    if program.donated:
+        kept = set(request.execute_options.non_donatable_input_indices)
+        donated = [index for index in program.donated if index not in kept]
+    operation = Operation(
+        program.name,
+        _run(session, program, arguments, results, donated),
+        inputs=arguments,
+        outputs=results,
+        epochs=epochs,
+        after=[r for index in donated for r in arguments[index].readers or ()],
+    )
+    for index in donated:
+        session.arrays[request.args_handles[index]] = arguments[index].tombstone()
+    handles = [session.store(value, handle) for value, handle in zip(
+        results, named or [0] * len(results), strict=True)]  # fmt: skip
+    response = call.response.loaded_executable_execute_response
+    response.SetInParent()
+    if request.result_status_handle:
+        session.executions[request.result_status_handle] = operation
+        response.status_handle = request.result_status_handle
+    elif request.execute_options.fill_status:
+        response.status_handle = session.new_handle()
+        session.executions[response.status_handle] = operation
+    operation.start()
+    if not (named and program.outputs_told and session.version >= _OUTPUTS_ONCE):
+        program.outputs_told = True
+        for spec, handle in zip(program.results, handles, strict=True):
+            output = response.outputs.add()
+            output.dtype.kind = spec.kind  # type: ignore[assignment]
+            output.shape.dims.extend(spec.shape)
+            output.sharding.CopyFrom(spec.placing.proto)
+            output.array_handle = handle
+
+
+def _run(
+    session: Session,
+    program: Program,
+    arguments: Sequence[Value],
+    results: Sequence[Value],
+    donated: Sequence[int],
+) -> Callable[[], Sequence[Any]]:
+    engine = session.engine
+    kept = program.donated.difference(donated)
+    if not engine.memory.limit and not kept:
+        return lambda: program.run([value.array for value in arguments])
+
+    def run() -> Sequence[Any]:
+        running, charges = program.admit(engine.memory)
+        for value, charge in zip(results, charges, strict=True):
+            value.charge = charge
+        arrays = [value.array for value in arguments]
+        for index in kept:
+            # XLA takes what the program was compiled to take: let it have a copy.
+            spec = arguments[index].known_spec()
+            parts = engine.client.copy(xla.parts_of(arrays[index]), program.device_ids)
+            arrays[index] = engine.client.join(spec, parts)
+        made = program.run(arrays)
+        del running
+        return made
+
+    return run
+
+
+def _fetch_result(
+    session: Session, request: proxy_pb2.LoadedExecutableFetchExecuteResultRequest, call: Call
+) -> bool:
+    handle = request.result_status_handle
+    operation = session.executions.pop(handle, None)
+    if operation is None:
+        raise StatusError(Code.NOT_FOUND, f"Unknown execution status handle: {handle}")
+    call.response.loaded_executable_fetch_execute_result_response.SetInParent()
+    if not operation.add_callback(lambda: call.finish(operation.error)):
+        call.finish(operation.error)
+    return True
+
+
+def _cost_analysis(
+    session: Session, request: proxy_pb2.LoadedExecutableCostAnalysisRequest, call: Call
+) -> bool:
+    program = session.program(request.loaded_executable_handle)
+    response = call.response.loaded_executable_cost_analysis_response
+
+    def analyse() -> None:
+        try:
+            for name, value in program.executable.cost_analysis().items():
+                _fill_attribute(response.attributes.attributes[name], value)
+            response.attributes.SetInParent()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+            from_exception(error).fill(response.status)
+        call.answer()
+
+    session.engine.run_aside(analyse)
+    return True
+
+
+def _fill_attribute(attribute: core_pb2.AttributeMapProto.Value, value: object) -> None:
+    if isinstance(value, bool):
+        attribute.bool_value = value
+    elif isinstance(value, int):
+        attribute.int64_value = value
+    elif isinstance(value, float):
+        attribute.float_value = value
+    elif isinstance(value, str):
+        attribute.string_value = value.encode()
+    elif isinstance(value, list):
+        attribute.int64_list_value.elements.extend(value)
+
+
+def _program_text(
+    session: Session,
+    request: proxy_pb2.LoadedExecutableHumanReadableProgramTextRequest,
+    call: Call,
+) -> bool:
+    program = session.program(request.loaded_executable_handle)
+    response = call.response.loaded_executable_human_readable_program_text_response
+
+    def print_program() -> None:
+        try:
+            response.human_readable_program_text = program.executable.get_hlo_text()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+            from_exception(error).fill(response.status)
+        call.answer()
+
+    session.engine.run_aside(print_program)
+    return True
+
+
+def _delete(session: Session, request: proxy_pb2.LoadedExecutableDeleteRequest, call: Call) -> None:
+    session.program(request.loaded_executable_handle).deleted = True
+    future = session.new_handle()
+    session.futures[future] = None
+    call.response.loaded_executable_delete_response.future_handle = future
+
+
+def _is_deleted(
+    session: Session, request: proxy_pb2.LoadedExecutableIsDeletedRequest, call: Call
+) -> None:
+    deleted = session.program(request.loaded_executable_handle).deleted
+    call.response.loaded_executable_is_deleted_response.is_deleted = deleted
+
+
+def _destruct(
+    session: Session, request: proxy_pb2.LoadedExecutableDestructRequest, call: Call
+) -> None:
+    session.programs.pop(request.loaded_executable_handle, None)
+    call.response.loaded_executable_destruct_response.SetInParent()
+
+
+HANDLERS: dict[str, Handler] = {
+    "compile_request": _compile,
+    "loaded_executable_metadata_request": _metadata,
+    "loaded_executable_execute_request": _execute,
+    "loaded_executable_fetch_execute_result_request": _fetch_result,
+    "loaded_executable_cost_analysis_request": _cost_analysis,
+    "loaded_executable_human_readable_program_text_request": _program_text,
+    "loaded_executable_delete_request": _delete,
+    "loaded_executable_is_deleted_request": _is_deleted,
+    "loaded_executable_destruct_request": _destruct,
+}
+
+NAMED_RESULTS: dict[str, Callable[[Any], Sequence[int]]] = {
+    "loaded_executable_execute_request": lambda r: r.result_array_handle,
+}

@@ -1,0 +1,199 @@
+"""The proxy's word with the resource manager (RM): the tenant's slices, asked for and heard of.
+
+One thread keeps one stream. When the RM goes, work goes on; the stream is tried again, with the
+placements that are held as claims.
+"""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+from collections.abc import Iterator
+
+import grpc
+
+from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
+from shared_pathways_service.protocol.auth import bearer
+from shared_pathways_service.servers.glog import glog
+from shared_pathways_service.servers.proxy.exits import EXIT_REFUSED, Ending
+from shared_pathways_service.servers.proxy.slices import SliceChange, SliceTable
+
+__all__ = ["ResourceManagerLink"]
+
+_FIRST_DELAY_S = 0.1
+_LONGEST_DELAY_S = 2.0
+#: Seconds that the RM has to take the proxy's farewell.
+_BYE_S = 0.5
+_FINAL = {
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.ALREADY_EXISTS,
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.UNIMPLEMENTED,
+}
+_OPTIONS = (
+    # Names, tokens and addresses of this machine only: no proxy of the web between us and the RM.
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    # Retries are this module's own.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+)
+
+
+class ResourceManagerLink:
+    """Keeps the tenant known to the RM, and the slice table true.
+
+    Args:
+      address: Of the RM: ``host:port`` or ``unix:/path``.
+      hello: What is asked for; versions and claims are filled in here.
+      slices: Told of placements.
+      ending: Told of a refusal.
+      token: Shown to the RM; None: none.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        hello: pb.TenantHello,
+        slices: SliceTable,
+        ending: Ending,
+        token: str | None,
+    ) -> None:
+        self._address = address
+        self._hello = hello
+        self._slices = slices
+        self._ending = ending
+        self._metadata = bearer(token)
+        self._closing = threading.Event()
+        self._messages: queue.SimpleQueue[pb.TenantMessage | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="rm-link", daemon=True)
+
+    def start(self) -> None:
+        """Begins to call the RM."""
+        self._thread.start()
+
+    def close(self, reason: str) -> None:
+        """Gives the slices back and ends the stream."""
+        if not self._thread.is_alive():
+            return
+        self._closing.set()
+        self._messages.put(pb.TenantMessage(bye=pb.TenantBye(reason=reason)))
+        self._messages.put(None)
+        self._thread.join(_BYE_S)
+
+    def _run(self) -> None:
+        delay = _FIRST_DELAY_S
+        while not self._closing.is_set():
+            # Messages are of one stream: what an older one did not send is not for the next.
+            messages = self._messages = queue.SimpleQueue()
+            messages.put(pb.TenantMessage(hello=self._greeting()))
+            try:
+                with grpc.insecure_channel(self._address, _OPTIONS) as channel:
+                    updates = pb_grpc.ResourceManagerStub(channel).TenantSession(
+                        _until_none(messages), metadata=self._metadata
+                    )
+                    glog("I", f"Signaling to RM {self._address}")
+                    for update in updates:
+                        delay = _FIRST_DELAY_S
+                        self._hear(update)
+                reason = "it ended the stream"
+            except grpc.RpcError as error:
+                reason = f"{error.code().name}: {error.details()}"
+                if error.code() in _FINAL and not self._closing.is_set():
+                    self._refused_by_status(error.code(), error.details() or "")
+                    return
+            finally:
+                messages.put(None)
+            if self._closing.is_set() or self._ending.decided:
+                return
+            pause = delay * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
+            glog("W", f"Lost the RM ({reason}); work goes on, trying again in {pause:.1f} s")
+            self._closing.wait(pause)
+            delay = min(delay * 2, _LONGEST_DELAY_S)
+
+    def _greeting(self) -> pb.TenantHello:
+        hello = pb.TenantHello()
+        hello.CopyFrom(self._hello)
+        hello.versions.min = PROTOCOL_MIN
+        hello.versions.max = PROTOCOL_MAX
+        for epoch in self._slices.current():
+            if epoch.generation is not None:
+                hello.claims.add(
+                    virtual_index=epoch.index, slice_id=epoch.slice_id, generation=epoch.generation
+                )
+        return hello
+
+    def _hear(self, update: pb.TenantUpdate) -> None:
+        kind = update.WhichOneof("update")
+        if kind == "welcome":
+            state = "recovering" if update.welcome.recovering else "ready"
+            glog("I", f"The RM is {state}; protocol {update.welcome.version}")
+        elif kind == "queued":
+            queued = update.queued
+            holders = "; ".join(queued.holders)
+            glog(
+                "I",
+                f"Waiting for placement at position {queued.position}: {queued.reason}"
+                + (f" (held by {holders})" if holders else ""),
+            )
+        elif kind == "placement":
+            self._place(update.placement)
+        elif kind == "running":
+            running = update.running
+            glog("I", f"All placements done: {running.placed} of {running.wanted} slices placed")
+        elif kind == "refused":
+            self._refused(update.refused)
+
+    def _place(self, placement: pb.Placement) -> None:
+        index = placement.virtual_index
+        if index >= len(self._slices.instance_types):
+            glog("E", f"The RM speaks of virtual slice {index}, which does not exist")
+        elif placement.state == pb.Placement.PLACED:
+            self._slices.place(index, placement.generation, placement.slice_id)
+        elif placement.state == pb.Placement.UNPLACED:
+            self._slices.unplace(index, placement.generation, placement.reason or "the RM took it")
+
+    def _refused(self, refused: pb.TenantRefused) -> None:
+        glog("E", f"FAILED_PRECONDITION: {refused.message}")
+        self._ending.decide(
+            EXIT_REFUSED,
+            refused.message,
+            kind=pb.TenantRefused.Kind.Name(refused.kind).lower(),
+            wanted=dict(refused.wanted),
+            free=dict(refused.free),
+            holders=list(refused.holders),
+            position=refused.position if refused.HasField("position") else None,
+            types=list(refused.types),
+        )
+
+    def _refused_by_status(self, code: grpc.StatusCode, details: str) -> None:
+        glog("E", f"FAILED_PRECONDITION: the RM refuses this proxy: {code.name}: {details}")
+        self._ending.decide(EXIT_REFUSED, details, kind=code.name.lower())
+
+
+def log_change(change: SliceChange) -> None:
+    """Writes a slice's change of placement to the log, as the real image does."""
+    old, new = change.old, change.new
+    if new.generation is None:
+        glog("W", f"Transition slice {old.index} placed -> unplaced: {change.reason}")
+        return
+    if old.generation is not None:
+        glog("W", f"Transition slice {old.index} placed -> unplaced: {change.reason}")
+    glog(
+        "I",
+        f"Transition slice {new.index} unplaced -> placed "
+        f"(placement on {new.slice_id}, generation {new.generation})",
+    )
+
+
+def _until_none(
+    messages: queue.SimpleQueue[pb.TenantMessage | None],
+) -> Iterator[pb.TenantMessage]:
+    while (message := messages.get()) is not None:
+        yield message

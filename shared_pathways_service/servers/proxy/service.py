@@ -1,0 +1,263 @@
+"""The service as the transport sees it: calls with bytes in and bytes out, no gRPC."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import jaxlib.version
+import numpy as np
+from google.protobuf.message import DecodeError, Message
+
+from shared_pathways_service.protocol import ifrt
+from shared_pathways_service.protocol.ifrt import proxy_pb2
+from shared_pathways_service.servers.glog import glog
+from shared_pathways_service.servers.proxy import (
+    array_requests,
+    client_requests,
+    program_requests,
+    transfer_requests,
+)
+from shared_pathways_service.servers.proxy.buffers import aligned_buffer, chunks, take_file
+from shared_pathways_service.servers.proxy.engine import Engine
+from shared_pathways_service.servers.proxy.session import Session
+from shared_pathways_service.servers.proxy.status import Code, StatusError
+
+__all__ = ["ProxyService"]
+
+#: Bytes of one message of a download: the most that the client takes.
+_DOWNLOAD_CHUNK = 16 << 20
+#: Seconds that a download waits for its buffer.
+_LOOKUP_TIMEOUT_S = 60.0
+#: Bytes of the largest host buffer that is taken.
+_LARGEST_BUFFER = 1 << 40
+
+_HANDLERS = {
+    **client_requests.HANDLERS,
+    **array_requests.HANDLERS,
+    **transfer_requests.HANDLERS,
+    **program_requests.HANDLERS,
+}
+_NAMED_RESULTS = {
+    **array_requests.NAMED_RESULTS,
+    **transfer_requests.NAMED_RESULTS,
+    **program_requests.NAMED_RESULTS,
+}
+
+
+class ProxyService:
+    """Sessions, and the host buffers that belong to them. Every method may raise `StatusError`.
+
+    Args:
+      engine: What computes.
+      token: What a session must show; None: nothing.
+      large_transfer_dir: Where clients leave large buffers, one directory a session; None: nowhere.
+    """
+
+    def __init__(
+        self, engine: Engine, *, token: str | None = None, large_transfer_dir: Path | None = None
+    ) -> None:
+        self._engine = engine
+        self._token = token
+        self._large_transfer_dir = large_transfer_dir
+        self._sessions: dict[int, Session] = {}
+        self._lock = threading.Lock()
+
+    def get_version(self, raw: bytes) -> bytes:
+        """Agrees on a version with a client."""
+        request = _parse(proxy_pb2.GrpcGetVersionRequest, raw)
+        version = _common_version(request.min_version, request.max_version)
+        return proxy_pb2.GrpcGetVersionResponse(version=version).SerializeToString()
+
+    def open_session(self, metadata: Mapping[str, bytes], send: Callable[[bytes], None]) -> Session:
+        """Begins a session.
+
+        Args:
+          metadata: Of the stream.
+          send: Sends one serialised response.
+        """
+        message = _parse(
+            proxy_pb2.GrpcIfrtSessionMetadata, metadata.get(ifrt.SESSION_METADATA, b"")
+        )
+        offered = message.initialization_data.attributes
+        if self._token is not None:
+            shown = offered["sps_token"].string_value if "sps_token" in offered else b""
+            if not shown:
+                raise StatusError(Code.UNAUTHENTICATED, "this proxy asks for its tenant's token")
+            if not hmac.compare_digest(shown, self._token.encode()):
+                raise StatusError(Code.PERMISSION_DENIED, "the token is not this tenant's")
+        version = _common_version(message.version, message.version)
+        if "sps_jaxlib_version" in offered:
+            _compare_jaxlib(offered["sps_jaxlib_version"].string_value)
+        with self._lock:
+            # An int64 in some clients: 63 bits.
+            session_id = secrets.randbits(63)
+            session = Session(
+                session_id,
+                self._engine,
+                handlers=_HANDLERS,
+                named_results=_NAMED_RESULTS,
+                version=version.protocol_version,
+                send=send,
+            )
+            self._sessions[session_id] = session
+        glog("I", f"Session {len(self._sessions)} begins, protocol {version.protocol_version}")
+        return session
+
+    def close_session(self, session: Session) -> None:
+        """Ends a session and frees all that it held."""
+        with self._lock:
+            self._sessions.pop(session.session_id, None)
+        session.close()
+        glog("I", "Session ended")
+
+    def store(self, metadata: Mapping[str, bytes], messages: Iterable[bytes]) -> None:
+        """Takes a host buffer from a stream of messages."""
+        header = _parse(
+            proxy_pb2.GrpcHostBufferStoreMetadata, metadata.get(ifrt.HOST_BUFFER_METADATA, b"")
+        )
+        session = self._session(header.session_id)
+        try:
+            buffer = _receive(header.buffer_size, messages)
+        except StatusError as error:
+            session.buffers.put(header.handle, error)
+            raise
+        session.buffers.put(header.handle, buffer)
+
+    def lookup(self, raw: bytes) -> Iterator[bytes]:
+        """Brings a host buffer as a stream of messages."""
+        request = _parse(proxy_pb2.GrpcHostBufferLookupRequest, raw)
+        session = self._session(request.session_id)
+        found: list[np.ndarray | StatusError] = []
+        there = threading.Event()
+
+        def arrive(buffer: np.ndarray | StatusError) -> None:
+            found.append(buffer)
+            there.set()
+
+        session.buffers.when_there(request.handle, arrive)
+        if not there.wait(_LOOKUP_TIMEOUT_S):
+            raise StatusError(Code.NOT_FOUND, f"Unknown host buffer handle: {request.handle}")
+        buffer = found[0]
+        if isinstance(buffer, StatusError):
+            raise buffer
+        for view in chunks(buffer, _DOWNLOAD_CHUNK):
+            yield b"".join((_chunk_header(len(view)), view))
+
+    def delete(self, raw: bytes) -> bytes:
+        """Forgets a host buffer."""
+        request = _parse(proxy_pb2.GrpcHostBufferDeleteRequest, raw)
+        self._session(request.session_id).buffers.take(request.handle)
+        return b""
+
+    def read_from_disk(self, raw: bytes) -> bytes:
+        """Takes a host buffer that the client left in the shared directory."""
+        header = _parse(proxy_pb2.GrpcHostBufferReadFromDiskRequest, raw).metadata
+        session = self._session(header.session_id)
+        if self._large_transfer_dir is None:
+            raise StatusError(
+                Code.FAILED_PRECONDITION, "this proxy was started without --large_transfer_dir"
+            )
+        path = self._large_transfer_dir / f"lt_{header.handle}"
+        session.buffers.put(header.handle, take_file(path, header.buffer_size))
+        return b""
+
+    def _session(self, session_id: int) -> Session:
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise StatusError(Code.NOT_FOUND, "there is no session of that id")
+        return session
+
+
+M = TypeVar("M", bound=Message)
+
+
+def _parse(kind: type[M], raw: bytes) -> M:
+    try:
+        return kind.FromString(raw)
+    except DecodeError as error:
+        name = kind.DESCRIPTOR.name
+        raise StatusError(Code.INVALID_ARGUMENT, f"not a {name}: {error}") from error
+
+
+def _common_version(
+    oldest: proxy_pb2.IfrtProxyVersion, newest: proxy_pb2.IfrtProxyVersion
+) -> proxy_pb2.IfrtProxyVersion:
+    """Returns the newest version that both sides speak."""
+    protocol = min(newest.protocol_version, ifrt.PROTOCOL_MAX)
+    serdes = min(newest.ifrt_serdes_version_number, ifrt.SERDES_VERSION)
+    if protocol < max(oldest.protocol_version, ifrt.PROTOCOL_MIN) or serdes < max(
+        oldest.ifrt_serdes_version_number, ifrt.SERDES_VERSION
+    ):
+        raise StatusError(
+            Code.FAILED_PRECONDITION,
+            f"no common version: the client speaks protocol {oldest.protocol_version} to "
+            f"{newest.protocol_version} and serdes {oldest.ifrt_serdes_version_number} to "
+            f"{newest.ifrt_serdes_version_number}; this proxy protocol {ifrt.PROTOCOL_MIN} to "
+            f"{ifrt.PROTOCOL_MAX} and serdes {ifrt.SERDES_VERSION} to {ifrt.SERDES_VERSION}",
+        )
+    return proxy_pb2.IfrtProxyVersion(protocol_version=protocol, ifrt_serdes_version_number=serdes)
+
+
+def _compare_jaxlib(client: bytes) -> None:
+    server = jaxlib.version.__version__
+    if client.decode(errors="replace") != server:
+        glog("W", f"The client has jaxlib {client.decode(errors='replace')}, this proxy {server}")
+
+
+# ---- host buffers: GrpcHostBufferStoreRequest and ...LookupResponse have one field, `data`, which
+# is read and written in place: protobuf would copy it once more.
+
+_DATA_TAG = 0x0A
+
+
+def _receive(size: int, messages: Iterable[bytes]) -> np.ndarray:
+    if not 0 <= size <= _LARGEST_BUFFER:
+        raise StatusError(Code.INVALID_ARGUMENT, f"a host buffer of {size} bytes")
+    try:
+        buffer = aligned_buffer(size)
+    except MemoryError as error:
+        raise StatusError(
+            Code.RESOURCE_EXHAUSTED, f"no memory for a host buffer of {size} bytes"
+        ) from error
+    offset = 0
+    for raw in messages:
+        data = _chunk_data(raw)
+        if offset + len(data) > size:
+            raise StatusError(Code.INVALID_ARGUMENT, f"a host buffer longer than {size} bytes")
+        buffer[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
+        offset += len(data)
+    if offset != size:
+        raise StatusError(
+            Code.INVALID_ARGUMENT, f"a host buffer of {size} bytes that ended after {offset}"
+        )
+    return buffer
+
+
+def _chunk_data(raw: bytes) -> memoryview:
+    if not raw:
+        return memoryview(b"")
+    length, position, shift = 0, 1, 0
+    while raw[0] == _DATA_TAG and position < min(len(raw), 11):
+        byte = raw[position]
+        length |= (byte & 0x7F) << shift
+        position += 1
+        shift += 7
+        if byte < 0x80:
+            if position + length == len(raw):
+                return memoryview(raw)[position:]
+            break
+    return memoryview(_parse(proxy_pb2.GrpcHostBufferStoreRequest, raw).data)
+
+
+def _chunk_header(length: int) -> bytes:
+    header = bytearray([_DATA_TAG])
+    while length > 0x7F:
+        header.append(length & 0x7F | 0x80)
+        length >>= 7
+    header.append(length)
+    return bytes(header)

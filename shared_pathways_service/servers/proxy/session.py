@@ -1,0 +1,197 @@
+"""One client's session: its handles, and the handling of its requests in the order they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
+from shared_pathways_service.servers.glog import glog
+from shared_pathways_service.servers.proxy.buffers import BufferStore
+from shared_pathways_service.servers.proxy.dtypes import dtype_of
+from shared_pathways_service.servers.proxy.engine import Engine
+from shared_pathways_service.servers.proxy.operations import Operation
+from shared_pathways_service.servers.proxy.programs import Program
+from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
+from shared_pathways_service.servers.proxy.values import Spec, Value
+
+__all__ = ["Call", "Handler", "Session"]
+
+#: Handles from here on are the server's; those below are the client's.
+_FIRST_SERVER_HANDLE = 1 << 63
+
+
+class Call:
+    """One request and its answer, which is given once, now or later, on any thread.
+
+    Attributes:
+      response: To be filled before `answer`.
+    """
+
+    __slots__ = ("_send", "response")
+
+    def __init__(self, op_id: int, send: Callable[[bytes], None]) -> None:
+        self._send = send
+        self.response = proxy_pb2.IfrtResponse()
+        self.response.response_metadata.op_id = op_id
+
+    def answer(self) -> None:
+        """Sends the response."""
+        self._send(self.response.SerializeToString())
+
+    def fail(self, error: StatusError) -> None:
+        """Sends an error instead of the response."""
+        op_id = self.response.response_metadata.op_id
+        self.response.Clear()
+        self.response.response_metadata.op_id = op_id
+        error.fill(self.response.response_metadata.status)
+        self.answer()
+
+    def finish(self, error: StatusError | None) -> None:
+        """Sends the response, or the error if there is one."""
+        if error is None:
+            self.answer()
+        else:
+            self.fail(error)
+
+
+#: Handles one kind of request; returns True if the answer is given later.
+Handler = Callable[["Session", Any, Call], bool | None]
+
+
+class Session:
+    """The state of one client.
+
+    Args:
+      session_id: Unguessable; what the client's host-buffer streams name.
+      engine: What computes.
+      handlers: By the name of the request's field in IfrtRequest.
+      named_results: By the same name, the handles that a request of that kind names for its
+        results: each gets the error of a request that fails.
+      version: Of the protocol, as agreed.
+      send: Sends one serialised response, in the order of the calls; any thread may call it.
+    """
+
+    def __init__(
+        self,
+        session_id: int,
+        engine: Engine,
+        *,
+        handlers: dict[str, Handler],
+        named_results: dict[str, Callable[[Any], Sequence[int]]],
+        version: int,
+        send: Callable[[bytes], None],
+    ) -> None:
+        self.session_id = session_id
+        self.engine = engine
+        self.version = version
+        self.buffers = BufferStore()
+        self.arrays: dict[int, Value] = {}
+        self.programs: dict[int, Program] = {}
+        self.executions: dict[int, Operation] = {}
+        #: Futures that are over; each with its error, if it has one.
+        self.futures: dict[int, StatusError | None] = {}
+        self._handlers = handlers
+        self._named_results = named_results
+        self._send = send
+        self._last_handle = _FIRST_SERVER_HANDLE - 1
+
+    def handle(self, raw: bytes) -> None:
+        """Handles one request.
+
+        Raises:
+          StatusError: The bytes are no request: the session cannot go on.
+        """
+        try:
+            request = proxy_pb2.IfrtRequest.FromString(raw)
+        except DecodeError as error:
+            raise StatusError(Code.INVALID_ARGUMENT, f"not an IfrtRequest: {error}") from error
+        call = Call(request.request_metadata.op_id, self._send)
+        kind = request.WhichOneof("request")
+        handler = self._handlers.get(kind or "")
+        if kind is None or handler is None:
+            error_text = f"{kind or 'a request unknown to this server'} is not supported"
+            self._refuse(kind, request, call, StatusError(Code.UNIMPLEMENTED, error_text))
+            return
+        try:
+            later = handler(self, getattr(request, kind), call)
+        except StatusError as error:
+            self._refuse(kind, request, call, error)
+        except Exception as error:  # noqa: BLE001 - a bad request must not end the session
+            glog("E", f"{kind} failed: {type(error).__name__}: {error}")
+            self._refuse(kind, request, call, from_exception(error))
+        else:
+            if not later:
+                call.answer()
+
+    def close(self) -> None:
+        """Lets go of everything; what is under way is settled with an error."""
+        self.buffers.close()
+        error = StatusError(Code.CANCELLED, "the session has ended")
+        pending = {v.operation for v in list(self.arrays.values()) if v.operation is not None}
+        for operation in (*pending, *self.executions.values()):
+            operation.fail(error)
+        for table in (self.arrays, self.programs, self.executions, self.futures):
+            table.clear()
+
+    # ---- for handlers
+
+    def new_handle(self) -> int:
+        """Returns a handle of the server's."""
+        self._last_handle += 1
+        return self._last_handle
+
+    def store(self, value: Value, handle: int = 0) -> int:
+        """Puts a value behind the client's handle, or behind one of the server's."""
+        handle = handle or self.new_handle()
+        self.arrays[handle] = value
+        return handle
+
+    def value(self, handle: int) -> Value:
+        """Returns what a handle stands for.
+
+        Raises:
+          StatusError: There is no such handle.
+        """
+        value = self.arrays.get(handle)
+        if value is None:
+            raise StatusError(Code.NOT_FOUND, f"Unknown array handle: {handle}")
+        return value
+
+    def program(self, handle: int) -> Program:
+        """Returns a compiled program.
+
+        Raises:
+          StatusError: There is no such handle.
+        """
+        program = self.programs.get(handle)
+        if program is None:
+            raise StatusError(Code.NOT_FOUND, f"Unknown loaded executable handle: {handle}")
+        return program
+
+    def spec(
+        self,
+        dtype: core_pb2.DTypeProto,
+        shape: core_pb2.ShapeProto,
+        sharding: core_pb2.ShardingProto,
+    ) -> Spec:
+        """Reads what a request says of an array."""
+        dims = tuple(shape.dims)
+        if min(dims, default=0) < 0:
+            raise StatusError(Code.INVALID_ARGUMENT, f"shape {dims} has a negative dimension")
+        placing = self.engine.placings.from_wire(sharding)
+        return Spec(dtype.kind, dtype_of(dtype.kind), dims, placing)
+
+    def new_value(self, spec: Spec) -> Value:
+        """Returns a value that will lie on the present placements of its slices."""
+        return Value(spec, self.engine.slices.epochs(spec.placing.slices))
+
+    def _refuse(self, kind: str | None, request: Any, call: Call, error: StatusError) -> None:
+        named = self._named_results.get(kind or "")
+        if kind is not None and named is not None:
+            for handle in named(getattr(request, kind)):
+                if handle:
+                    self.store(Value.failed(error), handle)
+        call.fail(error)

@@ -1,0 +1,175 @@
+"""Where an array's pieces lie: IFRT's shardings, turned into XLA's once and remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shared_pathways_service.protocol.ifrt import core_pb2
+from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.xla import XlaClient
+
+__all__ = ["Placing", "Placings"]
+
+_SINGLE = "xla::ifrt::SingleDeviceSharding"
+_HLO = "xla::ifrt::HloSharding"
+_REMEMBERED = 4096
+
+Index = tuple[slice, ...]
+
+
+class Placing:
+    """A sharding over known devices.
+
+    Attributes:
+      device_ids: One a piece, in the sharding's order.
+      slices: Indices of the virtual slices concerned, ascending.
+      proto: As the wire has it.
+      sharding: As XLA's arrays have it.
+      op_sharding: The serialised xla.OpSharding; None for a single device.
+    """
+
+    __slots__ = ("_pieces", "device_ids", "op_sharding", "proto", "sharding", "slices")
+
+    def __init__(
+        self,
+        device_ids: tuple[int, ...],
+        slices: tuple[int, ...],
+        proto: core_pb2.ShardingProto,
+        sharding: Any,
+        op_sharding: bytes | None,
+    ) -> None:
+        self.device_ids = device_ids
+        self.slices = slices
+        self.proto = proto
+        self.sharding = sharding
+        self.op_sharding = op_sharding
+        self._pieces: dict[tuple[int, ...], tuple[Index, ...]] = {}
+
+    def pieces(self, shape: tuple[int, ...]) -> tuple[Index, ...]:
+        """Returns, for each device, which part of an array of this shape it has.
+
+        Raises:
+          StatusError: The shape cannot be split so.
+        """
+        found = self._pieces.get(shape)
+        if found is None:
+            try:
+                by_device = self.sharding.devices_indices_map(shape)
+            except ValueError as error:
+                raise StatusError(Code.INVALID_ARGUMENT, str(error)) from error
+            found = tuple(tuple(index) for index in by_device.values())
+            if len(self._pieces) < _REMEMBERED:
+                self._pieces[shape] = found
+        return found
+
+    def shard_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Returns the shape of the first device's piece of an array of this shape."""
+        return tuple(
+            len(range(*part.indices(size)))
+            for part, size in zip(self.pieces(shape)[0], shape, strict=True)
+        )
+
+
+class Placings:
+    """Makes `Placing`s; the same for the same sharding.
+
+    Args:
+      client: Whose devices they are.
+      slice_of: The virtual slice of each device.
+    """
+
+    def __init__(self, client: XlaClient, slice_of: Sequence[int]) -> None:
+        self._client = client
+        self._slice_of = tuple(slice_of)
+        self._by_wire: dict[tuple[str, bytes], Placing] = {}
+        self._single = [self._make_single(i) for i in range(len(self._slice_of))]
+
+    def single(self, device_id: int) -> Placing:
+        """Returns the placing on one device."""
+        self.check((device_id,))
+        return self._single[device_id]
+
+    def hlo(self, device_ids: Sequence[int], op_sharding: bytes) -> Placing:
+        """Returns the placing that XLA's own sharding describes."""
+        message = core_pb2.HloShardingProto(xla_op_sharding=op_sharding)
+        message.devices.device_ids.extend(device_ids)
+        return self._remembered(_HLO, message.SerializeToString())
+
+    def from_wire(self, proto: core_pb2.ShardingProto) -> Placing:
+        """Returns the placing that a request names.
+
+        Raises:
+          StatusError: Unknown devices, or a kind of sharding that this server does not know.
+        """
+        serialized = proto.serialized_sharding
+        return self._remembered(serialized.type_name, serialized.data)
+
+    def on(self, placing: Placing, device_ids: Sequence[int]) -> Placing:
+        """Returns the same sharding over other devices."""
+        if len(device_ids) != len(placing.device_ids):
+            raise StatusError(
+                Code.INVALID_ARGUMENT,
+                f"{len(device_ids)} devices for an array on {len(placing.device_ids)}",
+            )
+        if placing.op_sharding is None:
+            return self.single(device_ids[0])
+        return self.hlo(device_ids, placing.op_sharding)
+
+    def slices(self, device_ids: Sequence[int]) -> tuple[int, ...]:
+        """Returns the virtual slices of some devices, ascending."""
+        return tuple(sorted({self._slice_of[i] for i in device_ids}))
+
+    def check(self, device_ids: Sequence[int]) -> None:
+        """Refuses devices that do not exist."""
+        for device_id in device_ids:
+            if not 0 <= device_id < len(self._slice_of):
+                raise StatusError(Code.INVALID_ARGUMENT, f"there is no device {device_id}")
+
+    def _remembered(self, type_name: str, data: bytes) -> Placing:
+        key = (type_name, data)
+        found = self._by_wire.get(key)
+        if found is None:
+            found = self._make(type_name, data)
+            if len(self._by_wire) >= _REMEMBERED:
+                self._by_wire.clear()
+            self._by_wire[key] = found
+        return found
+
+    def _make(self, type_name: str, data: bytes) -> Placing:
+        if type_name == _SINGLE:
+            single = core_pb2.SingleDeviceShardingProto.FromString(data)
+            self._check_memory_kind(single.memory_kind)
+            return self.single(single.device_id)
+        if type_name != _HLO:
+            raise StatusError(Code.UNIMPLEMENTED, f"shardings of type {type_name!r}")
+        message = core_pb2.HloShardingProto.FromString(data)
+        self._check_memory_kind(message.memory_kind)
+        device_ids = tuple(message.devices.device_ids)
+        self.check(device_ids)
+        if not device_ids:
+            raise StatusError(Code.INVALID_ARGUMENT, "a sharding over no device")
+        proto = core_pb2.ShardingProto()
+        proto.serialized_sharding.type_name = type_name
+        proto.serialized_sharding.data = data
+        return Placing(
+            device_ids,
+            self.slices(device_ids),
+            proto,
+            self._client.hlo_sharding(device_ids, message.xla_op_sharding),
+            message.xla_op_sharding,
+        )
+
+    def _make_single(self, device_id: int) -> Placing:
+        proto = core_pb2.ShardingProto()
+        proto.serialized_sharding.type_name = _SINGLE
+        proto.serialized_sharding.data = core_pb2.SingleDeviceShardingProto(
+            device_id=device_id
+        ).SerializeToString()
+        sharding = self._client.single_sharding(device_id)
+        return Placing((device_id,), (self._slice_of[device_id],), proto, sharding, None)
+
+    @staticmethod
+    def _check_memory_kind(kind: str) -> None:
+        if kind not in {"", "device"}:
+            raise StatusError(Code.UNIMPLEMENTED, f"memory of kind {kind!r}")

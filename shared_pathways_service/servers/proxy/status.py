@@ -1,0 +1,66 @@
+"""The status of an operation, as the wire has it: one of absl's codes and a text."""
+
+from __future__ import annotations
+
+import enum
+import re
+
+from shared_pathways_service.protocol.ifrt import status_pb2
+
+__all__ = ["Code", "StatusError", "from_exception"]
+
+
+class Code(enum.IntEnum):
+    """absl's status codes; gRPC's have the same numbers."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class StatusError(Exception):
+    """An operation failed; the client is told code and message.
+
+    Attributes:
+      code: What kind of failure.
+      message: What happened, for the user.
+    """
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(f"{code.name}: {message}")
+        self.code = code
+        self.message = message
+
+    def fill(self, status: status_pb2.StatusProto) -> None:
+        """Writes the status into a message."""
+        status.code = self.code.value  # type: ignore[assignment]
+        status.message = self.message
+
+
+_PREFIX = re.compile(r"([A-Z_]+): (.*)", re.DOTALL)
+
+
+def from_exception(error: BaseException) -> StatusError:
+    """Translates what XLA, numpy or Python raised; XLA begins its texts with the code's name."""
+    if isinstance(error, StatusError):
+        return error
+    if isinstance(error, MemoryError):
+        return StatusError(Code.RESOURCE_EXHAUSTED, f"the proxy is out of memory: {error}")
+    match = _PREFIX.match(str(error))
+    if match and match[1] in Code.__members__ and match[1] != "OK":
+        return StatusError(Code[match[1]], match[2])
+    return StatusError(Code.INTERNAL, f"{type(error).__name__}: {error}")

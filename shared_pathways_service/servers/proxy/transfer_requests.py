@@ -1,0 +1,212 @@
+"""Requests that take arrays from host buffers and bring them back."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shared_pathways_service.protocol.ifrt import proxy_pb2
+from shared_pathways_service.servers.proxy.operations import Operation
+from shared_pathways_service.servers.proxy.session import Call, Handler, Session
+from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
+from shared_pathways_service.servers.proxy.values import Spec, Value
+from shared_pathways_service.servers.proxy.xla import parts_of
+
+__all__ = ["HANDLERS", "NAMED_RESULTS"]
+
+_Shards = proxy_pb2.MakeArraysFromHostBufferShardsRequest
+
+
+def _make_array(
+    session: Session, request: proxy_pb2.MakeArrayFromHostBufferRequest, call: Call
+) -> None:
+    spec = session.spec(request.dtype, request.shape, request.sharding)
+    strides = tuple(request.byte_strides.strides) if request.HasField("byte_strides") else None
+    indices = spec.placing.pieces(spec.shape)
+
+    def shards(buffers: Sequence[np.ndarray]) -> list[np.ndarray]:
+        whole = _view(buffers[0], spec.dtype, spec.shape, strides)
+        return [whole[index] for index in indices]
+
+    value = _upload(session, spec, [request.host_buffer_handle], shards)
+    call.response.make_array_from_host_buffer_response.array_handle = session.store(
+        value, request.array_handle
+    )
+
+
+def _make_arrays(session: Session, request: _Shards, call: Call) -> None:
+    if request.array_handles and len(request.array_handles) != len(request.specs):
+        raise StatusError(Code.INVALID_ARGUMENT, "one array handle a spec, or none")
+    handles = request.array_handles or [0] * len(request.specs)
+    response = call.response.make_arrays_from_host_buffer_shards_response
+    for item, handle in zip(request.specs, handles, strict=True):
+        response.array_handles.append(session.store(_make_one(session, item), handle))
+
+
+def _make_one(session: Session, item: _Shards.MakeArraysFromHostBufferShardsSpec) -> Value:
+    proto = item.array_spec
+    spec = session.spec(proto.dtype, proto.shape, proto.sharding)
+    shard_shape = spec.placing.shard_shape(spec.shape)
+    source: list[int | None] = [None] * len(spec.placing.device_ids)
+    if len(item.addressable_shard_indices) != len(item.host_buffers):
+        raise StatusError(Code.INVALID_ARGUMENT, "shard indices for another number of buffers")
+    for number, indices in enumerate(item.addressable_shard_indices):
+        for index in indices.indices:
+            if not 0 <= index < len(source):
+                raise StatusError(Code.INVALID_ARGUMENT, f"there is no shard {index}")
+            source[index] = number
+    numbers = [number for number in source if number is not None]
+    if len(numbers) != len(source):
+        raise StatusError(Code.INVALID_ARGUMENT, "shards without a host buffer")
+    for buffer in item.host_buffers:
+        if tuple(buffer.shape.dims) != shard_shape or buffer.dtype.kind != spec.kind:
+            raise StatusError(Code.INVALID_ARGUMENT, f"a shard that is not of shape {shard_shape}")
+    strides = [
+        tuple(b.byte_strides.strides) if b.HasField("byte_strides") else None
+        for b in item.host_buffers
+    ]
+
+    def shards(buffers: Sequence[np.ndarray]) -> list[np.ndarray]:
+        views = [
+            _view(buffer, spec.dtype, shard_shape, stride)
+            for buffer, stride in zip(buffers, strides, strict=True)
+        ]
+        return [views[number] for number in numbers]
+
+    return _upload(session, spec, [b.host_buffer_handle for b in item.host_buffers], shards)
+
+
+def _upload(
+    session: Session,
+    spec: Spec,
+    handles: Sequence[int],
+    shards: Callable[[Sequence[np.ndarray]], list[np.ndarray]],
+) -> Value:
+    """Returns a value that comes to be when its host buffers have arrived."""
+    value = session.new_value(spec)
+    engine = session.engine
+    ids = spec.placing.device_ids
+    arrived: dict[int, np.ndarray] = {}
+    missing = [None] * (len(set(handles)) - 1)
+
+    def run() -> Sequence[Any]:
+        value.charge = engine.memory.charge(ids, spec.shard_bytes(), "an array from the host")
+        pieces = shards([arrived[handle] for handle in handles])
+        return [engine.client.put(spec, pieces, ids)]
+
+    nbytes = spec.shard_bytes() * len(ids)
+    operation = Operation(
+        "host to device",
+        run,
+        inputs=(),
+        outputs=[value],
+        epochs=value.epochs,
+        runner=lambda function: engine.run_soon(function, nbytes),
+    )
+
+    def arrive(handle: int, buffer: np.ndarray | StatusError) -> None:
+        session.buffers.take(handle)
+        if isinstance(buffer, StatusError):
+            operation.fail(buffer)
+            return
+        arrived[handle] = buffer
+        try:
+            missing.pop()
+        except IndexError:
+            operation.start()
+
+    for handle in set(handles):
+        session.buffers.when_there(handle, functools.partial(arrive, handle))
+    return value
+
+
+def _view(
+    buffer: np.ndarray, dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...] | None
+) -> np.ndarray:
+    """Returns a host buffer as the array that the client described, without a copy."""
+    size = math.prod(shape) * dtype.itemsize
+    if strides is None or size == 0:
+        if len(buffer) < size:
+            raise StatusError(
+                Code.INVALID_ARGUMENT, f"a host buffer of {len(buffer)} bytes where {size} are due"
+            )
+        return buffer[:size].view(dtype).reshape(shape)
+    if len(strides) != len(shape) or min(strides, default=0) < 0:
+        raise StatusError(Code.INVALID_ARGUMENT, f"byte strides {strides} for shape {shape}")
+    last = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+    if last + dtype.itemsize > len(buffer):
+        raise StatusError(
+            Code.INVALID_ARGUMENT,
+            f"byte strides {strides} lead past the {len(buffer)} bytes of the host buffer",
+        )
+    base = buffer[: len(buffer) // dtype.itemsize * dtype.itemsize].view(dtype)
+    return np.lib.stride_tricks.as_strided(base, shape, strides, writeable=False)
+
+
+def _copy_to_host(session: Session, request: proxy_pb2.CopyToHostBufferRequest, call: Call) -> bool:
+    value = session.value(request.array_handle)
+    handle = request.host_buffer_handle
+    strides = tuple(request.byte_strides.strides) if request.HasField("byte_strides") else None
+    call.response.copy_to_host_buffer_response.SetInParent()
+
+    def copy() -> None:
+        try:
+            error = value.failure()
+            if error is not None:
+                raise error
+            session.buffers.put(handle, _to_host(value, strides))
+        except Exception as raised:  # noqa: BLE001 - whatever it is, the client is told
+            failure = from_exception(raised)
+            session.buffers.put(handle, failure)
+            call.fail(failure)
+        else:
+            call.answer()
+
+    nbytes = 0
+    if value.spec is not None and len(value.spec.placing.device_ids) > 1:
+        nbytes = math.prod(value.spec.shape) * value.spec.dtype.itemsize
+    value.when_settled(lambda: session.engine.run_soon(copy, nbytes))
+    return True
+
+
+def _to_host(value: Value, strides: tuple[int, ...] | None) -> np.ndarray:
+    """Returns the bytes of an array, in the order that the strides ask for."""
+    spec = value.known_spec()
+    array = value.array
+    parts = parts_of(array)
+    if len(parts) == 1:
+        # XLA never overwrites memory that is looked at: no copy is needed.
+        whole = np.asarray(array)
+    else:
+        whole = np.empty(spec.shape, spec.dtype)
+        for index, part in zip(spec.placing.pieces(spec.shape), parts, strict=True):
+            whole[index] = np.asarray(part)
+    if strides is not None and strides != whole.strides and whole.size:
+        if len(strides) != whole.ndim:
+            raise StatusError(Code.INVALID_ARGUMENT, f"byte strides {strides} for {spec.shape}")
+        order = sorted(range(whole.ndim), key=lambda axis: -strides[axis])
+        whole = whole.transpose(order)
+        expected = np.ascontiguousarray(whole)
+        if any(
+            expected.strides[at] != strides[axis] and expected.shape[at] > 1
+            for at, axis in enumerate(order)
+        ):
+            raise StatusError(Code.UNIMPLEMENTED, f"byte strides {strides} that leave gaps")
+        whole = expected
+    return np.ascontiguousarray(whole).reshape(-1).view(np.uint8)
+
+
+HANDLERS: dict[str, Handler] = {
+    "make_array_from_host_buffer_request": _make_array,
+    "make_arrays_from_host_buffer_shards_request": _make_arrays,
+    "copy_to_host_buffer_request": _copy_to_host,
+}
+
+NAMED_RESULTS: dict[str, Callable[[Any], Sequence[int]]] = {
+    "make_array_from_host_buffer_request": lambda r: [r.array_handle],
+    "make_arrays_from_host_buffer_shards_request": lambda r: r.array_handles,
+}

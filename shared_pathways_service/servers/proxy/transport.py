@@ -1,0 +1,155 @@
+"""The service on the wire: grpcio's public synchronous API, over raw bytes.
+
+All of gRPC that the proxy knows is here, so that another transport may take this one's place.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent import futures
+from typing import Any, NoReturn
+
+import grpc
+
+from shared_pathways_service.protocol import ifrt
+from shared_pathways_service.servers.glog import glog
+from shared_pathways_service.servers.listening import SERVER_OPTIONS, Listening, listen
+from shared_pathways_service.servers.proxy.service import ProxyService
+from shared_pathways_service.servers.proxy.session import Session
+from shared_pathways_service.servers.proxy.status import StatusError, from_exception
+
+__all__ = ["GrpcTransport"]
+
+#: Calls at a time: a session is one, each host buffer under way another.
+_THREADS = 256
+#: Bytes of the largest request: programs with large constants are the longest.
+MAX_MESSAGE_BYTES = 1 << 30
+
+_STATUS = {code.value[0]: code for code in grpc.StatusCode}
+
+
+class GrpcTransport:
+    """A gRPC server for one `ProxyService`."""
+
+    def __init__(self, service: ProxyService) -> None:
+        self._service = service
+        self._pool = futures.ThreadPoolExecutor(_THREADS, thread_name_prefix="grpc")
+        self._server = grpc.server(
+            self._pool,
+            options=[
+                *SERVER_OPTIONS,
+                ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+                ("grpc.max_send_message_length", -1),
+            ],
+        )
+        unary = grpc.unary_unary_rpc_method_handler
+        handlers: dict[str, Any] = {
+            "GetVersion": unary(_translated(service.get_version)),
+            "HostBufferDelete": unary(_translated(service.delete)),
+            "HostBufferReadFromDisk": unary(_translated(service.read_from_disk)),
+            "HostBufferLookup": grpc.unary_stream_rpc_method_handler(self._lookup),
+            "HostBufferStore": grpc.stream_unary_rpc_method_handler(self._store),
+            "IfrtSession": grpc.stream_stream_rpc_method_handler(self._session),
+        }
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(ifrt.SERVICE, handlers),)
+        )
+
+    def start(
+        self, *, server_port: int | None, server_socket: str, default_port: int, bind_address: str
+    ) -> Listening:
+        """Binds and serves; see `listen` for the arguments."""
+        listening = listen(
+            self._server,
+            server_port=server_port,
+            server_socket=server_socket,
+            default_port=default_port,
+            bind_address=bind_address,
+        )
+        self._server.start()
+        return listening
+
+    def stop(self) -> None:
+        """Ends every call and the server; returns when its threads have been told."""
+        self._server.stop(None).wait()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _session(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        out: queue.SimpleQueue[bytes | StatusError | None] = queue.SimpleQueue()
+        # Called also when the client goes away, which alone would not wake this thread.
+        if not context.add_callback(lambda: out.put(None)):
+            return
+        try:
+            session = self._service.open_session(_metadata(context), out.put)
+        except StatusError as error:
+            _abort(context, error)
+        reader = threading.Thread(
+            target=_read, args=(session, requests, out), name="session", daemon=True
+        )
+        reader.start()
+        try:
+            while True:
+                response = out.get()
+                if response is None:
+                    return
+                if isinstance(response, StatusError):
+                    _abort(context, response)
+                yield response
+        finally:
+            self._service.close_session(session)
+
+    def _store(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        try:
+            self._service.store(_metadata(context), messages)
+        except StatusError as error:
+            _abort(context, error)
+        return b""
+
+    def _lookup(self, raw: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        try:
+            yield from self._service.lookup(raw)
+        except StatusError as error:
+            _abort(context, error)
+
+
+def _read(
+    session: Session,
+    requests: Iterator[bytes],
+    out: queue.SimpleQueue[bytes | StatusError | None],
+) -> None:
+    """Handles a session's requests, one after the other, until the client ends them."""
+    end: StatusError | None = None
+    try:
+        for raw in requests:
+            session.handle(raw)
+    except StatusError as error:
+        glog("W", f"A session is ended: {error}")
+        end = error
+    except grpc.RpcError:
+        pass  # the client has gone
+    except Exception as error:  # noqa: BLE001 - grpcio raises bare ones when a call is cancelled
+        if str(error):
+            end = from_exception(error)
+    out.put(end)
+
+
+def _metadata(context: grpc.ServicerContext) -> Mapping[str, bytes]:
+    pairs: Any = context.invocation_metadata()
+    return {key: value for key, value in pairs if isinstance(value, bytes)}
+
+
+def _translated(function: Callable[[bytes], bytes]) -> Any:
+    def behave(raw: bytes, context: grpc.ServicerContext) -> bytes:
+        try:
+            return function(raw)
+        except StatusError as error:
+            _abort(context, error)
+
+    return behave
+
+
+def _abort(context: grpc.ServicerContext, error: StatusError) -> NoReturn:
+    context.abort(_STATUS[error.code.value], error.message)
+    raise AssertionError("abort returned")

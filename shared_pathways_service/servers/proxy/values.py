@@ -1,0 +1,132 @@
+"""What an array handle stands for: data, or an error, or work that will bring one of the two."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from shared_pathways_service.servers.proxy.status import Code, StatusError
+
+if TYPE_CHECKING:
+    from shared_pathways_service.servers.proxy.memory import Charge
+    from shared_pathways_service.servers.proxy.operations import Operation
+    from shared_pathways_service.servers.proxy.shardings import Placing
+    from shared_pathways_service.servers.proxy.slices import Epoch
+
+__all__ = ["Spec", "Value", "when_all_settled"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Spec:
+    """What is known of an array before it is there.
+
+    Attributes:
+      kind: DTypeProto.Kind.
+      dtype: As numpy has it.
+      shape: The global shape.
+      placing: Devices and sharding.
+    """
+
+    kind: int
+    dtype: Any
+    shape: tuple[int, ...]
+    placing: Placing
+
+    def shard_bytes(self) -> int:
+        """Returns the bytes of one device's piece."""
+        return math.prod(self.placing.shard_shape(self.shape)) * int(self.dtype.itemsize)
+
+
+class Value:
+    """An array behind a handle.
+
+    Attributes:
+      spec: None for a value that failed before anything was known of it.
+      array: The `jax.Array`, once there.
+      error: Why there will be none.
+      operation: What brings the array; None once settled (or from the start).
+      epochs: The placements that hold the data.
+      deleted: It stands only for the memory of an array that was deleted, or donated.
+      readers: Operations that still wait for something else before they read this.
+      charge: What it holds of the devices' memory; given back with the last value that has it.
+    """
+
+    __slots__ = ("array", "charge", "deleted", "epochs", "error", "operation", "readers", "spec")
+
+    def __init__(self, spec: Spec | None, epochs: tuple[Epoch, ...]) -> None:
+        self.spec = spec
+        self.epochs = epochs
+        self.array: Any = None
+        self.error: StatusError | None = None
+        self.operation: Operation | None = None
+        self.deleted = False
+        self.readers: list[Operation] | None = None
+        self.charge: Charge | Sequence[Any] | None = None
+
+    @classmethod
+    def failed(cls, error: StatusError) -> Value:
+        """Returns a value that has only an error."""
+        value = cls(None, ())
+        value.error = error
+        return value
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is data or an error."""
+        return self.operation is None
+
+    def failure(self) -> StatusError | None:
+        """Returns why the data is not, or no longer, there; None while it is, or may come."""
+        if self.error is not None:
+            return self.error
+        for epoch in self.epochs:
+            if epoch.lost is not None:
+                return epoch.lost
+        return None
+
+    def known_spec(self) -> Spec:
+        """Returns the spec.
+
+        Raises:
+          StatusError: The value's own error, if it never had one.
+        """
+        if self.spec is None:
+            raise self.error or StatusError(Code.INTERNAL, "array without type and shape")
+        return self.spec
+
+    def when_settled(self, callback: Callable[[], None]) -> None:
+        """Has `callback` called once there is data or an error; at once if there is."""
+        operation = self.operation
+        if operation is None or not operation.add_callback(callback):
+            callback()
+
+    def tombstone(self) -> Value:
+        """Returns what a handle stands for once its array is deleted or donated.
+
+        The value itself is left as it is: operations that were asked for before still read it.
+        """
+        value = Value(self.spec, ())
+        value.deleted = True
+        value.error = StatusError(Code.INVALID_ARGUMENT, "Array has been deleted or donated.")
+        return value
+
+
+def when_all_settled(values: Sequence[Value], callback: Callable[[], None]) -> None:
+    """Has `callback` called once, when every value has data or an error."""
+    open_values = [value for value in values if not value.settled]
+    if not open_values:
+        callback()
+        return
+    # One permit a value: list.pop is atomic, so the last to settle finds the list empty.
+    permits = [None] * (len(open_values) - 1)
+
+    def one_settled() -> None:
+        try:
+            permits.pop()
+        except IndexError:
+            callback()
+
+    for value in open_values:
+        value.when_settled(one_settled)

@@ -1,0 +1,232 @@
+"""XLA's CPU client: all that the proxy uses of jaxlib, and of jax where jaxlib alone does not do.
+
+Nothing here knows of requests, handles or slices. The private names that are used, and why:
+`jaxlib._jax` has compile options, device lists, the reading of portable StableHLO and copies
+between devices, none of which has a public name; `jax._src` has the abstract value that jaxlib's
+array functions want, the array class itself, and a context that knows every dialect of a program.
+No backend of JAX is ever made in this process: the devices are those of one client, made here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from jax._src.array import ArrayImpl
+from jax._src.core import ShapedArray
+from jax._src.interpreters import mlir as _jax_mlir
+from jax._src.sharding_impls import GSPMDSharding
+from jax.sharding import SingleDeviceSharding
+from jaxlib import _jax, xla_client
+from jaxlib.cpu import _lapack
+from jaxlib.mlir import ir
+
+__all__ = ["MainTypes", "TensorType", "XlaClient", "op_sharding", "parse_main", "parts_of"]
+
+Array = Any  # jaxlib's array; it has no type that mypy could know
+
+
+class HasSharding(Protocol):
+    """Where an array lies."""
+
+    @property
+    def sharding(self) -> Any:
+        """As XLA's arrays have it."""
+
+
+class ArraySpec(Protocol):
+    """What an array is: `Spec`, as far as XLA needs it."""
+
+    @property
+    def dtype(self) -> Any:
+        """As numpy has it."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The global shape."""
+
+    @property
+    def placing(self) -> HasSharding:
+        """Where its pieces lie."""
+
+
+_COPY = _jax.ArrayCopySemantics.ALWAYS_COPY
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TensorType:
+    """An argument or result of a program: element type as StableHLO writes it, and shape."""
+
+    element: str
+    shape: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MainTypes:
+    """What a program's main function takes and returns, globally.
+
+    Attributes:
+      donated: Indices of arguments whose memory the program may take.
+    """
+
+    arguments: tuple[TensorType, ...]
+    results: tuple[TensorType, ...]
+    donated: tuple[int, ...]
+
+
+class XlaClient:
+    """The devices, and arrays and programs on them.
+
+    Args:
+      num_devices: Devices of the client, numbered from 0.
+    """
+
+    def __init__(self, num_devices: int) -> None:
+        # A program that calls LAPACK before this ends the process with a segmentation fault.
+        _lapack.initialize()
+        # Executors wait for each program: nothing is gained by XLA's own asynchrony.
+        self._client = xla_client.make_cpu_client(asynchronous=False, num_devices=num_devices)
+        self.devices: list[Any] = sorted(self._client.local_devices(), key=lambda d: d.id)
+        self._single = [SingleDeviceSharding(device) for device in self.devices]
+
+    # ---- shardings
+
+    def single_sharding(self, device_id: int) -> Any:
+        """Returns the sharding of an array on one device."""
+        return self._single[device_id]
+
+    def hlo_sharding(self, device_ids: Sequence[int], serialized: bytes) -> Any:
+        """Returns the sharding that a serialised xla.OpSharding describes."""
+        sharding = xla_client.OpSharding()
+        sharding.ParseFromString(serialized)
+        return GSPMDSharding(tuple(self.devices[i] for i in device_ids), sharding)
+
+    # ---- arrays
+
+    def put(self, spec: ArraySpec, shards: Sequence[Any], device_ids: Sequence[int]) -> Array:
+        """Makes an array of one host array a device, without a copy where memory is aligned."""
+        devices = [self.devices[i] for i in device_ids]
+        aval = ShapedArray(spec.shape, spec.dtype)
+        return xla_client.batched_device_put(
+            aval, spec.placing.sharding, list(shards), devices, True
+        )
+
+    def join(self, spec: ArraySpec, parts: Sequence[Array]) -> Array:
+        """Makes one array of arrays on single devices."""
+        aval = ShapedArray(spec.shape, spec.dtype)
+        sharding = spec.placing.sharding
+        return ArrayImpl(aval, sharding, list(parts), committed=True, _skip_checks=True)
+
+    def copy(self, parts: Sequence[Array], device_ids: Sequence[int]) -> list[Array]:
+        """Copies arrays on single devices, each to another device."""
+        copied: list[Array] = _jax.batched_copy_array_to_devices_with_sharding(
+            list(parts),
+            [_jax.DeviceList((self.devices[i],)) for i in device_ids],
+            [self._single[i] for i in device_ids],
+            [_COPY] * len(parts),
+        )
+        return copied
+
+    def default_layout(self, dtype: Any, shape: Sequence[int], device_id: int) -> str:
+        """Returns the text of the layout that arrays of this type have on a device."""
+        return str(self._client.get_default_layout(dtype, list(shape), self.devices[device_id]))
+
+    # ---- programs
+
+    def compile(self, program: bytes, options: bytes, device_ids: Sequence[int]) -> Any:
+        """Compiles portable StableHLO (or MLIR text) for some devices.
+
+        Args:
+          program: As `CompileRequest.program.data` has it.
+          options: A serialised xla.CompileOptionsProto.
+          device_ids: In the order of the device assignment.
+        """
+        devices = _jax.DeviceList(tuple(self.devices[i] for i in device_ids))
+        parsed = _jax.CompileOptions.ParseFromString(options)
+        return self._client.compile_and_load(program, devices, parsed)
+
+    def runner(
+        self, executable: Any, results: Sequence[ArraySpec]
+    ) -> Callable[[list[Array]], list[Array]]:
+        """Returns a function that runs a program to its end.
+
+        Args:
+          executable: What `compile` made.
+          results: What each result is.
+        """
+        handlers = [
+            xla_client.array_result_handler(
+                ShapedArray(spec.shape, spec.dtype),
+                spec.placing.sharding,
+                committed=True,
+                _skip_checks=True,
+            )
+            for spec in results
+        ]
+        if not handlers:
+
+            def run_for_effect(arguments: list[Array]) -> list[Array]:
+                ran = executable.execute_sharded(arguments, with_tokens=True)
+                ran.consume_token().block_until_ready()
+                return []
+
+            return run_for_effect
+
+        def run(arguments: list[Array]) -> list[Array]:
+            ran = executable.execute_sharded(arguments)
+            arrays: list[Array] = ran.consume_with_handlers(handlers)
+            xla_client.batched_block_until_ready(arrays)
+            return arrays
+
+        return run
+
+
+def parts_of(array: Array) -> list[Array]:
+    """Returns an array's pieces, one a device, in the order of its sharding's devices."""
+    parts: list[Array] = array._arrays  # noqa: SLF001 - addressable_shards is far slower
+    return parts
+
+
+def op_sharding(sharding: Any) -> bytes:
+    """Returns a sharding of an executable as a serialised xla.OpSharding."""
+    if not hasattr(sharding, "SerializeToString"):
+        sharding = sharding.to_proto()
+    serialized: bytes = sharding.SerializeToString()
+    return serialized
+
+
+def parse_main(program: bytes) -> MainTypes:
+    """Reads what a program's main function takes and returns.
+
+    Args:
+      program: Portable StableHLO, or MLIR as text or bytecode.
+    """
+    context = _jax_mlir.make_ir_context()
+    with context:
+        try:
+            module = _jax.mlir.deserialize_portable_artifact(program, context)
+        except Exception:  # noqa: BLE001 - its type is jaxlib's; what is no artifact may be MLIR
+            module = ir.Module.parse(program)
+        for operation in module.body.operations:
+            if operation.operation.name == "func.func" and operation.name.value == "main":
+                return MainTypes(
+                    tuple(_tensor(t) for t in operation.type.inputs),
+                    tuple(_tensor(t) for t in operation.type.results),
+                    _donated(operation, len(operation.type.inputs)),
+                )
+    raise ValueError("INVALID_ARGUMENT: the program has no main function")
+
+
+def _tensor(mlir_type: Any) -> TensorType:
+    ranked = ir.RankedTensorType(mlir_type)
+    return TensorType(str(ranked.element_type), tuple(ranked.shape))
+
+
+def _donated(function: Any, count: int) -> tuple[int, ...]:
+    try:
+        attributes = list(function.arg_attrs)
+    except KeyError:  # written without any attribute
+        return ()
+    donors = {"jax.buffer_donor", "tf.aliasing_output"}
+    return tuple(i for i in range(count) if any(entry.name in donors for entry in attributes[i]))
