@@ -1,0 +1,48 @@
+"""What a resource manager's core is set up with."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from shared_pathways_service import constants
+from shared_pathways_service.core.topology import InstanceType
+
+__all__ = ["RmConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RmConfig:
+    """Slices that the service should have, and its times in seconds.
+
+    Attributes:
+      slices: Physical slices by type, spares included; the order is that of the service's types.
+      spares: How many free, ready slices of each type are kept back for re-placement.
+      hung_after_s: A worker without a beat for this long is hung.
+      tenant_ttl_s: How long slices, or a place in the queue, outlive a proxy's stream.
+      recovering_s: How long a restarted resource manager waits for reports before it grants again.
+      starting_grace_s: How long after the start a request that would fit once all slices are ready
+        waits for them instead of being refused.
+      retell_s: Of many changes of the queue, waiting tenants hear once in this time.
+      state_lost: This is a restart whose state is gone: tenants and workers tell what was so.
+    """
+
+    slices: Mapping[InstanceType, int]
+    spares: int = 0
+    hung_after_s: float = constants.WORKER_HUNG_S
+    tenant_ttl_s: float = constants.TENANT_TTL_S
+    recovering_s: float = constants.RECOVERING_S
+    starting_grace_s: float = 30.0
+    retell_s: float = 1.0
+    state_lost: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.slices:
+            raise ValueError("slices: at least one instance type is needed")
+        if self.spares < 0:
+            raise ValueError(f"spares={self.spares} must be 0 or more")
+        for kind, count in self.slices.items():
+            if count <= self.spares:
+                raise ValueError(
+                    f"slices: {count} x {kind} with {self.spares} kept back leaves none to grant"
+                )

@@ -1,0 +1,200 @@
+"""The resource manager's core: each event comes with its time, and what is to be done goes out."""
+
+from __future__ import annotations
+
+from shared_pathways_service.core.rm.config import RmConfig
+from shared_pathways_service.core.rm.deadlines import Deadlines
+from shared_pathways_service.core.rm.invariants import validate
+from shared_pathways_service.core.rm.ledger import Ledger
+from shared_pathways_service.core.rm.messages import (
+    Instruction,
+    ResourceManagerEvent,
+    Restored,
+    TenantAsked,
+    TenantReleased,
+    TenantStreamEnded,
+    Tick,
+    WorkerBeat,
+    WorkerEnded,
+    WorkerJoined,
+)
+from shared_pathways_service.core.rm.records import Pool, Tenant
+from shared_pathways_service.core.rm.recovery import Recovery
+from shared_pathways_service.core.rm.scheduler import Scheduler
+from shared_pathways_service.core.rm.speaker import Speaker
+from shared_pathways_service.core.rm.status import StatusReport, report
+from shared_pathways_service.core.rm.tenants import Tenants
+from shared_pathways_service.core.rm.workers import Workers
+
+__all__ = ["ResourceManagerCore"]
+
+
+class ResourceManagerCore:
+    """Decides who gets which slices.
+
+    Times are seconds by one clock that never jumps and goes on across restarts: the server's wall
+    clock at its start plus the monotonic time since.
+    """
+
+    def __init__(self, config: RmConfig, restored: Restored | None, now: float) -> None:
+        """Starts as new, or from what the disk has.
+
+        Args:
+          config: Slices and times.
+          restored: What was persisted before; None: nothing.
+          now: The time.
+        """
+        self._config = config
+        self._since = now
+        self._starting_until = now + config.starting_grace_s
+        self._newcomers: list[Tenant] = []
+        self._ledger = ledger = Ledger(config, now)
+        self._speaker = speaker = Speaker(ledger)
+        self._deadlines = deadlines = Deadlines()
+        self._scheduler = Scheduler(ledger, speaker)
+        self._workers = Workers(config, ledger, speaker, deadlines)
+        self._tenants = Tenants(config, ledger, speaker, deadlines)
+        self._recovery = Recovery(
+            config, ledger, speaker, deadlines, workers=self._workers, tenants=self._tenants
+        )
+        self._recovery.begin(restored or Restored())
+        # Whoever waits for a service that starts is judged when that time is over, event or not.
+        deadlines.add(lambda: self._starting_until, lambda: None)
+
+    def handle(self, event: ResourceManagerEvent, now: float) -> list[Instruction]:
+        """Takes an event in.
+
+        Args:
+          event: What happened.
+          now: When; never earlier than before.
+
+        Returns:
+          What to do, in this order. A `Persist` comes first and is on the disk before anything
+          behind it is done.
+
+        Raises:
+          ValueError: The event is one that the server should not have let through.
+        """
+        self._ledger.now = now
+        match event:
+            case WorkerBeat():
+                self._workers.beat(event)
+                if not self._speaker.gathered:
+                    return []
+            case WorkerJoined():
+                self._workers.joined(event)
+            case WorkerEnded():
+                self._workers.ended(event)
+            case TenantAsked():
+                self._asked(event)
+            case TenantStreamEnded():
+                self._tenants.stream_ended(event)
+            case TenantReleased():
+                self._tenants.released(event)
+            case Tick():
+                while act := self._deadlines.take_due(now):
+                    act()
+        self._settle()
+        return self._speaker.take()
+
+    def next_deadline(self) -> float | None:
+        """Returns when the next `Tick` is due; None: not before another event."""
+        if self._speaker.gathered:
+            return self._since
+        return self._deadlines.next()
+
+    def status(self, now: float) -> StatusReport:
+        """Returns who holds what, and who waits for what."""
+        return report(
+            self._ledger,
+            state="recovering" if self._recovery.active else "serving",
+            since=self._since,
+            spares=self._config.spares,
+            reason_of=self._speaker.reason,
+            now=now,
+        )
+
+    def knows(self, tenant: str, incarnation: str = "") -> bool:
+        """Returns whether a tenant is there, waiting or running."""
+        found = self._ledger.tenants.get(tenant)
+        return found is not None and incarnation in {"", found.incarnation}
+
+    def validate_state(self) -> None:
+        """Raises AssertionError where the state contradicts itself; for tests."""
+        validate(self._ledger, recovering=self._recovery.active)
+
+    # ---- requests
+
+    def _asked(self, event: TenantAsked) -> None:
+        if not 0 <= event.num_elastic < len(event.virtual_slices):
+            raise ValueError(
+                f"num_elastic={event.num_elastic} of {len(event.virtual_slices)} virtual slices"
+            )
+        recovering = self._recovery.active
+        tenant = self._ledger.tenants.get(event.tenant)
+        if tenant is not None:
+            if tenant.incarnation == event.incarnation:
+                self._tenants.returned(tenant, event, recovering=recovering)
+            else:
+                self._tenants.turn_away(event)
+            return
+        self._tenants.welcome(event, recovering=recovering)
+        if self._tenants.refuses_at_once(event):
+            return
+        if event.claims:
+            self._recovery.claimed(event)
+        else:
+            self._newcomers.append(self._tenants.enter(event))
+
+    # ---- after each event
+
+    def _settle(self) -> None:
+        """Places whoever can be placed, refuses who will not wait, tells those that do."""
+        if self._recovery.active:
+            self._recovery.end_if_complete()
+        if not self._recovery.active:
+            self._scheduler.run()
+        while hopeless := self._first_hopeless():
+            self._tenants.refuse_taken(hopeless)
+            self._scheduler.run()
+        for newcomer in self._newcomers:
+            if not newcomer.running and not newcomer.gone:
+                self._speaker.queued(newcomer)
+        self._newcomers.clear()
+        untold = self._ledger.untold
+        while untold:
+            pool = next(iter(untold))
+            del untold[pool]
+            self._retell(pool)
+
+    def _first_hopeless(self) -> Tenant | None:
+        """Returns a tenant that does not want to queue and has no reason left to."""
+        if self._recovery.active:
+            return None
+        undecided = self._ledger.undecided
+        return next((tenant for tenant in undecided if not self._may_fit_soon(tenant)), None)
+
+    def _may_fit_soon(self, tenant: Tenant) -> bool:
+        """Returns whether a gang fits once the service has started, all others served before."""
+        if self._ledger.now >= self._starting_until:
+            return False
+        hoped = sum(min(want, _hope(pool, tenant)) for pool, want in tenant.wants.items())
+        return hoped >= tenant.needed
+
+    def _retell(self, pool: Pool) -> None:
+        pause = self._config.retell_s
+        if self._speaker.retell(pool, self._ledger.now, pause):
+            self._deadlines.add(
+                lambda: pool.retell_at,
+                lambda: self._speaker.retell_all(pool, self._ledger.now),
+            )
+
+
+def _hope(pool: Pool, tenant: Tenant) -> int:
+    """Returns how many slices of a starting pool are left for a waiting tenant."""
+    if pool.ready >= pool.count:
+        first = pool.waiting.first()
+        return pool.grantable if first is not None and first[-1] is tenant else 0
+    ahead = pool.waiting.entries[: pool.waiting.ahead_of(tenant)]
+    taken = pool.held + len(pool.repairs) + len(pool.fills)
+    return pool.usable - taken - sum(entry[-1].wants[pool] for entry in ahead)

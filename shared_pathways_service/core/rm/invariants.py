@@ -1,0 +1,120 @@
+"""What is always true of a ledger, checked from nothing: tests call it after every event."""
+
+from __future__ import annotations
+
+import itertools
+
+from shared_pathways_service.core.rm.ledger import Ledger
+from shared_pathways_service.core.rm.messages import SliceState
+from shared_pathways_service.core.rm.records import Pool, Slice, Tenant
+
+__all__ = ["validate"]
+
+
+def validate(ledger: Ledger, *, recovering: bool) -> None:
+    """Raises AssertionError naming what is contradicted.
+
+    Args:
+      ledger: What is checked.
+      recovering: Whether nothing is granted now, and held slices may still be silent.
+    """
+    for pool in ledger.pools.values():
+        _check_pool(ledger, pool)
+    for found in ledger.slices.values():
+        _check_slice(ledger, found, recovering=recovering)
+    for tenant in ledger.tenants.values():
+        _check_tenant(ledger, tenant)
+    assert not set(ledger.undecided) - set(ledger.tenants.values()), "undecided, yet unknown"
+    generations = [s.generation for s in ledger.slices.values() if s.tenant]
+    assert len(generations) == len(set(generations)), f"a generation twice: {generations}"
+    assert ledger.last_generation >= max(generations, default=0), "a generation from the future"
+    orders = [tenant.order for tenant in ledger.tenants.values()]
+    assert len(orders) == len(set(orders)), f"an arrival number twice: {orders}"
+    assert ledger.last_order >= max(orders, default=0), "an arrival number from the future"
+    if not recovering:
+        _check_nobody_forgotten(ledger)
+
+
+def _check_pool(ledger: Ledger, pool: Pool) -> None:
+    slices = list(pool.slices.values())
+    assert slices == [s for s in ledger.slices.values() if s.pool is pool]
+    assert pool.free == sum(s.free for s in slices), f"{pool.name}: free slices miscounted"
+    assert pool.ready == sum(s.state is SliceState.READY for s in slices)
+    assert pool.held == sum(s.tenant is not None for s in slices)
+    in_heap = [s for _, s in pool.free_heap]
+    assert len(in_heap) == len(set(map(id, in_heap))), f"{pool.name}: in the heap twice"
+    leaked = [s.id for s in slices if s.free and s not in in_heap]
+    assert not leaked, f"{pool.name}: free, yet never granted again: {leaked}"
+    for line in (pool.repairs, pool.fills, pool.waiting):
+        keys = [entry[:3] for entry in line.entries]
+        assert keys == sorted(set(keys)), f"{pool.name}: a line out of order"
+    tenants = ledger.tenants.values()
+    assert _members(pool.waiting.entries) == {
+        (t.name, -1) for t in tenants if not t.running and pool in t.wants
+    }
+    unplaced = {
+        (t.name, index): index in t.lost
+        for t in tenants
+        if t.running
+        for index, wanted in enumerate(t.pools)
+        if wanted is pool and index not in t.placed
+    }
+    assert _members(pool.repairs.entries) == {key for key, lost in unplaced.items() if lost}
+    assert _members(pool.fills.entries) == {key for key, lost in unplaced.items() if not lost}
+    held = [s.tenant for s in slices if s.tenant]
+    assert pool.holders == {tenant: held.count(tenant) for tenant in held}
+
+
+def _members(entries: list[tuple[int, int, int, Tenant]]) -> set[tuple[str, int]]:
+    return {(tenant.name, index) for _, _, index, tenant in entries}
+
+
+def _check_slice(ledger: Ledger, found: Slice, *, recovering: bool) -> None:
+    assert ledger.slices[found.id] is found
+    assert (found.state is SliceState.READY) <= found.complete, f"{found.id}: ready, not complete"
+    assert len(found.workers) == found.pool.kind.hosts
+    assert all(w.alive and w.slice is found for w in found.workers if w)
+    if found.tenant is None:
+        return
+    tenant = found.tenant
+    assert ledger.tenants.get(tenant.name) is tenant, f"{found.id}: leaked by {tenant.name}"
+    assert tenant.placed.get(found.index) is found, f"{found.id}: its holder knows nothing of it"
+    assert tenant.pools[found.index] is found.pool, f"{found.id}: of another type"
+    assert found.state is not SliceState.LOST, f"{found.id}: lost, and held by {tenant.name}"
+    assert recovering or found.state is SliceState.READY, f"{found.id}: held, not ready"
+
+
+def _check_tenant(ledger: Ledger, tenant: Tenant) -> None:
+    name = tenant.name
+    assert ledger.tenants[name] is tenant
+    assert not tenant.gone
+    assert tenant.running or not tenant.placed, f"{name}: half of a gang is placed"
+    for index, held in tenant.placed.items():
+        assert held.tenant is tenant, f"{name}: holds a slice of {held.tenant}"
+        assert held.index == index
+    assert not tenant.lost & tenant.placed.keys(), f"{name}: lost and placed"
+    assert tenant.connected == (tenant.ttl_at is None), f"{name}: its time to live"
+
+
+def _check_nobody_forgotten(ledger: Ledger) -> None:
+    """Nobody waits who could be placed, by the rules and not by how the scheduler applies them."""
+    for pool in ledger.pools.values():
+        assert not (pool.repairs and pool.free), f"{pool.name}: a lost slice is not placed again"
+    for tenant in ledger.tenants.values():
+        if tenant.running:
+            continue
+        could = sum(
+            min(count, pool.grantable)
+            for pool, count in tenant.wants.items()
+            if _first_in_line(pool) is tenant
+        )
+        assert could < tenant.needed, f"{tenant.name}: waits, though it could be placed"
+    for pool in ledger.pools.values():
+        first = _first_in_line(pool)
+        stuck = first is not None and first.running and pool.grantable > 0
+        assert not stuck, f"{pool.name}: an elastic slice waits, though it could be placed"
+
+
+def _first_in_line(pool: Pool) -> Tenant | None:
+    entries = itertools.chain(pool.fills.entries, pool.waiting.entries)
+    return min(entries, key=lambda entry: entry[:3], default=(0, 0, 0, None))[3]

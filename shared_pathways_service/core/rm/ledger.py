@@ -1,0 +1,261 @@
+"""What is so: slices, tenants, who holds and who waits for what, kept in step with each other.
+
+Whoever decides calls the ledger to make a change; the ledger keeps every index of it right, notes
+what must be persisted, which pools must be served again and whose line must be told. It decides
+nothing itself.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+from shared_pathways_service.core.rm.config import RmConfig
+from shared_pathways_service.core.rm.messages import (
+    Persist,
+    PersistedGrant,
+    RefusalKind,
+    SliceState,
+)
+from shared_pathways_service.core.rm.records import Pool, Slice, Tenant
+from shared_pathways_service.core.topology import InstanceType
+
+__all__ = ["Ledger"]
+
+#: Ended tenants that are remembered, so that a proxy which comes back late is told why.
+_ENDED_LIMIT = 10_000
+
+
+class Ledger:
+    """The resource manager's books.
+
+    Attributes:
+      now: The time of the event that is being handled.
+      pools: By instance type; a type that only an older configuration had is not among them.
+      slices: Every physical slice that is known, by id.
+      tenants: Every tenant that is not gone, by name.
+      ended: By incarnation, why it is gone.
+      last_generation: The highest ever given or heard of.
+      last_order: The highest arrival number ever given.
+      unserved: Pools that somebody may have become placeable in, in the order they changed.
+      untold: Pools whose line, free slices or holders changed since their waiting were told.
+      undecided: Tenants that do not want to queue and are neither placed nor refused yet.
+    """
+
+    def __init__(self, config: RmConfig, now: float) -> None:
+        self.now = now
+        self.pools: dict[InstanceType, Pool] = {
+            kind: Pool(kind=kind, name=str(kind), count=count, spares=config.spares)
+            for kind, count in config.slices.items()
+        }
+        self.slices: dict[str, Slice] = {}
+        self.tenants: dict[str, Tenant] = {}
+        self.ended: dict[str, tuple[str, RefusalKind, str]] = {}
+        self.last_generation = 0
+        self.last_order = 0
+        self.unserved: dict[Pool, None] = {}
+        self.untold: dict[Pool, None] = {}
+        self.undecided: dict[Tenant, None] = {}
+        self._unwritten: dict[str, Tenant] = {}
+        self._forgotten: dict[str, None] = {}
+
+    # ---- slices
+
+    def add_slice(self, slice_id: str, pool: Pool) -> Slice:
+        """Enters a slice that was not known, without workers."""
+        found = Slice(id=slice_id, pool=pool, since=self.now, workers=[None] * pool.kind.hosts)
+        self.slices[slice_id] = pool.slices[slice_id] = found
+        return found
+
+    def remove_slice(self, gone: Slice) -> None:
+        """Strikes out a slice that nobody holds and no worker is in."""
+        del self.slices[gone.id], gone.pool.slices[gone.id]
+
+    def set_state(self, changed: Slice, state: SliceState) -> None:
+        """Moves a slice to another state."""
+        if changed.state is state:
+            return
+        was_free = changed.free
+        changed.pool.ready += (state is SliceState.READY) - (changed.state is SliceState.READY)
+        changed.state = state
+        changed.since = self.now
+        self._count_free(changed, was_free)
+
+    def take_free(self, pool: Pool) -> Slice:
+        """Returns the free slice whose name comes first; the caller places somebody on it."""
+        while True:
+            _, found = heapq.heappop(pool.free_heap)
+            found.in_heap = False
+            if found.free:
+                return found
+
+    def _count_free(self, changed: Slice, was_free: bool) -> None:
+        if changed.free == was_free:
+            return
+        pool = changed.pool
+        pool.free += 1 if changed.free else -1
+        self.untold[pool] = None
+        if changed.free:
+            self.unserved[pool] = None
+            if not changed.in_heap:
+                changed.in_heap = True
+                heapq.heappush(pool.free_heap, (changed.sort_key, changed))
+
+    # ---- placements
+
+    def place(self, tenant: Tenant, index: int, onto: Slice) -> None:
+        """Gives a free slice to a virtual slice, with a generation of its own."""
+        self.last_generation += 1
+        self.hold(tenant, index, onto, self.last_generation)
+
+    def hold(self, tenant: Tenant, index: int, onto: Slice, generation: int) -> None:
+        """Enters that a virtual slice is on a slice that nobody holds."""
+        was_free = onto.free
+        pool = onto.pool
+        onto.tenant, onto.index, onto.generation = tenant, index, generation
+        onto.since = self.now
+        onto.expected = ()
+        pool.held += 1
+        pool.holders[tenant] = pool.holders.get(tenant, 0) + 1
+        tenant.placed[index] = onto
+        tenant.lost.discard(index)
+        self._count_free(onto, was_free)
+        self.write(tenant)
+
+    def let_go(self, held: Slice) -> None:
+        """Enters that a virtual slice is no longer on its slice."""
+        tenant, pool = held.tenant, held.pool
+        assert tenant is not None
+        was_free = held.free
+        del tenant.placed[held.index]
+        held.tenant, held.index = None, -1
+        held.since = self.now
+        held.expected = ()
+        pool.held -= 1
+        pool.holders[tenant] -= 1
+        if not pool.holders[tenant]:
+            del pool.holders[tenant]
+        self._count_free(held, was_free)
+        self.write(tenant)
+
+    # ---- lines
+
+    def enqueue(self, tenant: Tenant) -> None:
+        """Puts a tenant in the line of each type that it wants."""
+        for pool in tenant.wants:
+            pool.waiting.add(tenant)
+        self._line_changed(tenant.wants)
+        self.write(tenant)
+
+    def dequeue(self, tenant: Tenant) -> None:
+        """Takes a waiting tenant out of its lines."""
+        for pool in tenant.wants:
+            pool.waiting.remove(tenant)
+        self._line_changed(tenant.wants)
+        self.undecided.pop(tenant, None)
+
+    def want_repair(self, tenant: Tenant, index: int) -> None:
+        """Puts a virtual slice that was lost in line for another slice."""
+        tenant.lost.add(index)
+        tenant.pools[index].repairs.add(tenant, index)
+        self._line_changed((tenant.pools[index],))
+        self.write(tenant)
+
+    def want_fill(self, tenant: Tenant, index: int) -> None:
+        """Puts an elastic virtual slice that was not placed yet in line."""
+        tenant.pools[index].fills.add(tenant, index)
+        self._line_changed((tenant.pools[index],))
+
+    def stop_wanting(self, tenant: Tenant, index: int) -> None:
+        """Takes a virtual slice of a running tenant out of its line."""
+        pool = tenant.pools[index]
+        (pool.repairs if index in tenant.lost else pool.fills).remove(tenant, index)
+        self._line_changed((pool,))
+
+    def _line_changed(self, pools: Sequence[Pool] | dict[Pool, int]) -> None:
+        for pool in pools:
+            self.unserved[pool] = None
+            self.untold[pool] = None
+
+    # ---- tenants
+
+    def add_tenant(self, tenant: Tenant) -> None:
+        """Enters a tenant; its slices or its place in line are entered after that."""
+        self.tenants[tenant.name] = tenant
+        self.write(tenant)
+
+    def remove_tenant(self, tenant: Tenant) -> None:
+        """Strikes out a tenant with all it holds and waits for."""
+        if tenant.running:
+            for index in range(len(tenant.kinds)):
+                if index not in tenant.placed:
+                    self.stop_wanting(tenant, index)
+        else:
+            self.dequeue(tenant)
+        for held in list(tenant.placed.values()):
+            self.let_go(held)
+        del self.tenants[tenant.name]
+        self._unwritten.pop(tenant.name, None)
+        tenant.gone = True
+        if tenant.persisted:
+            self.forget(tenant.name)
+
+    def remember_end(self, tenant: Tenant, kind: RefusalKind, why: str) -> None:
+        """Remembers what to tell a proxy that comes back after its tenant is gone."""
+        self.ended[tenant.incarnation] = (tenant.name, kind, why)
+        if len(self.ended) > _ENDED_LIMIT:
+            del self.ended[next(iter(self.ended))]
+
+    # ---- what the disk must know
+
+    def write(self, tenant: Tenant) -> None:
+        """Notes that what the disk knows of a tenant is outdated."""
+        self._unwritten[tenant.name] = tenant
+
+    def forget(self, name: str) -> None:
+        """Notes that the disk knows a tenant that is none any more."""
+        self._forgotten[name] = None
+
+    def take_unwritten(self) -> Persist | None:
+        """Returns what the disk must be told before anybody else is; None: nothing."""
+        if not self._unwritten and not self._forgotten:
+            return None
+        for tenant in self._unwritten.values():
+            tenant.persisted = True
+        persist = Persist(
+            grants=tuple(map(grant_of, self._unwritten.values())),
+            forgotten=tuple(self._forgotten),
+            last_generation=self.last_generation,
+            last_order=self.last_order,
+        )
+        self._unwritten = {}
+        self._forgotten = {}
+        return persist
+
+
+def grant_of(tenant: Tenant) -> PersistedGrant:
+    """Returns what the disk must know of a tenant."""
+    placed = tenant.placed
+    return PersistedGrant(
+        tenant=tenant.name,
+        incarnation=tenant.incarnation,
+        virtual_slices=tenant.kinds,
+        num_elastic=len(tenant.kinds) - tenant.needed,
+        priority=tenant.priority,
+        queue_timeout_s=tenant.queue_timeout,
+        user=tenant.user,
+        team=tenant.team,
+        host=tenant.host,
+        pid=tenant.pid,
+        order=tenant.order,
+        running=tenant.running,
+        placements={index: (held.id, held.generation) for index, held in placed.items()},
+        asked_at=tenant.asked_at,
+        lost=tuple(tenant.lost),
+        incarnations={held.id: incarnations_of(held) for held in placed.values()},
+    )
+
+
+def incarnations_of(held: Slice) -> tuple[str, ...]:
+    """Returns the incarnations of a slice's workers that its holder relies on, one a host."""
+    return held.expected or tuple(w.incarnation if w else "" for w in held.workers)

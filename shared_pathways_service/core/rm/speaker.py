@@ -1,0 +1,254 @@
+"""What is said, to whom, and when: instructions are gathered here, one batch an event.
+
+Waiting tenants are many and hear of every change of their place. So that an event costs the same
+with one waiting as with ten thousand, a change is told at once to those at the head of the line
+only, and only if the line has been quiet for `RmConfig.retell_s`; everything else is told together,
+that long after the last time. Who joins the line is told at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+
+from shared_pathways_service.core.rm.ledger import Ledger
+from shared_pathways_service.core.rm.messages import (
+    Announce,
+    Instruction,
+    RefusalKind,
+    RefuseTenant,
+    TellPlaced,
+    TellQueued,
+    TellRunning,
+    TellUnplaced,
+)
+from shared_pathways_service.core.rm.records import Pool, Slice, Tenant
+
+__all__ = ["Speaker"]
+
+#: Waiting tenants that hear of a change at once.
+_PROMPT = 8
+#: Holders of one type that a waiting tenant is told of.
+_HOLDERS = 10
+
+
+class Speaker:
+    """Gathers the instructions of one event.
+
+    Attributes:
+      gathered: In the order in which they are to be carried out.
+      waits_for: Why nothing is granted now, beside what each tenant's types say; empty: nothing.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.gathered: list[Instruction] = []
+        self.waits_for = ""
+
+    def say(self, instruction: Instruction) -> None:
+        """Adds an instruction."""
+        self.gathered.append(instruction)
+
+    def take(self) -> list[Instruction]:
+        """Returns what was gathered, led by what must be on the disk before."""
+        gathered, self.gathered = self.gathered, []
+        persist = self._ledger.take_unwritten()
+        return gathered if persist is None else [persist, *gathered]
+
+    # ---- placements
+
+    def placed(self, tenant: Tenant, index: int, onto: Slice) -> None:
+        """A virtual slice has come to a slice."""
+        self.tell_placed(tenant, index, onto)
+        self.say(
+            Announce(
+                kind="slice.placed",
+                tenant=tenant.name,
+                slice=onto.id,
+                data={
+                    "virtual_index": index,
+                    "slice_id": onto.id,
+                    "generation": onto.generation,
+                    "instance_type": onto.pool.name,
+                },
+            )
+        )
+
+    def tell_placed(self, tenant: Tenant, index: int, onto: Slice) -> None:
+        """Tells a tenant alone of a placement."""
+        if tenant.connected:
+            self.say(
+                TellPlaced(
+                    tenant=tenant.name,
+                    virtual_index=index,
+                    instance_type=onto.pool.kind,
+                    slice_id=onto.id,
+                    generation=onto.generation,
+                )
+            )
+
+    def unplaced(
+        self, tenant: Tenant, index: int, slice_id: str, generation: int, reason: str
+    ) -> None:
+        """A virtual slice has lost its slice."""
+        self.tell_unplaced(tenant, index, slice_id, generation, reason)
+        self.say(
+            Announce(
+                kind="slice.unplaced",
+                tenant=tenant.name,
+                slice=slice_id,
+                reason=reason,
+                data={
+                    "virtual_index": index,
+                    "slice_id": slice_id,
+                    "generation": generation,
+                    "instance_type": tenant.pools[index].name,
+                },
+            )
+        )
+
+    def tell_unplaced(
+        self, tenant: Tenant, index: int, slice_id: str, generation: int, reason: str
+    ) -> None:
+        """Tells a tenant alone that a placement is none."""
+        if tenant.connected:
+            self.say(
+                TellUnplaced(
+                    tenant=tenant.name,
+                    virtual_index=index,
+                    instance_type=tenant.kinds[index],
+                    slice_id=slice_id,
+                    generation=generation,
+                    reason=reason,
+                )
+            )
+
+    def running(self, tenant: Tenant) -> None:
+        """A tenant's gang is placed."""
+        self.tell_running(tenant)
+        data = {"placed": len(tenant.placed), "wanted": len(tenant.kinds)}
+        self.say(Announce(kind="tenant.running", tenant=tenant.name, data=data))
+
+    def tell_running(self, tenant: Tenant) -> None:
+        """Tells a tenant alone that it may compute."""
+        if tenant.connected:
+            self.say(
+                TellRunning(tenant=tenant.name, placed=len(tenant.placed), wanted=len(tenant.kinds))
+            )
+
+    # ---- the queue
+
+    def queued(self, tenant: Tenant) -> None:
+        """Tells a waiting tenant its place, unless it knows."""
+        told = (position_of(tenant), self.reason(tenant), holders_of(tenant.wants))
+        if told == tenant.told or not tenant.connected:
+            return
+        tenant.told = told
+        position, reason, holders = told
+        self.say(TellQueued(tenant=tenant.name, position=position, reason=reason, holders=holders))
+        data: dict[str, str | int] = {"position": position, "holders": "\n".join(holders)}
+        self.say(Announce(kind="tenant.queued", tenant=tenant.name, reason=reason, data=data))
+
+    def reason(self, tenant: Tenant) -> str:
+        """Returns why a tenant waits."""
+        wants = [_want(pool, count) for pool, count in tenant.wants.items()]
+        if self.waits_for:
+            wants.append(self.waits_for)
+        return "; ".join(wants)
+
+    def retell(self, pool: Pool, now: float, pause: float) -> bool:
+        """Tells a line of a change, now or later.
+
+        Returns:
+          True: later, and `pool.retell_at`, which says when, was not set before.
+        """
+        if not len(pool.waiting) or pool.retell_at is not None:
+            return False
+        due = pool.told_at + pause
+        if due <= now:
+            pool.told_at = now
+            for entry in itertools.islice(pool.waiting.entries, _PROMPT):
+                self.queued(entry[-1])
+            if len(pool.waiting) <= _PROMPT:
+                return False
+            due = now + pause
+        pool.retell_at = due
+        return True
+
+    def retell_all(self, pool: Pool, now: float) -> None:
+        """Tells a whole line where each stands."""
+        pool.told_at = now
+        pool.retell_at = None
+        for entry in pool.waiting.entries:
+            self.queued(entry[-1])
+
+    # ---- refusals
+
+    def refused(
+        self,
+        tenant: Tenant,
+        kind: RefusalKind,
+        message: str,
+        *,
+        position: int | None = None,
+        holders: Sequence[str] = (),
+    ) -> None:
+        """A tenant that the ledger knew is refused, with what it wanted and what there is."""
+        self.refuse(
+            RefuseTenant(
+                tenant=tenant.name,
+                incarnation=tenant.incarnation,
+                kind=kind,
+                message=message,
+                wanted={pool.name: count for pool, count in tenant.wants.items()},
+                free={pool.name: pool.grantable for pool in tenant.wants},
+                holders=tuple(holders),
+                position=position,
+            ),
+            connected=tenant.connected,
+        )
+
+    def refuse(self, refusal: RefuseTenant, *, connected: bool = True) -> None:
+        """A proxy is refused."""
+        if connected:
+            self.say(refusal)
+        data: Mapping[str, str | int | None] = {
+            "kind": str(refusal.kind),
+            "message": refusal.message,
+            "wanted": json.dumps(dict(refusal.wanted)),
+            "free": json.dumps(dict(refusal.free)),
+            "holders": "\n".join(refusal.holders),
+            "position": refusal.position,
+            "types": "\n".join(refusal.types),
+        }
+        self.say(
+            Announce(
+                kind="tenant.refused", tenant=refusal.tenant, reason=refusal.message, data=data
+            )
+        )
+
+
+def _want(pool: Pool, count: int) -> str:
+    said = f"{count} x {pool.name} wanted, {pool.grantable} free"
+    if kept := min(pool.free, pool.spares):
+        said += f" beside {kept} kept as spare"
+    if pool.ready < pool.count:
+        said += f", {pool.ready} of {pool.count} ready"
+    return said
+
+
+def position_of(tenant: Tenant) -> int:
+    """Returns a waiting tenant's place, from 1: the farthest back of its places in line."""
+    return 1 + max(pool.waiting.ahead_of(tenant) for pool in tenant.wants)
+
+
+def holders_of(pools: Mapping[Pool, int]) -> tuple[str, ...]:
+    """Returns who holds slices of these types, as others are told."""
+    said: list[str] = []
+    for pool in pools:
+        first = itertools.islice(pool.holders.items(), _HOLDERS)
+        said.extend(f"{tenant.label}: {count} x {pool.name}" for tenant, count in first)
+        if len(pool.holders) > _HOLDERS:
+            said.append(f"and {len(pool.holders) - _HOLDERS} more of {pool.name}")
+    return tuple(said)

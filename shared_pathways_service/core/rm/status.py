@@ -1,0 +1,209 @@
+"""Who holds what and who waits for what, as data: what the status call and `sps status` show."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from shared_pathways_service.core.rm.ledger import Ledger
+from shared_pathways_service.core.rm.messages import SliceState, TenantState, VirtualSliceState
+from shared_pathways_service.core.rm.records import Slice, Tenant
+from shared_pathways_service.core.rm.speaker import holders_of, position_of
+
+__all__ = [
+    "QueueEntry",
+    "SliceStatus",
+    "StatusReport",
+    "TenantStatus",
+    "VirtualSliceStatus",
+    "WorkerStatus",
+    "report",
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerStatus:
+    """A worker that is in."""
+
+    host_index: int
+    host: str
+    pid: int
+    address: str
+    incarnation: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class SliceStatus:
+    """A physical slice.
+
+    Attributes:
+      tenant: Who holds it; empty: nobody.
+      virtual_index: The holder's; None: nobody.
+      since: When its state or its holder last changed, by the core's clock.
+      generation: Of the placement that holds it; 0: nobody.
+    """
+
+    id: str
+    instance_type: str
+    state: SliceState
+    tenant: str
+    virtual_index: int | None
+    since: float
+    node_pool: str
+    generation: int
+    workers: tuple[WorkerStatus, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class VirtualSliceStatus:
+    """A virtual slice; without a placement, `slice_id` is empty and `generation` 0."""
+
+    index: int
+    instance_type: str
+    state: VirtualSliceState
+    slice_id: str
+    generation: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class TenantStatus:
+    """A tenant; `since` is when it began to wait, or to run."""
+
+    name: str
+    incarnation: str
+    user: str
+    host: str
+    team: str
+    priority: int
+    state: TenantState
+    slices: tuple[VirtualSliceStatus, ...]
+    since: float
+    connected: bool
+    pid: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class QueueEntry:
+    """A tenant that waits.
+
+    Attributes:
+      position: From 1: the farthest back of its places in the lines of its types.
+      holders: Who holds slices of these types, as the tenant is told.
+    """
+
+    tenant: str
+    position: int
+    wants: Mapping[str, int]
+    reason: str
+    holders: tuple[str, ...]
+    waiting_s: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class StatusReport:
+    """All of it.
+
+    Attributes:
+      state: ``serving`` or ``recovering``.
+      queue: In the order of priority, then arrival.
+      spares: Slices of each type that are kept for re-placement.
+      since: When the core was started, by its clock.
+    """
+
+    state: str
+    types: tuple[str, ...]
+    slices: tuple[SliceStatus, ...]
+    tenants: tuple[TenantStatus, ...]
+    queue: tuple[QueueEntry, ...]
+    spares: int
+    since: float
+
+
+def report(
+    ledger: Ledger,
+    *,
+    state: str,
+    since: float,
+    spares: int,
+    reason_of: Callable[[Tenant], str],
+    now: float,
+) -> StatusReport:
+    """Describes a ledger."""
+    slices = sorted(ledger.slices.values(), key=lambda s: (s.pool.kind, s.sort_key))
+    waiting = sorted((t for t in ledger.tenants.values() if not t.running), key=lambda t: t.rank)
+    return StatusReport(
+        state=state,
+        types=tuple(pool.name for pool in ledger.pools.values()),
+        slices=tuple(map(_slice, slices)),
+        tenants=tuple(map(_tenant, ledger.tenants.values())),
+        queue=tuple(_queue_entry(tenant, reason_of(tenant), now) for tenant in waiting),
+        spares=spares,
+        since=since,
+    )
+
+
+def _slice(about: Slice) -> SliceStatus:
+    workers = [worker for worker in about.workers if worker is not None]
+    held = about.tenant is not None
+    return SliceStatus(
+        id=about.id,
+        instance_type=about.pool.name,
+        state=about.state,
+        tenant=about.tenant.name if about.tenant else "",
+        virtual_index=about.index if held else None,
+        since=about.since,
+        node_pool=workers[0].node_pool if workers else "",
+        generation=about.generation if held else 0,
+        workers=tuple(
+            WorkerStatus(
+                host_index=worker.host_index,
+                host=worker.host,
+                pid=worker.pid,
+                address=worker.address,
+                incarnation=worker.incarnation,
+            )
+            for worker in workers
+        ),
+    )
+
+
+def _tenant(about: Tenant) -> TenantStatus:
+    return TenantStatus(
+        name=about.name,
+        incarnation=about.incarnation,
+        user=about.user,
+        host=about.host,
+        team=about.team,
+        priority=about.priority,
+        state=TenantState.RUNNING if about.running else TenantState.WAITING,
+        slices=tuple(_virtual_slice(about, index) for index in range(len(about.kinds))),
+        since=about.since if about.running else about.asked_at,
+        connected=about.connected,
+        pid=about.pid,
+    )
+
+
+def _virtual_slice(tenant: Tenant, index: int) -> VirtualSliceStatus:
+    held = tenant.placed.get(index)
+    if held is not None:
+        state = VirtualSliceState.PLACED
+    else:
+        state = VirtualSliceState.UNPLACED if tenant.running else VirtualSliceState.QUEUED
+    return VirtualSliceStatus(
+        index=index,
+        instance_type=tenant.pools[index].name,
+        state=state,
+        slice_id=held.id if held else "",
+        generation=held.generation if held else 0,
+    )
+
+
+def _queue_entry(tenant: Tenant, reason: str, now: float) -> QueueEntry:
+    return QueueEntry(
+        tenant=tenant.name,
+        position=position_of(tenant),
+        wants={pool.name: count for pool, count in tenant.wants.items()},
+        reason=reason,
+        holders=holders_of(tenant.wants),
+        waiting_s=max(0.0, now - tenant.asked_at),
+    )

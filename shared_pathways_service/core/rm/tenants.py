@@ -1,0 +1,264 @@
+"""What tenants' events mean: requests, broken streams, releases, and waits that run out."""
+
+from __future__ import annotations
+
+import collections
+import math
+
+from shared_pathways_service.core.rm.config import RmConfig
+from shared_pathways_service.core.rm.deadlines import Deadlines
+from shared_pathways_service.core.rm.ledger import Ledger
+from shared_pathways_service.core.rm.messages import (
+    Announce,
+    Claim,
+    EndTenantStream,
+    PersistedGrant,
+    RefusalKind,
+    RefuseTenant,
+    TenantAsked,
+    TenantReleased,
+    TenantStreamEnded,
+    WelcomeTenant,
+)
+from shared_pathways_service.core.rm.records import Tenant
+from shared_pathways_service.core.rm.speaker import Speaker, holders_of, position_of
+
+__all__ = ["Tenants"]
+
+
+class Tenants:
+    """Tenants ask, go away, come back, let go."""
+
+    def __init__(
+        self, config: RmConfig, ledger: Ledger, speaker: Speaker, deadlines: Deadlines
+    ) -> None:
+        self._ttl_s = config.tenant_ttl_s
+        self._ledger = ledger
+        self._speaker = speaker
+        self._deadlines = deadlines
+
+    # ---- events
+
+    def returned(self, tenant: Tenant, event: TenantAsked, *, recovering: bool) -> None:
+        """Goes on with a tenant whose proxy speaks again, and tells it what it does not know."""
+        tenant.connected = True
+        tenant.ttl_at = None
+        tenant.told = None
+        self.welcome(event, recovering=recovering)
+        self._speaker.say(Announce(kind="tenant.returned", tenant=tenant.name))
+        known = self._check_claims(tenant, event.claims)
+        for index in sorted(tenant.placed.keys() - known):
+            self._speaker.tell_placed(tenant, index, tenant.placed[index])
+        if tenant.running:
+            self._speaker.tell_running(tenant)
+        else:
+            self._speaker.queued(tenant)
+
+    def refuses_at_once(self, event: TenantAsked) -> bool:
+        """Refuses a new request that can never be met; returns whether it did."""
+        if (ended := self._ledger.ended.get(event.incarnation)) and ended[0] == event.tenant:
+            self.refuse(event, ended[1], ended[2])
+            return True
+        pools = self._ledger.pools
+        types = tuple(pool.name for pool in pools.values())
+        if unknown := sorted({str(k) for k in event.virtual_slices if k not in pools}):
+            message = f"{', '.join(unknown)}: the service has {', '.join(types)}"
+            self.refuse(event, RefusalKind.UNKNOWN_TYPE, message, types=types)
+            return True
+        wants = collections.Counter(pools[kind] for kind in event.virtual_slices)
+        most = sum(min(count, pool.usable) for pool, count in wants.items())
+        if most < len(event.virtual_slices) - event.num_elastic:
+            said = "; ".join(
+                f"{count} x {pool.name} wanted, {pool.usable} in the whole service"
+                + (f" beside {pool.spares} kept as spare" if pool.spares else "")
+                for pool, count in wants.items()
+            )
+            self.refuse(event, RefusalKind.TOO_MANY, said)
+            return True
+        return False
+
+    def enter(self, event: TenantAsked, *, running: bool = False) -> Tenant:
+        """Enters a tenant that is new: into the line, or as one that runs."""
+        self._ledger.last_order += 1
+        tenant = self._make(event, self._ledger.last_order, self._ledger.now, running=running)
+        tenant.connected = True
+        self._ledger.add_tenant(tenant)
+        if not running:
+            self._enqueue(tenant)
+        return tenant
+
+    def restore(self, grant: PersistedGrant) -> Tenant:
+        """Enters a tenant that a restart left; its slices are entered by the caller."""
+        event = TenantAsked(
+            tenant=grant.tenant,
+            incarnation=grant.incarnation,
+            virtual_slices=tuple(grant.virtual_slices),
+            num_elastic=grant.num_elastic,
+            priority=grant.priority,
+            queue_timeout_s=grant.queue_timeout_s,
+            user=grant.user,
+            team=grant.team,
+            host=grant.host,
+            pid=grant.pid,
+        )
+        tenant = self._make(event, grant.order, grant.asked_at, running=grant.running)
+        tenant.persisted = True
+        self._ledger.add_tenant(tenant)
+        if not grant.running:
+            self._enqueue(tenant)
+        self._start_ttl(tenant)
+        return tenant
+
+    def stream_ended(self, event: TenantStreamEnded) -> None:
+        """Starts a tenant's time to live."""
+        tenant = self._ledger.tenants.get(event.tenant)
+        if tenant is None or tenant.incarnation != event.incarnation or not tenant.connected:
+            return
+        tenant.connected = False
+        self._start_ttl(tenant)
+        self._speaker.say(
+            Announce(kind="tenant.disconnected", tenant=tenant.name, data={"ttl_s": self._ttl_s})
+        )
+
+    def released(self, event: TenantReleased) -> None:
+        """Frees what a tenant has, at once."""
+        tenant = self._ledger.tenants.get(event.tenant)
+        if tenant is None or event.incarnation not in {"", tenant.incarnation}:
+            return
+        reason = event.reason or "released"
+        if tenant.connected:
+            self._speaker.say(
+                RefuseTenant(
+                    tenant=tenant.name,
+                    incarnation=tenant.incarnation,
+                    kind=RefusalKind.RELEASED,
+                    message=reason,
+                )
+            )
+        self._end(tenant, RefusalKind.RELEASED, reason)
+
+    # ---- waits that run out
+
+    def refuse_taken(self, tenant: Tenant) -> None:
+        """Refuses a waiting tenant: others have the slices."""
+        position = None if tenant.queue_timeout is None else position_of(tenant)
+        message = self._speaker.reason(tenant)
+        if position is not None:
+            message = f"{message}; at position {position} after {tenant.queue_timeout:g} s"
+        self._speaker.refused(
+            tenant,
+            RefusalKind.SLICES_TAKEN,
+            message,
+            position=position,
+            holders=holders_of(tenant.wants),
+        )
+        if not tenant.connected:
+            self._ledger.remember_end(tenant, RefusalKind.SLICES_TAKEN, message)
+        self._ledger.remove_tenant(tenant)
+
+    def _start_ttl(self, tenant: Tenant) -> None:
+        ends = tenant.ttl_at = self._ledger.now + self._ttl_s
+        self._deadlines.add(
+            lambda: ends if tenant.ttl_at == ends and not tenant.gone else None,
+            lambda: self._expired(tenant),
+        )
+
+    def _expired(self, tenant: Tenant) -> None:
+        why = f"its proxy did not come back within {self._ttl_s:g} s"
+        self._end(tenant, RefusalKind.LOST, why)
+
+    def _end(self, tenant: Tenant, kind: RefusalKind, why: str) -> None:
+        data = {"slices": len(tenant.placed)}
+        self._speaker.say(Announce(kind="tenant.gone", tenant=tenant.name, reason=why, data=data))
+        self._ledger.remember_end(tenant, kind, why)
+        self._ledger.remove_tenant(tenant)
+
+    # ---- parts
+
+    def _make(self, event: TenantAsked, order: int, asked_at: float, *, running: bool) -> Tenant:
+        pools = tuple(self._ledger.pools[kind] for kind in event.virtual_slices)
+        return Tenant(
+            name=event.tenant,
+            incarnation=event.incarnation,
+            kinds=event.virtual_slices,
+            pools=pools,
+            wants=dict(collections.Counter(pools)),
+            needed=len(pools) - event.num_elastic,
+            priority=event.priority,
+            queue_timeout=event.queue_timeout_s,
+            user=event.user,
+            team=event.team,
+            host=event.host,
+            pid=event.pid,
+            order=order,
+            asked_at=asked_at,
+            since=self._ledger.now,
+            running=running,
+        )
+
+    def _enqueue(self, tenant: Tenant) -> None:
+        self._ledger.enqueue(tenant)
+        if tenant.queue_timeout is None:
+            self._ledger.undecided[tenant] = None
+        elif math.isfinite(tenant.queue_timeout):
+            until = tenant.asked_at + tenant.queue_timeout
+            self._deadlines.add(
+                lambda: None if tenant.running or tenant.gone else until,
+                lambda: self.refuse_taken(tenant),
+            )
+
+    def _check_claims(self, tenant: Tenant, claims: tuple[Claim, ...]) -> set[int]:
+        """Answers what a proxy says it holds; returns the indices that it is right about."""
+        right = set()
+        for claim in claims:
+            held = tenant.placed.get(claim.virtual_index)
+            if held and (held.id, held.generation) == (claim.slice_id, claim.generation):
+                right.add(claim.virtual_index)
+            else:
+                self.deny(tenant, claim)
+        return right
+
+    def deny(self, tenant: Tenant, claim: Claim) -> None:
+        """Tells a tenant that a placement that it claims is none."""
+        if 0 <= claim.virtual_index < len(tenant.kinds):
+            self._speaker.tell_unplaced(
+                tenant,
+                claim.virtual_index,
+                claim.slice_id,
+                claim.generation,
+                f"the placement on {claim.slice_id} has ended meanwhile",
+            )
+
+    def welcome(self, event: TenantAsked, *, recovering: bool) -> None:
+        """Tells a proxy that it is heard."""
+        self._speaker.say(
+            WelcomeTenant(tenant=event.tenant, incarnation=event.incarnation, recovering=recovering)
+        )
+
+    def refuse(
+        self,
+        event: TenantAsked,
+        kind: RefusalKind,
+        message: str,
+        *,
+        types: tuple[str, ...] = (),
+    ) -> None:
+        """Refuses a proxy whose tenant is not entered."""
+        self._speaker.refuse(
+            RefuseTenant(
+                tenant=event.tenant,
+                incarnation=event.incarnation,
+                kind=kind,
+                message=message,
+                wanted=dict(collections.Counter(map(str, event.virtual_slices))),
+                free={pool.name: pool.grantable for pool in self._ledger.pools.values()},
+                types=types,
+            )
+        )
+
+    def turn_away(self, event: TenantAsked) -> None:
+        """Ends a stream whose tenant is another live proxy's."""
+        reason = f"{event.tenant} is another proxy's, which is alive"
+        self._speaker.say(
+            EndTenantStream(tenant=event.tenant, incarnation=event.incarnation, reason=reason)
+        )

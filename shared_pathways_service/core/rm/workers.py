@@ -1,0 +1,203 @@
+"""What workers' events mean for slices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shared_pathways_service.core.rm.config import RmConfig
+from shared_pathways_service.core.rm.deadlines import Deadlines
+from shared_pathways_service.core.rm.ledger import Ledger
+from shared_pathways_service.core.rm.messages import (
+    Announce,
+    RefuseWorker,
+    SliceState,
+    WelcomeWorker,
+    WorkerBeat,
+    WorkerEnded,
+    WorkerJoined,
+)
+from shared_pathways_service.core.rm.records import Pool, Slice, Worker
+from shared_pathways_service.core.rm.speaker import Speaker
+
+__all__ = ["Workers"]
+
+
+class Workers:
+    """Workers come, beat, end and hang; slices become ready and are lost by that."""
+
+    def __init__(
+        self, config: RmConfig, ledger: Ledger, speaker: Speaker, deadlines: Deadlines
+    ) -> None:
+        self._hung_after_s = config.hung_after_s
+        self._ledger = ledger
+        self._speaker = speaker
+        self._deadlines = deadlines
+
+    # ---- events
+
+    def joined(self, event: WorkerJoined) -> None:
+        """Lets a worker in, or refuses it."""
+        pool = self._ledger.pools.get(event.instance_type)
+        if pool is None:
+            types = ", ".join(other.name for other in self._ledger.pools.values())
+            self._refuse(event, f"{event.instance_type} is none of this service's types: {types}")
+        elif not 0 <= event.host_index < pool.kind.hosts:
+            self._refuse(event, f"a slice of {pool.name} has {pool.kind.hosts} host(s), from 0")
+        elif (found := self._find_place(event, pool)) is not None:
+            self._seat(event, found)
+
+    def beat(self, event: WorkerBeat) -> None:
+        """Takes note that a worker is alive."""
+        worker = self._find(event.slice_id, event.host_index, event.incarnation)
+        if worker is not None:
+            worker.beat_at = self._ledger.now
+
+    def ended(self, event: WorkerEnded) -> None:
+        """Takes note that a worker is dead."""
+        worker = self._find(event.slice_id, event.host_index, event.incarnation)
+        if worker is not None:
+            self._unseat(worker, f"is gone: {event.reason}" if event.reason else "is gone")
+
+    def lose(self, lost: Slice, reason: str) -> None:
+        """Enters that a slice cannot be used, and takes it from its holder."""
+        in_use = lost.state is SliceState.READY or lost.tenant is not None
+        starts_on = lost.state is SliceState.STARTING and not lost.empty
+        if not in_use and (starts_on or lost.state is SliceState.LOST):
+            return
+        self._ledger.set_state(lost, SliceState.LOST)
+        self._announce("slice.lost", lost, reason)
+        if lost.tenant is not None:
+            self.unplace(lost, reason)
+
+    def unplace(self, held: Slice, reason: str) -> None:
+        """Takes a slice from its holder, who is told, and goes first in line for another."""
+        tenant, index, generation = held.tenant, held.index, held.generation
+        assert tenant is not None
+        self._ledger.let_go(held)
+        self._ledger.want_repair(tenant, index)
+        self._speaker.unplaced(tenant, index, held.id, generation, reason)
+
+    # ---- places
+
+    def _find_place(self, event: WorkerJoined, pool: Pool) -> Slice | None:
+        found = self._ledger.slices.get(event.slice_id)
+        if found is not None and found.pool is not pool and _vacant(found):
+            self._ledger.remove_slice(found)
+            found = None
+        if found is None:
+            return self._add_slice(event, pool)
+        if found.pool is not pool:
+            self._refuse(event, f"{found.id} is a slice of {found.pool.name}")
+            return None
+        return found
+
+    def _add_slice(self, event: WorkerJoined, pool: Pool) -> Slice | None:
+        if len(pool.slices) >= pool.count:
+            # A slice that came back under another name takes the place of one that is gone.
+            vacant = next(filter(_vacant, pool.slices.values()), None)
+            if vacant is None:
+                self._refuse(event, f"all {pool.count} slices of {pool.name} are there already")
+                return None
+            self._ledger.remove_slice(vacant)
+        return self._ledger.add_slice(event.slice_id, pool)
+
+    def _seat(self, event: WorkerJoined, into: Slice) -> None:
+        self._unseat_former(event, into)
+        worker = Worker(
+            slice=into,
+            host_index=event.host_index,
+            incarnation=event.incarnation,
+            address=event.address,
+            host=event.host,
+            node_pool=event.node_pool,
+            pid=event.pid,
+            beat_at=self._ledger.now,
+        )
+        first = into.empty
+        into.workers[event.host_index] = worker
+        self._speaker.say(
+            WelcomeWorker(
+                slice_id=into.id, host_index=event.host_index, incarnation=event.incarnation
+            )
+        )
+        self._deadlines.add(
+            lambda: worker.beat_at + self._hung_after_s if worker.alive else None,
+            lambda: self._hung(worker),
+        )
+        if into.complete:
+            self._ledger.set_state(into, SliceState.READY)
+            self._announce("slice.ready", into)
+        elif first or into.state is not SliceState.STARTING:
+            self._ledger.set_state(into, SliceState.STARTING)
+            self._announce("slice.starting", into)
+
+    def _unseat_former(self, event: WorkerJoined, into: Slice) -> None:
+        """Ends whoever was in this worker's place, in this life of the manager or before it."""
+        former = into.workers[event.host_index]
+        if former is not None:
+            if former.incarnation != event.incarnation:
+                self._dismiss(former, f"another worker has taken the place of {_name(former)}")
+            self._unseat(former, "was replaced")
+        elif into.tenant is not None and into.expected:
+            known = into.expected[event.host_index]
+            if known not in {"", event.incarnation}:
+                name = f"worker {event.host_index} of {into.id}"
+                self.lose(into, f"{name} was replaced while the resource manager was away")
+
+    def _find(self, slice_id: str, host_index: int, incarnation: str) -> Worker | None:
+        found = self._ledger.slices.get(slice_id)
+        if found is None or not 0 <= host_index < len(found.workers):
+            return None
+        worker = found.workers[host_index]
+        if worker is None or worker.incarnation != incarnation:
+            return None
+        return worker
+
+    def _unseat(self, worker: Worker, what: str) -> None:
+        worker.alive = False
+        worker.slice.workers[worker.host_index] = None
+        self.lose(worker.slice, f"{_name(worker)} {what}")
+
+    def _hung(self, worker: Worker) -> None:
+        what = f"is hung: no beat for {self._hung_after_s:g} s"
+        self._dismiss(worker, f"{_name(worker)} {what}")
+        self._unseat(worker, what)
+
+    # ---- words
+
+    def _refuse(self, event: WorkerJoined, reason: str) -> None:
+        self._speaker.say(
+            RefuseWorker(
+                slice_id=event.slice_id,
+                host_index=event.host_index,
+                incarnation=event.incarnation,
+                reason=reason,
+            )
+        )
+
+    def _dismiss(self, worker: Worker, reason: str) -> None:
+        self._speaker.say(
+            RefuseWorker(
+                slice_id=worker.slice.id,
+                host_index=worker.host_index,
+                incarnation=worker.incarnation,
+                reason=reason,
+            )
+        )
+
+    def _announce(self, kind: str, about: Slice, reason: str | None = None) -> None:
+        pool = about.pool
+        data: Mapping[str, str | int] = {
+            "instance_type": pool.name,
+            "ready": pool.ready,
+            "count": pool.count,
+        }
+        self._speaker.say(Announce(kind=kind, slice=about.id, reason=reason, data=data))
+
+
+def _vacant(about: Slice) -> bool:
+    return about.tenant is None and about.empty
+
+
+def _name(worker: Worker) -> str:
+    return f"worker {worker.host_index} of {worker.slice.id}"
