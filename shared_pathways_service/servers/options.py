@@ -44,7 +44,7 @@ class _Flag:
 
     help: str
     parse: Callable[[str], Any]
-    env: str = ""
+    env: tuple[str, ...] = ()
     is_switch: bool = False
     is_prefix: bool = False
 
@@ -54,7 +54,7 @@ def flag(
     *,
     help: str,  # noqa: A002
     parse: Callable[[str], T] | None = None,
-    env: str = "",
+    env: str | tuple[str, ...] = (),
 ) -> T:
     """Declares a field that is set by ``--FIELD=value``.
 
@@ -63,12 +63,12 @@ def flag(
       help: For ``--help``; one line or two.
       parse: Makes the value, raising ValueError with what would be right; by default as the type
         of `default` (str, int, float or bool) suggests.
-      env: The variable that is looked at when the flag is not given; empty: none.
+      env: Variables that are looked at, in this order, when the flag is not given.
     """
     made = _Flag(
         help=help,
         parse=parse or _PARSERS[type(default)],
-        env=env,
+        env=(env,) if isinstance(env, str) else env,
         is_switch=parse is None and isinstance(default, bool),
     )
     field: T = dataclasses.field(default=default, metadata={"flag": made})
@@ -127,8 +127,9 @@ def parse_flags(cls: type[T], argv: Sequence[str], environ: Mapping[str, str]) -
                 raise InvalidRequestError(f"--{name}", "", "a value")
             values[name] = _value(f"--{name}", known, text if equals else left.pop(0))
     for name, known in flags.items():
-        if name not in values and known.env and environ.get(known.env):
-            values[name] = _value(known.env, known, environ[known.env])
+        variable = next((v for v in known.env if environ.get(v)), None)
+        if name not in values and variable is not None:
+            values[name] = _value(variable, known, environ[variable])
     return cls(**values)
 
 
@@ -235,7 +236,7 @@ def _help(cls: type, program: str) -> str:
         if known is None:
             continue
         name = f"--{field.name}_*" if known.is_prefix else f"--{field.name}"
-        notes = [f"variable {known.env}"] if known.env else []
+        notes = [f"variable {' or '.join(known.env)}"] if known.env else []
         if field.default not in (None, "", ()):
             notes.append(f"default {field.default}")
         lines.append(f"  {name}" + (f"  ({', '.join(notes)})" if notes else ""))

@@ -1,0 +1,169 @@
+"""``python -m shared_pathways_service.servers.resource_manager --server_port=29001 …``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+import sys
+from collections.abc import Sequence
+from typing import cast
+
+import grpc.aio
+
+from shared_pathways_service.constants import RESOURCE_MANAGER_PORT
+from shared_pathways_service.core.rm.config import RmConfig
+from shared_pathways_service.core.rm.core import ResourceManagerCore
+from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
+from shared_pathways_service.events import Event
+from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
+from shared_pathways_service.protocol.auth import TokenInterceptor, read_token
+from shared_pathways_service.servers.glog import glog, send_logging_to_glog
+from shared_pathways_service.servers.health import HEALTH_SERVICE, health_handler
+from shared_pathways_service.servers.listening import SERVER_OPTIONS, listen
+from shared_pathways_service.servers.options import parse_or_exit
+from shared_pathways_service.servers.process import STOP_SIGNALS, exit_with_parent, report_ready
+from shared_pathways_service.servers.resource_manager.authority import Authority, SteadyClock
+from shared_pathways_service.servers.resource_manager.options import ResourceManagerOptions
+from shared_pathways_service.servers.resource_manager.service import ResourceManagerService
+from shared_pathways_service.servers.resource_manager.store import Store, open_store
+from shared_pathways_service.servers.resource_manager.streams import TenantStreams, WorkerStreams
+
+#: No message is near these: what is larger is a mistake or an attack.
+_LIMITS = (
+    ("grpc.max_receive_message_length", 1 << 20),
+    ("grpc.max_concurrent_streams", 1000),
+    # A peer whose machine is gone sends no end of stream; workers' beats tell earlier.
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 60_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+)
+_MAX_CALLS = 50_000
+
+
+def _stop_self() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+class _SliceCounter:
+    """Writes events to the log, and how many slices are ready, as the real image does."""
+
+    def __init__(self, wanted: int) -> None:
+        self._wanted = wanted
+        self._ready: set[str] = set()
+
+    def __call__(self, event: Event) -> None:
+        words = [event.kind, event.tenant, event.slice, event.reason]
+        words += [f"{name}={value}" for name, value in event.data.items()]
+        glog("I", " ".join(str(word) for word in words if word))
+        if event.slice is None:
+            return
+        if event.kind == "slice.ready":
+            self._ready.add(str(event.slice))
+            glog("I", f"*** {len(self._ready)}/{self._wanted} Pathways Slices Now Ready")
+        elif event.kind == "slice.lost":
+            self._ready.discard(str(event.slice))
+
+
+def _restore(
+    options: ResourceManagerOptions, clock: SteadyClock
+) -> tuple[ResourceManagerCore, Store | None]:
+    """Makes the core, of what the state file holds where there is one."""
+    store, damage = open_store(options.state_file) if options.state_file else (None, "")
+    if damage:
+        glog("E", damage)
+    config = RmConfig(
+        slices=options.slices(),
+        spares=options.num_spares,
+        hung_after_s=options.hung_after_s,
+        tenant_ttl_s=options.tenant_ttl_s,
+        recovering_s=options.recovering_s,
+        state_lost=options.state_lost or bool(damage),
+    )
+    return ResourceManagerCore(config, store.restored if store else None, clock()), store
+
+
+async def _serve(options: ResourceManagerOptions) -> int:
+    """Serves until a stop signal; returns the exit code."""
+    loop = asyncio.get_running_loop()
+    stop: asyncio.Future[int] = loop.create_future()
+
+    def end(code: int) -> None:
+        if not stop.done():
+            stop.set_result(code)
+
+    def fatal(message: str) -> None:
+        glog("F", message)
+        end(1)
+
+    async with contextlib.AsyncExitStack() as stack:
+        for sig in STOP_SIGNALS:
+            loop.add_signal_handler(sig, end, 0)
+        if options.parent_pid:
+            watch = exit_with_parent(options.parent_pid, _stop_self)
+            if watch is not None:
+                stack.callback(watch.close)
+        clock = SteadyClock()
+        core, store = _restore(options, clock)
+        authority = Authority(
+            core,
+            store,
+            WorkerStreams(options.beat_interval_s),
+            TenantStreams(options.tenant_ttl_s),
+            clock=clock,
+            on_event=_SliceCounter(sum(options.instance_count)),
+            on_fatal=fatal,
+        )
+        stack.callback(authority.close)
+        token = read_token(options.token_file)
+        guards = [] if token is None else [TokenInterceptor(token, open_services=(HEALTH_SERVICE,))]
+        server = grpc.aio.server(
+            interceptors=guards,
+            options=(*SERVER_OPTIONS, *_LIMITS),
+            maximum_concurrent_rpcs=_MAX_CALLS,
+        )
+        stack.push_async_callback(server.stop, 0)
+        # Last in, first out: the streams that end with the server are no deaths.
+        stack.callback(authority.close)
+        service = ResourceManagerService(authority, tuple(options.slices()))
+        pb_grpc.add_ResourceManagerServicer_to_server(
+            cast("pb_grpc.ResourceManagerServicer", service), server
+        )
+        server.add_generic_rpc_handlers((health_handler(),))
+        listening = listen(
+            server,
+            server_port=options.server_port,
+            server_socket=options.server_socket,
+            default_port=RESOURCE_MANAGER_PORT,
+            bind_address=options.bind_address,
+        )
+        await server.start()
+        glog("I", f"Pathways Server serving on {listening.shown}")
+        report_ready(options.ready_fd, port=listening.port, socket=listening.socket)
+        code = await stop
+        glog("I", "Pathways Server stopping")
+        return code
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the resource manager; returns its exit code."""
+    options = parse_or_exit(ResourceManagerOptions, "resource_manager", argv)
+    send_logging_to_glog()
+    # A service of thousands of workers has as many connections.
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        return asyncio.run(_serve(options))
+    except InvalidRequestError as error:
+        glog("E", str(error))
+        return 2
+    except SharedPathwaysError as error:
+        glog("E", str(error))
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

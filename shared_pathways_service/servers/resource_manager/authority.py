@@ -1,0 +1,222 @@
+"""The one owner of the core: one event after the other, each with its instructions carried out.
+
+Everything here runs on one event loop and nothing waits, so that what the core decides, what is on
+disk and what each stream is told never come apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable
+
+from shared_pathways_service.core.rm import messages
+from shared_pathways_service.core.rm.core import ResourceManagerCore
+from shared_pathways_service.events import Event
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.servers.resource_manager import status, wire
+from shared_pathways_service.servers.resource_manager.outbox import Outbox
+from shared_pathways_service.servers.resource_manager.store import Store
+from shared_pathways_service.servers.resource_manager.streams import TenantStreams, WorkerStreams
+
+__all__ = ["Authority", "SteadyClock"]
+
+#: Events that may wait for one watcher, its snapshot not counted.
+WATCHER_LIMIT = 10_000
+
+# A tick that comes this late says that this process stood still (stopped, or the machine slept).
+# Beats that came meanwhile are not read yet: nobody is declared hung before they are.
+_STALLED_S = 0.25
+_CATCH_UP_S = 2.0
+
+
+class SteadyClock:
+    """Seconds since the epoch that never jump: the wall clock's at the start, then monotonic."""
+
+    def __init__(self) -> None:
+        self._offset = time.time() - time.monotonic()
+
+    def __call__(self) -> float:
+        """Returns now."""
+        return self._offset + time.monotonic()
+
+
+class Authority:
+    """Hands events to the core and carries out its instructions."""
+
+    def __init__(
+        self,
+        core: ResourceManagerCore,
+        store: Store | None,
+        workers: WorkerStreams,
+        tenants: TenantStreams,
+        *,
+        clock: SteadyClock,
+        on_event: Callable[[Event], None],
+        on_fatal: Callable[[str], None],
+    ) -> None:
+        """Takes the core over; must be made on the running event loop.
+
+        Args:
+          core: Nobody else touches it from here on.
+          store: Where grants are kept; None: nowhere.
+          workers: Their streams.
+          tenants: Theirs.
+          clock: What the core was started with.
+          on_event: Gets each announced event, for the log.
+          on_fatal: Ends the process: nothing can be kept any more.
+        """
+        self._core = core
+        self._store = store
+        self._workers = workers
+        self._tenants = tenants
+        self._clock = clock
+        self._on_event = on_event
+        self._on_fatal = on_fatal
+        self._watchers: dict[Outbox[pb.EventMessage], str] = {}
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._not_before = 0.0
+        self._closed = False
+        self._arm()
+
+    def close(self) -> None:
+        """Takes no more events: the streams that now end are no deaths."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._store is not None:
+            self._store.close()
+
+    def handle(self, event: messages.ResourceManagerEvent) -> None:
+        """Lets the core decide, and does what it says, in order."""
+        if self._closed:
+            return
+        try:
+            for instruction in self._core.handle(event, self._clock()):
+                self._carry_out(instruction)
+        except sqlite3.Error as error:
+            # To answer what is not on disk would let a restart grant it twice.
+            self.close()
+            self._on_fatal(f"cannot write the state file: {error}")
+        finally:
+            self._arm()
+
+    def status(self) -> pb.GetStatusResponse:
+        """Returns who holds what, and who waits for what."""
+        return status.status_message(self._core.status(self._clock()))
+
+    def release(self, released: messages.TenantReleased) -> bool:
+        """Takes a tenant's slices back; False when there is no such tenant."""
+        known = self._core.knows(released.tenant, released.incarnation)
+        self.handle(released)
+        return known
+
+    # ---- streams
+
+    def join_worker(
+        self, joined: messages.WorkerJoined, version: int
+    ) -> Outbox[pb.WorkerInstruction]:
+        """Lets a worker in; returns what its stream is to be sent."""
+        outbox = self._workers.open(joined, version)
+        self.handle(joined)
+        return outbox
+
+    def leave_worker(
+        self, joined: messages.WorkerJoined, outbox: Outbox[pb.WorkerInstruction], reason: str
+    ) -> None:
+        """Takes note that a worker's stream ended, unless it has a newer one."""
+        if self._workers.close(joined, outbox):
+            ended = messages.WorkerEnded(
+                slice_id=joined.slice_id,
+                host_index=joined.host_index,
+                incarnation=joined.incarnation,
+                reason=reason,
+            )
+            self.handle(ended)
+
+    def join_tenant(self, asked: messages.TenantAsked, version: int) -> Outbox[pb.TenantUpdate]:
+        """Hears a tenant's request; returns what its stream is to be sent."""
+        outbox = self._tenants.open(asked, version)
+        self.handle(asked)
+        return outbox
+
+    def leave_tenant(self, asked: messages.TenantAsked, outbox: Outbox[pb.TenantUpdate]) -> None:
+        """Takes note that a tenant's stream ended, unless it has a newer one."""
+        if self._tenants.close(asked, outbox):
+            ended = messages.TenantStreamEnded(tenant=asked.tenant, incarnation=asked.incarnation)
+            self.handle(ended)
+
+    def watch(self, tenant: str) -> Outbox[pb.EventMessage]:
+        """Returns what a new watcher is to be sent: first how things stand.
+
+        Args:
+          tenant: Only what concerns this one; empty: everything.
+        """
+        events = status.snapshot_events(self._core.status(self._clock()))
+        wanted = (event for event in events if tenant in {"", event.tenant})
+        snapshot = [wire.event_message(event, snapshot=True) for event in wanted]
+        outbox = Outbox(WATCHER_LIMIT, snapshot)
+        self._watchers[outbox] = tenant
+        return outbox
+
+    def unwatch(self, outbox: Outbox[pb.EventMessage]) -> None:
+        """Forgets a watcher."""
+        self._watchers.pop(outbox, None)
+
+    # ---- instructions
+
+    def _carry_out(self, instruction: messages.Instruction) -> None:
+        match instruction:
+            case messages.Persist():
+                if self._store is not None:
+                    self._store.write(instruction)
+            case messages.Announce():
+                self._announce(instruction)
+            case messages.WelcomeWorker() | messages.RefuseWorker():
+                self._workers.tell(instruction)
+            case messages.WelcomeTenant():
+                self._tenants.welcome(instruction)
+            case messages.RefuseTenant():
+                self._tenants.refuse(instruction)
+            case messages.EndTenantStream():
+                self._tenants.end(instruction)
+            case _:
+                self._tenants.tell(instruction)
+
+    def _announce(self, announced: messages.Announce) -> None:
+        event = Event(
+            kind=announced.kind,
+            source="rm",
+            tenant=announced.tenant,
+            slice=announced.slice,
+            reason=announced.reason,
+            data=announced.data,
+        )
+        self._on_event(event)
+        message = wire.event_message(event)
+        for outbox, tenant in self._watchers.items():
+            if tenant in {"", announced.tenant}:
+                outbox.put(message)
+
+    # ---- time
+
+    def _arm(self) -> None:
+        """Sets the timer to the core's next deadline."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self._core.next_deadline()
+        if deadline is not None and not self._closed:
+            due = max(deadline, self._not_before)
+            delay = max(0.0, due - self._clock())
+            self._timer = self._loop.call_later(delay, self._tick, due)
+
+    def _tick(self, due: float) -> None:
+        now = self._clock()
+        if now - due > _STALLED_S and self._not_before < due:
+            self._not_before = now + _CATCH_UP_S
+            self._arm()
+        else:
+            self.handle(messages.Tick())

@@ -1,0 +1,112 @@
+"""Flags of the resource manager: those of the real image, and ours."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+
+from shared_pathways_service import constants
+from shared_pathways_service.core.topology import InstanceType
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.servers.listening import LOOPBACK
+from shared_pathways_service.servers.options import (
+    comma_separated,
+    flag,
+    port,
+    positive_int,
+    seconds,
+)
+
+__all__ = ["ResourceManagerOptions"]
+
+NODE_TYPE = "resource_manager"
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    return tuple(positive_int(word) for word in comma_separated(text))
+
+
+def _count_from_zero(text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError("a whole number from 0 up")
+    return int(text)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ResourceManagerOptions:
+    """How a resource manager runs."""
+
+    server_port: int | None = flag(
+        None, parse=port, help="TCP port; 0: any. By default 29001, or none with --server_socket."
+    )
+    server_socket: str = flag("", help="Path of a Unix socket to serve on.")
+    bind_address: str = flag(LOOPBACK, env="SPS_BIND_ADDRESS", help="Address to bind for TCP.")
+    gcs_scratch_location: str = flag("", help="gs://BUCKET/PATH for scratch data.")
+    node_type: str = flag(NODE_TYPE, help=f"Must be {NODE_TYPE}.")
+    instance_type: tuple[str, ...] = flag(
+        (), parse=comma_separated, help="Type of the slices, e.g. tpuv6e:2x2; several: A,B."
+    )
+    instance_count: tuple[int, ...] = flag(
+        (), parse=_counts, help="Slices that the service should have; one number a type."
+    )
+    num_spares: int = flag(
+        0,
+        parse=_count_from_zero,
+        env="SPS_NUM_SPARES",
+        help="Of the slices, how many of each type are kept free for re-placement.",
+    )
+    state_file: str = flag("", env="SPS_STATE_FILE", help="SQLite file; empty: nothing is kept.")
+    token_file: str = flag("", env="SPS_TOKEN_FILE", help="File with the token callers must show.")
+    beat_interval_s: float = flag(
+        constants.WORKER_BEAT_S, parse=seconds, help="Seconds between two beats of a worker."
+    )
+    hung_after_s: float = flag(
+        constants.WORKER_HUNG_S, parse=seconds, help="Without a beat, when a worker counts as hung."
+    )
+    tenant_ttl_s: float = flag(
+        constants.TENANT_TTL_S, parse=seconds, help="How long slices outlive a proxy's stream."
+    )
+    recovering_s: float = flag(
+        constants.RECOVERING_S, parse=seconds, help="How long reports are awaited after a restart."
+    )
+    state_lost: bool = flag(
+        False, help="This is a restart whose state is gone: ask tenants and workers what was so."
+    )
+    parent_pid: int = flag(0, help="The process whose end ends this one; 0: none.")
+    ready_fd: int | None = flag(
+        None, parse=_count_from_zero, help="Descriptor that is told where this process serves."
+    )
+
+    def __post_init__(self) -> None:
+        """Checks what concerns several flags."""
+        if self.node_type != NODE_TYPE:
+            raise InvalidRequestError("--node_type", self.node_type, NODE_TYPE)
+        if self.gcs_scratch_location and not self.gcs_scratch_location.startswith("gs://"):
+            raise InvalidRequestError(
+                "--gcs_scratch_location", self.gcs_scratch_location, "a location gs://…"
+            )
+        if not self.instance_type:
+            raise InvalidRequestError("--instance_type", "", "at least one type")
+        if len(self.instance_type) != len(self.instance_count):
+            raise InvalidRequestError(
+                "--instance_count",
+                ",".join(map(str, self.instance_count)),
+                f"one number for each of the {len(self.instance_type)} types",
+            )
+        repeated = [t for t, n in collections.Counter(self.instance_type).items() if n > 1]
+        if repeated:
+            raise InvalidRequestError("--instance_type", repeated[0], "each type once")
+        if self.hung_after_s <= self.beat_interval_s:
+            raise InvalidRequestError(
+                "--hung_after_s", self.hung_after_s, "more than --beat_interval_s"
+            )
+        if min(self.instance_count) <= self.num_spares:
+            raise InvalidRequestError(
+                "--num_spares", self.num_spares, "fewer than the slices of each type"
+            )
+        self.slices()
+
+    def slices(self) -> dict[InstanceType, int]:
+        """Returns how many slices of each type the service should have, in the order given."""
+        types = (InstanceType.parse(t, field="--instance_type") for t in self.instance_type)
+        return dict(zip(types, self.instance_count, strict=True))

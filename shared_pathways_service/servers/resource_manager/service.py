@@ -1,0 +1,171 @@
+"""The gRPC service of the resource manager: calls become events for the authority."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeAlias, TypeVar
+
+import grpc.aio
+
+from shared_pathways_service.core.rm import messages
+from shared_pathways_service.core.topology import InstanceType
+from shared_pathways_service.core.validation import check_dns_label
+from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.protocol.status import abort
+from shared_pathways_service.protocol.versions import negotiate
+from shared_pathways_service.servers.glog import glog
+from shared_pathways_service.servers.resource_manager import wire
+from shared_pathways_service.servers.resource_manager.authority import Authority
+from shared_pathways_service.servers.resource_manager.outbox import StreamEnded
+
+__all__ = ["ResourceManagerService"]
+
+#: Seconds that a new stream may stay silent.
+HELLO_S = 10.0
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+S = TypeVar("S")
+R = TypeVar("R")
+
+
+def _refusing(
+    method: Callable[[S, Any, Context], Awaitable[R]],
+) -> Callable[[S, Any, Context], Awaitable[R]]:
+    """Answers our errors with their status, in the one place."""
+
+    @functools.wraps(method)
+    async def call(self: S, request: Any, context: Context) -> R:
+        try:
+            return await method(self, request, context)
+        except SharedPathwaysError as error:
+            glog("W", f"refused: {error}")
+            await abort(context, error)
+        except StreamEnded as ended:
+            await abort(context, ended.error, ended.code)
+
+    return call
+
+
+class ResourceManagerService:
+    """Refuses bad input with a status that names the field; decides nothing.
+
+    The streams' methods write to their context instead of yielding, which can be given up while the
+    other side does not read; the generated base class has no type for that.
+    """
+
+    def __init__(self, authority: Authority, types: tuple[InstanceType, ...]) -> None:
+        """Serves `authority`, whose service has slices of these types."""
+        self._authority = authority
+        self._types = types
+
+    @_refusing
+    async def WorkerSession(self, _requests: object, context: Context) -> None:  # noqa: N802
+        """One worker, from its hello to its end."""
+        hello = await _hello(context)
+        version = negotiate(hello.versions.min, hello.versions.max)
+        joined = wire.worker_joined(hello, self._types)
+        outbox = self._authority.join_worker(joined, version)
+        reasons: list[str] = []
+        try:
+            await _converse(outbox.send(context.write), self._hear_worker(joined, context, reasons))
+        finally:
+            self._authority.leave_worker(joined, outbox, "".join(reasons))
+
+    @_refusing
+    async def TenantSession(self, _requests: object, context: Context) -> None:  # noqa: N802
+        """One proxy, from its hello to its end."""
+        hello = await _hello(context)
+        version = negotiate(hello.versions.min, hello.versions.max)
+        asked = wire.tenant_asked(hello)
+        outbox = self._authority.join_tenant(asked, version)
+        try:
+            await _converse(outbox.send(context.write), self._hear_tenant(asked, context))
+        finally:
+            self._authority.leave_tenant(asked, outbox)
+
+    @_refusing
+    async def Watch(self, request: pb.WatchRequest, context: Context) -> None:  # noqa: N802
+        """One watcher, until it goes or does not read."""
+        negotiate(request.versions.min, request.versions.max)
+        if request.tenant:
+            check_dns_label("tenant", request.tenant)
+        outbox = self._authority.watch(request.tenant)
+        try:
+            await outbox.send(context.write)
+        finally:
+            self._authority.unwatch(outbox)
+
+    async def GetStatus(  # noqa: N802
+        self, _request: pb.GetStatusRequest, _context: Context
+    ) -> pb.GetStatusResponse:
+        """Who holds what, and who waits for what."""
+        return self._authority.status()
+
+    @_refusing
+    async def ReleaseTenant(  # noqa: N802
+        self, request: pb.ReleaseTenantRequest, _context: Context
+    ) -> pb.ReleaseTenantResponse:
+        """Gives a tenant's slices back at once."""
+        return pb.ReleaseTenantResponse(released=self._authority.release(wire.release(request)))
+
+    async def _hear_worker(
+        self, joined: messages.WorkerJoined, context: Context, reasons: list[str]
+    ) -> None:
+        """Reads what a worker says; why it left comes to `reasons`."""
+        beat = messages.WorkerBeat(
+            slice_id=joined.slice_id,
+            host_index=joined.host_index,
+            incarnation=joined.incarnation,
+        )
+        while (message := await context.read()) is not grpc.aio.EOF:
+            match message.WhichOneof("message"):
+                case "beat":
+                    self._authority.handle(beat)
+                case "bye":
+                    reasons.append(wire.reason(message.bye.reason))
+                    return
+                case other:
+                    raise InvalidRequestError("message", other, "beat or bye after the hello")
+
+    async def _hear_tenant(self, asked: messages.TenantAsked, context: Context) -> None:
+        """Reads what a proxy says."""
+        while (message := await context.read()) is not grpc.aio.EOF:
+            other = message.WhichOneof("message")
+            if other != "bye":
+                raise InvalidRequestError("message", other, "bye after the hello")
+            reason = wire.reason(message.bye.reason)
+            self._authority.release(
+                messages.TenantReleased(
+                    tenant=asked.tenant, incarnation=asked.incarnation, reason=reason
+                )
+            )
+            return
+
+
+async def _hello(context: Context) -> Any:
+    """Reads the first message of a stream, which must be a hello."""
+    try:
+        message = await asyncio.wait_for(context.read(), HELLO_S)
+    except TimeoutError:
+        raise InvalidRequestError("hello", None, f"within {HELLO_S:.0f} s") from None
+    first = None if message is grpc.aio.EOF else message.WhichOneof("message")
+    if first != "hello":
+        raise InvalidRequestError("message", first, "hello first")
+    return message.hello
+
+
+async def _converse(send: Coroutine[Any, Any, None], hear: Coroutine[Any, Any, None]) -> None:
+    """Sends and hears side by side until either ends, with its error if it had one."""
+    tasks = [asyncio.create_task(send), asyncio.create_task(hear)]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in tasks:
+        if task in done:
+            task.result()

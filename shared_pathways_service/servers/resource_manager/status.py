@@ -1,0 +1,144 @@
+"""How things stand, as the core reports it, for `GetStatus` and as a watcher's first events."""
+
+from __future__ import annotations
+
+import collections
+import os
+from collections.abc import Iterator
+
+from shared_pathways_service.core.rm.messages import SliceState, TenantState, VirtualSliceState
+from shared_pathways_service.core.rm.status import (
+    SliceStatus,
+    StatusReport,
+    TenantStatus,
+)
+from shared_pathways_service.events import Event, Scalar, rfc3339
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+
+__all__ = ["snapshot_events", "status_message"]
+
+_SOURCE = "rm"
+
+
+def status_message(report: StatusReport) -> pb.GetStatusResponse:
+    """Makes the answer of `GetStatus`."""
+    return pb.GetStatusResponse(
+        state=report.state,
+        types=report.types,
+        slices=map(_slice, report.slices),
+        tenants=map(_tenant, report.tenants),
+        queue=[
+            pb.QueueEntry(
+                tenant=entry.tenant,
+                position=entry.position,
+                wants=entry.wants,
+                reason=entry.reason,
+                waiting_s=entry.waiting_s,
+            )
+            for entry in report.queue
+        ],
+        spares=report.spares,
+        since=rfc3339(report.since),
+        pid=os.getpid(),
+    )
+
+
+def snapshot_events(report: StatusReport) -> Iterator[Event]:
+    """Tells how things stand in the events that would have told how they came to be so."""
+    if report.state == "recovering":
+        data: dict[str, Scalar] = {"tenants": len(report.tenants)}
+        yield Event(kind="rm.recovering", source=_SOURCE, data=data)
+    ready = collections.Counter(
+        entry.instance_type for entry in report.slices if entry.state is SliceState.READY
+    )
+    for entry in report.slices:
+        yield Event(
+            kind=f"slice.{entry.state}",
+            source=_SOURCE,
+            slice=entry.id,
+            data={"instance_type": entry.instance_type, "ready": ready[entry.instance_type]},
+        )
+    for tenant in report.tenants:
+        yield from _tenant_events(tenant)
+    for waiting in report.queue:
+        yield Event(
+            kind="tenant.queued",
+            source=_SOURCE,
+            tenant=waiting.tenant,
+            reason=waiting.reason,
+            data={"position": waiting.position, "holders": "\n".join(waiting.holders)},
+        )
+
+
+def _tenant_events(tenant: TenantStatus) -> Iterator[Event]:
+    kinds = {
+        VirtualSliceState.PLACED: "slice.placed",
+        VirtualSliceState.UNPLACED: "slice.unplaced",
+    }
+    for virtual in tenant.slices:
+        if virtual.state in kinds:
+            yield Event(
+                kind=kinds[virtual.state],
+                source=_SOURCE,
+                tenant=tenant.name,
+                slice=virtual.slice_id or None,
+                data={
+                    "virtual_index": virtual.index,
+                    "slice_id": virtual.slice_id,
+                    "generation": virtual.generation,
+                    "instance_type": virtual.instance_type,
+                },
+            )
+    if tenant.state is TenantState.RUNNING:
+        placed = sum(v.state is VirtualSliceState.PLACED for v in tenant.slices)
+        data: dict[str, Scalar] = {"placed": placed, "wanted": len(tenant.slices)}
+        yield Event(kind="tenant.running", source=_SOURCE, tenant=tenant.name, data=data)
+    if not tenant.connected:
+        yield Event(kind="tenant.disconnected", source=_SOURCE, tenant=tenant.name)
+
+
+def _slice(entry: SliceStatus) -> pb.SliceStatus:
+    return pb.SliceStatus(
+        id=entry.id,
+        instance_type=entry.instance_type,
+        state=entry.state,
+        tenant=entry.tenant,
+        virtual_index=entry.virtual_index,
+        since=rfc3339(entry.since),
+        node_pool=entry.node_pool,
+        generation=entry.generation,
+        workers=[
+            pb.WorkerStatus(
+                host_index=worker.host_index,
+                host=worker.host,
+                pid=worker.pid,
+                address=worker.address,
+                incarnation=worker.incarnation,
+            )
+            for worker in entry.workers
+        ],
+    )
+
+
+def _tenant(tenant: TenantStatus) -> pb.TenantStatus:
+    return pb.TenantStatus(
+        name=tenant.name,
+        user=tenant.user,
+        host=tenant.host,
+        team=tenant.team,
+        priority=tenant.priority,
+        state=tenant.state,
+        slices=[
+            pb.VirtualSliceStatus(
+                index=virtual.index,
+                instance_type=virtual.instance_type,
+                state=virtual.state,
+                slice_id=virtual.slice_id,
+                generation=virtual.generation,
+            )
+            for virtual in tenant.slices
+        ],
+        since=rfc3339(tenant.since),
+        connected=tenant.connected,
+        pid=tenant.pid,
+    )

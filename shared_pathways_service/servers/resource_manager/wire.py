@@ -1,0 +1,213 @@
+"""The resource manager's messages and the core's data, each made of the other.
+
+What comes from outside is checked here, field by field; the core sees only what is well-formed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from shared_pathways_service.core.rm import messages
+from shared_pathways_service.core.topology import InstanceType
+from shared_pathways_service.core.validation import check_dns_label, check_int, check_seconds
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.events import Event
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+
+__all__ = [
+    "TenantTold",
+    "event_message",
+    "release",
+    "tenant_asked",
+    "tenant_update",
+    "worker_joined",
+]
+
+#: Far more than any service has; a guard against a message that is all list.
+MAX_VIRTUAL_SLICES = 4096
+_TEXT_LIMIT = 256
+
+#: Instructions that become a message to a tenant.
+TenantTold: TypeAlias = (
+    messages.TellQueued
+    | messages.TellPlaced
+    | messages.TellUnplaced
+    | messages.TellRunning
+    | messages.RefuseTenant
+)
+
+_KINDS = {
+    messages.RefusalKind.SLICES_TAKEN: pb.TenantRefused.SLICES_TAKEN,
+    messages.RefusalKind.UNKNOWN_TYPE: pb.TenantRefused.UNKNOWN_TYPE,
+    messages.RefusalKind.TOO_MANY: pb.TenantRefused.TOO_MANY,
+    messages.RefusalKind.LOST: pb.TenantRefused.LOST,
+    messages.RefusalKind.RELEASED: pb.TenantRefused.RELEASED,
+}
+
+
+def worker_joined(hello: pb.WorkerHello, known: Iterable[InstanceType]) -> messages.WorkerJoined:
+    """Makes the event of a worker's hello.
+
+    Args:
+      hello: As it came.
+      known: The types that this service has.
+
+    Raises:
+      InvalidRequestError: Naming the field.
+    """
+    types = tuple(known)
+    # The real image's flags do not tell a worker its type: it may be left to a service of one.
+    alone = not hello.instance_type and len(types) == 1
+    instance_type = types[0] if alone else InstanceType.parse(hello.instance_type)
+    if instance_type not in types:
+        listed = ", ".join(map(str, types))
+        raise InvalidRequestError("instance_type", hello.instance_type, f"one of {listed}")
+    if hello.host_count not in {0, instance_type.hosts}:
+        expected = f"{instance_type.hosts}, the hosts of {instance_type}"
+        raise InvalidRequestError("host_count", hello.host_count, expected)
+    return messages.WorkerJoined(
+        slice_id=check_dns_label("slice_id", hello.slice_id),
+        instance_type=instance_type,
+        host_index=check_int("host_index", hello.host_index, low=0, high=instance_type.hosts - 1),
+        incarnation=_named("incarnation", hello.incarnation),
+        address=_text("address", hello.address),
+        host=_text("host", hello.host),
+        node_pool=_text("node_pool", hello.node_pool),
+        pid=hello.pid,
+    )
+
+
+def tenant_asked(hello: pb.TenantHello) -> messages.TenantAsked:
+    """Makes the event of a proxy's hello.
+
+    Raises:
+      InvalidRequestError: Naming the field.
+    """
+    count = check_int("virtual_slices", len(hello.virtual_slices), low=1, high=MAX_VIRTUAL_SLICES)
+    timeout: float | None = None
+    if hello.HasField("queue_timeout_s"):
+        timeout = check_seconds("queue_timeout_s", hello.queue_timeout_s, infinity=True)
+    return messages.TenantAsked(
+        tenant=check_dns_label("tenant", hello.tenant),
+        incarnation=_named("incarnation", hello.incarnation),
+        virtual_slices=tuple(
+            InstanceType.parse(t, field="virtual_slices") for t in hello.virtual_slices
+        ),
+        num_elastic=check_int(
+            "num_elastic_slices", hello.num_elastic_slices, low=0, high=count - 1
+        ),
+        priority=hello.priority,
+        queue_timeout_s=timeout,
+        user=_text("user", hello.user),
+        team=_text("team", hello.team),
+        host=_text("host", hello.host),
+        pid=hello.pid,
+        claims=_claims(hello.claims, count),
+    )
+
+
+def release(request: pb.ReleaseTenantRequest) -> messages.TenantReleased:
+    """Makes the event of a wish to release.
+
+    Raises:
+      InvalidRequestError: Naming the field.
+    """
+    return messages.TenantReleased(
+        tenant=check_dns_label("tenant", request.tenant),
+        reason=_text("reason", request.reason),
+        incarnation=_text("incarnation", request.incarnation),
+    )
+
+
+def reason(text: str) -> str:
+    """Checks the reason that a peer gives for its end."""
+    return _text("reason", text)
+
+
+def tenant_update(told: TenantTold) -> pb.TenantUpdate:
+    """Makes the message of an instruction to tell a tenant something."""
+    match told:
+        case messages.TellQueued():
+            queued = pb.TenantQueued(
+                position=told.position, reason=told.reason, holders=told.holders
+            )
+            return pb.TenantUpdate(queued=queued)
+        case messages.TellRunning():
+            running = pb.TenantRunning(placed=told.placed, wanted=told.wanted)
+            return pb.TenantUpdate(running=running)
+        case messages.RefuseTenant():
+            return pb.TenantUpdate(refused=_refused(told))
+        case messages.TellPlaced() | messages.TellUnplaced():
+            return pb.TenantUpdate(placement=_placement(told))
+
+
+def event_message(event: Event, *, snapshot: bool = False) -> pb.EventMessage:
+    """Makes the message of an event."""
+    message = pb.EventMessage(
+        kind=event.kind,
+        source=event.source,
+        time=event.time,
+        monotonic=event.monotonic,
+        tenant=event.tenant,
+        slice=None if event.slice is None else str(event.slice),
+        duration_s=event.duration_s,
+        reason=event.reason,
+        snapshot=snapshot,
+    )
+    message.data.update(event.data)
+    return message
+
+
+def _refused(told: messages.RefuseTenant) -> pb.TenantRefused:
+    return pb.TenantRefused(
+        kind=_KINDS[told.kind],
+        message=told.message,
+        wanted=told.wanted,
+        free=told.free,
+        holders=told.holders,
+        position=told.position,
+        types=told.types,
+    )
+
+
+def _placement(told: messages.TellPlaced | messages.TellUnplaced) -> pb.Placement:
+    placed = isinstance(told, messages.TellPlaced)
+    return pb.Placement(
+        virtual_index=told.virtual_index,
+        state=pb.Placement.PLACED if placed else pb.Placement.UNPLACED,
+        instance_type=str(told.instance_type),
+        slice_id=told.slice_id,
+        generation=told.generation,
+        reason="" if isinstance(told, messages.TellPlaced) else told.reason,
+    )
+
+
+def _claims(claims: Iterable[pb.Claim], virtual_slices: int) -> tuple[messages.Claim, ...]:
+    made = tuple(
+        messages.Claim(
+            virtual_index=check_int(
+                "claims.virtual_index", claim.virtual_index, low=0, high=virtual_slices - 1
+            ),
+            slice_id=check_dns_label("claims.slice_id", claim.slice_id),
+            generation=check_int("claims.generation", claim.generation, low=1),
+        )
+        for claim in claims
+    )
+    if len({claim.virtual_index for claim in made}) < len(made):
+        raise InvalidRequestError("claims.virtual_index", "repeated", "each index once")
+    return made
+
+
+def _text(field: str, value: str) -> str:
+    if len(value) > _TEXT_LIMIT or not value.isprintable():
+        raise InvalidRequestError(
+            field, value[:_TEXT_LIMIT], f"at most {_TEXT_LIMIT} printable characters"
+        )
+    return value
+
+
+def _named(field: str, value: str) -> str:
+    if not value:
+        raise InvalidRequestError(field, value, "not to be empty")
+    return _text(field, value)

@@ -1,0 +1,112 @@
+"""``python -m shared_pathways_service.servers.worker --resource_manager_address=HOST:29001 …``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import uuid
+from collections.abc import Sequence
+
+import grpc.aio
+
+from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN, WORKER_PORT
+from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.protocol.auth import read_token
+from shared_pathways_service.servers.glog import glog, send_logging_to_glog
+from shared_pathways_service.servers.health import health_handler
+from shared_pathways_service.servers.listening import SERVER_OPTIONS, Listening, listen
+from shared_pathways_service.servers.options import parse_or_exit
+from shared_pathways_service.servers.process import STOP_SIGNALS, exit_with_parent, report_ready
+from shared_pathways_service.servers.worker.options import WorkerOptions
+from shared_pathways_service.servers.worker.session import Session
+
+_SIGILL_EXIT = 128 + signal.SIGILL
+
+
+def _exit_at_sigill(_signum: int, _frame: object) -> None:
+    # As process 1 of a pod's namespace a signal without a handler would be passed over, and
+    # SIGILL is how the documents of Pathways on Cloud let a worker fail.
+    os._exit(_SIGILL_EXIT)
+
+
+def _stop_self() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _hello(options: WorkerOptions, listening: Listening) -> pb.WorkerHello:
+    return pb.WorkerHello(
+        versions=pb.VersionRange(min=PROTOCOL_MIN, max=PROTOCOL_MAX),
+        slice_id=options.slice_id,
+        instance_type=options.instance_type,
+        host_index=options.host_index,
+        host_count=options.hosts,
+        incarnation=str(uuid.uuid4()),
+        address=listening.address,
+        host=options.host,
+        node_pool=options.node_pool,
+        pid=os.getpid(),
+    )
+
+
+async def _serve(options: WorkerOptions) -> None:
+    """Serves, and keeps the resource manager told, until a stop signal."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    async with contextlib.AsyncExitStack() as stack:
+        for sig in STOP_SIGNALS:
+            loop.add_signal_handler(sig, stop.set)
+        if options.parent_pid:
+            watch = exit_with_parent(options.parent_pid, _stop_self)
+            if watch is not None:
+                stack.callback(watch.close)
+        token = read_token(options.token_file)
+        server = grpc.aio.server(options=SERVER_OPTIONS)
+        stack.push_async_callback(server.stop, 0)
+        server.add_generic_rpc_handlers((health_handler(),))
+        listening = listen(
+            server,
+            server_port=options.server_port,
+            server_socket=options.server_socket,
+            default_port=WORKER_PORT,
+            bind_address=options.bind_address,
+        )
+        await server.start()
+        glog("I", f"Pathways Server serving on {listening.shown}")
+        glog("I", "MegaScale transport initialized.")
+        report_ready(options.ready_fd, port=listening.port, socket=listening.socket)
+        session = Session(
+            options.resource_manager_address,
+            _hello(options, listening),
+            token,
+            beat_interval_s=options.beat_interval_s,
+            on_welcome=lambda: glog("I", "MegaScale transport init succeeded."),
+        )
+        await session.run(stop)
+        glog("I", "Pathways Server stopping")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the worker; returns its exit code."""
+    options = parse_or_exit(WorkerOptions, "worker", argv)
+    signal.signal(signal.SIGILL, _exit_at_sigill)
+    send_logging_to_glog()
+    # As in the real image's log, where people look for the address that a worker was given.
+    for number, argument in enumerate(argv, start=1):
+        glog("I", f"argv[{number}]: {argument!r}")
+    try:
+        asyncio.run(_serve(options))
+    except InvalidRequestError as error:
+        glog("E", str(error))
+        return 1
+    except SharedPathwaysError as error:
+        glog("E", str(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shared_pathways_service.servers.glog import glog, send_logging_to_glog
+from shared_pathways_service.servers.process import (
+    ProcessWatch,
+    install_stop_signals,
+    process_identity,
+    report_ready,
+    signal_process,
+)
+from tests.processes import DEADLINE_S, REPOSITORY
+
+GLOG_LINE = r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ test_process\.py:\d+\] "
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "600"]) as process:
+        yield process
+        process.kill()
+
+
+# ---- log
+
+
+def test_a_line_has_the_form_of_glog(capfd: pytest.CaptureFixture[str]) -> None:
+    glog("I", "Pathways Server serving on [::]:29001")
+    line = capfd.readouterr().err
+    assert re.fullmatch(GLOG_LINE + r"Pathways Server serving on \[::\]:29001\n", line)
+    assert line.split()[2] == str(os.getpid())
+
+
+def test_a_message_cannot_forge_a_line(capfd: pytest.CaptureFixture[str]) -> None:
+    glog("W", "one\nI0000 two")
+    assert capfd.readouterr().err.count("\n") == 1
+
+
+def test_lines_of_many_threads_do_not_mix(capfd: pytest.CaptureFixture[str]) -> None:
+    def write(number: int) -> None:
+        for _ in range(50):
+            glog("I", f"{number}" * 200)
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 200
+    assert all(re.fullmatch(GLOG_LINE + r"(\d)\1{199}", line) for line in lines)
+
+
+def test_records_of_logging_appear_in_the_same_form(capfd: pytest.CaptureFixture[str]) -> None:
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    try:
+        send_logging_to_glog()
+        logging.getLogger("some.library").warning("half %s", "full")
+    finally:
+        root.handlers[:] = before
+        root.setLevel(level)
+    assert re.fullmatch("W" + GLOG_LINE[6:] + "half full\n", capfd.readouterr().err)
+
+
+# ---- identity
+
+
+def test_a_process_is_told_from_a_later_one_with_its_id(
+    sleeper: subprocess.Popen[bytes],
+) -> None:
+    identity = process_identity(sleeper.pid)
+    assert identity is not None
+    assert identity.is_alive()
+    earlier = dataclasses.replace(identity, started=identity.started - 60)
+    assert not earlier.is_alive()
+    assert not signal_process(earlier, signal.SIGKILL)
+    assert sleeper.poll() is None
+
+
+def test_the_very_process_is_signalled(sleeper: subprocess.Popen[bytes]) -> None:
+    identity = process_identity(sleeper.pid)
+    assert identity is not None
+    assert signal_process(identity, signal.SIGKILL)
+    os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
+    # Not reaped yet: the zombie has the id still, and is no living process.
+    assert not identity.is_alive()
+    assert not signal_process(identity, signal.SIGTERM)
+    assert sleeper.wait() == -signal.SIGKILL
+    assert process_identity(sleeper.pid) is None
+    assert not signal_process(identity, signal.SIGTERM)
+
+
+# ---- watch
+
+
+def test_a_watch_tells_of_the_end_once(sleeper: subprocess.Popen[bytes]) -> None:
+    identity = process_identity(sleeper.pid)
+    assert identity is not None
+    ended = threading.Semaphore(0)
+    with contextlib.closing(ProcessWatch(identity, ended.release)):
+        assert not ended.acquire(blocking=False)
+        sleeper.kill()
+        assert ended.acquire(timeout=DEADLINE_S)
+    assert not ended.acquire(blocking=False)
+
+
+def test_a_watch_of_an_ended_process_tells_at_once(sleeper: subprocess.Popen[bytes]) -> None:
+    identity = process_identity(sleeper.pid)
+    assert identity is not None
+    sleeper.kill()
+    sleeper.wait()
+    ended = threading.Event()
+    with contextlib.closing(ProcessWatch(identity, ended.set)):
+        assert ended.wait(DEADLINE_S)
+
+
+def test_a_closed_watch_is_silent_and_leaves_nothing(sleeper: subprocess.Popen[bytes]) -> None:
+    identity = process_identity(sleeper.pid)
+    assert identity is not None
+    before = len(list(Path("/dev/fd").iterdir()))
+    ended = threading.Event()
+    watch = ProcessWatch(identity, ended.set)
+    watch.close()
+    watch.close()
+    sleeper.kill()
+    sleeper.wait()
+    assert not ended.is_set()
+    assert len(list(Path("/dev/fd").iterdir())) == before
+
+
+def test_a_watch_may_be_closed_by_what_it_calls(sleeper: subprocess.Popen[bytes]) -> None:
+    identity = process_identity(sleeper.pid)
+    assert identity is not None
+    closed = threading.Event()
+    watches: list[ProcessWatch] = []
+    made = threading.Event()
+
+    def close() -> None:
+        made.wait()
+        watches[0].close()
+        closed.set()
+
+    watches.append(ProcessWatch(identity, close))
+    made.set()
+    sleeper.kill()
+    assert closed.wait(DEADLINE_S)
+
+
+# ---- life with a parent
+
+CHILD = """
+    import os, signal, sys, threading
+    from shared_pathways_service.servers.process import exit_with_parent
+    watch = exit_with_parent(int(sys.argv[1]), lambda: os._exit(7))
+    print("ready", os.getpid(), flush=True)
+    threading.Event().wait()
+"""
+
+PARENT = """
+    import os, subprocess, sys, threading
+    child = subprocess.Popen([sys.executable, "-c", sys.argv[1], str(os.getpid())])
+    threading.Event().wait()
+"""
+
+
+def test_a_child_ends_with_its_parent() -> None:
+    command = [sys.executable, "-c", textwrap.dedent(PARENT), textwrap.dedent(CHILD)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as parent:
+        assert parent.stdout
+        word, pid = parent.stdout.readline().split()
+        assert word == "ready"
+        identity = process_identity(int(pid))
+        assert identity is not None
+        ended = threading.Event()
+        with contextlib.closing(ProcessWatch(identity, ended.set)):
+            parent.kill()
+            assert ended.wait(DEADLINE_S)
+
+
+def test_one_that_is_no_direct_child_is_called_back(sleeper: subprocess.Popen[bytes]) -> None:
+    command = [sys.executable, "-c", textwrap.dedent(CHILD), str(sleeper.pid)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as child:
+        assert child.stdout
+        assert child.stdout.readline().startswith("ready")
+        sleeper.kill()
+        assert child.wait(DEADLINE_S) == 7
+
+
+def test_a_parent_that_is_gone_already_is_noticed(sleeper: subprocess.Popen[bytes]) -> None:
+    sleeper.kill()
+    sleeper.wait()
+    command = [sys.executable, "-c", textwrap.dedent(CHILD), str(sleeper.pid)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as child:
+        assert child.wait(DEADLINE_S) == 7
+
+
+# ---- start and stop
+
+
+@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_signal_sets_the_event(sig: signal.Signals) -> None:
+    before = {s: signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        calls: list[None] = []
+        stop = install_stop_signals(lambda: calls.append(None))
+        assert not stop.is_set()
+        signal.raise_signal(sig)
+        assert stop.is_set()
+        assert len(calls) == 1
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def test_ready_is_one_line_and_the_end_of_the_stream() -> None:
+    read_fd, write_fd = os.pipe()
+    report_ready(write_fd, port=29001, socket="/run/rm")
+    with os.fdopen(read_fd) as ready:
+        data = json.loads(ready.read())
+    assert data == {"port": 29001, "socket": "/run/rm", "pid": os.getpid()}
+
+
+def test_ready_does_not_mind_that_nobody_waits() -> None:
+    report_ready(None, port=1)
+    read_fd, write_fd = os.pipe()
+    os.close(read_fd)
+    report_ready(write_fd, port=1)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(write_fd)
