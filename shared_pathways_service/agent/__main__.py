@@ -8,7 +8,8 @@ import sys
 from collections.abc import Sequence
 
 from shared_pathways_service.agent.deletion import HomeMaker
-from shared_pathways_service.agent.homes import make_home, probe
+from shared_pathways_service.agent.homes import make_home
+from shared_pathways_service.agent.probing import probe
 from shared_pathways_service.agent.process import serve
 from shared_pathways_service.agent.runner import Probe
 

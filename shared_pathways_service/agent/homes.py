@@ -1,4 +1,4 @@
-"""The homes that an agent knows, by name."""
+"""The homes that an agent knows, by name, and how it asks a proxy whether it answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def make_home(choice: HomeChoice) -> Home:
       InvalidRequestError: There is none of that name.
     """
     if choice.name == "embedded":
-        # Imported here: a home brings gRPC along, which the client's side has no use for.
+        # Imported here: a home brings gRPC along, which an agent with another has no use for.
         from shared_pathways_service.homes.embedded import EmbeddedHome  # noqa: PLC0415
 
         return EmbeddedHome(**choice.options)

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 __all__ = ["Identity", "identity_of"]
 
 
@@ -70,6 +68,8 @@ def _linux_start(pid: int) -> str | None:
 
 
 def _start_by_psutil(pid: int) -> str | None:
+    import psutil  # noqa: PLC0415 - slow to import, and of no use on Linux
+
     try:
         process = psutil.Process(pid)
         ended = process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)

@@ -108,8 +108,8 @@ class Journal:
     def read(self, session: str) -> Entry | None:
         """Returns the entry of a session; None when there is none, or none that can be read."""
         try:
-            text = self._path(session).read_text(encoding="utf-8")
-            return Entry.from_json(json.loads(text))
+            data = json.loads(self._path(session).read_text(encoding="utf-8"))
+            return Entry.from_json(data) if isinstance(data, dict) else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 

@@ -17,7 +17,8 @@ from shared_pathways_service.agent.journal import Journal
 from shared_pathways_service.agent.messages import VERSION, MessageError, Start
 from shared_pathways_service.agent.owner import wait_for_end
 from shared_pathways_service.agent.runner import Probe, SessionRunner
-from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.core.session_messages import Cancelled
+from shared_pathways_service.errors import ProxyFailed, SharedPathwaysError
 
 __all__ = ["serve"]
 
@@ -72,7 +73,9 @@ async def _run_session(
     )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, runner.cancel, f"the agent got {number.name}")
+        why = f"its agent was told to end ({number.name})"
+        error = ProxyFailed(f"the proxy {start.spec.name} was ended: {why}", hint="connect again")
+        loop.add_signal_handler(number, runner.cancel, Cancelled(reason=why, error=error))
     beside = [
         _listen(messages, channel, runner),
         _watch_owner(Identity.from_json(start.owner), runner),
@@ -108,14 +111,14 @@ async def _listen(
         async for message in messages:
             match message["type"]:
                 case "close":
-                    runner.cancel(str(message.get("reason", "closed")))
+                    runner.cancel(Cancelled(reason=str(message.get("reason"))))
                 case "logs":
                     answers.create_task(_logged(_answer_logs(message, channel, runner)))
                 case other:
                     _log.warning("the client said %r, which is nothing to me", other)
         # The socket is closed at the very end of a connection, or by a program that put another in
         # its place (exec) or closed every descriptor: nobody can use this proxy any more.
-        runner.cancel("the client let go of its agent", delete_timeout_s=ORPHAN_DELETE_S)
+        runner.cancel(_orphaned("the client let go of its agent"))
 
 
 async def _answer_logs(message: Mapping[str, Any], channel: Channel, runner: SessionRunner) -> None:
@@ -130,7 +133,11 @@ async def _answer_logs(message: Mapping[str, Any], channel: Channel, runner: Ses
 
 async def _watch_owner(owner: Identity, runner: SessionRunner) -> None:
     await wait_for_end(owner)
-    runner.cancel("its owner has ended", delete_timeout_s=ORPHAN_DELETE_S)
+    runner.cancel(_orphaned("its owner has ended"))
+
+
+def _orphaned(reason: str) -> Cancelled:
+    return Cancelled(reason=reason, delete_timeout_s=ORPHAN_DELETE_S)
 
 
 async def _sweep(journal: Journal, make_home: HomeMaker) -> None:

@@ -60,11 +60,9 @@ class SessionRunner:
         self._finished = False
         self._last = m.Snapshot(name=start.spec.name, phase=m.Phase.NEW)
 
-    def cancel(self, reason: str, *, delete_timeout_s: float | None = None) -> None:
+    def cancel(self, cancelled: m.Cancelled) -> None:
         """Asks the session to end; may be called at any time, and again."""
-        self._inbox.put_nowait(
-            (None, m.Cancelled(reason=reason, delete_timeout_s=delete_timeout_s))
-        )
+        self._inbox.put_nowait((None, cancelled))
 
     async def run(self) -> m.Snapshot:
         """Runs the session to its end; returns how it ended."""

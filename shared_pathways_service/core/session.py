@@ -50,7 +50,7 @@ __all__ = ["Session"]
 
 #: Seconds that a create which is no longer wanted may take to answer before it is broken off: an
 #: answer makes the deletion certain to come after it.
-UNDO_S = 5.0
+UNDO_S = 2.0
 #: Seconds beyond queue_timeout that the resource manager has for its own refusal, which says more.
 QUEUE_SLACK_S = 5.0
 #: Seconds that the reason of a refusal may come after the end of the proxy which was refused.
@@ -290,20 +290,22 @@ class Session:
             self._delete_timeout_s = longer
         if self.phase in _ENDING:
             return
+        self.error = event.error
         self._say("connect.ending", reason=event.reason)
         self._go_down()
 
     def _fail(self, error: SharedPathwaysError) -> None:
         self.error = error
         self._say("connect.failed", reason=str(error))
-        self._go_down()
+        self._go_down(broken=True)
 
-    def _go_down(self) -> None:
+    def _go_down(self, *, broken: bool = False) -> None:
+        """Turns round. A create that is not broken may answer first: see `UNDO_S`."""
         phase = self.phase
         if phase in (Phase.NEW, Phase.PREFLIGHT):
             self._out.append(StopStep())
             self._finish()
-        elif phase is Phase.CREATE and self.error is None:
+        elif phase is Phase.CREATE and not broken:
             self._end_by = self._now + UNDO_S
             self._enter(Phase.UNDO)
         else:

@@ -212,10 +212,12 @@ class Cancelled:
     """The session is to end: the client closed it or was interrupted, or its owner is gone.
 
     Attributes:
+      error: What the client is told when it did not ask for the end itself.
       delete_timeout_s: None: the plan's; longer when nobody waits for it.
     """
 
     reason: str
+    error: SharedPathwaysError | None = None
     delete_timeout_s: float | None = None
 
 

@@ -112,7 +112,7 @@ class FakeHome:
         return ProxyHandle(name=spec.name, uid=spec.session, token="token")  # noqa: S106 - a fake's
 
     async def follow(self, handle: ProxyHandle) -> AsyncIterator[HomeEvent]:
-        """Yields what was told of the proxy, until its end is told or it is deleted."""
+        """Yields what was told of the proxy, until it is deleted or out of sight."""
         told = 0
         while self._proxy(handle.uid).exists():
             path = self._news(handle.uid)
@@ -120,7 +120,7 @@ class FakeHome:
             for line in lines[told:]:
                 news = HomeEvent(**json.loads(line))
                 yield news
-                if news.kind in ("proxy.exited", "proxy.deleted", "home.lost"):
+                if news.kind == "home.lost":
                     return
             told = len(lines)
             await asyncio.sleep(_LOOK_S)

@@ -1,0 +1,34 @@
+"""Asking a proxy until it answers."""
+
+from __future__ import annotations
+
+import tenacity
+
+from shared_pathways_service.errors import TunnelError
+
+__all__ = ["probe"]
+
+#: Seconds for one answer.
+_ANSWER_S = 5.0
+
+
+async def probe(address: str, token: str | None) -> None:
+    """Asks the proxy for its version until it answers; the caller's to cancel.
+
+    Args:
+      address: ``unix:/path`` or ``127.0.0.1:port``.
+      token: What the session's client shows; the version is told without it.
+
+    Raises:
+      VersionSkew: It answers with versions that this package does not speak.
+    """
+    del token
+    # Imported here: it brings gRPC along, which an agent with another home has no use for.
+    from shared_pathways_service.protocol.probe import probe_proxy  # noqa: PLC0415
+
+    async for attempt in tenacity.AsyncRetrying(
+        retry=tenacity.retry_if_exception_type(TunnelError),
+        wait=tenacity.wait_exponential_jitter(initial=0.05, max=2.0, jitter=0.05),
+    ):
+        with attempt:
+            await probe_proxy(address, timeout=_ANSWER_S)

@@ -1,0 +1,26 @@
+"""``python -m tests.agent.fake_agent DESCRIPTOR``: the agent, with the home that is a script."""
+
+from __future__ import annotations
+
+import sys
+
+from shared_pathways_service.agent.__main__ import main
+from shared_pathways_service.agent.messages import HomeChoice
+from shared_pathways_service.homes.base import Home
+from shared_pathways_service.testing.fake_home import FakeHome
+
+COMMAND = (sys.executable, "-P", "-m", "tests.agent.fake_agent")
+
+
+def make_home(choice: HomeChoice) -> Home:
+    assert choice.name == "fake"
+    return FakeHome(**choice.options)
+
+
+async def probe(address: str, token: str | None) -> None:
+    assert token == "token"
+    assert address
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:], make_home=make_home, probe=probe)

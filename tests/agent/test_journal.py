@@ -1,0 +1,54 @@
+"""The journal: on disk before anything is begun, and readable whatever became of its writer."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from shared_pathways_service.agent.identity import Identity, identity_of
+from shared_pathways_service.agent.journal import Entry
+from shared_pathways_service.agent.messages import HomeChoice
+from tests.agent.support import Bench
+
+ENTRY = Entry(
+    session="5e55",
+    name="isc-proxy-ada-x7k2p",
+    home=HomeChoice(name="fake", options={"directory": "/d"}),
+    owner=Identity(pid=1, start="a"),
+    agent=Identity(pid=2, start="b"),
+    since="2026-01-01T00:00:00.000Z",
+    slices=("tpuv6e:2x2",),
+)
+
+
+def test_entries_come_back_oldest_first(bench: Bench) -> None:
+    newer = dataclasses.replace(ENTRY, session="0", since="2026-01-02T00:00:00.000Z")
+    bench.journal.write(newer)
+    bench.journal.write(ENTRY)
+    assert bench.journal.entries() == [ENTRY, newer]
+    known = dataclasses.replace(ENTRY, uid="u")
+    bench.journal.update(known)
+    assert bench.journal.read("5e55") == known
+    bench.journal.remove("5e55")
+    bench.journal.remove("5e55")
+    assert bench.journal.entries() == [newer]
+
+
+def test_only_its_user_can_enter(bench: Bench) -> None:
+    assert bench.journal_directory.stat().st_mode & 0o077 == 0
+    assert bench.journal.write_token("5e55", "secret").stat().st_mode & 0o077 == 0
+    bench.journal.remove("5e55")
+    assert list(bench.journal_directory.iterdir()) == []
+
+
+def test_a_file_that_is_none_of_its_entries_is_passed_over(bench: Bench) -> None:
+    for name, text in (("a", ""), ("b", "[]"), ("c", "{}"), ("d", '{"version":1,"home":3}')):
+        (bench.journal_directory / f"{name}.json").write_text(text)
+    bench.journal.write(ENTRY)
+    assert bench.journal.entries() == [ENTRY]
+
+
+def test_abandoned_is_what_neither_owner_nor_agent_looks_after() -> None:
+    gone, here = Identity(pid=1, start="gone"), identity_of()
+    assert dataclasses.replace(ENTRY, owner=gone, agent=gone).abandoned
+    assert not dataclasses.replace(ENTRY, owner=here, agent=gone).abandoned
+    assert not dataclasses.replace(ENTRY, owner=gone, agent=here).abandoned

@@ -1,0 +1,242 @@
+"""Real agents, as processes, over a home that is a script."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from shared_pathways_service.agent.client import AgentLost, AgentSession
+from shared_pathways_service.agent.identity import identity_of
+from shared_pathways_service.core.session_messages import Phase
+from shared_pathways_service.errors import (
+    AccessDenied,
+    CleanupError,
+    ConnectionClosed,
+    ProxyFailed,
+    ServiceNotFound,
+    SlicesTaken,
+)
+from tests.agent.fake_agent import COMMAND
+from tests.agent.support import Bench, eventually, serve
+
+
+def test_a_session_serves_and_leaves_nothing(bench: Bench) -> None:
+    start = bench.start(slices=("tpuv6e:2x2", "tpuv6e:2x2"))
+    with bench.session(start) as (session, heard):
+        snapshot = serve(session)
+        assert (snapshot.phase, snapshot.ready) == (Phase.SERVE, True)
+        assert snapshot.address == "unix:/nowhere"
+        assert [view.state for view in snapshot.slices] == ["placed", "placed"]
+        assert session.token == "token"
+        assert session.token_file is not None
+        assert session.token_file.read_text() == "token"
+        assert session.token_file.stat().st_mode & 0o077 == 0
+        assert session.logs(2)[0].startswith(start.spec.name)
+        assert bench.home.proxies == [start.spec.session]
+        [entry] = bench.journal.entries()
+        assert (entry.name, entry.uid) == (start.spec.name, start.spec.session)
+        assert entry.owner == identity_of()
+        assert entry.agent.pid == session.pid
+        assert session.close("done") is None
+        assert session.snapshot.phase is Phase.CLOSED
+    assert bench.nothing_left()
+    assert not bench.log.exists()
+    assert heard.kinds.index("connect.create") < heard.kinds.index("connect.serving")
+    assert heard.kinds[-1] == "connect.ended"
+    assert {event.tenant for event in heard.events} == {start.spec.name}
+
+
+def test_the_agent_is_out_of_reach_of_the_terminal(bench: Bench) -> None:
+    with bench.session(bench.start()) as (session, _):
+        serve(session)
+        agent = psutil.Process(session.pid)
+        assert agent.terminal() is None
+        assert os.getsid(agent.pid) == agent.pid
+        files = {Path(file.path) for file in agent.open_files()}
+        assert bench.log in files
+        assert not any(str(path).startswith("/dev/pts") for path in files)
+
+
+def test_the_journal_is_written_before_anything_is_created(bench: Bench) -> None:
+    start = bench.start(hang=["create_proxy"])
+    with bench.session(start) as (session, _):
+        eventually(lambda: bench.home.proxies, "the proxy that nobody answered for")
+        entry = bench.journal.read(start.spec.session)
+        assert entry is not None
+        assert entry.uid == ""
+        assert session.close("interrupted") is None
+    assert bench.nothing_left()
+    assert [call.split()[0] for call in bench.home.calls] == [
+        "preflight",
+        "create_proxy",
+        "delete_proxy",
+    ]
+
+
+def test_a_create_that_failed_is_deleted_by_its_session(bench: Bench) -> None:
+    error = ProxyFailed("no reply")
+    with bench.session(bench.start(fail={"create_proxy": error.to_json()})) as (session, _):
+        with pytest.raises(ProxyFailed, match="no reply"):
+            serve(session)
+        assert session.close("failed") is None
+    assert bench.nothing_left()
+
+
+def test_a_failed_preflight_creates_nothing(bench: Bench) -> None:
+    error = ServiceNotFound("no service", candidates=["a:1"])
+    with bench.session(bench.start(fail={"preflight": error.to_json()})) as (session, _):
+        with pytest.raises(ServiceNotFound) as caught:
+            serve(session)
+        assert caught.value.candidates == ("a:1",)
+    assert [call.split()[0] for call in bench.home.calls] == ["preflight"]
+
+
+def test_a_refusal_reaches_the_client_as_the_error_it_is(bench: Bench) -> None:
+    start = bench.start(place=False)
+    with bench.session(start) as (session, _):
+        eventually(lambda: bench.home.proxies, "the proxy")
+        session_id = start.spec.session
+        bench.home.tell(session_id, "proxy.exited", exit_code=1)
+        bench.home.tell(
+            session_id, "tenant.refused", kind="slices_taken", message="taken", holders="bob@b: 1"
+        )
+        # The proxy's end came first; its reason is what counts.
+        with pytest.raises(SlicesTaken) as caught:
+            serve(session)
+        assert caught.value.holders == ("bob@b: 1",)
+        assert session.close("failed") is None
+    assert bench.nothing_left()
+
+
+def test_who_waits_in_the_queue_is_told_the_position(bench: Bench) -> None:
+    start = bench.start(place=False, queue_timeout_s=50.0)
+    with bench.session(start) as (session, heard):
+        eventually(lambda: bench.home.proxies, "the proxy")
+        tell = bench.home.tell
+        tell(start.spec.session, "proxy.serving")
+        tell(start.spec.session, "tenant.queued", "0 free", position=2, holders="ada@a: 1\nbob: 1")
+        session.wait(lambda snapshot: snapshot.position == 2, 60.0, lambda: None)
+        assert session.snapshot.holders == ("ada@a: 1", "bob: 1")
+        assert heard.wait_for("tenant.queued").reason == "0 free"
+        tell(
+            start.spec.session,
+            "tenant.refused",
+            kind="slices_taken",
+            message="waited 50 s",
+            position=1,
+        )
+        with pytest.raises(SlicesTaken) as caught:
+            serve(session)
+        assert caught.value.position == 1
+
+
+def test_the_end_of_the_proxy_is_told_with_its_reason(bench: Bench) -> None:
+    start = bench.start()
+    with bench.session(start) as (session, heard):
+        serve(session)
+        bench.home.tell(start.spec.session, "proxy.exited", "killed after the grace", exit_code=70)
+        failure = session.wait_for_failure(60.0)
+        assert isinstance(failure, ProxyFailed)
+        assert failure.exit_code == 70
+        assert "killed after the grace" in failure.message
+        assert heard.wait_for("proxy.exited").reason == "killed after the grace"
+        assert session.close("failed") is None
+        # The home told no log with it: the agent has asked for it.
+        closed = session.failure
+        assert isinstance(closed, ProxyFailed)
+        assert closed.log_tail[0].startswith(start.spec.name)
+    assert bench.nothing_left()
+    assert bench.log.exists()
+
+
+def test_deleting_is_tried_again(bench: Bench) -> None:
+    with bench.session(bench.start(fail_deletes=3)) as (session, _):
+        serve(session)
+        assert session.close("done") is None
+    assert bench.nothing_left()
+    assert sum(call.startswith("delete") for call in bench.home.calls) == 4
+
+
+def test_deleting_is_not_tried_again_where_that_is_hopeless(bench: Bench) -> None:
+    error = AccessDenied("no", verb="delete")
+    with bench.session(bench.start(fail={"delete_proxy": error.to_json()})) as (session, _):
+        serve(session)
+        left = session.close("done")
+    assert isinstance(left, CleanupError)
+    assert "no" in left.message
+    assert sum(call.startswith("delete") for call in bench.home.calls) == 1
+    assert len(bench.journal.entries()) == 1
+
+
+def test_what_cannot_be_deleted_is_said_and_stays_in_the_journal(bench: Bench) -> None:
+    start = bench.start(hang=["delete_proxy"], delete_timeout_s=0.2)
+    with bench.session(start) as (session, _):
+        serve(session)
+        left = session.close("done")
+    assert isinstance(left, CleanupError)
+    assert start.spec.name in left.left[0]
+    [entry] = bench.journal.entries()
+    assert entry.session == start.spec.session
+
+
+def test_a_killed_agent_is_told_of_and_nothing_is_left(bench: Bench) -> None:
+    start = bench.start()
+    with bench.session(start) as (session, heard):
+        serve(session)
+        psutil.Process(session.pid).kill()
+        lost = heard.wait_for("agent.lost")
+        assert "signal 9" in str(lost.reason)
+        assert not session.agent_alive
+        assert bench.home.proxies == [start.spec.session]
+        with pytest.raises(AgentLost):
+            session.logs(1)
+        assert session.close("done") is None
+    assert bench.nothing_left()
+
+
+def test_an_agent_killed_before_it_served_fails_the_start(bench: Bench) -> None:
+    with bench.session(bench.start(hang=["create_proxy"])) as (session, _):
+        eventually(lambda: bench.home.proxies, "the proxy")
+        psutil.Process(session.pid).kill()
+        with pytest.raises(AgentLost, match="signal 9"):
+            serve(session)
+        assert session.close("failed") is None
+    assert bench.nothing_left()
+
+
+def test_an_agent_told_to_end_takes_its_proxy_down(bench: Bench) -> None:
+    with bench.session(bench.start()) as (session, _):
+        serve(session)
+        psutil.Process(session.pid).send_signal(signal.SIGTERM)
+        failure = session.wait_for_failure(60.0)
+        assert isinstance(failure, ProxyFailed)
+        assert "SIGTERM" in failure.message
+        eventually(lambda: session.snapshot.ended, "the end")
+        with pytest.raises(ProxyFailed):
+            serve(session)
+    assert bench.nothing_left()
+
+
+def test_waiting_has_an_end(bench: Bench) -> None:
+    with bench.session(bench.start(place=False)) as (session, _):
+        ticks: list[float] = []
+        with pytest.raises(TimeoutError):
+            session.wait(lambda snapshot: snapshot.placed, 0.3, lambda: ticks.append(0.0))
+        assert ticks
+        assert session.close("enough") is None
+        with pytest.raises(ConnectionClosed):
+            serve(session)
+
+
+def test_a_hearer_that_fails_breaks_nothing(bench: Bench) -> None:
+    def fail(_event: object) -> None:
+        raise ValueError("mine")
+
+    session = AgentSession(bench.start(), log=bench.log, on_event=fail, command=COMMAND)
+    serve(session)
+    assert session.close("done") is None
+    assert bench.nothing_left()
