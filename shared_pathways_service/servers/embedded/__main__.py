@@ -1,0 +1,41 @@
+"""``python -m shared_pathways_service.servers.embedded``: the service, without a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+
+from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.servers.embedded.options import SupervisorOptions
+from shared_pathways_service.servers.embedded.supervisor import Supervisor
+from shared_pathways_service.servers.glog import glog, send_logging_to_glog
+from shared_pathways_service.servers.options import parse_or_exit
+from shared_pathways_service.servers.process import STOP_SIGNALS
+from shared_pathways_service.settings import Settings
+
+__all__ = ["main"]
+
+
+async def _run(options: SupervisorOptions, settings: Settings) -> None:
+    supervisor = Supervisor(options, settings)
+    loop = asyncio.get_running_loop()
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, supervisor.stop, f"it got {signal.Signals(number).name}")
+    await supervisor.run()
+
+
+def main() -> int:
+    """Runs the service; returns the exit code."""
+    options = parse_or_exit(SupervisorOptions, "supervisor", sys.argv[1:])
+    send_logging_to_glog()
+    try:
+        asyncio.run(_run(options, Settings.load()))
+    except SharedPathwaysError as error:
+        glog("E", str(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""Logs of the embedded service: a directory a start, the last few kept, each file bounded."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+from shared_pathways_service import constants
+
+__all__ = ["ServiceLogs", "tail_of"]
+
+#: Starts whose logs are kept, files of ended proxies that a start keeps, and bytes of a file.
+STARTS_KEPT = 10
+PROXIES_KEPT = 50
+FILE_LIMIT = 16 << 20
+
+#: A line of a log is rarely longer.
+_LINE_BYTES = 400
+
+
+class ServiceLogs:
+    """The logs of one start of the service.
+
+    Attributes:
+      directory: Where they are.
+    """
+
+    def __init__(self, state_dir: Path) -> None:
+        stamp = time.strftime("service-%Y%m%d-%H%M%S", time.gmtime())
+        self.directory = state_dir / "logs" / f"{stamp}-{os.getpid()}"
+
+    def create(self) -> None:
+        """Makes the directory of this start, and removes those of starts long ago."""
+        parent = self.directory.parent
+        parent.mkdir(mode=0o700, exist_ok=True)
+        self.directory.mkdir(mode=0o700, exist_ok=True)
+        for old in sorted(parent.glob("service-*"))[:-STARTS_KEPT]:
+            shutil.rmtree(old, ignore_errors=True)
+
+    def path(self, name: str) -> Path:
+        """Returns the log of a process; a restarted one goes on in the same file."""
+        return self.directory / f"{name}.log"
+
+    def rename(self, old: str, new: str) -> Path:
+        """Gives the log of a running process another name, and returns its path."""
+        path = self.path(new)
+        # A tenant that comes again has a log already: its earlier proxy's.
+        if path.exists():
+            path.replace(path.with_suffix(".log.1"))
+        self.path(old).replace(path)
+        return path
+
+    def keep_small(self) -> None:
+        """Bounds each file, and the number of those of proxies; called now and then."""
+        for path in self.directory.glob("*.log"):
+            if path.stat().st_size > FILE_LIMIT:
+                # Copied, not renamed: who writes has it open. Lines written meanwhile are lost.
+                shutil.copyfile(path, path.with_suffix(".log.1"))
+                os.truncate(path, 0)
+        of_proxies = sorted(self.directory.glob("proxy-*"), key=lambda p: p.stat().st_mtime)
+        for path in of_proxies[:-PROXIES_KEPT]:
+            path.unlink(missing_ok=True)
+
+
+def tail_of(path: Path, lines: int = constants.LOG_TAIL_LINES) -> list[str]:
+    """Returns the last lines of a log; none when it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            start = max(0, size - lines * _LINE_BYTES)
+            file.seek(start)
+            data = file.read()
+    except OSError:
+        return []
+    found = data.decode(errors="replace").splitlines()
+    # The first one may be the end of a line that began before.
+    return found[-lines:] if start == 0 else found[1:][-lines:]

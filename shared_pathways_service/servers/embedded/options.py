@@ -1,0 +1,85 @@
+"""Flags of the supervisor, and the same as `sps serve` makes them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from shared_pathways_service import constants
+from shared_pathways_service.core.instances import parse_instance_texts
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.servers.options import flag, seconds
+
+__all__ = ["DEFAULT_SLICES", "SupervisorOptions"]
+
+#: What a service has when nobody said what: `--slices` of each.
+DEFAULT_SLICES = "tpuv6e:2x2=2"
+
+#: Instance types in the order given, each with its count.
+Slices = tuple[tuple[str, int], ...]
+
+
+def _slices(text: str) -> Slices:
+    try:
+        return tuple(parse_instance_texts([text], field="--slices").items())
+    except InvalidRequestError as error:
+        raise ValueError(error.expected) from error
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError("a whole number from 0 up")
+    return int(text)
+
+
+def _idle(text: str) -> float:
+    return math.inf if text == "inf" else seconds(text)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SupervisorOptions:
+    """How the embedded service runs; directories are the user's settings."""
+
+    slices: tuple[tuple[str, int], ...] = flag(
+        _slices(DEFAULT_SLICES), parse=_slices, help="TYPE=COUNT,… that tenants can have."
+    )
+    spares: int = flag(1, parse=_count, help="Slices of each type beside them, for re-placement.")
+    max_slice_restarts: int = flag(
+        constants.MAX_SLICE_RESTARTS,
+        parse=_count,
+        help="Restarts of a slice's workers before the slice is given up.",
+    )
+    standby_proxies: int = flag(1, parse=_count, help="Proxies kept warm for the next tenants.")
+    idle_s: float = flag(
+        math.inf, parse=_idle, help="Ends the service when nobody used it for so long; inf: never."
+    )
+    device_memory_limit_bytes: int = flag(
+        0, parse=_count, help="Memory of each device, for tenants that ask for none; 0: no limit."
+    )
+    beat_interval_s: float = flag(
+        constants.WORKER_BEAT_S, parse=seconds, help="Seconds between two beats of a worker."
+    )
+    hung_after_s: float = flag(
+        constants.WORKER_HUNG_S, parse=seconds, help="Without a beat, when a worker counts as hung."
+    )
+    tenant_ttl_s: float = flag(
+        constants.TENANT_TTL_S, parse=seconds, help="How long slices outlive a proxy's stream."
+    )
+    recovering_s: float = flag(
+        constants.RECOVERING_S,
+        parse=seconds,
+        help="How long a restarted resource manager awaits reports.",
+    )
+    lost_program_grace_s: float = flag(
+        constants.LOST_PROGRAM_GRACE_S,
+        parse=seconds,
+        help="How long a program may go on running on a lost slice.",
+    )
+    ready_fd: int | None = flag(
+        None, parse=_count, help="Descriptor that is told where this process serves."
+    )
+
+    @property
+    def detached(self) -> bool:
+        """Whether the service ends by itself."""
+        return self.idle_s < math.inf

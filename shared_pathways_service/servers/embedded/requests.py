@@ -1,0 +1,79 @@
+"""Requests for proxies, checked: what is wrong with one is said with the field's name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from shared_pathways_service.core.validation import (
+    check_dns_label,
+    check_int,
+    check_port,
+    check_seconds,
+)
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.protocol import supervisor_pb2 as pb
+from shared_pathways_service.servers.embedded.commands import ProxyRequest
+
+__all__ = ["read_proxy_request"]
+
+_TEXT_LIMIT = 256
+_XLA_FLAG = re.compile(r"--xla_[a-z0-9_]+(=[!-~]*)?")
+
+
+def read_proxy_request(
+    message: pb.CreateProxyRequest, types: Collection[str], default_memory_limit: int
+) -> ProxyRequest:
+    """Checks a request.
+
+    Args:
+      message: What came.
+      types: The instance types of the service, the first one for a request that names none.
+      default_memory_limit: Bytes a device, for a request that names no limit.
+
+    Raises:
+      InvalidRequestError: A field has a value that cannot be used.
+    """
+    slices = tuple(message.virtual_slices) or (next(iter(types)),)
+    for wanted in slices:
+        if wanted not in types:
+            raise InvalidRequestError(
+                "virtual_slices", wanted, f"types of this service: {', '.join(types)}"
+            )
+    for xla_flag in message.xla_flags:
+        if not _XLA_FLAG.fullmatch(xla_flag):
+            raise InvalidRequestError("xla_flags", xla_flag, "flags of the form --xla_NAME=VALUE")
+    queue_timeout = lifetime = None
+    if message.HasField("queue_timeout_s"):
+        queue_timeout = check_seconds("queue_timeout_s", message.queue_timeout_s, infinity=True)
+    if message.max_lifetime_s:
+        lifetime = check_seconds("max_lifetime_s", message.max_lifetime_s)
+    if not message.session:
+        raise InvalidRequestError("session", "", "not to be empty")
+    return ProxyRequest(
+        name=check_dns_label("name", message.name),
+        session=_text("session", message.session),
+        virtual_slices=slices,
+        num_elastic_slices=check_int(
+            "num_elastic_slices", message.num_elastic_slices, low=0, high=len(slices) - 1
+        ),
+        priority=message.priority,
+        queue_timeout_s=queue_timeout,
+        user=_text("user", message.user),
+        team=_text("team", message.team),
+        host=_text("host", message.host),
+        xla_flags=tuple(message.xla_flags),
+        tcp_port=check_port("tcp_port", message.tcp_port) if message.HasField("tcp_port") else None,
+        owner_pid=check_int("owner_pid", message.owner_pid, low=0, high=2**31 - 1),
+        owner_started=check_seconds("owner_started", message.owner_started),
+        device_memory_limit_bytes=message.device_memory_limit_bytes or default_memory_limit,
+        max_lifetime_s=lifetime,
+    )
+
+
+def _text(field: str, value: str) -> str:
+    if len(value) > _TEXT_LIMIT or not value.isprintable():
+        raise InvalidRequestError(
+            field, value[:_TEXT_LIMIT], f"at most {_TEXT_LIMIT} printable characters"
+        )
+    return value
