@@ -24,6 +24,8 @@ def _init(session: Session, _request: proxy_pb2.InitRequest, call: Call) -> None
     response.platform_version = f"shared-pathways-service, jaxlib {jaxlib.version.__version__}"
     response.platform_id = _PLATFORM_ID
     response.runtime_type = _RUNTIME
+    # jax.export asks the client how it writes shardings.
+    response.client_attributes.attributes["serialize_with_sdy"].bool_value = True
     for info in session.engine.devices:
         name = f"slice {info.slice_index}, chip {info.coords}"
         device = response.all_devices.add(

@@ -13,7 +13,10 @@ __all__ = ["Placing", "Placings"]
 
 _SINGLE = "xla::ifrt::SingleDeviceSharding"
 _HLO = "xla::ifrt::HloSharding"
+_CONCRETE_EVEN = "xla::ifrt::ConcreteEvenSharding"
 _REMEMBERED = 4096
+# A serialised xla.OpSharding with every field at its default says "replicated".
+_REPLICATED = b""
 
 Index = tuple[slice, ...]
 
@@ -26,10 +29,12 @@ class Placing:
       slices: Indices of the virtual slices concerned, ascending.
       proto: As the wire has it.
       sharding: As XLA's arrays have it.
-      op_sharding: The serialised xla.OpSharding; None for a single device.
+      op_sharding: The serialised xla.OpSharding; None for a single device, and where the wire
+        does not tell how the pieces make up the whole.
+      shard: The shape of each piece, where the wire tells that and no more.
     """
 
-    __slots__ = ("_pieces", "device_ids", "op_sharding", "proto", "sharding", "slices")
+    __slots__ = ("_pieces", "device_ids", "op_sharding", "proto", "shard", "sharding", "slices")
 
     def __init__(
         self,
@@ -38,12 +43,14 @@ class Placing:
         proto: core_pb2.ShardingProto,
         sharding: Any,
         op_sharding: bytes | None,
+        shard: tuple[int, ...] | None = None,
     ) -> None:
         self.device_ids = device_ids
         self.slices = slices
         self.proto = proto
         self.sharding = sharding
         self.op_sharding = op_sharding
+        self.shard = shard
         self._pieces: dict[tuple[int, ...], tuple[Index, ...]] = {}
 
     def pieces(self, shape: tuple[int, ...]) -> tuple[Index, ...]:
@@ -52,6 +59,12 @@ class Placing:
         Raises:
           StatusError: The shape cannot be split so.
         """
+        if self.shard is not None and self.shard != shape:
+            raise StatusError(
+                Code.UNIMPLEMENTED,
+                f"{self.proto.serialized_sharding.type_name} does not tell which part of an array "
+                "each device has",
+            )
         found = self._pieces.get(shape)
         if found is None:
             try:
@@ -65,6 +78,8 @@ class Placing:
 
     def shard_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Returns the shape of the first device's piece of an array of this shape."""
+        if self.shard is not None:
+            return self.shard
         return tuple(
             len(range(*part.indices(size)))
             for part, size in zip(self.pieces(shape)[0], shape, strict=True)
@@ -112,9 +127,11 @@ class Placings:
                 Code.INVALID_ARGUMENT,
                 f"{len(device_ids)} devices for an array on {len(placing.device_ids)}",
             )
-        if placing.op_sharding is None:
+        if placing.op_sharding is not None:
+            return self.hlo(device_ids, placing.op_sharding)
+        if len(device_ids) == 1:
             return self.single(device_ids[0])
-        return self.hlo(device_ids, placing.op_sharding)
+        return self._concrete_even_on(placing, device_ids)
 
     def slices(self, device_ids: Sequence[int]) -> tuple[int, ...]:
         """Returns the virtual slices of some devices, ascending."""
@@ -141,35 +158,63 @@ class Placings:
             single = core_pb2.SingleDeviceShardingProto.FromString(data)
             self._check_memory_kind(single.memory_kind)
             return self.single(single.device_id)
+        if type_name == _CONCRETE_EVEN:
+            return self._make_concrete_even(data)
         if type_name != _HLO:
             raise StatusError(Code.UNIMPLEMENTED, f"shardings of type {type_name!r}")
         message = core_pb2.HloShardingProto.FromString(data)
         self._check_memory_kind(message.memory_kind)
-        device_ids = tuple(message.devices.device_ids)
-        self.check(device_ids)
-        if not device_ids:
-            raise StatusError(Code.INVALID_ARGUMENT, "a sharding over no device")
-        proto = core_pb2.ShardingProto()
-        proto.serialized_sharding.type_name = type_name
-        proto.serialized_sharding.data = data
+        device_ids = self._devices(message.devices)
         return Placing(
             device_ids,
             self.slices(device_ids),
-            proto,
+            _proto(type_name, data),
             self._client.hlo_sharding(device_ids, message.xla_op_sharding),
             message.xla_op_sharding,
         )
 
     def _make_single(self, device_id: int) -> Placing:
-        proto = core_pb2.ShardingProto()
-        proto.serialized_sharding.type_name = _SINGLE
-        proto.serialized_sharding.data = core_pb2.SingleDeviceShardingProto(
-            device_id=device_id
-        ).SerializeToString()
+        message = core_pb2.SingleDeviceShardingProto(device_id=device_id)
+        proto = _proto(_SINGLE, message.SerializeToString())
         sharding = self._client.single_sharding(device_id)
         return Placing((device_id,), (self._slice_of[device_id],), proto, sharding, None)
+
+    def _make_concrete_even(self, data: bytes) -> Placing:
+        message = core_pb2.ConcreteEvenShardingProto.FromString(data)
+        self._check_memory_kind(message.memory_kind)
+        device_ids = self._devices(message.devices)
+        return Placing(
+            device_ids,
+            self.slices(device_ids),
+            _proto(_CONCRETE_EVEN, data),
+            # For XLA's bookkeeping only: programs look at the pieces.
+            self._client.hlo_sharding(device_ids, _REPLICATED),
+            None,
+            tuple(message.shard_shape.dims),
+        )
+
+    def _concrete_even_on(self, placing: Placing, device_ids: Sequence[int]) -> Placing:
+        message = core_pb2.ConcreteEvenShardingProto.FromString(
+            placing.proto.serialized_sharding.data
+        )
+        message.devices.device_ids[:] = device_ids
+        return self._remembered(_CONCRETE_EVEN, message.SerializeToString())
+
+    def _devices(self, devices: core_pb2.DeviceListProto) -> tuple[int, ...]:
+        device_ids = tuple(devices.device_ids)
+        self.check(device_ids)
+        if not device_ids or len(set(device_ids)) != len(device_ids):
+            raise StatusError(Code.INVALID_ARGUMENT, f"a sharding over devices {device_ids}")
+        return device_ids
 
     @staticmethod
     def _check_memory_kind(kind: str) -> None:
         if kind not in {"", "device"}:
             raise StatusError(Code.UNIMPLEMENTED, f"memory of kind {kind!r}")
+
+
+def _proto(type_name: str, data: bytes) -> core_pb2.ShardingProto:
+    proto = core_pb2.ShardingProto()
+    proto.serialized_sharding.type_name = type_name
+    proto.serialized_sharding.data = data
+    return proto

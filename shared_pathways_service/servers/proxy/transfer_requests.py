@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from shared_pathways_service.protocol.ifrt import proxy_pb2
+from shared_pathways_service.servers.proxy.countdown import Countdown
 from shared_pathways_service.servers.proxy.operations import Operation
 from shared_pathways_service.servers.proxy.session import Call, Handler, Session
 from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
@@ -91,7 +92,6 @@ def _upload(
     engine = session.engine
     ids = spec.placing.device_ids
     arrived: dict[int, np.ndarray] = {}
-    missing = [None] * (len(set(handles)) - 1)
 
     def run() -> Sequence[Any]:
         value.charge = engine.memory.charge(ids, spec.shard_bytes(), "an array from the host")
@@ -107,6 +107,8 @@ def _upload(
         epochs=value.epochs,
         runner=lambda function: engine.run_soon(function, nbytes),
     )
+    different = set(handles)
+    all_arrived = Countdown(len(different), operation.start)
 
     def arrive(handle: int, buffer: np.ndarray | StatusError) -> None:
         session.buffers.take(handle)
@@ -114,12 +116,9 @@ def _upload(
             operation.fail(buffer)
             return
         arrived[handle] = buffer
-        try:
-            missing.pop()
-        except IndexError:
-            operation.start()
+        all_arrived()
 
-    for handle in set(handles):
+    for handle in different:
         session.buffers.when_there(handle, functools.partial(arrive, handle))
     return value
 
@@ -137,14 +136,13 @@ def _view(
         return buffer[:size].view(dtype).reshape(shape)
     if len(strides) != len(shape) or min(strides, default=0) < 0:
         raise StatusError(Code.INVALID_ARGUMENT, f"byte strides {strides} for shape {shape}")
-    last = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
-    if last + dtype.itemsize > len(buffer):
+    try:
+        return np.ndarray(shape, dtype, buffer.data, strides=strides)
+    except (ValueError, TypeError) as error:
         raise StatusError(
             Code.INVALID_ARGUMENT,
             f"byte strides {strides} lead past the {len(buffer)} bytes of the host buffer",
-        )
-    base = buffer[: len(buffer) // dtype.itemsize * dtype.itemsize].view(dtype)
-    return np.lib.stride_tricks.as_strided(base, shape, strides, writeable=False)
+        ) from error
 
 
 def _copy_to_host(session: Session, request: proxy_pb2.CopyToHostBufferRequest, call: Call) -> bool:

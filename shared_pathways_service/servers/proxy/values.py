@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from shared_pathways_service.servers.proxy.countdown import Countdown
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
 if TYPE_CHECKING:
@@ -119,14 +120,6 @@ def when_all_settled(values: Sequence[Value], callback: Callable[[], None]) -> N
     if not open_values:
         callback()
         return
-    # One permit a value: list.pop is atomic, so the last to settle finds the list empty.
-    permits = [None] * (len(open_values) - 1)
-
-    def one_settled() -> None:
-        try:
-            permits.pop()
-        except IndexError:
-            callback()
-
+    countdown = Countdown(len(open_values), callback)
     for value in open_values:
-        value.when_settled(one_settled)
+        value.when_settled(countdown)

@@ -109,7 +109,7 @@ class XlaClient:
         devices = [self.devices[i] for i in device_ids]
         aval = ShapedArray(spec.shape, spec.dtype)
         return xla_client.batched_device_put(
-            aval, spec.placing.sharding, list(shards), devices, True
+            aval, spec.placing.sharding, list(shards), devices, True, enable_x64=True
         )
 
     def join(self, spec: ArraySpec, parts: Sequence[Array]) -> Array:

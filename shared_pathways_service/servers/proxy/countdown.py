@@ -1,0 +1,28 @@
+"""Something that happens once several things have."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+__all__ = ["Countdown"]
+
+
+class Countdown:
+    """Calls back when it has been called `count` times. Thread-safe.
+
+    Args:
+      count: From 1 up.
+      then: Called by the last of the callers.
+    """
+
+    def __init__(self, count: int, then: Callable[[], None]) -> None:
+        self._count = count
+        self._then = then
+        # One call of C: no two threads get the same number.
+        self._next = itertools.count(1).__next__
+
+    def __call__(self) -> None:
+        """Counts one."""
+        if self._next() == self._count:
+            self._then()

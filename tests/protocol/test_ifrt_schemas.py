@@ -1,0 +1,136 @@
+"""Our .proto files against the schemas in the installed jaxlib, message by message."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+from google.protobuf import descriptor, descriptor_pb2
+
+from shared_pathways_service.protocol import ifrt
+from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2, status_pb2, xla_pb2
+from shared_pathways_service.testing.jaxlib_schemas import jaxlib_messages, jaxlib_schemas
+
+#: Our packages, and jaxlib's that they stand for.
+PACKAGES = {
+    proxy_pb2: ("xla.ifrt.proxy", "xla.ifrt.proto"),
+    core_pb2: ("xla.ifrt",),
+    status_pb2: ("tensorflow", "tensorflow.error"),
+    xla_pb2: ("xla",),
+}
+#: Messages that the proxy passes on unread: ours has bytes there.
+OPAQUE = {".xla.OpSharding", ".xla.CompileOptionsProto"}
+#: Messages of which we declare only what we read.
+PARTIAL = {
+    "xla.LayoutProto",
+    "xla.CompileOptionsProto",
+    "xla.ExecutableBuildOptionsProto",
+}
+
+Field = descriptor_pb2.FieldDescriptorProto
+NAMES = {ours.DESCRIPTOR.package: theirs for ours, theirs in PACKAGES.items()}
+
+
+@functools.cache
+def our_messages() -> dict[str, descriptor.Descriptor]:
+    """Ours, by the full name that jaxlib gives the same message."""
+    found = {}
+
+    def add(message: descriptor.Descriptor) -> None:
+        found[their_name(message.full_name)] = message
+        for nested in message.nested_types:
+            add(nested)
+
+    for module in PACKAGES:
+        for message in module.DESCRIPTOR.message_types_by_name.values():
+            add(message)
+    return found
+
+
+def their_name(ours: str) -> str:
+    if ours.startswith("google.protobuf."):
+        return ours
+    package = next(p for p in sorted(NAMES, key=len, reverse=True) if ours.startswith(p + "."))
+    candidates = [their + ours[len(package) :] for their in NAMES[package]]
+    known = [name for name in candidates if name in jaxlib_messages() or name in their_enums()]
+    assert len(known) == 1, f"{ours}: {candidates}"
+    return known[0]
+
+
+@functools.cache
+def their_enums() -> dict[str, descriptor_pb2.EnumDescriptorProto]:
+    found = {}
+    for schema in jaxlib_schemas().values():
+        for enum in schema.enum_type:
+            found[f"{schema.package}.{enum.name}"] = enum
+    for name, message in jaxlib_messages().items():
+        for enum in message.enum_type:
+            found[f"{name}.{enum.name}"] = enum
+    return found
+
+
+def as_proto(message: descriptor.Descriptor) -> descriptor_pb2.DescriptorProto:
+    proto = descriptor_pb2.DescriptorProto()
+    message.CopyToProto(proto)
+    return proto
+
+
+def oneof_name(message: descriptor_pb2.DescriptorProto, field: Field) -> str:
+    return message.oneof_decl[field.oneof_index].name if field.HasField("oneof_index") else ""
+
+
+@pytest.mark.parametrize("name", sorted(our_messages()))
+def test_message_agrees_with_jaxlib(name: str) -> None:
+    ours, theirs = as_proto(our_messages()[name]), jaxlib_messages()[name]
+    their_fields = {field.number: field for field in theirs.field}
+    if name not in PARTIAL:
+        assert {field.number for field in ours.field} == set(their_fields)
+    for field in ours.field:
+        other = their_fields[field.number]
+        assert field.name == other.name
+        assert field.label == other.label, field.name
+        assert oneof_name(ours, field) == oneof_name(theirs, other), field.name
+        if other.type_name in OPAQUE:
+            assert field.type in {Field.TYPE_BYTES, Field.TYPE_MESSAGE}
+            continue
+        assert field.type == other.type, field.name
+        if field.type_name:
+            assert "." + their_name(field.type_name[1:]) == other.type_name, field.name
+
+
+@pytest.mark.parametrize("file", ["ifrt_service", "grpc_ifrt_service", "types"])
+def test_every_message_of_the_protocol_is_declared(file: str) -> None:
+    schema = jaxlib_schemas()[f"xla/python/ifrt_proxy/common/{file}.proto"]
+    ours = our_messages()
+    assert not [m.name for m in schema.message_type if f"{schema.package}.{m.name}" not in ours]
+
+
+def test_enums_agree_with_jaxlib() -> None:
+    theirs = their_enums()
+    enums = [*proxy_pb2.DESCRIPTOR.enum_types_by_name.values()]
+    enums += status_pb2.DESCRIPTOR.enum_types_by_name.values()
+    enums += [e for m in our_messages().values() for e in m.enum_types]
+    assert len(enums) >= 4
+    for enum in enums:
+        other = {v.name: v.number for v in theirs[their_name(enum.full_name)].value}
+        for value in enum.values:
+            assert other.pop(value.name) == value.number
+        assert not [name for name in other if "DO_NOT_USE" not in name]
+
+
+def test_service_and_methods_are_jaxlibs() -> None:
+    schema = jaxlib_schemas()["xla/python/ifrt_proxy/common/grpc_ifrt_service.proto"]
+    (service,) = schema.service
+    assert f"{schema.package}.{service.name}" == ifrt.SERVICE
+    assert {method.name for method in service.method} == {
+        "GetVersion",
+        "IfrtSession",
+        "HostBufferStore",
+        "HostBufferLookup",
+        "HostBufferDelete",
+        "HostBufferReadFromDisk",
+    }
+
+
+def test_our_packages_are_our_own() -> None:
+    assert all(m.DESCRIPTOR.package.startswith("shared_pathways_service.") for m in PACKAGES)
