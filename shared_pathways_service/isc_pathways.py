@@ -14,7 +14,7 @@ from shared_pathways_service.core.requests import (
 )
 from shared_pathways_service.events import Event
 
-__all__ = ["DEFAULT_PROXY_IMAGE", "Connection", "ProxyOptions", "connect"]
+__all__ = ["Connection", "DEFAULT_PROXY_IMAGE", "ProxyOptions", "connect"]
 
 
 def connect(  # noqa: PLR0917 - upstream's, in upstream's order

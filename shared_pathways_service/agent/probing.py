@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tenacity
 
-from shared_pathways_service.errors import TunnelError
+from shared_pathways_service.errors import ServiceNotReady
 
 __all__ = ["probe"]
 
@@ -12,23 +12,21 @@ __all__ = ["probe"]
 _ANSWER_S = 5.0
 
 
-async def probe(address: str, token: str | None) -> None:
+async def probe(address: str) -> None:
     """Asks the proxy for its version until it answers; the caller's to cancel.
 
     Args:
       address: ``unix:/path`` or ``127.0.0.1:port``.
-      token: What the session's client shows; the version is told without it.
 
     Raises:
       VersionSkew: It answers with versions that this package does not speak.
     """
-    del token
     # Imported here: it brings gRPC along, which an agent with another home has no use for.
-    from shared_pathways_service.protocol.probe import probe_proxy  # noqa: PLC0415
+    from shared_pathways_service.protocol.probe import probe_async  # noqa: PLC0415
 
     async for attempt in tenacity.AsyncRetrying(
-        retry=tenacity.retry_if_exception_type(TunnelError),
+        retry=tenacity.retry_if_exception_type(ServiceNotReady),
         wait=tenacity.wait_exponential_jitter(initial=0.05, max=2.0, jitter=0.05),
     ):
         with attempt:
-            await probe_proxy(address, timeout=_ANSWER_S)
+            await probe_async(address, _ANSWER_S, wait=True)

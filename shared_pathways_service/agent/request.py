@@ -9,8 +9,6 @@ import secrets
 import string
 import uuid
 
-import psutil
-
 from shared_pathways_service.agent.identity import identity_of
 from shared_pathways_service.agent.messages import HomeChoice, Start
 from shared_pathways_service.core.requests import ConnectRequest
@@ -52,6 +50,8 @@ def build_request(**keywords: object) -> ConnectRequest:
 
 def start_of(request: ConnectRequest, settings: Settings) -> Start:
     """Returns the agent's orders for a new session that this process owns."""
+    import psutil  # noqa: PLC0415 - slow to import, and asking alone does not need it
+
     owner = identity_of()
     types = tuple(str(instance_type) for instance_type in request.virtual_slices)
     spec = ProxySpec(

@@ -21,8 +21,8 @@ from shared_pathways_service.homes.base import Home, ProxyHandle
 
 __all__ = ["Probe", "SessionRunner"]
 
-#: Asks the proxy at an address, with its token, until it answers.
-Probe = Callable[[str, str | None], Awaitable[None]]
+#: Asks the proxy at an address until it answers.
+Probe = Callable[[str], Awaitable[None]]
 Send = Callable[[Mapping[str, Any]], None]
 
 #: Seconds for a step that is broken off to end, and for the last lines of a log.
@@ -173,8 +173,7 @@ class SessionRunner:
         return m.TunnelOpen(address=address)
 
     async def _run_probe(self, address: str) -> m.SessionEvent:
-        assert self._handle is not None
-        await self._probe(address, self._handle.token)
+        await self._probe(address)
         return m.Probed()
 
     async def _delete(self, effect: m.DeleteProxy) -> m.SessionEvent:

@@ -264,7 +264,10 @@ class Session:
 
     def _lost(self, news: News) -> None:
         """The proxy is no more. One that was refused ends too, and why may come a little later."""
-        if news.kind == "proxy.exited" and not self._snapshot.placed and self._settle is None:
+        refusal = session_errors.refusal_in(news)
+        if refusal is not None:
+            self._fail(session_errors.when_refused(self.plan, refusal))
+        elif news.kind == "proxy.exited" and not self._snapshot.placed and self._settle is None:
             self._settle = (self._now + SETTLE_S, news)
         elif self._settle is None:
             self._fail(session_errors.when_lost(self.plan, news))

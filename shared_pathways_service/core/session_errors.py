@@ -18,8 +18,16 @@ from shared_pathways_service.errors import (
     TunnelError,
 )
 
-__all__ = ["wanted_by_type", "when_lost", "when_out_of_queue", "when_out_of_time", "when_refused"]
+__all__ = [
+    "refusal_in",
+    "wanted_by_type",
+    "when_lost",
+    "when_out_of_queue",
+    "when_out_of_time",
+    "when_refused",
+]
 
+_REFUSALS = ("slices_taken", "unknown_type", "too_many", "lost", "released")
 _QUEUE_HINT = "queue_timeout=SECONDS waits for them; `sps status` shows who holds what"
 
 
@@ -59,6 +67,31 @@ def when_refused(plan: Plan, news: News) -> SharedPathwaysError:
         indices = range(len(plan.virtual_slices))
         return SliceLost(message, slices=indices, reason=news.reason or message)
     return ProxyFailed(f"the slices of {plan.name} were given back: {message}")
+
+
+def refusal_in(exited: News) -> News | None:
+    """Returns the refusal of which a proxy's exit report tells; None: it ended of something else.
+
+    Args:
+      exited: ``proxy.exited``, with the proxy's ``report`` in its data.
+    """
+    report = _object(exited.data.get("report"))
+    if report.get("kind") not in _REFUSALS:
+        return None
+    position = report.get("position")
+    return News(
+        kind="tenant.refused",
+        reason=exited.reason,
+        data={
+            "kind": str(report["kind"]),
+            "message": str(report.get("reason") or exited.reason),
+            "wanted": json.dumps(report.get("wanted") or {}),
+            "free": json.dumps(report.get("free") or {}),
+            "holders": "\n".join(map(str, report.get("holders") or ())),
+            "position": position if isinstance(position, int) else None,
+            "types": "\n".join(map(str, report.get("types") or ())),
+        },
+    )
 
 
 def when_lost(plan: Plan, news: News) -> SharedPathwaysError:
@@ -138,10 +171,16 @@ def _why(news: News, exit_code: int | None) -> str:
 
 def _counts(value: object) -> dict[str, int]:
     """Reads a JSON object of counts, as a home puts it into the flat data of an event."""
-    if not isinstance(value, str) or not value:
+    counts = _object(value).items()
+    return {name: int(count) for name, count in counts if isinstance(count, int | float)}
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    try:
+        loaded = json.loads(value) if isinstance(value, str) else {}
+    except ValueError:
         return {}
-    loaded: Any = json.loads(value)
-    return {str(k): int(v) for k, v in loaded.items()} if isinstance(loaded, Mapping) else {}
+    return loaded if isinstance(loaded, dict) else {}
 
 
 def _lines(value: object) -> tuple[str, ...]:

@@ -451,6 +451,32 @@ def test_a_refusal_explains_the_end_that_came_before_it() -> None:
     ends_clean(driver, m.Phase.FAILED)
 
 
+def test_a_refusal_may_stand_in_the_report_of_the_proxy_that_ended() -> None:
+    driver = to_probe()
+    report = {
+        "kind": "slices_taken",
+        "reason": "2 x tpuv6e:2x2 wanted, 0 free",
+        "wanted": {TYPE: 2},
+        "free": {TYPE: 0},
+        "holders": ["ada@laptop: 2 x tpuv6e:2x2"],
+        "position": None,
+    }
+    driver.news("proxy.exited", "refused", exit_code=69, report=json.dumps(report))
+    error = driver.error
+    assert isinstance(error, SlicesTaken)
+    assert (error.wanted, error.free, error.position) == ({TYPE: 2}, {TYPE: 0}, None)
+    assert error.holders == ("ada@laptop: 2 x tpuv6e:2x2",)
+    assert error.message == "2 x tpuv6e:2x2 wanted, 0 free"
+    ends_clean(driver, m.Phase.FAILED)
+
+
+@pytest.mark.parametrize("report", ["", "no json", "[]", '{"kind":"lost_program"}'])
+def test_another_report_is_no_refusal(report: str) -> None:
+    driver = to_serve()
+    driver.news("proxy.exited", "why", exit_code=75, report=report)
+    assert isinstance(driver.error, ProxyFailed)
+
+
 def test_an_end_that_nothing_explains_is_not_waited_over() -> None:
     driver = to_probe()
     driver.news("proxy.exited", exit_code=1)

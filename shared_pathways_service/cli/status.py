@@ -1,0 +1,207 @@
+"""`sps status`: the embedded service of this user, who holds what, and who waits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import grpc.aio
+import typer
+
+from shared_pathways_service.errors import ServiceNotFound
+from shared_pathways_service.homes.embedded_service import ServiceLink, find
+from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
+from shared_pathways_service.protocol import supervisor_pb2 as sup_pb
+from shared_pathways_service.protocol.status import error_of
+from shared_pathways_service.settings import Settings
+
+__all__ = ["read_status", "status"]
+
+#: Seconds for the service to answer; a resource manager that restarts has them too.
+_ANSWER_S = 10.0
+
+
+def status(
+    name: Annotated[
+        str | None, typer.Argument(help="One connection; without it, the whole service.")
+    ] = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Show the service: its processes, its slices, who holds them, and who waits."""
+    told = read_status(Settings.load(), name)
+    if as_json:
+        sys.stdout.write(json.dumps(told) + "\n")
+    else:
+        _print_tables(told)
+
+
+def read_status(settings: Settings, name: str | None = None) -> dict[str, Any]:
+    """Returns what ``sps status --json`` prints.
+
+    Args:
+      settings: Where the service is looked for.
+      name: A connection; None: all of them.
+
+    Raises:
+      ServiceNotFound: There is no service, or no connection of that name.
+      ServiceNotReady: It does not answer.
+    """
+    return asyncio.run(_read(settings, name))
+
+
+async def _read(settings: Settings, name: str | None) -> dict[str, Any]:
+    link = await find(settings)
+    if link is None:
+        raise ServiceNotFound(
+            f"no service of yours runs in {settings.runtime_dir}",
+            hint="`sps serve` starts one, and so does connect()",
+        )
+    async with contextlib.AsyncExitStack() as undo:
+        undo.push_async_callback(link.close)
+        try:
+            supervisor, manager = await _ask(link)
+        except grpc.aio.AioRpcError as error:
+            raise error_of(error, service="the service", address=link.state.address) from error
+    told = {
+        "service": {
+            "address": link.state.address,
+            "version": link.state.version,
+            "home": "embedded",
+            "since": link.state.since,
+        },
+        "processes": [_process(process) for process in supervisor.processes],
+        "slices": [_slice(item) for item in manager.slices],
+        "tenants": [_tenant(tenant) for tenant in manager.tenants],
+        "queue": [_queued(entry) for entry in manager.queue],
+    }
+    return told if name is None else _only(told, name, supervisor)
+
+
+async def _ask(link: ServiceLink) -> tuple[sup_pb.GetProcessesResponse, rm_pb.GetStatusResponse]:
+    return await asyncio.gather(
+        link.supervisor.GetProcesses(
+            sup_pb.GetProcessesRequest(),
+            metadata=link.metadata,
+            timeout=_ANSWER_S,
+            wait_for_ready=True,
+        ),
+        link.resource_manager.GetStatus(
+            rm_pb.GetStatusRequest(),
+            metadata=link.metadata,
+            timeout=_ANSWER_S,
+            wait_for_ready=True,
+        ),
+    )
+
+
+def _process(process: sup_pb.GetProcessesResponse.Process) -> dict[str, Any]:
+    return {
+        "role": process.role,
+        "name": process.name or None,
+        "pid": process.pid,
+        "port": process.port or None,
+        "slice": process.slice or None,
+        "restarts": process.restarts,
+    }
+
+
+def _slice(item: rm_pb.SliceStatus) -> dict[str, Any]:
+    return {
+        "id": item.id,
+        "instance_type": item.instance_type,
+        "state": item.state,
+        "tenant": item.tenant or None,
+        "virtual_index": item.virtual_index if item.HasField("virtual_index") else None,
+        "since": item.since or None,
+        "node_pool": item.node_pool or None,
+    }
+
+
+def _tenant(tenant: rm_pb.TenantStatus) -> dict[str, Any]:
+    slices = [
+        {
+            "index": item.index,
+            "instance_type": item.instance_type,
+            "state": item.state,
+            "slice_id": item.slice_id or None,
+        }
+        for item in tenant.slices
+    ]
+    return {
+        "name": tenant.name,
+        "user": tenant.user or None,
+        "host": tenant.host or None,
+        "team": tenant.team or None,
+        "priority": tenant.priority,
+        "state": tenant.state,
+        "slices": slices,
+        "since": tenant.since or None,
+    }
+
+
+def _queued(entry: rm_pb.QueueEntry) -> dict[str, Any]:
+    return {
+        "tenant": entry.tenant,
+        "position": entry.position,
+        "wants": dict(entry.wants),
+        "reason": entry.reason or None,
+        "waiting_s": entry.waiting_s,
+    }
+
+
+def _only(
+    told: Mapping[str, Any], name: str, supervisor: sup_pb.GetProcessesResponse
+) -> dict[str, Any]:
+    tenants = [tenant for tenant in told["tenants"] if tenant["name"] == name]
+    if not tenants and name not in {proxy.name for proxy in supervisor.proxies}:
+        names = sorted(tenant["name"] for tenant in told["tenants"])
+        raise ServiceNotFound(
+            f"the service has no connection {name}",
+            candidates=names,
+            hint=f"it has {', '.join(names) or 'none'}",
+        )
+    return {
+        "service": told["service"],
+        "processes": [process for process in told["processes"] if process["name"] == name],
+        "slices": [item for item in told["slices"] if item["tenant"] == name],
+        "tenants": tenants,
+        "queue": [entry for entry in told["queue"] if entry["tenant"] == name],
+    }
+
+
+def _print_tables(told: Mapping[str, Any]) -> None:
+    from rich.console import Console  # noqa: PLC0415 - slow to import
+    from rich.table import Table  # noqa: PLC0415
+
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    service = told["service"]
+    console.print(f"{service['home']} service {service['version']} at {service['address']}")
+    console.print(f"since {service['since']}, {len(told['processes'])} processes\n")
+    slices = Table("SLICE", "TYPE", "STATE", "TENANT", "SINCE", box=None)
+    for item in told["slices"]:
+        holder = f"{item['tenant']}[{item['virtual_index']}]" if item["tenant"] else "-"
+        since = item["since"] or "-"
+        slices.add_row(item["id"], item["instance_type"], item["state"], holder, since)
+    console.print(slices)
+    if told["tenants"]:
+        tenants = Table("TENANT", "USER", "PRIORITY", "STATE", "SLICES", "SINCE", box=None)
+        for tenant in told["tenants"]:
+            held = ", ".join(
+                f"{s['index']}: {s['slice_id'] or s['state']}" for s in tenant["slices"]
+            )
+            user = f"{tenant['user'] or '?'}@{tenant['host'] or '?'}"
+            priority, since = str(tenant["priority"]), tenant["since"] or "-"
+            tenants.add_row(tenant["name"], user, priority, tenant["state"], held, since)
+        console.print()
+        console.print(tenants)
+    for entry in told["queue"]:
+        wants = ", ".join(f"{name}={count}" for name, count in entry["wants"].items())
+        console.print(
+            f"\nqueue {entry['position']}: {entry['tenant']} wants {wants}, "
+            f"waiting {entry['waiting_s']:.0f} s ({entry['reason'] or 'no reason'})"
+        )
