@@ -56,6 +56,8 @@ class Ledger:
         self.unserved: dict[Pool, None] = {}
         self.untold: dict[Pool, None] = {}
         self.undecided: dict[Tenant, None] = {}
+        self._state_lost = False
+        self._counters_changed = False
         self._unwritten: dict[str, Tenant] = {}
         self._forgotten: dict[str, None] = {}
 
@@ -212,14 +214,20 @@ class Ledger:
         """Notes that what the disk knows of a tenant is outdated."""
         self._unwritten[tenant.name] = tenant
 
+    def set_state_lost(self, lost: bool) -> None:
+        """Notes whether a restart must hear everybody's claims again."""
+        self._counters_changed |= lost != self._state_lost
+        self._state_lost = lost
+
     def forget(self, name: str) -> None:
         """Notes that the disk knows a tenant that is none any more."""
         self._forgotten[name] = None
 
     def take_unwritten(self) -> Persist | None:
         """Returns what the disk must be told before anybody else is; None: nothing."""
-        if not self._unwritten and not self._forgotten:
+        if not self._unwritten and not self._forgotten and not self._counters_changed:
             return None
+        self._counters_changed = False
         for tenant in self._unwritten.values():
             tenant.persisted = True
         persist = Persist(
@@ -227,6 +235,7 @@ class Ledger:
             forgotten=tuple(self._forgotten),
             last_generation=self.last_generation,
             last_order=self.last_order,
+            state_lost=self._state_lost,
         )
         self._unwritten = {}
         self._forgotten = {}

@@ -233,12 +233,15 @@ class Persist:
       forgotten: Names of tenants to delete.
       last_generation: The highest generation ever given.
       last_order: The highest arrival number ever given.
+      state_lost: What was there before is gone and not all of it may be known again: a restart
+        must hear everybody's claims once more. True only after `RmConfig.state_lost`.
     """
 
     grants: tuple[PersistedGrant, ...]
     forgotten: tuple[str, ...]
     last_generation: int
     last_order: int
+    state_lost: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -249,11 +252,13 @@ class Restored:
       grants: In any order.
       last_generation: As of the last `Persist`.
       last_order: As of the last `Persist`.
+      state_lost: As of the last `Persist`.
     """
 
     grants: tuple[PersistedGrant, ...] = ()
     last_generation: int = 0
     last_order: int = 0
+    state_lost: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -322,7 +327,10 @@ class TellUnplaced:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class TellRunning:
-    """The tenant's gang is placed. Sent once, and again to a proxy that came back."""
+    """The tenant's gang is placed. Sent once, and again to a proxy that came back.
+
+    One that came back while too many of its slices are lost hears it when the gang is whole again.
+    """
 
     tenant: str
     placed: int

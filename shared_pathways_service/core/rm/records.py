@@ -92,6 +92,7 @@ class Tenant:
       ttl_at: While its stream is broken: when it is given up.
       queue_until: While it waits: when it is refused. None: at once, or never, by `queue_timeout`.
       told: What it last heard of its place in the queue: position, reason, holders.
+      heard_running: Whether its proxy, over the stream that it has now, heard that it may compute.
       persisted: Whether the disk knows it.
     """
 
@@ -117,6 +118,7 @@ class Tenant:
     ttl_at: float | None = None
     queue_until: float | None = None
     told: tuple[int, str, tuple[str, ...]] | None = None
+    heard_running: bool = False
     persisted: bool = False
     gone: bool = False
 

@@ -71,6 +71,12 @@ class Recovery:
             else:
                 # Its type is no longer the service's; it hears so when it comes back.
                 ledger.forget(grant.tenant)
+        self._state_lost |= restored.state_lost
+        if self._state_lost:
+            ledger.set_state_lost(True)
+            # Above all that was ever given, also to proxies that are not heard of in time: fewer
+            # than a thousand a second are.
+            ledger.last_generation = max(ledger.last_generation, int(ledger.now * 1000))
         if not restored.grants and not self._state_lost:
             return
         self.active = True
@@ -161,6 +167,7 @@ class Recovery:
 
     def _end(self) -> None:
         self.active = False
+        self._ledger.set_state_lost(False)
         self._speaker.waits_for = ""
         unheard = [s for s in self._ledger.slices.values() if s.state is SliceState.STARTING]
         for found in unheard:

@@ -49,6 +49,8 @@ class Scheduler:
     def _place_running(self, tenant: Tenant, index: int, pool: Pool) -> None:
         self._ledger.stop_wanting(tenant, index)
         self._place(tenant, index, pool)
+        # The gang was placed before; its proxy may have come back while it was not whole.
+        self._speaker.tell_running(tenant)
 
     def _place(self, tenant: Tenant, index: int, pool: Pool) -> None:
         onto = self._ledger.take_free(pool)

@@ -131,8 +131,10 @@ class Speaker:
         self.say(Announce(kind="tenant.running", tenant=tenant.name, data=data))
 
     def tell_running(self, tenant: Tenant) -> None:
-        """Tells a tenant alone that it may compute."""
-        if tenant.connected:
+        """Tells a tenant alone that it may compute, as soon as it can and unless it knows."""
+        enough = len(tenant.placed) >= tenant.needed
+        if tenant.connected and enough and not tenant.heard_running:
+            tenant.heard_running = True
             self.say(
                 TellRunning(tenant=tenant.name, placed=len(tenant.placed), wanted=len(tenant.kinds))
             )

@@ -44,6 +44,7 @@ class Tenants:
         tenant.connected = True
         tenant.ttl_at = None
         tenant.told = None
+        tenant.heard_running = False
         self.welcome(event, recovering=recovering)
         self._speaker.say(Announce(kind="tenant.returned", tenant=tenant.name))
         known = self._check_claims(tenant, event.claims)
