@@ -16,11 +16,14 @@ from shared_pathways_service.events import Event
 
 if TYPE_CHECKING:
     from rich.live import Live
+    from rich.spinner import Spinner
 
 __all__ = ["Progress", "told", "warned"]
 
 #: Seconds that a step may take before a line is printed about it; a queue is told of at once.
 _PATIENCE_S = 1.0
+#: Seconds before there is anything to see on a terminal.
+_GLANCE_S = 0.3
 _PREFIX = "sps: "
 
 _STEPS = {
@@ -78,25 +81,23 @@ class Progress:
         self._lock = threading.Lock()
         self._waiting = False
         self._text = ""
-        self._since = 0.0
         self._urgent = False
         self._printed = ""
         self._live: Live | None = None
+        self._spinner: Spinner | None = None
         self._began = 0.0
 
     def begin(self) -> None:
         """Something is waited for from here on, until `end`."""
         with self._lock:
             self._waiting = True
-            self._began = self._since = time.monotonic()
+            self._began = time.monotonic()
             self._text, self._printed, self._urgent = "starting", "", False
 
     def __call__(self, event: Event) -> None:
         """Takes an event in, on any thread."""
         with self._lock:
             if self._waiting and (text := told(event)):
-                if text != self._text:
-                    self._since = event.monotonic
                 self._text = text
                 self._urgent = event.kind == "tenant.queued"
                 return
@@ -108,11 +109,13 @@ class Progress:
         """Shows where things are; called a few times a second by whoever waits."""
         if self._quiet:
             return
+        waited = time.monotonic() - self._began
         if self._stream.isatty():
-            self._show_live()
+            if waited > _GLANCE_S or self._urgent:
+                self._show_live()
             return
         with self._lock:
-            late = time.monotonic() - self._began > _PATIENCE_S
+            late = waited > _PATIENCE_S
             due = (late or self._urgent) and self._text != self._printed
             text = self._printed = self._text if due else self._printed
         if due:
@@ -138,7 +141,6 @@ class Progress:
             text = f"{self._text} ({time.monotonic() - self._began:.0f} s)"
         if self._live is None:
             self._live = Live(
-                Spinner("dots", text),
                 console=Console(file=self._stream),
                 transient=True,
                 auto_refresh=False,
@@ -146,10 +148,9 @@ class Progress:
                 redirect_stderr=False,
             )
             self._live.start()
-        spinner = self._live.renderable
-        assert isinstance(spinner, Spinner)
-        spinner.update(text=text)
-        self._live.refresh()
+        self._spinner = self._spinner or Spinner("dots")
+        self._spinner.update(text=text)
+        self._live.update(self._spinner, refresh=True)
 
     def _print(self, text: str) -> None:
         # A closed or broken standard error is no reason to fail a connection.

@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import json
 import sys
+import time
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 import grpc.aio
 import typer
 
-from shared_pathways_service.errors import ServiceNotFound
+from shared_pathways_service.errors import ServiceNotFound, ServiceNotReady
 from shared_pathways_service.homes.embedded_service import ServiceLink, find
 from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
 from shared_pathways_service.protocol import supervisor_pb2 as sup_pb
@@ -23,6 +24,8 @@ __all__ = ["read_status", "status"]
 
 #: Seconds for the service to answer; a resource manager that restarts has them too.
 _ANSWER_S = 10.0
+#: Seconds between two looks while waiting.
+_LOOK_S = 0.1
 
 
 def status(
@@ -31,27 +34,50 @@ def status(
     ] = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    wait: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", help="Wait so long for the service and all its slices."),
+    ] = 0.0,
 ) -> None:
     """Show the service: its processes, its slices, who holds them, and who waits."""
-    told = read_status(Settings.load(), name)
+    told = read_status(Settings.load(), name, wait_s=wait)
     if as_json:
         sys.stdout.write(json.dumps(told) + "\n")
     else:
         _print_tables(told)
 
 
-def read_status(settings: Settings, name: str | None = None) -> dict[str, Any]:
+def read_status(
+    settings: Settings, name: str | None = None, *, wait_s: float = 0.0
+) -> dict[str, Any]:
     """Returns what ``sps status --json`` prints.
 
     Args:
       settings: Where the service is looked for.
       name: A connection; None: all of them.
+      wait_s: Seconds for the service to be there with all slices ready; 0: whatever there is.
 
     Raises:
       ServiceNotFound: There is no service, or no connection of that name.
-      ServiceNotReady: It does not answer.
+      ServiceNotReady: It does not answer, or not all slices were ready in time.
     """
-    return asyncio.run(_read(settings, name))
+    deadline = time.monotonic() + wait_s
+    while time.monotonic() < deadline:
+        with contextlib.suppress(ServiceNotFound, ServiceNotReady):
+            told = asyncio.run(_read(settings, name))
+            if all(item["state"] == "ready" for item in told["slices"]):
+                return told
+        time.sleep(_LOOK_S)
+    told = asyncio.run(_read(settings, name))
+    unready = [item["id"] for item in told["slices"] if item["state"] != "ready"]
+    if wait_s and unready:
+        raise ServiceNotReady(
+            f"not ready within {wait_s:g} s: {', '.join(unready)}",
+            ready=len(told["slices"]) - len(unready),
+            wanted=len(told["slices"]),
+            pods=unready,
+        )
+    return told
 
 
 async def _read(settings: Settings, name: str | None) -> dict[str, Any]:

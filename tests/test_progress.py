@@ -1,0 +1,108 @@
+"""What a person reads while connect() works, and afterwards."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from shared_pathways_service.events import Event
+from shared_pathways_service.progress import Progress, told, warned
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def queued(position: int) -> Event:
+    return Event(
+        kind="tenant.queued",
+        source="rm",
+        reason="2 x tpuv6e:2x2 wanted, 0 free",
+        data={"position": position, "holders": "ada@a: 1 x tpuv6e:2x2\nbob@b: 1 x tpuv6e:2x2"},
+    )
+
+
+def test_the_queue_is_told_with_position_and_holders() -> None:
+    assert told(queued(2)) == (
+        "in the queue at position 2: 2 x tpuv6e:2x2 wanted, 0 free; "
+        "held by ada@a: 1 x tpuv6e:2x2, bob@b: 1 x tpuv6e:2x2"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("agent.lost", "still cleans up"),
+        ("proxy.exited", "p has ended (why)"),
+        ("home.lost", "gone (why)"),
+        ("slice.unplaced", "slice 1 is lost (why)"),
+        ("slice.placed", "slice 1 is on slice-7"),
+    ],
+)
+def test_what_must_be_heard_is_heard_though_nobody_waits(kind: str, words: str) -> None:
+    event = Event(
+        kind=kind, source="rm", tenant="p", slice=1, reason="why", data={"slice_id": "slice-7"}
+    )
+    out = io.StringIO()
+    Progress(stream=out)(event)
+    assert words in out.getvalue()
+    assert warned(Event(kind="connect.tunnel", source="agent")) is None
+
+
+def test_a_quick_connection_says_nothing() -> None:
+    out = io.StringIO()
+    progress = Progress(stream=out)
+    progress.begin()
+    for kind in ("connect.preflight", "connect.create", "slice.placed"):
+        progress(Event(kind=kind, source="agent"))
+        progress.tick()
+    progress.end("connected")
+    assert out.getvalue() == ""
+
+
+def test_who_waits_in_the_queue_reads_each_position_once() -> None:
+    out = io.StringIO()
+    progress = Progress(stream=out)
+    progress.begin()
+    for position in (2, 2, 1):
+        progress(queued(position))
+        progress.tick()
+        progress.tick()
+    progress.end("connected")
+    lines = out.getvalue().splitlines()
+    assert [line.split(":")[1].strip() for line in lines[:2]] == [
+        "in the queue at position 2",
+        "in the queue at position 1",
+    ]
+    assert lines[2].startswith("sps: connected after ")
+
+
+def test_a_terminal_has_one_moving_line_that_goes_away() -> None:
+    out = Terminal()
+    progress = Progress(stream=out)
+    progress.begin()
+    progress(queued(3))
+    progress.tick()
+    assert "position 3" in out.getvalue()
+    progress.end("connected")
+    assert "connected after" in out.getvalue().splitlines()[-1]
+
+
+@pytest.mark.parametrize("out", [io.StringIO(), Terminal()])
+def test_quiet_is_quiet(out: io.StringIO) -> None:
+    progress = Progress(stream=out, quiet=True)
+    progress.begin()
+    progress(queued(1))
+    progress.tick()
+    progress.end("connected")
+    progress(Event(kind="agent.lost", source="connect", reason="killed"))
+    assert out.getvalue() == ""
+
+
+def test_a_closed_stream_fails_nothing() -> None:
+    out = io.StringIO()
+    progress = Progress(stream=out)
+    out.close()
+    progress(Event(kind="home.lost", source="agent"))
