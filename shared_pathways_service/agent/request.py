@@ -79,9 +79,12 @@ def start_of(request: ConnectRequest, settings: Settings) -> Start:
         timeout_s=request.timeout,
         queue_timeout_s=request.queue_timeout,
     )
+    # The home lives in another process, and a journal's entry may be read by a third.
+    directories = ("runtime_dir", "state_dir", "cache_dir", "config")
+    options = {name: str(getattr(settings, name)) for name in directories}
     journal = private_directory(settings.state_dir, "SPS_STATE_DIR") / "journal"
     return Start(
-        home=HomeChoice(name=request.home),
+        home=HomeChoice(name=request.home, options={**options, "profile": settings.profile}),
         spec=spec,
         plan=plan,
         owner=owner.to_json(),
