@@ -84,7 +84,7 @@ class ProxyServerOptions:
         0, parse=_count, help="Of the whole process (RLIMIT_AS); 0: no limit."
     )
     large_transfer_dir: str = flag(
-        "", help="Directory shared with this proxy's one client, for large host buffers."
+        "", help="Directory below which each session may name one for large buffers."
     )
     lost_program_grace_s: float = flag(
         constants.LOST_PROGRAM_GRACE_S,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import re
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,7 +28,7 @@ from shared_pathways_service.servers.proxy.engine import Engine
 from shared_pathways_service.servers.proxy.session import Session
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
-__all__ = ["ProxyService"]
+__all__ = ["HANDLERS", "ProxyService"]
 
 #: Bytes of one message of a download: the most that the client takes.
 _DOWNLOAD_CHUNK = 16 << 20
@@ -35,8 +36,10 @@ _DOWNLOAD_CHUNK = 16 << 20
 _LOOKUP_TIMEOUT_S = 60.0
 #: Bytes of the largest host buffer that is taken.
 _LARGEST_BUFFER = 1 << 40
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
-_HANDLERS = {
+#: What handles each kind of request, by its field in IfrtRequest.
+HANDLERS = {
     **client_requests.HANDLERS,
     **array_requests.HANDLERS,
     **transfer_requests.HANDLERS,
@@ -55,7 +58,8 @@ class ProxyService:
     Args:
       engine: What computes.
       token: What a session must show; None: nothing.
-      large_transfer_dir: Where clients leave large buffers, one directory a session; None: nowhere.
+      large_transfer_dir: Below it clients leave large buffers, each in the directory that it names
+        as `sps_transfer_dir` in its initialization_data; None: nowhere.
     """
 
     def __init__(
@@ -91,6 +95,9 @@ class ProxyService:
             if not hmac.compare_digest(shown, self._token.encode()):
                 raise StatusError(Code.PERMISSION_DENIED, "the token is not this tenant's")
         version = _common_version(message.version, message.version)
+        transfer_dir = self._transfer_dir(
+            offered["sps_transfer_dir"].string_value if "sps_transfer_dir" in offered else b""
+        )
         if "sps_jaxlib_version" in offered:
             _compare_jaxlib(offered["sps_jaxlib_version"].string_value)
         with self._lock:
@@ -99,11 +106,12 @@ class ProxyService:
             session = Session(
                 session_id,
                 self._engine,
-                handlers=_HANDLERS,
+                handlers=HANDLERS,
                 named_results=_NAMED_RESULTS,
                 version=version.protocol_version,
                 send=send,
             )
+            session.transfer_dir = transfer_dir
             self._sessions[session_id] = session
         glog("I", f"Session {len(self._sessions)} begins, protocol {version.protocol_version}")
         return session
@@ -158,13 +166,27 @@ class ProxyService:
         """Takes a host buffer that the client left in the shared directory."""
         header = _parse(proxy_pb2.GrpcHostBufferReadFromDiskRequest, raw).metadata
         session = self._session(header.session_id)
-        if self._large_transfer_dir is None:
+        if session.transfer_dir is None:
             raise StatusError(
-                Code.FAILED_PRECONDITION, "this proxy was started without --large_transfer_dir"
+                Code.FAILED_PRECONDITION,
+                "this session named no sps_transfer_dir, or the proxy has no --large_transfer_dir",
             )
-        path = self._large_transfer_dir / f"lt_{header.handle}"
+        path = session.transfer_dir / f"lt_{header.handle}"
         session.buffers.put(header.handle, take_file(path, header.buffer_size))
         return b""
+
+    def _transfer_dir(self, name: bytes) -> Path | None:
+        """Returns the session's directory for large buffers; None when it named none."""
+        if self._large_transfer_dir is None or not name:
+            return None
+        text = name.decode(errors="replace")
+        path = self._large_transfer_dir / text
+        # A plain name, and no link that leads elsewhere.
+        if not _PLAIN_NAME.fullmatch(text) or path.is_symlink() or not path.is_dir():
+            raise StatusError(
+                Code.INVALID_ARGUMENT, f"sps_transfer_dir {text!r} is no directory of this proxy's"
+            )
+        return path
 
     def _session(self, session_id: int) -> Session:
         session = self._sessions.get(session_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -88,6 +89,8 @@ class Session:
         self.engine = engine
         self.version = version
         self.buffers = BufferStore()
+        #: Where the client leaves large buffers; None: it does not.
+        self.transfer_dir: Path | None = None
         self.arrays: dict[int, Value] = {}
         self.programs: dict[int, Program] = {}
         self.executions: dict[int, Operation] = {}

@@ -1,0 +1,79 @@
+"""More memory than the limit is RESOURCE_EXHAUSTED, later, and the proxy lives on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.servers.proxy.conftest import MakeClient, MakeProxy
+from tests.servers.proxy.raw import DOUBLE, Failed, sharded_double, single, split
+
+EXHAUSTED = 8
+FOUR = np.arange(4, dtype=np.float32)
+EIGHT = np.arange(8, dtype=np.float32)
+
+
+def test_arrays_beyond_the_limit(make_proxy: MakeProxy, connect: MakeClient) -> None:
+    client = connect(make_proxy(memory_limit=40).address)
+    held = [client.put(FOUR, single(0)), client.put(FOUR, single(0))]
+    client.ready(*held)
+    too_much = client.put(FOUR, single(0))
+    for attempt in (client.ready, client.fetch):
+        with pytest.raises(Failed) as raised:
+            attempt(too_much)
+        assert raised.value.code == EXHAUSTED
+        assert "needs 16 bytes on device 0, whose limit is 40 bytes, of which 32 are held" in (
+            raised.value.message
+        )
+    # Another device has room, and so has this one after a deletion.
+    np.testing.assert_array_equal(client.fetch(client.put(FOUR, single(1))), FOUR)
+    client.call("destruct_array", array_handle=[held[0]])
+    np.testing.assert_array_equal(client.fetch(client.put(FOUR, single(0))), FOUR)
+
+
+def test_programs_beyond_the_limit(make_proxy: MakeProxy, connect: MakeClient) -> None:
+    client = connect(make_proxy(memory_limit=40).address)
+    program = client.compile(DOUBLE, [0])
+    array = client.put(FOUR, single(0))
+    (first,) = client.execute(program, [array])
+    client.ready(first)
+    (second,) = client.execute(program, [array])
+    with pytest.raises(Failed, match="program double needs 16 bytes on device 0") as raised:
+        client.ready(second)
+    assert raised.value.code == EXHAUSTED
+    client.call("delete_array", array_handle=[first])
+    (third,) = client.execute(program, [array])
+    np.testing.assert_array_equal(client.fetch(third), 2 * FOUR)
+
+
+def test_a_donating_program_needs_no_room_for_its_result(
+    make_proxy: MakeProxy, connect: MakeClient
+) -> None:
+    proxy = make_proxy(memory_limit=8)
+    client = connect(proxy.address)
+    text = sharded_double(4, ", tf.aliasing_output = 0 : i32")
+    program = client.compile(text, range(4))
+    array = client.put(EIGHT, split(range(4)))
+    for _ in range(3):
+        (array,) = client.execute(program, [array])
+    np.testing.assert_array_equal(client.fetch(array), 8 * EIGHT)
+    assert proxy.engine.memory.held(0) == 8
+
+
+def test_copies_and_views(make_proxy: MakeProxy, connect: MakeClient) -> None:
+    proxy = make_proxy(memory_limit=40)
+    client = connect(proxy.address)
+    array = client.put(EIGHT, split(range(4)))
+    parts = client.call("disassemble_into_single_device_arrays", array_handle=array).array_handles
+    client.ready(*parts)
+    assert proxy.engine.memory.held(0) == 8
+    client.call("destruct_array", array_handle=[array, *parts[1:]])
+    # One view is enough to keep the memory.
+    assert proxy.engine.memory.held(0) == 8
+    (copy,) = client.call("copy_arrays", array_handles=parts[:1], device_ids=[7]).array_handles
+    client.ready(copy)
+    assert proxy.engine.memory.held(7) == 8
+    big = client.put(np.zeros(10, np.float32), single(6))
+    (copy,) = client.call("copy_arrays", array_handles=[big], device_ids=[7]).array_handles
+    with pytest.raises(Failed, match="a copy of an array needs 40 bytes on device 7"):
+        client.ready(copy)
