@@ -43,14 +43,13 @@ class ServiceLogs:
         """Returns the log of a process; a restarted one goes on in the same file."""
         return self.directory / f"{name}.log"
 
-    def rename(self, old: str, new: str) -> Path:
-        """Gives the log of a running process another name, and returns its path."""
-        path = self.path(new)
+    @staticmethod
+    def rename(old: Path, new: Path) -> Path:
+        """Gives the log of a running process another name, and returns that."""
         # A tenant that comes again has a log already: its earlier proxy's.
-        if path.exists():
-            path.replace(path.with_suffix(".log.1"))
-        self.path(old).replace(path)
-        return path
+        if new.exists():
+            new.replace(new.with_suffix(".log.1"))
+        return old.replace(new)
 
     def keep_small(self) -> None:
         """Bounds each file, and the number of those of proxies; called now and then."""

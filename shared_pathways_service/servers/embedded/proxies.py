@@ -7,6 +7,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
+from pathlib import Path
 
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotReady
 from shared_pathways_service.events import rfc3339
@@ -46,12 +47,14 @@ class TenantProxy:
 
     Attributes:
       request: What was asked for.
+      log: Where its process writes.
       token: What its clients must show.
       child: Its process; None: not started yet.
     """
 
-    def __init__(self, request: ProxyRequest) -> None:
+    def __init__(self, request: ProxyRequest, log: Path) -> None:
         self.request = request
+        self.log = log
         self.token = secrets.token_urlsafe(32)
         self.child: Child | None = None
         self.ended_at: float | None = None
@@ -59,6 +62,7 @@ class TenantProxy:
             name=request.name,
             session=request.session,
             uid=secrets.token_hex(4),
+            log_path=str(log),
             state=pb.Proxy.STARTING,
             created=rfc3339(time.time()),
             owner_pid=request.owner_pid,
@@ -183,7 +187,7 @@ class Proxies:
         if not self._occupancy.enter():
             raise ServiceNotReady("the service is ending", hint="start a new one")
         self._forget_old()
-        proxy = TenantProxy(request)
+        proxy = TenantProxy(request, self._standby.log_of(request.name))
         self._by_name[request.name] = proxy
         self._lives[proxy] = asyncio.create_task(self._live(proxy))
         return proxy
@@ -254,7 +258,7 @@ class Proxies:
                     lifetime, proxy.end, f"its max_lifetime of {lifetime:g} s is over"
                 )
                 stack.callback(timer.cancel)
-            proxy.change(pid=child.identity.pid, log_path=str(child.log))
+            proxy.change(pid=child.identity.pid)
             self._on_change()
             self._tell("proxy.started", proxy, data={"pid": child.identity.pid})
             serving = asyncio.create_task(self._wait_until_serving(proxy, child))
@@ -298,7 +302,7 @@ class Proxies:
             exit_code=code,
             reason=reason,
             exit_report=report,
-            log_tail=tail_of(proxy.child.log) if proxy.child is not None else [],
+            log_tail=tail_of(proxy.log),
         )
         self._tell("proxy.ended", proxy, reason=reason, data={"exit_code": code})
         await release

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from shared_pathways_service.servers.embedded.background import Background
 from shared_pathways_service.servers.embedded.child import Child
@@ -57,6 +58,10 @@ class StandbyPool:
         """Says that now is a good time to replace those that were taken."""
         self._changed.set()
 
+    def log_of(self, name: str) -> Path:
+        """Returns where the proxy of this name writes."""
+        return self._logs.path(f"proxy-{name}")
+
     async def launch(self, name: str, arguments: Callable[[int], Sequence[str]]) -> Child:
         """Starts a proxy out of a warm one, where there is one, else from nothing.
 
@@ -64,13 +69,12 @@ class StandbyPool:
           name: Names its log.
           arguments: Makes its arguments for a ready descriptor's number.
         """
-        log = f"proxy-{name}"
         if not self.children:
             return await self.launch_anew(name, arguments)
         child = self.children[0]
         self._warm.remove(child)
         child.role, child.name = "proxy", name
-        child.log = self._logs.rename(child.log.stem, log)
+        child.log = self._logs.rename(child.log, self.log_of(name))
         await child.tell(json.dumps(list(arguments(child.ready_fd))))
         return child
 
@@ -80,7 +84,7 @@ class StandbyPool:
             lambda fd: proxy_command(*arguments(fd)),
             role="proxy",
             name=name,
-            log=self._logs.path(f"proxy-{name}"),
+            log=self.log_of(name),
         )
 
     async def stop(self) -> None:

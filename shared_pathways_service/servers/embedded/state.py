@@ -23,6 +23,8 @@ __all__ = ["ServiceState", "claim", "read_state", "write_private", "write_state"
 
 #: Seconds that killed processes may take to be gone.
 _GONE_S = 10.0
+#: A client that looks whether anybody holds the lock has it for a moment.
+_LOOK_S = 0.5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,7 +105,7 @@ def claim(paths: RuntimePaths) -> Iterator[None]:
     # The system gives the lock back when this process ends, however it ends.
     lock = FileLock(paths.service_lock, mode=0o600)
     try:
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=_LOOK_S)
     except Timeout:
         raise _already_running(paths) from None
     try:
