@@ -58,9 +58,13 @@ class HeldClient:
 
     def end(self) -> None:
         """Ends the connection, whoever still refers to the client, and tells of arrays lost."""
+        if self._seen is None:
+            # Attempts to get a client, in a thread that ends by itself.
+            sockets.shut_down(self._peer)
+            return
         plugin.hush()
         gc.collect()
-        client = self._seen() if self._seen is not None else None
+        client = self._seen()
         if client is None and sockets.wait_until_gone(self._peer, _CLOSING_S):
             plugin.unhush()
             return

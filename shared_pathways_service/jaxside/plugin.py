@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import atexit
 import concurrent.futures
+import contextlib
 import functools
 import importlib
-import math
 import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,12 @@ TOKEN_KEY = "sps_token"  # noqa: S105 - the name of a field
 JAXLIB_VERSION_KEY = "sps_jaxlib_version"
 #: Seconds for a proxy that is told to be there already.
 CONNECT_TIMEOUT_S = 60.0
-#: The level of absl's log that lets errors through only.
-_ERRORS_ONLY = 2
+#: Seconds that an answer takes at the most when nothing is wrong.
+_SOON_S = 1.0
+#: Seconds of the first attempt, each further one has twice as many.
+_FIRST_ATTEMPT_S = 2
+#: The level of absl's log that lets through only what ends the process.
+_FATAL_ONLY = 3
 
 
 def initialize() -> None:
@@ -46,7 +51,13 @@ def initialize() -> None:
     backend.register_backend_factory(PLATFORM, _client_of_settings, priority=-1)
 
 
-def connect(target: str, *, token: str | None, timeout: float) -> Any:
+def connect(
+    target: str,
+    *,
+    token: str | None,
+    timeout: float,
+    doubt: Callable[[], object] = lambda: None,
+) -> Any:
     """Returns JAX's client of the proxy at an address.
 
     Waits in a thread of its own: the library's call cannot be interrupted, this wait can. A
@@ -56,42 +67,65 @@ def connect(target: str, *, token: str | None, timeout: float) -> Any:
       target: ``grpc://unix:/path`` or ``grpc://host:port``.
       token: What the proxy wants to see; None when it wants nothing.
       timeout: Seconds to wait.
+      doubt: Called once if there is no answer soon; what it raises ends the wait.
 
     Raises:
       TimeoutError: The proxy did not answer in time.
       jax.errors.JaxRuntimeError: It could not be reached, or refused.
     """
-    import jaxlib  # noqa: PLC0415 - as above
+    answer: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    deadline = time.monotonic() + timeout
+    given_up = threading.Event()
+
+    def call() -> None:
+        hush()
+        patience = _FIRST_ATTEMPT_S
+        while True:
+            try:
+                client = _get_client(target, token, patience)
+            except Exception as error:  # noqa: BLE001 - raised where the answer is read
+                # The library tries again whatever it is told, and cannot be stopped: attempts
+                # are short, so that one nobody waits for any more ends soon.
+                over = given_up.is_set() or time.monotonic() > deadline
+                if over or not str(error).startswith("UNAVAILABLE"):
+                    answer.set_exception(error)
+                    break
+            else:
+                if not given_up.is_set():
+                    answer.set_result(client)
+                break
+            patience *= 2
+        unhush()
+
+    threading.Thread(target=call, name="sps-proxy-connect", daemon=True).start()
+    try:
+        with contextlib.suppress(TimeoutError):
+            return answer.result(min(_SOON_S, timeout))
+        doubt()
+        return answer.result(max(0, deadline - time.monotonic()))
+    finally:
+        given_up.set()
+
+
+def _get_client(target: str, token: str | None, timeout: int) -> Any:
+    import jaxlib  # noqa: PLC0415 - see initialize
     from jax.extend.backend import ifrt_proxy  # noqa: PLC0415
 
     # No callback of Python may stand in the options: a process that ends while the client lives
     # would be aborted by the thread that calls it.
     options = ifrt_proxy.ClientConnectionOptions()
-    options.connection_timeout_in_seconds = max(1, math.ceil(timeout))
+    options.connection_timeout_in_seconds = timeout
     data: dict[str, bytes | bool | int] = {JAXLIB_VERSION_KEY: jaxlib.__version__.encode()}
     if token is not None:
         data[TOKEN_KEY] = token.encode()
     options.initialization_data = data
-    answer: concurrent.futures.Future[Any] = concurrent.futures.Future()
-
-    def call() -> None:
-        try:
-            answer.set_result(ifrt_proxy.get_client(target, options))
-        except BaseException as error:  # noqa: BLE001 - raised where the answer is read
-            answer.set_exception(error)
-
-    hush()
-    try:
-        threading.Thread(target=call, name="sps-proxy-connect", daemon=True).start()
-        return answer.result(timeout)
-    finally:
-        unhush()
+    return ifrt_proxy.get_client(target, options)
 
 
 def hush() -> None:
-    """Holds back the warnings that JAX's client writes whenever it connects and leaves."""
+    """Holds back what JAX's client writes when it connects and leaves; its errors are raised."""
     if level := _log_level():  # 0: somebody wants to see everything
-        _set_log_level(max(level, _ERRORS_ONLY))
+        _set_log_level(max(level, _FATAL_ONLY))
 
 
 def unhush() -> None:

@@ -6,16 +6,17 @@ import time
 from typing import Any
 
 from shared_pathways_service.errors import (
-    AccessDenied,
     ProxyFailed,
     SharedPathwaysError,
     TunnelError,
-    VersionSkew,
 )
 from shared_pathways_service.jaxside import plugin, sockets
 from shared_pathways_service.jaxside.target import ProxyTarget
 
-__all__ = ["make_client", "peer_of"]
+__all__ = ["make_client", "peer_of", "unreachable"]
+
+#: Seconds that an attempt has, however late it is.
+_LEAST_S = 0.1
 
 
 def peer_of(target: ProxyTarget, deadline: float) -> sockets.Peer:
@@ -25,9 +26,9 @@ def peer_of(target: ProxyTarget, deadline: float) -> sockets.Peer:
       TunnelError: Nothing accepts a connection there.
     """
     try:
-        return sockets.peer_at(target.address, max(0.1, deadline - time.monotonic()))
+        return sockets.peer_at(target.address, max(_LEAST_S, deadline - time.monotonic()))
     except OSError as error:
-        raise _unreachable(target, error.strerror or str(error) or "no answer") from error
+        raise unreachable(target, error.strerror or str(error) or "no answer") from error
 
 
 def make_client(target: ProxyTarget, deadline: float) -> Any:
@@ -42,16 +43,24 @@ def make_client(target: ProxyTarget, deadline: float) -> Any:
     """
     import jax  # noqa: PLC0415 - the package is imported without it
 
-    remaining = max(0.1, deadline - time.monotonic())
+    def doubt() -> None:
+        # The client goes on trying whatever it is told, and does not tell what that was.
+        from shared_pathways_service.jaxside.refusal import reason_of  # noqa: PLC0415 - gRPC
+
+        if reason := reason_of(target, max(_LEAST_S, deadline - time.monotonic())):
+            raise reason
+
+    remaining = max(_LEAST_S, deadline - time.monotonic())
     try:
-        return plugin.connect(target.url, token=target.token, timeout=remaining)
+        return plugin.connect(target.url, token=target.token, timeout=remaining, doubt=doubt)
     except TimeoutError as error:
-        raise _unreachable(target, "it does not answer in time") from error
+        raise unreachable(target, "it does not answer in time") from error
     except jax.errors.JaxRuntimeError as error:
         raise _translated(target, str(error)) from error
 
 
-def _unreachable(target: ProxyTarget, cause: str) -> TunnelError:
+def unreachable(target: ProxyTarget, cause: str) -> TunnelError:
+    """Returns the error for a proxy that does not answer."""
     return TunnelError(
         f"the proxy at {target.address} cannot be reached: {cause}",
         pod=target.address,
@@ -62,19 +71,8 @@ def _unreachable(target: ProxyTarget, cause: str) -> TunnelError:
 
 def _translated(target: ProxyTarget, text: str) -> SharedPathwaysError:
     # The library's errors have no field for the code: their text begins with its name.
-    code, _, rest = text.partition(":")
-    said = rest.strip() or text
-    if code in {"PERMISSION_DENIED", "UNAUTHENTICATED"}:
-        return AccessDenied(
-            f"the proxy at {target.address} refuses the token: {said}",
-            verb="connect",
-            resource="proxy",
-            hint="a proxy serves only the session that it was made for",
-        )
-    if code == "FAILED_PRECONDITION":
-        return VersionSkew(f"the proxy at {target.address} refuses this client: {said}")
-    if code in {"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"}:
-        return _unreachable(target, said)
+    if text.startswith(("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED")):
+        return unreachable(target, text)
     return ProxyFailed(
         f"the proxy at {target.address} does not take the connection: {text}",
         hint="its log says more",

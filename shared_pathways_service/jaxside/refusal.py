@@ -1,0 +1,107 @@
+"""Why a proxy does not take a connection: asked outside of JAX's client, which does not say."""
+
+from __future__ import annotations
+
+import queue
+
+import grpc
+
+from shared_pathways_service.errors import (
+    AccessDenied,
+    SharedPathwaysError,
+    VersionSkew,
+)
+from shared_pathways_service.jaxside import plugin
+from shared_pathways_service.jaxside.reaching import unreachable
+from shared_pathways_service.jaxside.target import ProxyTarget
+from shared_pathways_service.protocol import ifrt
+from shared_pathways_service.protocol.ifrt import proxy_pb2
+
+__all__ = ["reason_of"]
+
+_DENIED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+_GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+def reason_of(target: ProxyTarget, timeout: float) -> SharedPathwaysError | None:
+    """Returns why the proxy refuses, or cannot be reached; None when it does neither.
+
+    Args:
+      target: The proxy.
+      timeout: Seconds for each of two answers.
+    """
+    # Of this machine: no proxy of the web stands between.
+    options = [("grpc.enable_http_proxy", 0)]
+    with grpc.insecure_channel(target.address, options) as channel:
+        try:
+            version = _version(channel, timeout)
+        except grpc.RpcError as error:
+            return _translated(target, error)
+        return _try_session(channel, target, version, timeout)
+
+
+def _version(channel: grpc.Channel, timeout: float) -> proxy_pb2.IfrtProxyVersion:
+    call = channel.unary_unary(
+        f"/{ifrt.SERVICE}/GetVersion",
+        request_serializer=proxy_pb2.GrpcGetVersionRequest.SerializeToString,
+        response_deserializer=proxy_pb2.GrpcGetVersionResponse.FromString,
+    )
+    lowest, highest = (
+        proxy_pb2.IfrtProxyVersion(
+            protocol_version=version, ifrt_serdes_version_number=ifrt.SERDES_VERSION
+        )
+        for version in (ifrt.PROTOCOL_MIN, ifrt.PROTOCOL_MAX)
+    )
+    request = proxy_pb2.GrpcGetVersionRequest(min_version=lowest, max_version=highest)
+    response: proxy_pb2.GrpcGetVersionResponse = call(request, timeout=timeout)
+    return response.version
+
+
+def _try_session(
+    channel: grpc.Channel, target: ProxyTarget, version: proxy_pb2.IfrtProxyVersion, timeout: float
+) -> SharedPathwaysError | None:
+    metadata = proxy_pb2.GrpcIfrtSessionMetadata(version=version)
+    if target.token is not None:
+        data = metadata.initialization_data.attributes
+        data[plugin.TOKEN_KEY].string_value = target.token.encode()
+    requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    # What the first request of every session is: a proxy that takes the session answers it.
+    first = proxy_pb2.IfrtRequest(init_request=proxy_pb2.InitRequest())
+    first.request_metadata.op_id = 1
+    requests.put(first.SerializeToString())
+    session: grpc.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(
+        f"/{ifrt.SERVICE}/IfrtSession"
+    )
+    answers = session(
+        iter(requests.get, None),
+        timeout=timeout,
+        metadata=((ifrt.SESSION_METADATA, metadata.SerializeToString()),),
+    )
+    try:
+        next(answers)
+    except grpc.RpcError as error:
+        return _translated(target, error)
+    finally:
+        requests.put(None)
+    return None
+
+
+def _translated(target: ProxyTarget, error: grpc.RpcError) -> SharedPathwaysError | None:
+    # Every error of a call has both; the base class does not say so.
+    code, details = error.code(), error.details()
+    if code in _DENIED:
+        return AccessDenied(
+            f"the proxy at {target.address} refuses the token: {details}",
+            verb="connect",
+            resource="proxy",
+            hint="a proxy serves only the session that it was made for",
+        )
+    if code is grpc.StatusCode.FAILED_PRECONDITION:
+        return VersionSkew(
+            f"the proxy at {target.address} and this JAX do not fit: {details}",
+            client=f"IFRT proxy protocol {ifrt.PROTOCOL_MIN} to {ifrt.PROTOCOL_MAX}",
+            service=details or "",
+        )
+    if code in _GONE:
+        return unreachable(target, details or "no answer")
+    return None

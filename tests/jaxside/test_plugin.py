@@ -1,0 +1,183 @@
+"""JAX on a proxy by its environment alone, in programs that know nothing of this package."""
+
+from __future__ import annotations
+
+import importlib
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from shared_pathways_service.jaxside import ProxyTarget, onefile
+from tests.jaxside.conftest import REPOSITORY, Proxy, run_program
+
+Proxies = tuple[Proxy, Proxy]
+
+#: A program that never heard of this project, in an environment without it.
+FOREIGN = """
+import importlib.util, sys
+assert importlib.util.find_spec("shared_pathways_service") is None
+import jax, jax.numpy as jnp
+"""
+
+
+@pytest.fixture
+def foreign(proxies: Proxies, own_directories: Path) -> dict[str, str | None]:
+    """The environment that `sps run` gives to a program, for the proxy with a token."""
+    proxy = proxies[1]
+    target = ProxyTarget(address=proxy.address, token=proxy.token, token_file=proxy.token_file)
+    return {**target.environment, "PYTHONPATH": str(onefile.place(own_directories))}
+
+
+def test_one_file_is_enough(foreign: dict[str, str | None], own_directories: Path) -> None:
+    done = run_program(
+        FOREIGN
+        + """
+assert [d.slice_index for d in jax.devices()] == [0, 0, 0, 0]
+assert (jnp.arange(3.0) * 2).tolist() == [0, 2, 4]
+assert {m for m in sys.modules if "sps" in m or "pathways" in m} == {"jax_plugins.sps_proxy"}
+""",
+        env=foreign,
+        cwd=own_directories,
+    )
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(("ending", "code"), [("pass", 0), ("1 / 0", 1), ("sys.exit(7)", 7)])
+def test_the_exit_code_is_the_programs_own(
+    foreign: dict[str, str | None], own_directories: Path, ending: str, code: int
+) -> None:
+    source = FOREIGN + f"held = jnp.arange(3.0) * 2\n{ending}\n"
+    done = run_program(source, env=foreign, cwd=own_directories, code=code)
+    assert done.stderr == "" or done.stderr.endswith("ZeroDivisionError: division by zero\n")
+
+
+def test_a_library_for_pathways_may_register_before_and_after(
+    foreign: dict[str, str | None], own_directories: Path
+) -> None:
+    run_program(
+        FOREIGN
+        + """
+from jax.extend import backend
+def never():
+    raise AssertionError("has no token")
+backend.register_backend_factory("proxy", never, priority=-1)
+assert len(jax.devices()) == 4
+backend.register_backend_factory("proxy", never, priority=-1)
+assert jnp.ones(2).tolist() == [1, 1]
+""",
+        env=foreign,
+        cwd=own_directories,
+    )
+
+
+def test_both_the_file_and_the_entry_point_do_no_harm(foreign: dict[str, str | None]) -> None:
+    paths = f"{REPOSITORY}:{foreign['PYTHONPATH']}"
+    run_program(
+        """
+import sys
+import jax
+from jax._src import xla_bridge
+from shared_pathways_service.jaxside import plugin
+discover = xla_bridge.discover_pjrt_plugins
+def both():
+    plugin.initialize()
+    discover()
+    plugin.initialize()
+xla_bridge.discover_pjrt_plugins = both
+assert len(jax.devices()) == 4
+assert "jax_plugins.sps_proxy" in sys.modules
+""",
+        env={**foreign, "PYTHONPATH": paths},
+    )
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"JAX_PLATFORMS": None},
+        {"JAX_PLATFORMS": "cpu"},
+        {"JAX_BACKEND_TARGET": None, "JAX_PLATFORMS": None},
+    ],
+    ids=["no platform", "cpu", "nothing"],
+)
+def test_plain_programs_are_left_alone(
+    foreign: dict[str, str | None], own_directories: Path, changed: dict[str, str | None]
+) -> None:
+    run_program(
+        FOREIGN
+        + """
+from jax._src import xla_bridge
+assert [d.platform for d in jax.devices()] == ["cpu"]
+assert "jax_plugins.sps_proxy" in sys.modules
+assert "proxy" not in xla_bridge._backend_factories
+""",
+        env={**foreign, "JAX_BACKEND_TARGET": "grpc://127.0.0.1:1", **changed},
+        cwd=own_directories,
+    )
+
+
+def test_a_target_that_was_switched_off_is_not_dialled(
+    foreign: dict[str, str | None], own_directories: Path
+) -> None:
+    run_program(
+        FOREIGN
+        + """
+from jax.extend import backend
+assert len(jax.devices()) == 4
+jax.config.update("jax_platforms", None)
+backend.clear_backends()
+assert [d.platform for d in jax.devices()] == ["cpu"]
+""",
+        env=foreign,
+        cwd=own_directories,
+    )
+
+
+def test_a_path_with_capitals_is_found_by_its_own_spelling(
+    proxies: Proxies, foreign: dict[str, str | None], own_directories: Path
+) -> None:
+    link = own_directories / "Capitals"
+    link.symlink_to(proxies[1].address.removeprefix("unix:"))
+    run_program(
+        FOREIGN + "assert len(jax.devices()) == 4\n",
+        env={**foreign, "JAX_BACKEND_TARGET": f"grpc://unix:{link}"},
+        cwd=own_directories,
+    )
+
+
+def test_connecting_from_a_program_that_is_on_a_proxy_already(
+    proxies: Proxies, foreign: dict[str, str | None]
+) -> None:
+    run_program(
+        """
+import sys
+import jax, jax.numpy as jnp
+from shared_pathways_service.jaxside import ProxyTarget, attach
+outer = jnp.arange(4.0) + 1
+assert len(jax.devices()) == 4
+attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)
+assert len(jax.devices()) == 8
+attachment.detach()
+assert len(jax.devices()) == 4
+assert (outer + 1).tolist() == [2, 3, 4, 5]
+""",
+        proxies[0].address,
+        env={**foreign, "PYTHONPATH": f"{REPOSITORY}:{foreign['PYTHONPATH']}"},
+    )
+
+
+def test_the_copy_is_made_once_and_is_the_same(tmp_path: Path) -> None:
+    root = onefile.place(tmp_path)
+    (copy,) = (root / "jax_plugins").iterdir()
+    first = copy.stat()
+    assert onefile.place(tmp_path) == root
+    assert copy.stat() == first
+    assert [path.name for path in tmp_path.rglob("*")] == [root.name, "jax_plugins", copy.name]
+    assert not list(root.rglob("__init__.py")), "jax_plugins must stay a namespace package"
+
+
+def test_the_entry_point_is_there() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    (name,) = project["entry-points"]["jax_plugins"].values()
+    assert callable(importlib.import_module(name).initialize)
