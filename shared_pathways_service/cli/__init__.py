@@ -1,0 +1,115 @@
+"""The command `sps`: one module a command, imported when it is called.
+
+A command is a function whose annotations are its options, in the module of its name; what is listed
+here must not import anything slow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from shared_pathways_service import __version__
+from shared_pathways_service.cli.errors import reporting_errors
+
+__all__ = ["COMMANDS", "main"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Command:
+    """Where a command is.
+
+    Attributes:
+      help: What `sps --help` says of it.
+      runs_another: Whether its arguments are another program's, options too.
+    """
+
+    module: str
+    function: str
+    help: str
+    runs_another: bool = False
+
+    def load(self) -> Callable[..., None]:
+        """Imports the command."""
+        module = importlib.import_module(f"shared_pathways_service.cli.{self.module}")
+        function: Callable[..., None] = getattr(module, self.function)
+        return function
+
+
+COMMANDS = {
+    "run": _Command(
+        module="run",
+        function="run",
+        help="Run a program on slices of the service.",
+        runs_another=True,
+    ),
+    "serve": _Command(
+        module="serve",
+        function="serve",
+        help="Run the embedded service in the foreground, and show who holds what.",
+    ),
+    "list": _Command(
+        module="list",
+        function="list_connections",
+        help="List your connections. What dead programs left behind is taken down first.",
+    ),
+    "status": _Command(
+        module="status",
+        function="status",
+        help="Show the service: its processes, its slices, who holds them, and who waits.",
+    ),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs `sps` and ends the process.
+
+    Args:
+      arguments: By default those of the process.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    wanted = next((word for word in words if not word.startswith("-")), None)
+    command = typer.main.get_command(_app(wanted))
+    command.main(args=words, prog_name="sps")
+
+
+def _app(wanted: str | None) -> typer.Typer:
+    """Makes the application, of which only the wanted command is imported."""
+    app = typer.Typer(
+        name="sps",
+        help="Slices of a shared Pathways service, for JAX programs.",
+        no_args_is_help=True,
+        add_completion=False,
+        # Plain text: what draws boxes takes longer to import than `sps --help` should take.
+        rich_markup_mode=None,
+    )
+    app.callback()(_options_of_all)
+    for name, command in COMMANDS.items():
+        settings: dict[str, Any] = {"allow_interspersed_args": not command.runs_another}
+        function = command.load() if name == wanted else _not_loaded
+        app.command(name, help=command.help, context_settings=settings)(reporting_errors(function))
+    return app
+
+
+def _not_loaded() -> None:
+    raise AssertionError("another command was asked for")
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"sps {__version__}\n")
+        raise typer.Exit
+
+
+def _options_of_all(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None: ...

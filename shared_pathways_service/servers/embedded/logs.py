@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
 from pathlib import Path
 
 from shared_pathways_service import constants
+from shared_pathways_service.events import Event
 
 __all__ = ["ServiceLogs", "tail_of"]
 
@@ -50,6 +52,11 @@ class ServiceLogs:
         if new.exists():
             new.replace(new.with_suffix(".log.1"))
         return old.replace(new)
+
+    def write_event(self, event: Event) -> None:
+        """Adds a line of JSON to the supervisor's own log; a full disk is no reason to end."""
+        with contextlib.suppress(OSError), self.path("supervisor").open("a") as file:
+            file.write(event.to_json() + "\n")
 
     def keep_small(self) -> None:
         """Bounds each file, and the number of those of proxies; called now and then."""

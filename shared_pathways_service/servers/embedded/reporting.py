@@ -1,4 +1,4 @@
-"""What the supervisor tells of: events for whoever shows them, and lines in its log."""
+"""What the supervisor tells of: events, for its log and for whoever shows them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from shared_pathways_service.events import Event, Scalar
-from shared_pathways_service.servers.glog import glog
 
 __all__ = ["Report", "reporter"]
 
@@ -28,7 +27,7 @@ class Report(Protocol):
 
 
 def reporter(on_event: Callable[[Event], None]) -> Report:
-    """Makes a `Report` that logs each event and hands it on."""
+    """Makes a `Report` that makes an event of each call."""
 
     def report(
         kind: str,
@@ -39,10 +38,15 @@ def reporter(on_event: Callable[[Event], None]) -> Report:
         reason: str | None = None,
         data: Mapping[str, Scalar] | None = None,
     ) -> None:
-        event = Event(
-            kind=kind, source=source, tenant=tenant, slice=slice, reason=reason, data=data or {}
+        on_event(
+            Event(
+                kind=kind,
+                source=source,
+                tenant=tenant,
+                slice=slice,
+                reason=reason,
+                data=data or {},
+            )
         )
-        glog("I", event.to_json())
-        on_event(event)
 
     return report

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import importlib.metadata
 import math
 import os
@@ -14,7 +13,7 @@ from collections.abc import AsyncIterator, Callable
 
 import grpc.aio
 
-from shared_pathways_service import constants
+from shared_pathways_service import __version__, constants
 from shared_pathways_service.errors import ServiceNotReady
 from shared_pathways_service.events import Event, rfc3339
 from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
@@ -60,7 +59,7 @@ class Supervisor:
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
         self._options = options
-        self._on_event = on_event
+        self._show = on_event
         self._since = rfc3339(time.time())
         self._paths = RuntimePaths(private_directory(settings.runtime_dir, "SPS_RUNTIME_DIR"))
         self._address = f"unix:{self._paths.supervisor_socket}"
@@ -69,7 +68,7 @@ class Supervisor:
         self._stop_asked = asyncio.Event()
         self._changed = asyncio.Event()
         self._failure: BaseException | None = None
-        self._report = reporter(on_event or (lambda _event: None))
+        self._report = reporter(self._on_event)
         self._logs = ServiceLogs(private_directory(settings.state_dir, "SPS_STATE_DIR"))
         self._occupancy = Occupancy(options.idle_s, self._loop.time())
         self._manager = ManagerLink(f"unix:{self._paths.resource_manager_socket}", self._token)
@@ -118,8 +117,7 @@ class Supervisor:
             stack.push_async_callback(self._proxies.stop)
             self._background.start(self._end_when_idle())
             self._background.start(self._keep_house())
-            if self._on_event is not None:
-                self._background.start(self._pass_events_on(self._on_event))
+            self._background.start(self._pass_events_on())
             await self._wait_for_resource_manager()
             self._report("service.started", data={"address": self._address, "pid": os.getpid()})
             report_ready(self._options.ready_fd, socket=str(self._paths.supervisor_socket))
@@ -228,14 +226,14 @@ class Supervisor:
             await asyncio.sleep(_HOUSEKEEPING_S)
             self._logs.keep_small()
 
-    async def _pass_events_on(self, on_event: Callable[[Event], None]) -> None:
+    async def _pass_events_on(self) -> None:
         async for event in self._manager.events():
-            on_event(event)
+            self._on_event(event)
 
     def _welcome(self) -> pb.JoinReply:
         return pb.JoinReply(
-            version=_version_of("shared-pathways-service"),
-            jaxlib_version=_version_of("jaxlib"),
+            version=__version__,
+            jaxlib_version=importlib.metadata.version("jaxlib"),
             resource_manager_address=f"unix:{self._paths.resource_manager_socket}",
             instance_types=[kind for kind, _ in self._options.slices],
             since=self._since,
@@ -244,6 +242,11 @@ class Supervisor:
         )
 
     # ---- what the parts tell
+
+    def _on_event(self, event: Event) -> None:
+        self._logs.write_event(event)
+        if self._show is not None:
+            self._show(event)
 
     def _on_change(self) -> None:
         """Called when a process or a user comes or goes."""
@@ -268,7 +271,7 @@ class Supervisor:
             state.ServiceState(
                 supervisor=myself,
                 address=self._address,
-                version=_version_of("shared-pathways-service"),
+                version=__version__,
                 protocol_min=constants.PROTOCOL_MIN,
                 protocol_max=constants.PROTOCOL_MAX,
                 slices=dict(self._options.slices),
@@ -279,11 +282,3 @@ class Supervisor:
                 children=tuple(child.identity for child in children if child is not None),
             ),
         )
-
-
-@functools.cache
-def _version_of(distribution: str) -> str:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return "0+source"

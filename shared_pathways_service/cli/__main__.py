@@ -1,0 +1,8 @@
+"""``python -m shared_pathways_service.cli``: as `sps`."""
+
+from __future__ import annotations
+
+from shared_pathways_service.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""How `sps` fails: one line on standard error, and an exit code that tells what kind it was."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from typing import ParamSpec
+
+import typer
+
+from shared_pathways_service import errors
+from shared_pathways_service.errors import SharedPathwaysError
+
+__all__ = ["DONE", "FAILED", "INTERRUPTED", "TERMINATED", "USAGE", "exit_code", "reporting_errors"]
+
+P = ParamSpec("P")
+
+DONE = 0
+FAILED = 1
+USAGE = 2
+NOT_READY = 3
+CAPACITY = 4
+DENIED = 5
+INTERRUPTED = 130
+TERMINATED = 143
+
+#: A class not listed has the code of its nearest base.
+_CODES: dict[type[SharedPathwaysError], int] = {
+    SharedPathwaysError: FAILED,
+    errors.InvalidRequestError: USAGE,
+    errors.ServiceNotFound: NOT_READY,
+    errors.ServiceNotReady: NOT_READY,
+    errors.CapacityError: CAPACITY,
+    errors.AccessDenied: DENIED,
+}
+
+
+def exit_code(error: SharedPathwaysError) -> int:
+    """Returns the exit code of `sps` for an error."""
+    return next(_CODES[cls] for cls in type(error).__mro__ if cls in _CODES)
+
+
+def reporting_errors(command: Callable[P, None]) -> Callable[P, None]:
+    """Makes a command end with the right message and exit code when it fails."""
+
+    @functools.wraps(command)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except SharedPathwaysError as error:
+            hint = f" hint: {error.hint}" if error.hint else ""
+            sys.stderr.write(f"error: {error.message}{hint}\n")
+            raise typer.Exit(exit_code(error)) from error
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            # Who read our output has seen enough, as `head` does; what is left has no reader.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(FAILED) from None
+
+    return wrapped

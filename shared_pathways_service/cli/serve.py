@@ -1,0 +1,117 @@
+"""`sps serve`: the embedded service in the foreground."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from typing import Annotated
+
+import typer
+
+from shared_pathways_service import constants
+from shared_pathways_service.cli.errors import INTERRUPTED, TERMINATED
+from shared_pathways_service.cli.serve_display import Display, JsonLines, LiveTable, PlainLines
+from shared_pathways_service.core.instances import parse_instance_texts
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.servers.embedded.options import DEFAULT_SLICES, SupervisorOptions
+from shared_pathways_service.servers.embedded.supervisor import Supervisor
+from shared_pathways_service.settings import Settings
+
+__all__ = ["serve"]
+
+_EXIT_CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
+
+
+def serve(
+    *,
+    slices: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"TYPE=COUNT, repeatable or comma-separated; by default {DEFAULT_SLICES}."
+        ),
+    ] = None,
+    spares: Annotated[
+        int, typer.Option(min=0, help="Slices of each type beside them, for re-placement.")
+    ] = 1,
+    max_slice_restarts: Annotated[
+        int,
+        typer.Option(min=0, help="Restarts of a slice's workers before the slice is given up."),
+    ] = constants.MAX_SLICE_RESTARTS,
+    standby_proxies: Annotated[
+        int, typer.Option(min=0, help="Proxies kept warm for the next tenants.")
+    ] = 1,
+    device_memory_limit_bytes: Annotated[
+        int, typer.Option(min=0, help="Memory of each device; 0: no limit.")
+    ] = 0,
+    beat_interval: Annotated[
+        float, typer.Option(help="Seconds between two beats of a worker.")
+    ] = constants.WORKER_BEAT_S,
+    hung_after: Annotated[
+        float, typer.Option(help="Seconds without a beat after which a worker counts as hung.")
+    ] = constants.WORKER_HUNG_S,
+    tenant_ttl: Annotated[
+        float, typer.Option(help="Seconds that slices outlive the stream of their tenant's proxy.")
+    ] = constants.TENANT_TTL_S,
+    lost_program_grace: Annotated[
+        float, typer.Option(help="Seconds that a program may go on running on a lost slice.")
+    ] = constants.LOST_PROGRAM_GRACE_S,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print every event as a line of JSON.")
+    ] = False,
+) -> None:
+    """Run the embedded service in the foreground, and show who holds what.
+
+    Ends with 130 on SIGINT and 143 on SIGTERM, when all its processes have ended; a second one
+    kills them.
+    """
+    for field, value in (
+        ("--beat-interval", beat_interval),
+        ("--hung-after", hung_after),
+        ("--tenant-ttl", tenant_ttl),
+        ("--lost-program-grace", lost_program_grace),
+    ):
+        if not 0 < value < float("inf"):
+            raise InvalidRequestError(field, value, "seconds, more than 0")
+    if hung_after <= beat_interval:
+        raise InvalidRequestError("--hung-after", hung_after, "more than --beat-interval")
+    counts = parse_instance_texts(slices or [DEFAULT_SLICES])
+    options = SupervisorOptions(
+        slices=tuple(counts.items()),
+        spares=spares,
+        max_slice_restarts=max_slice_restarts,
+        standby_proxies=standby_proxies,
+        device_memory_limit_bytes=device_memory_limit_bytes,
+        beat_interval_s=beat_interval,
+        hung_after_s=hung_after,
+        tenant_ttl_s=tenant_ttl,
+        lost_program_grace_s=lost_program_grace,
+    )
+    raise typer.Exit(asyncio.run(_serve(options, Settings.load(), _display(as_json=as_json))))
+
+
+def _display(*, as_json: bool) -> Display:
+    if as_json:
+        return JsonLines()
+    return LiveTable() if sys.stdout.isatty() else PlainLines()
+
+
+async def _serve(options: SupervisorOptions, settings: Settings, display: Display) -> int:
+    """Runs the service to its end; returns the exit code."""
+    code = 0
+    supervisor = Supervisor(options, settings, display.show)
+    loop = asyncio.get_running_loop()
+
+    def on_signal(number: signal.Signals) -> None:
+        nonlocal code
+        if code:
+            supervisor.stop_at_once(f"a second signal, {number.name}")
+        else:
+            code = _EXIT_CODES[number]
+            supervisor.stop(number.name)
+
+    for number in _EXIT_CODES:
+        loop.add_signal_handler(number, on_signal, number)
+    async with display.following(supervisor.status):
+        await supervisor.run()
+    return code

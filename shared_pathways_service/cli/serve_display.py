@@ -1,0 +1,136 @@
+"""What `sps serve` shows: a table on a terminal, lines elsewhere, JSON for programs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol
+
+from shared_pathways_service.events import Event
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+
+__all__ = ["Display", "JsonLines", "LiveTable", "PlainLines", "plain_line"]
+
+Status = Callable[[], Awaitable[pb.GetStatusResponse | None]]
+
+#: Events that a table shows below it.
+_LAST_EVENTS = 8
+
+
+class Display(Protocol):
+    """Shows events as they come."""
+
+    def show(self, event: Event) -> None:
+        """Shows one event; never raises."""
+
+    def following(self, status: Status) -> contextlib.AbstractAsyncContextManager[None]:
+        """Shows how things stand, for the length of the block."""
+
+
+class PlainLines:
+    """One line an event, for people who read a file or a pipe."""
+
+    def show(self, event: Event) -> None:
+        """Writes one line."""
+        _write(plain_line(event))
+
+    @contextlib.asynccontextmanager
+    async def following(self, _status: Status) -> AsyncIterator[None]:
+        """Shows nothing: the events are all."""
+        yield
+
+
+class JsonLines(PlainLines):
+    """One line of JSON an event."""
+
+    def show(self, event: Event) -> None:
+        """Writes one line."""
+        _write(event.to_json())
+
+
+class LiveTable:
+    """A table of the slices, redrawn at every event, with the last events below it."""
+
+    def __init__(self) -> None:
+        self._events: list[str] = []
+        self._changed = asyncio.Event()
+
+    def show(self, event: Event) -> None:
+        """Adds one event."""
+        self._events = [*self._events, plain_line(event)][-_LAST_EVENTS:]
+        self._changed.set()
+
+    @contextlib.asynccontextmanager
+    async def following(self, status: Status) -> AsyncIterator[None]:
+        """Draws until the block ends."""
+        from rich.live import Live  # noqa: PLC0415 - slow to import
+
+        with Live(auto_refresh=False) as live:
+            drawing = asyncio.create_task(self._draw(live, status))
+            try:
+                yield
+            finally:
+                drawing.cancel()
+                await asyncio.gather(drawing, return_exceptions=True)
+                live.update(self._picture(None), refresh=True)
+
+    async def _draw(self, live: Live, status: Status) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            live.update(self._picture(await status()), refresh=True)
+
+    def _picture(self, status: pb.GetStatusResponse | None) -> RenderableType:
+        from rich.console import Group  # noqa: PLC0415 - slow to import
+        from rich.table import Table  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
+
+        events = Text("\n".join(self._events), style="dim")
+        if status is None:
+            return events
+        users = {tenant.name: f"{tenant.user}@{tenant.host}" for tenant in status.tenants}
+        table = Table("slice", "type", "state", "holder", "user", "since")
+        for found in status.slices:
+            holder = f"{found.tenant}[{found.virtual_index}]" if found.tenant else ""
+            user = users.get(found.tenant, "")
+            table.add_row(
+                found.id, found.instance_type, found.state, holder, user, _clock(found.since)
+            )
+        waiting = [
+            Text(f"waiting, {entry.position}: {entry.tenant}: {entry.reason}")
+            for entry in status.queue
+        ]
+        return Group(table, *waiting, events)
+
+
+def plain_line(event: Event) -> str:
+    """Returns an event as a line for people."""
+    words = [_clock(event.time), event.kind]
+    words += [str(word) for word in (event.slice, event.tenant) if word is not None]
+    told = {"slice_id", "virtual_index"} if event.slice is not None else set()
+    words += [
+        f"{name}={value}"
+        for name, value in event.data.items()
+        if name not in told and value not in {None, ""} and "\n" not in str(value)
+    ]
+    if event.reason:
+        words.append(f"({' '.join(event.reason.split())})")
+    return " ".join(words)
+
+
+def _clock(moment: str) -> str:
+    """Returns the time of day of an RFC 3339 time."""
+    return moment[11:19]
+
+
+def _write(line: str) -> None:
+    # Who read it has gone: the service has other users.
+    with contextlib.suppress(OSError):
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
