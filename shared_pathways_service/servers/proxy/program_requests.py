@@ -180,6 +180,9 @@ def _run(
             parts = engine.client.copy(xla.parts_of(arrays[index]), program.device_ids)
             arrays[index] = engine.client.join(spec, parts)
         made = program.run(arrays)
+        for index in donated:
+            # Now the results': nobody who still refers to the value may count it twice.
+            arguments[index].charge = None
         del running
         return made
 

@@ -42,7 +42,8 @@ class Placing:
         slices: tuple[int, ...],
         proto: core_pb2.ShardingProto,
         sharding: Any,
-        op_sharding: bytes | None,
+        *,
+        op_sharding: bytes | None = None,
         shard: tuple[int, ...] | None = None,
     ) -> None:
         self.device_ids = device_ids
@@ -170,14 +171,14 @@ class Placings:
             self.slices(device_ids),
             _proto(type_name, data),
             self._client.hlo_sharding(device_ids, message.xla_op_sharding),
-            message.xla_op_sharding,
+            op_sharding=message.xla_op_sharding,
         )
 
     def _make_single(self, device_id: int) -> Placing:
         message = core_pb2.SingleDeviceShardingProto(device_id=device_id)
         proto = _proto(_SINGLE, message.SerializeToString())
         sharding = self._client.single_sharding(device_id)
-        return Placing((device_id,), (self._slice_of[device_id],), proto, sharding, None)
+        return Placing((device_id,), (self._slice_of[device_id],), proto, sharding)
 
     def _make_concrete_even(self, data: bytes) -> Placing:
         message = core_pb2.ConcreteEvenShardingProto.FromString(data)
@@ -189,8 +190,7 @@ class Placings:
             _proto(_CONCRETE_EVEN, data),
             # For XLA's bookkeeping only: programs look at the pieces.
             self._client.hlo_sharding(device_ids, _REPLICATED),
-            None,
-            tuple(message.shard_shape.dims),
+            shard=tuple(message.shard_shape.dims),
         )
 
     def _concrete_even_on(self, placing: Placing, device_ids: Sequence[int]) -> Placing:

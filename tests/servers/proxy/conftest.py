@@ -1,4 +1,4 @@
-"""Proxies for tests: in this process, where slices are placed and lost by hand, and as processes."""
+"""Proxies for tests: in this process, their slices placed and lost by hand, and as processes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.servers.proxy.engine import Engine
 from shared_pathways_service.servers.proxy.service import ProxyService
 from shared_pathways_service.servers.proxy.transport import GrpcTransport
-
 from tests.processes import ServerProcess
 from tests.servers.proxy.raw import RawClient
 

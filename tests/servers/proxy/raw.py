@@ -12,9 +12,9 @@ from typing import Any, Self
 import grpc
 import numpy as np
 from jaxlib import xla_client
+
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
-
 from tests.processes import DEADLINE_S
 
 F32 = core_pb2.DTypeProto.KIND_F32
@@ -120,7 +120,8 @@ class RawClient:
                 response = proxy_pb2.IfrtResponse.FromString(raw)
                 op_id = response.response_metadata.op_id
                 self.answered.append(op_id)
-                self._waiting.pop(op_id).set_result(response)
+                if op_id in self._waiting:
+                    self._waiting.pop(op_id).set_result(response)
         except grpc.RpcError as raised:
             error = raised
         self.ended.set()

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
 
+from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
 from tests.servers.proxy.conftest import LocalProxy, MakeClient
 from tests.servers.proxy.raw import (
     DOUBLE,
@@ -263,7 +263,7 @@ def test_every_request_of_the_protocol_is_served_or_named_as_not() -> None:
     ],
 )
 def test_unknown_handles(client: RawClient, kind: str, fields: Callable[[], Any]) -> None:
-    with pytest.raises(Failed, match="[Uu]nknown") as raised:
+    with pytest.raises(Failed, match="nknown") as raised:
         client.call(kind, **fields())
     assert raised.value.code == NOT_FOUND
 

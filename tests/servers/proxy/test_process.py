@@ -1,0 +1,338 @@
+"""The proxy as a process, with a real resource manager and real workers where slices matter."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shared_pathways_service.errors import InvalidRequestError, ServiceNotReady, VersionSkew
+from shared_pathways_service.protocol.probe import probe, probe_async
+from shared_pathways_service.servers.options import parse_flags
+from shared_pathways_service.servers.proxy.options import ProxyServerOptions
+from tests.processes import DEADLINE_S, REPOSITORY, ServerProcess, run_async
+from tests.servers.conftest import MakeService
+from tests.servers.proxy.conftest import KIND, MODULE, MakeClient, StartProxy
+from tests.servers.proxy.raw import (
+    DOUBLE,
+    ENDLESS,
+    F32,
+    Failed,
+    RawClient,
+    sharded_double,
+    single,
+    split,
+)
+
+DATA_LOSS, EXHAUSTED = 15, 8
+FOUR = np.arange(4, dtype=np.float32)
+EIGHT = np.arange(8, dtype=np.float32)
+GLOG = re.compile(r"[IWE]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ [a-z_]+\.py:\d+\] ")
+
+
+def address_of(proxy: ServerProcess) -> str:
+    assert proxy.ready is not None, "\n".join(proxy.lines)
+    return f"unix:{proxy.ready['socket']}"
+
+
+# ---- flags
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--virtual_slices="], "--virtual_slices"),
+        ([f"--virtual_slices={KIND},"], "--virtual_slices"),
+        (["--virtual_slices=tpuv6e:2y2"], "--virtual_slices"),
+        ([f"--virtual_slices={KIND}", "--num_elastic_slices=2"], "--num_elastic_slices"),
+        ([f"--virtual_slices={KIND}", "--num_elastic_slices=-1"], "--num_elastic_slices"),
+        ([f"--virtual_slices={KIND}", "--server_port=70000"], "--server_port"),
+        ([f"--virtual_slices={KIND}", "--queue_timeout_s=-1"], "--queue_timeout_s"),
+        ([f"--virtual_slices={KIND}", "--tenant_name=Not A Label"], "--tenant_name"),
+        ([f"--virtual_slices={KIND}", "--gcs_scratch_location=/tmp"], "--gcs_scratch_location"),
+        ([f"--virtual_slices={KIND}", "--no_such_flag=1"], "--no_such_flag"),
+        ([f"--virtual_slices={KIND}", "--lost_program_grace_s=0"], "--lost_program_grace_s"),
+    ],
+)
+def test_wrong_flags_are_named(flags: list[str], named: str) -> None:
+    with pytest.raises(InvalidRequestError) as raised:
+        parse_flags(ProxyServerOptions, flags, {})
+    assert raised.value.field == named
+
+
+def test_flags_of_the_real_image_are_taken() -> None:
+    flags = [
+        "--server_port=29000",
+        "--resource_manager_address=head:29001",
+        "--gcs_scratch_location=gs://bucket/tmp",
+        "--virtual_slices=tpuv6e:2x2,tpuv6e:2x2",
+        "--num_elastic_slices=1",
+        "--sidecar_name=external",
+        "--xla_cpu_enable_fast_math=false",
+    ]
+    options = parse_flags(ProxyServerOptions, flags, {"SPS_TENANT_USER": "ada"})
+    assert options.xla == ("--xla_cpu_enable_fast_math=false",)
+    assert options.tenant_user == "ada"
+    assert sum(t.chips for t in options.instance_types()) == 8
+
+
+@pytest.mark.parametrize(
+    "flag", ["--no_such_flag=1", "--xla_no_such_flag=1", "--token_file=/no/such/file"]
+)
+def test_a_wrong_command_line_ends_with_code_2(start_proxy: StartProxy, flag: str) -> None:
+    proxy = start_proxy(flag)
+    assert proxy.ready is None
+    assert proxy.wait() == 2
+    assert any(flag.split("=")[0] in line for line in proxy.lines)
+
+
+# ---- start and end
+
+
+def test_serves_and_ends_when_told(start_proxy: StartProxy, connect: MakeClient) -> None:
+    proxy = start_proxy("--server_port=0", "--xla_tpu_no_matter=1")
+    assert proxy.ready is not None
+    for address in (address_of(proxy), f"127.0.0.1:{proxy.ready['port']}"):
+        assert probe(address, DEADLINE_S).protocol == 25
+        assert run_async(probe_async(address, DEADLINE_S)).protocol == 25
+    for index in (0, 1):
+        proxy.wait_for_line(f"Transition slice {index} unplaced -> placed")
+    client = connect(address_of(proxy))
+    array = client.put(EIGHT, split(range(8)))
+    np.testing.assert_array_equal(client.fetch(array), EIGHT)
+    assert proxy.stop() == 0
+    assert client.ended.wait(DEADLINE_S)
+    assert all(GLOG.match(line) for line in proxy.lines), proxy.lines
+    with pytest.raises(ServiceNotReady):
+        probe(address_of(proxy), 1.0)
+
+
+def test_probe_names_both_ranges(start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy = start_proxy()
+    monkeypatch.setattr("shared_pathways_service.protocol.ifrt.PROTOCOL_MIN", 30)
+    monkeypatch.setattr("shared_pathways_service.protocol.ifrt.PROTOCOL_MAX", 31)
+    with pytest.raises(VersionSkew) as raised:
+        probe(address_of(proxy), DEADLINE_S)
+    assert "30 to 31" in raised.value.client
+    assert "16 to 25" in raised.value.service
+
+
+def test_a_warm_proxy_waits_for_its_command_line(own_directories: Path) -> None:
+    read_fd, write_fd = os.pipe()
+    with (
+        os.fdopen(read_fd, "rb") as ready,
+        subprocess.Popen(
+            [sys.executable, "-m", MODULE, "--standby"],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(write_fd,),
+            cwd=REPOSITORY,
+        ) as process,
+    ):
+        os.close(write_fd)
+        assert process.stdin is not None
+        flags = [
+            f"--server_socket={own_directories / 'warm'}",
+            f"--virtual_slices={KIND}",
+            "--xla_cpu_enable_fast_math=false",
+            f"--ready_fd={write_fd}",
+        ]
+        process.stdin.write(json.dumps(flags).encode() + b"\n")
+        process.stdin.close()
+        assert json.loads(ready.readline())["pid"] == process.pid
+        assert probe(f"unix:{own_directories / 'warm'}", DEADLINE_S).protocol == 25
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE_S) == 0
+
+
+def test_a_warm_proxy_that_is_not_needed_ends() -> None:
+    command = [sys.executable, "-m", MODULE, "--standby"]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, cwd=REPOSITORY, timeout=DEADLINE_S, check=False
+    )
+    assert done.returncode == 0
+
+
+# ---- slices
+
+
+def start_with(
+    start_proxy: StartProxy, rm: str, report: Path, *flags: str, **kwargs: Any
+) -> ServerProcess:
+    return start_proxy(
+        f"--resource_manager_address={rm}",
+        "--tenant_name=ada-1",
+        f"--exit_report={report}",
+        *flags,
+        **kwargs,
+    )
+
+
+def test_a_dead_worker_loses_its_slice_and_a_spare_takes_over(
+    make_service: MakeService, start_proxy: StartProxy, connect: MakeClient, tmp_path: Path
+) -> None:
+    service = make_service(count="3")
+    workers = service.start_ready_workers("slice-0", "slice-1", "slice-2")
+    proxy = start_with(start_proxy, service.address, tmp_path / "report")
+    for index in (0, 1):
+        proxy.wait_for_line(f"Transition slice {index} unplaced -> placed")
+    proxy.wait_for_line("Signaling to RM")
+    proxy.wait_for_line("2 of 2 slices placed")
+    client = connect(address_of(proxy))
+    arrays = [client.put(FOUR, single(0)), client.put(FOUR, single(4))]
+    held = {s.virtual_index: s.id for s in service.status().slices if s.tenant}
+    workers[int(held[0][-1])].kill()
+    proxy.wait_for_line("Transition slice 0 placed -> unplaced")
+    proxy.wait_for_line("Transition slice 0 unplaced -> placed", times=2)
+    with pytest.raises(Failed, match="virtual slice 0") as raised:
+        client.fetch(arrays[0])
+    assert raised.value.code == DATA_LOSS
+    np.testing.assert_array_equal(client.fetch(arrays[1]), FOUR)
+    np.testing.assert_array_equal(client.fetch(client.put(FOUR, single(0))), FOUR)
+    # Told to end, it gives its slices back at once.
+    assert proxy.stop() == 0
+    states = {s.id: s.tenant for s in service.status().slices}
+    assert set(states.values()) == {""}
+    assert not (tmp_path / "report").exists()
+
+
+def test_work_goes_on_while_the_resource_manager_is_away(
+    make_service: MakeService, start_proxy: StartProxy, connect: MakeClient, tmp_path: Path
+) -> None:
+    service = make_service()
+    service.start_ready_workers("slice-0", "slice-1")
+    proxy = start_with(start_proxy, service.address, tmp_path / "report")
+    proxy.wait_for_line("2 of 2 slices placed")
+    client = connect(address_of(proxy))
+    array = client.put(EIGHT, split(range(8)))
+    client.ready(array)
+    service.rm.kill()
+    proxy.wait_for_line("Lost the RM")
+    program = client.compile(sharded_double(8), range(8))
+    (result,) = client.execute(program, [array])
+    np.testing.assert_array_equal(client.fetch(result), 2 * EIGHT)
+    service.start_rm()
+    proxy.wait_for_line("2 of 2 slices placed", times=2)
+    np.testing.assert_array_equal(client.fetch(result), 2 * EIGHT)
+    assert not any("placed -> unplaced" in line for line in proxy.lines)
+
+
+def test_a_refused_proxy_ends_and_says_why(
+    make_service: MakeService, start_proxy: StartProxy, tmp_path: Path
+) -> None:
+    service = make_service()
+    service.start_ready_workers("slice-0", "slice-1")
+    reports = [tmp_path / "one", tmp_path / "two"]
+    start_with(start_proxy, service.address, tmp_path / "none").wait_for_line(
+        "2 of 2 slices placed"
+    )
+    taken = start_proxy(
+        f"--resource_manager_address={service.address}", f"--exit_report={reports[0]}"
+    )
+    unknown = start_proxy(
+        f"--resource_manager_address={service.address}",
+        f"--exit_report={reports[1]}",
+        slices="tpuv4:2x2x1",
+    )
+    for proxy in (taken, unknown):
+        assert proxy.wait() == 69
+        proxy.wait_for_line("FAILED_PRECONDITION")
+    first, second = (json.loads(report.read_text()) for report in reports)
+    assert first["kind"] == "slices_taken"
+    assert (first["wanted"], first["free"]) == ({KIND: 2}, {KIND: 0})
+    assert first["holders"]
+    assert second["kind"] == "unknown_type"
+    assert second["types"] == [KIND]
+
+
+def test_an_endless_program_on_a_lost_slice(
+    make_service: MakeService, start_proxy: StartProxy, connect: MakeClient, tmp_path: Path
+) -> None:
+    service = make_service()
+    workers = service.start_ready_workers("slice-0", "slice-1")
+    report = tmp_path / "report"
+    proxy = start_with(start_proxy, service.address, report, "--lost_program_grace_s=1")
+    proxy.wait_for_line("2 of 2 slices placed")
+    held = {s.virtual_index: s.id for s in service.status().slices}
+    client = connect(address_of(proxy))
+    on_zero, on_one = client.put(FOUR, single(1)), client.put(FOUR, single(5))
+    endless = client.compile(ENDLESS, [1])
+    (never,) = client.execute(endless, [on_zero])
+    waiting = [client.begin_ready(never), client.begin_fetch(never)[0]]
+    # The other slice takes no notice.
+    np.testing.assert_array_equal(client.fetch(on_one), FOUR)
+    (doubled,) = client.execute(client.compile(DOUBLE, [5]), [on_one])
+    np.testing.assert_array_equal(client.fetch(doubled), 2 * FOUR)
+    # Nor does what was there before, on the busy slice.
+    np.testing.assert_array_equal(client.fetch(on_zero), FOUR)
+    assert not any(w.future.done() for w in waiting)
+    workers[int(held[0][-1])].kill()
+    for wait in waiting:
+        with pytest.raises(Failed, match="virtual slice 0") as raised:
+            wait.result()
+        assert raised.value.code == DATA_LOSS
+    assert proxy.wait() == 75
+    assert client.ended.wait(DEADLINE_S)
+    said = json.loads(report.read_text())
+    assert (said["kind"], said["program"], said["slice"]) == ("lost_program", "endless", 0)
+    proxy.wait_for_line("program endless was still running on the lost slice 0")
+
+
+def test_a_program_over_two_slices_frees_the_one_that_lives(
+    make_service: MakeService, start_proxy: StartProxy, connect: MakeClient, tmp_path: Path
+) -> None:
+    service = make_service()
+    workers = service.start_ready_workers("slice-0", "slice-1")
+    proxy = start_with(start_proxy, service.address, tmp_path / "report")
+    proxy.wait_for_line("2 of 2 slices placed")
+    held = {s.virtual_index: s.id for s in service.status().slices}
+    client = connect(address_of(proxy))
+    text = ENDLESS.replace("@endless", "@both attributes {mhlo.num_partitions = 2 : i32}").replace(
+        "%x: tensor<4xf32>)", '%x: tensor<4xf32> {mhlo.sharding = "{devices=[2]<=[2]}"})'
+    )
+    both = client.compile(text, [0, 4])
+    (never,) = client.execute(both, [client.put(FOUR, split([0, 4]))])
+    (behind,) = client.execute(client.compile(DOUBLE, [0]), [client.put(FOUR, single(0))])
+    wait = client.begin_ready(never)
+    workers[int(held[1][-1])].kill()
+    with pytest.raises(Failed, match="virtual slice 1"):
+        wait.result()
+    # The living slice goes on with what was queued behind.
+    np.testing.assert_array_equal(client.fetch(behind), 2 * FOUR)
+
+
+def test_an_address_space_limit_is_survived(start_proxy: StartProxy, connect: MakeClient) -> None:
+    proxy = start_proxy(f"--address_space_limit_bytes={12 << 30}")
+    client = connect(address_of(proxy))
+    with pytest.raises(Exception, match="no memory for a host buffer"):
+        client.store(1, b"", size=1 << 35)
+    client.call(
+        "make_array_from_host_buffer",
+        dtype={"kind": F32},
+        shape={"dims": [1 << 33]},
+        sharding=single(0),
+        host_buffer_handle=1,
+        array_handle=900,
+    )
+    with pytest.raises(Failed) as raised:
+        client.ready(900)
+    assert raised.value.code == EXHAUSTED
+    np.testing.assert_array_equal(client.fetch(client.put(FOUR, single(0))), FOUR)
+
+
+def test_a_killed_proxy_is_an_error_for_its_client(start_proxy: StartProxy) -> None:
+    proxy = start_proxy()
+    with RawClient(address_of(proxy)) as client:
+        (never,) = client.execute(client.compile(ENDLESS, [0]), [client.put(FOUR, single(0))])
+        wait = client.begin_ready(never)
+        proxy.kill()
+        with pytest.raises(Exception, match="UNAVAILABLE"):
+            wait.result()
