@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import gc
 import json
 import os
 import queue
@@ -13,9 +15,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import grpc
 
@@ -28,7 +30,16 @@ from shared_pathways_service.protocol.auth import bearer
 DEADLINE_S = 60.0
 REPOSITORY = Path(__file__).parents[1]
 KIND = "tpuv6e:2x2"
+T = TypeVar("T")
 VERSIONS = pb.VersionRange(min=PROTOCOL_MIN, max=PROTOCOL_MAX)
+
+
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine; gRPC's poller thread ends with the last of its objects, at once."""
+    try:
+        return asyncio.run(work)
+    finally:
+        gc.collect()
 
 
 class ServerProcess:
@@ -114,10 +125,12 @@ class ServerProcess:
 class Stream:
     """A stream of the client's, read into a queue by a thread; use as a context manager."""
 
-    def __init__(self, method: Any, token: str | None = None) -> None:
+    def __init__(self, method: Any, request: Any = None, *, token: str | None = None) -> None:
+        """Opens it: with `request` where the method takes one, else with what is sent later."""
         self._out: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._in: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.call = method(iter(self._out.get, None), metadata=bearer(token))
+        sent = iter(self._out.get, None) if request is None else request
+        self.call = method(sent, metadata=bearer(token))
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
@@ -220,9 +233,17 @@ class Service:
 
     def tenant(self, name: str, **fields: Any) -> Stream:
         """Opens a tenant's stream and says hello; one slice is asked for unless said otherwise."""
-        stream = self._stack.enter_context(Stream(self.stub.TenantSession, self.token))
+        stream = self.stream(self.stub.TenantSession)
         stream.send(pb.TenantMessage(hello=tenant_hello(name, **fields)))
         return stream
+
+    def watch(self, tenant: str = "") -> Stream:
+        """Watches the events."""
+        return self.stream(self.stub.Watch, pb.WatchRequest(versions=VERSIONS, tenant=tenant))
+
+    def stream(self, method: Any, request: Any = None) -> Stream:
+        """Opens a stream that ends with the service."""
+        return self._stack.enter_context(Stream(method, request, token=self.token))
 
     def status(self) -> pb.GetStatusResponse:
         response: pb.GetStatusResponse = self.stub.GetStatus(

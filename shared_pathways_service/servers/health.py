@@ -7,7 +7,6 @@ their form: grpc/grpc, doc/health-checking.md.
 from __future__ import annotations
 
 import grpc
-import grpc.aio
 
 __all__ = ["HEALTH_SERVICE", "health_handler"]
 
@@ -18,7 +17,7 @@ _SERVING = b"\x08\x01"
 
 
 def health_handler() -> grpc.GenericRpcHandler:
-    """Returns the handler of ``Check``, for `add_generic_rpc_handlers` of an asyncio server.
+    """Returns the handler of ``Check``, for `add_generic_rpc_handlers` of a server of either kind.
 
     Whoever answers is serving; all service names are answered alike.
     """
@@ -26,5 +25,5 @@ def health_handler() -> grpc.GenericRpcHandler:
     return grpc.method_handlers_generic_handler(HEALTH_SERVICE, {"Check": check})
 
 
-async def _check(_request: bytes, _context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+def _check(_request: bytes, _context: object) -> bytes:
     return _SERVING

@@ -11,6 +11,7 @@ import ctypes
 import dataclasses
 import json
 import os
+import queue
 import select
 import signal
 import sys
@@ -212,24 +213,24 @@ def exit_with_parent(parent_pid: int, on_exit: Callable[[], None]) -> ProcessWat
 # ---- start and stop
 
 
-def install_stop_signals(on_stop: Callable[[], None] | None = None) -> threading.Event:
+def install_stop_signals() -> threading.Event:
     """Takes SIGTERM and SIGINT as the wish to end; for asyncio use `loop.add_signal_handler`.
-
-    Args:
-      on_stop: Also called at each such signal, on the main thread between two instructions.
 
     Returns:
       An event that is set by the first one.
     """
     stop = threading.Event()
+    # A handler runs in the midst of whatever the main thread does, `stop.wait()` too, whose lock
+    # `stop.set()` needs. A SimpleQueue may be put to from there.
+    signals: queue.SimpleQueue[int] = queue.SimpleQueue()
 
-    def handle(_signum: int, _frame: object) -> None:
+    def wait_for_signal() -> None:
+        signals.get()
         stop.set()
-        if on_stop is not None:
-            on_stop()
 
+    threading.Thread(target=wait_for_signal, name="stop-signals", daemon=True).start()
     for sig in STOP_SIGNALS:
-        signal.signal(sig, handle)
+        signal.signal(sig, lambda signum, _frame: signals.put(signum))
     return stop
 
 

@@ -74,7 +74,8 @@ async def _answer(kind: str, service: str, metadata: Metadata) -> str:
     call: Any
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         if kind == "unary":
-            call = channel.unary_unary(f"/{service}/Echo")(b"hi", metadata=metadata)
+            unary: Any = channel.unary_unary(f"/{service}/Echo")
+            call = unary(b"hi", metadata=metadata)
         else:
             # Nothing is sent: a refusal must not wait for the first message.
             call = channel.stream_stream(f"/{service}/Echo")(metadata=metadata)

@@ -19,7 +19,6 @@ import pytest
 from shared_pathways_service.servers.glog import glog, send_logging_to_glog
 from shared_pathways_service.servers.process import (
     ProcessWatch,
-    install_stop_signals,
     process_identity,
     report_ready,
     signal_process,
@@ -213,19 +212,30 @@ def test_a_parent_that_is_gone_already_is_noticed(sleeper: subprocess.Popen[byte
 # ---- start and stop
 
 
+STOPPING = """
+    import sys
+    from shared_pathways_service.servers.process import install_stop_signals
+    stop = install_stop_signals()
+    print("ready", flush=True)
+    stop.wait()
+    print("stopped", flush=True)
+    sys.stdin.read()
+"""
+
+
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
-def test_a_stop_signal_sets_the_event(sig: signal.Signals) -> None:
-    before = {s: signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        calls: list[None] = []
-        stop = install_stop_signals(lambda: calls.append(None))
-        assert not stop.is_set()
-        signal.raise_signal(sig)
-        assert stop.is_set()
-        assert len(calls) == 1
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def test_a_stop_signal_sets_the_event_and_the_next_ones_do_nothing(sig: signal.Signals) -> None:
+    command = [sys.executable, "-c", textwrap.dedent(STOPPING)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=REPOSITORY) as child:
+        assert child.stdout
+        assert child.stdout.readline() == "ready\n"
+        child.send_signal(sig)
+        assert child.stdout.readline() == "stopped\n"
+        child.send_signal(sig)
+        assert child.stdin
+        child.stdin.close()
+        assert child.wait(DEADLINE_S) == 0
 
 
 def test_ready_is_one_line_and_the_end_of_the_stream() -> None:

@@ -41,6 +41,8 @@ _LIMITS = (
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
 )
 _MAX_CALLS = 50_000
+#: Characters of an event in the log.
+_LINE_LIMIT = 1000
 
 
 def _stop_self() -> None:
@@ -57,7 +59,8 @@ class _SliceCounter:
     def __call__(self, event: Event) -> None:
         words = [event.kind, event.tenant, event.slice, event.reason]
         words += [f"{name}={value}" for name, value in event.data.items()]
-        glog("I", " ".join(str(word) for word in words if word))
+        # What a tenant asked for may be long; its events have it all.
+        glog("I", " ".join(str(word) for word in words if word)[:_LINE_LIMIT])
         if event.slice is None:
             return
         if event.kind == "slice.ready":
@@ -113,6 +116,7 @@ async def _serve(options: ResourceManagerOptions) -> int:
             WorkerStreams(options.beat_interval_s),
             TenantStreams(options.tenant_ttl_s),
             clock=clock,
+            watcher_limit=options.watcher_limit,
             on_event=_SliceCounter(sum(options.instance_count)),
             on_fatal=fatal,
         )

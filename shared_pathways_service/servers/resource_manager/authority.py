@@ -22,9 +22,6 @@ from shared_pathways_service.servers.resource_manager.streams import TenantStrea
 
 __all__ = ["Authority", "SteadyClock"]
 
-#: Events that may wait for one watcher, its snapshot not counted.
-WATCHER_LIMIT = 10_000
-
 # A tick that comes this late says that this process stood still (stopped, or the machine slept).
 # Beats that came meanwhile are not read yet: nobody is declared hung before they are.
 _STALLED_S = 0.25
@@ -53,6 +50,7 @@ class Authority:
         tenants: TenantStreams,
         *,
         clock: SteadyClock,
+        watcher_limit: int,
         on_event: Callable[[Event], None],
         on_fatal: Callable[[str], None],
     ) -> None:
@@ -64,6 +62,7 @@ class Authority:
           workers: Their streams.
           tenants: Theirs.
           clock: What the core was started with.
+          watcher_limit: Events that may wait for one watcher, its snapshot not counted.
           on_event: Gets each announced event, for the log.
           on_fatal: Ends the process: nothing can be kept any more.
         """
@@ -72,6 +71,7 @@ class Authority:
         self._workers = workers
         self._tenants = tenants
         self._clock = clock
+        self._watcher_limit = watcher_limit
         self._on_event = on_event
         self._on_fatal = on_fatal
         self._watchers: dict[Outbox[pb.EventMessage], str] = {}
@@ -157,7 +157,7 @@ class Authority:
         events = status.snapshot_events(self._core.status(self._clock()))
         wanted = (event for event in events if tenant in {"", event.tenant})
         snapshot = [wire.event_message(event, snapshot=True) for event in wanted]
-        outbox = Outbox(WATCHER_LIMIT, snapshot)
+        outbox = Outbox(self._watcher_limit, snapshot)
         self._watchers[outbox] = tenant
         return outbox
 

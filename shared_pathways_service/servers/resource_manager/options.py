@@ -69,6 +69,9 @@ class ResourceManagerOptions:
     recovering_s: float = flag(
         constants.RECOVERING_S, parse=seconds, help="How long reports are awaited after a restart."
     )
+    watcher_limit: int = flag(
+        10_000, parse=positive_int, help="Events that may wait for a watcher that does not read."
+    )
     state_lost: bool = flag(
         False, help="This is a restart whose state is gone: ask tenants and workers what was so."
     )

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
 import sys
 import uuid
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
-import grpc.aio
+import grpc
 
 from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN, WORKER_PORT
-from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
+from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol.auth import read_token
 from shared_pathways_service.servers.glog import glog, send_logging_to_glog
 from shared_pathways_service.servers.health import health_handler
 from shared_pathways_service.servers.listening import SERVER_OPTIONS, Listening, listen
 from shared_pathways_service.servers.options import parse_or_exit
-from shared_pathways_service.servers.process import STOP_SIGNALS, exit_with_parent, report_ready
+from shared_pathways_service.servers.process import (
+    exit_with_parent,
+    install_stop_signals,
+    report_ready,
+)
 from shared_pathways_service.servers.worker.options import WorkerOptions
 from shared_pathways_service.servers.worker.session import Session
 
@@ -31,10 +35,6 @@ def _exit_at_sigill(_signum: int, _frame: object) -> None:
     # As process 1 of a pod's namespace a signal without a handler would be passed over, and
     # SIGILL is how the documents of Pathways on Cloud let a worker fail.
     os._exit(_SIGILL_EXIT)
-
-
-def _stop_self() -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _hello(options: WorkerOptions, listening: Listening) -> pb.WorkerHello:
@@ -52,20 +52,18 @@ def _hello(options: WorkerOptions, listening: Listening) -> pb.WorkerHello:
     )
 
 
-async def _serve(options: WorkerOptions) -> None:
+def _serve(options: WorkerOptions) -> None:
     """Serves, and keeps the resource manager told, until a stop signal."""
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    async with contextlib.AsyncExitStack() as stack:
-        for sig in STOP_SIGNALS:
-            loop.add_signal_handler(sig, stop.set)
+    stop = install_stop_signals()
+    with contextlib.ExitStack() as stack:
         if options.parent_pid:
-            watch = exit_with_parent(options.parent_pid, _stop_self)
+            watch = exit_with_parent(options.parent_pid, stop.set)
             if watch is not None:
                 stack.callback(watch.close)
         token = read_token(options.token_file)
-        server = grpc.aio.server(options=SERVER_OPTIONS)
-        stack.push_async_callback(server.stop, 0)
+        pool = stack.enter_context(ThreadPoolExecutor(max_workers=1))
+        server = grpc.server(pool, options=SERVER_OPTIONS)
+        stack.callback(lambda: server.stop(0).wait())
         server.add_generic_rpc_handlers((health_handler(),))
         listening = listen(
             server,
@@ -74,7 +72,7 @@ async def _serve(options: WorkerOptions) -> None:
             default_port=WORKER_PORT,
             bind_address=options.bind_address,
         )
-        await server.start()
+        server.start()
         glog("I", f"Pathways Server serving on {listening.shown}")
         glog("I", "MegaScale transport initialized.")
         report_ready(options.ready_fd, port=listening.port, socket=listening.socket)
@@ -84,9 +82,13 @@ async def _serve(options: WorkerOptions) -> None:
             token,
             beat_interval_s=options.beat_interval_s,
             on_welcome=lambda: glog("I", "MegaScale transport init succeeded."),
+            on_refused=stop.set,
         )
-        await session.run(stop)
+        stack.callback(session.close)
+        stop.wait()
         glog("I", "Pathways Server stopping")
+    if session.error is not None:
+        raise session.error
 
 
 def main(argv: Sequence[str]) -> int:
@@ -98,10 +100,7 @@ def main(argv: Sequence[str]) -> int:
     for number, argument in enumerate(argv, start=1):
         glog("I", f"argv[{number}]: {argument!r}")
     try:
-        asyncio.run(_serve(options))
-    except InvalidRequestError as error:
-        glog("E", str(error))
-        return 1
+        _serve(options)
     except SharedPathwaysError as error:
         glog("E", str(error))
         return 1

@@ -75,7 +75,7 @@ class WorkerOptions:
     beat_interval_s: float = flag(
         constants.WORKER_BEAT_S,
         parse=seconds,
-        help="Seconds between two beats, until the resource manager says otherwise.",
+        help="Longest time between two beats; the resource manager may want a shorter one.",
     )
     parent_pid: int = flag(0, help="The process whose end ends this one; 0: none.")
     ready_fd: int | None = flag(

@@ -1,17 +1,19 @@
-"""The worker's stream to the resource manager (RM): hello, beats, and again when it breaks."""
+"""The worker's stream to the resource manager (RM): hello, beats, and again when it breaks.
+
+The blocking API of gRPC: in its asyncio API a beat that crosses the RM's refusal would replace the
+refusal's status by INTERNAL, and the worker could not tell it from a broken stream.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import itertools
 import random
-from collections.abc import Callable
-from typing import Any, TypeAlias
+import threading
+from collections.abc import Callable, Iterator
 
 import grpc
-import grpc.aio
 
+from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import bearer
@@ -36,8 +38,6 @@ _BACKOFF_FIRST_S = 0.1
 _BACKOFF_LAST_S = 2.0
 _BYE_S = 1.0
 
-_Call: TypeAlias = "grpc.aio.StreamStreamCall[pb.WorkerMessage, pb.WorkerInstruction]"
-
 _CHANNEL_OPTIONS = (
     # A proxy for the web is none for the cluster's own addresses.
     ("grpc.enable_http_proxy", 0),
@@ -49,7 +49,11 @@ _CHANNEL_OPTIONS = (
 
 
 class Session:
-    """Keeps one worker registered, with one incarnation, for as long as it lives."""
+    """Keeps one worker registered, with one incarnation, for as long as it lives.
+
+    Attributes:
+      error: Why the RM does not want this worker; None: it has not said so.
+    """
 
     def __init__(
         self,
@@ -59,100 +63,112 @@ class Session:
         *,
         beat_interval_s: float,
         on_welcome: Callable[[], None],
+        on_refused: Callable[[], None],
     ) -> None:
-        """Prepares; `run` does it.
+        """Begins, on a thread of its own.
 
         Args:
           address: The RM's.
           hello: What it is told at the beginning of each stream.
           token: What it wants to be shown.
-          beat_interval_s: Until it says otherwise.
+          beat_interval_s: The longest time between two beats; the RM may want a shorter one.
           on_welcome: Called whenever it has let the worker in.
+          on_refused: Called when it does not want the worker; `error` is set, nothing goes on.
         """
+        self.error: SharedPathwaysError | None = None
         self._address = address
         self._hello = hello
         self._token = token
         self._beat_interval_s = beat_interval_s
         self._on_welcome = on_welcome
-        self._welcomed = False
+        self._on_refused = on_refused
+        self._news = threading.Condition()
+        self._closing = False
+        self._number = 0  # of the stream that is open
+        self._welcomed = False  # on that stream
+        self._channel: grpc.Channel | None = None
+        self._thread = threading.Thread(target=self._run, name="session")
+        self._thread.start()
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Keeps the RM told until `stop` is set, then says goodbye.
+    def close(self) -> None:
+        """Says goodbye, or gives up when the RM does not hear it."""
+        with self._news:
+            self._closing = True
+            self._news.notify_all()
+        self._thread.join(_BYE_S)
+        with self._news:
+            channel = self._channel
+        if channel is not None:
+            channel.close()
+        self._thread.join()
 
-        Raises:
-          SharedPathwaysError: The RM does not want this worker.
-        """
+    def _run(self) -> None:
         delay, last = _BACKOFF_FIRST_S, ""
-        while not stop.is_set():
-            self._welcomed = False
-            try:
-                await self._stream(stop)
-                why = "the stream ended"
-            except grpc.aio.AioRpcError as error:
-                if error.code() in _FINAL:
-                    raise error_of(
-                        error, service="resource manager", address=self._address
-                    ) from error
-                why = f"{error.code().name}: {error.details()}"
-            if stop.is_set():
+        while True:
+            broken = self._stream()
+            if self._closing:
+                return
+            if broken is not None and broken.code() in _FINAL:
+                self.error = error_of(broken, service="resource manager", address=self._address)
+                self._on_refused()
                 return
             if self._welcomed:
                 delay, last = _BACKOFF_FIRST_S, ""
+            why = f"{broken.code().name}: {broken.details()}" if broken else "the stream ended"
             if why != last:
                 glog("W", f"resource manager at {self._address}: {why}; trying again")
                 last = why
-            with contextlib.suppress(TimeoutError):
+            with self._news:
                 # Jitter spreads the workers of a service over time.
-                await asyncio.wait_for(stop.wait(), delay * random.uniform(0.5, 1.0))  # noqa: S311
+                pause = delay * random.uniform(0.5, 1.0)  # noqa: S311
+                self._news.wait_for(lambda: self._closing, pause)
             delay = min(2 * delay, _BACKOFF_LAST_S)
 
-    async def _stream(self, stop: asyncio.Event) -> None:
-        """One stream, until it breaks or the worker is to stop."""
-        async with grpc.aio.insecure_channel(self._address, options=_CHANNEL_OPTIONS) as channel:
-            stub: pb_grpc.ResourceManagerAsyncStub = pb_grpc.ResourceManagerStub(channel)
-            call: _Call = stub.WorkerSession(metadata=bearer(self._token))
-            hearing = asyncio.create_task(self._hear(call))
-            beating = asyncio.create_task(self._beat(call))
-            stopping = asyncio.create_task(stop.wait())
+    def _stream(self) -> grpc.RpcError | None:
+        """Has one stream until it ends; returns what broke it."""
+        # A channel of its own: none of an older one's waits before it dials again.
+        with grpc.insecure_channel(self._address, options=_CHANNEL_OPTIONS) as channel:
+            with self._news:
+                self._number += 1
+                self._welcomed = False
+                self._channel = channel
+            stub = pb_grpc.ResourceManagerStub(channel)
             try:
-                await asyncio.wait({hearing, stopping}, return_when=asyncio.FIRST_COMPLETED)
-                if not hearing.done():
-                    await _cancel(beating)
-                    await _say_goodbye(call)
+                said = self._say(self._number)
+                for instruction in stub.WorkerSession(said, metadata=bearer(self._token)):
+                    if instruction.HasField("welcome"):
+                        self._take_welcome(instruction.welcome)
+            except grpc.RpcError as error:
+                return error
             finally:
-                await _cancel(hearing, beating, stopping)
-            if not hearing.cancelled():
-                hearing.result()
+                with self._news:
+                    self._number += 1
+                    self._channel = None
+                    self._news.notify_all()
+        return None
 
-    async def _hear(self, call: _Call) -> None:
-        """Reads to the end of the stream, whose error is raised."""
-        async for instruction in call:
-            if instruction.HasField("welcome"):
-                self._beat_interval_s = instruction.welcome.beat_interval_s
-                self._welcomed = True
-                self._on_welcome()
+    def _take_welcome(self, welcome: pb.WorkerWelcome) -> None:
+        with self._news:
+            self._beat_interval_s = min(welcome.beat_interval_s, self._beat_interval_s)
+            self._welcomed = True
+            self._news.notify_all()
+        self._on_welcome()
 
-    async def _beat(self, call: _Call) -> None:
-        """Says hello, then beats; that the stream broke is for `_hear` to tell."""
-        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            await call.write(pb.WorkerMessage(hello=self._hello))
-            for sequence in itertools.count(1):
-                await asyncio.sleep(self._beat_interval_s)
-                await call.write(pb.WorkerMessage(beat=pb.WorkerBeat(sequence=sequence)))
+    def _say(self, number: int) -> Iterator[pb.WorkerMessage]:
+        """Gives what is said on one stream; runs on a thread of gRPC's."""
+        yield pb.WorkerMessage(hello=self._hello)
+        with self._news:
+            self._news.wait_for(lambda: self._welcomed or self._over(number))
+        for sequence in itertools.count(1):
+            with self._news:
+                self._news.wait_for(lambda: self._over(number), self._beat_interval_s)
+            if self._number != number:
+                return
+            if self._closing:
+                reason = "the worker was told to stop"
+                yield pb.WorkerMessage(bye=pb.WorkerBye(reason=reason))
+                return
+            yield pb.WorkerMessage(beat=pb.WorkerBeat(sequence=sequence))
 
-
-async def _say_goodbye(call: _Call) -> None:
-    """Tells the RM that this is no accident, and waits a moment until it has heard."""
-    bye = pb.WorkerMessage(bye=pb.WorkerBye(reason="the worker was told to stop"))
-    with contextlib.suppress(
-        grpc.aio.AioRpcError, asyncio.InvalidStateError, asyncio.CancelledError, TimeoutError
-    ):
-        await asyncio.wait_for(call.write(bye), _BYE_S)
-        await asyncio.wait_for(call.done_writing(), _BYE_S)
-        await asyncio.wait_for(call.code(), _BYE_S)
-
-
-async def _cancel(*tasks: asyncio.Task[Any]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    def _over(self, number: int) -> bool:
+        return self._closing or self._number != number

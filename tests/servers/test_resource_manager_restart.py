@@ -1,0 +1,204 @@
+"""The resource manager is killed, and goes on from its state file."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from tests.processes import KIND, ServerProcess, Service, Stream
+from tests.servers.conftest import MakeService
+
+REFUSAL = pb.TenantRefused
+
+
+def _placements(tenant: Stream, count: int) -> list[pb.Claim]:
+    """Waits for placements; returns them as the claims of a proxy that speaks again."""
+    claims = []
+    for _ in range(count):
+        placement = tenant.expect("placement")
+        assert placement.state == pb.Placement.PLACED
+        claims.append(
+            pb.Claim(
+                virtual_index=placement.virtual_index,
+                slice_id=placement.slice_id,
+                generation=placement.generation,
+            )
+        )
+    return claims
+
+
+def _expect_nothing_new(tenant: Stream) -> None:
+    """A proxy that is back is welcomed, and hears of no change."""
+    updates = [tenant.next().WhichOneof("update") for _ in range(2)]
+    assert updates == ["welcome", "running"]
+
+
+def test_a_killed_manager_goes_on_where_it_was(make_service: MakeService) -> None:
+    service = make_service("--recovering_s=600", "--tenant_ttl_s=600")
+    workers = service.start_ready_workers("slice-0", "slice-1")
+    ada = service.tenant("ada")
+    claims = _placements(ada, 1)
+    ada.expect("running")
+    waiting = [service.tenant(n, virtual_slices=[KIND] * 2, queue_timeout_s=600) for n in "bcd"]
+    for stream in waiting:
+        stream.expect("queued")
+
+    service.rm.kill()
+    service.start_rm()
+    status = service.status()
+    assert status.state == "recovering"
+    assert [t.name for t in status.tenants] == ["ada", "b", "c", "d"]
+    assert [entry.tenant for entry in status.queue] == ["b", "c", "d"]
+    held = {entry.id: entry.tenant for entry in status.slices}
+    assert held == {claims[0].slice_id: "ada"}
+
+    # The proxies come back in another order than they came; one tenant is new.
+    again = {n: service.tenant(n, virtual_slices=[KIND] * 2, queue_timeout_s=600) for n in "dcb"}
+    new = service.tenant("new", virtual_slices=[KIND] * 2, queue_timeout_s=600)
+    assert new.expect("welcome").recovering
+    assert service.status().state == "recovering"
+    back = service.tenant("ada", claims=claims)
+    _expect_nothing_new(back)
+    # The workers have kept their incarnations: nothing of theirs was lost.
+    service.rm.wait_for_line("rm.recovered")
+    service.wait_for_states({"slice-0": "ready", "slice-1": "ready"})
+    assert not [line for line in service.rm.lines if "slice.lost" in line]
+    assert [entry.tenant for entry in service.status().queue] == ["b", "c", "d", "new"]
+    assert len(workers[0].lines) and workers[0].wait_for_line("init succeeded", times=2)
+
+    # A slice was free all the time: a new tenant that wants one sees it.
+    small = service.tenant("small", priority=1)
+    generation = _placements(small, 1)[0].generation
+    assert generation > claims[0].generation
+    for stream in (back, small):
+        stream.send(pb.TenantMessage(bye=pb.TenantBye(reason="done")))
+    again["b"].expect("running")
+    assert [entry.tenant for entry in service.status().queue] == ["c", "d", "new"]
+
+
+def test_recovering_ends_after_its_grace_without_those_that_are_gone(
+    make_service: MakeService,
+) -> None:
+    service = make_service("--recovering_s=0.5", "--tenant_ttl_s=0.5")
+    workers = service.start_ready_workers("slice-0", "slice-1")
+    ada = service.tenant("ada", virtual_slices=[KIND] * 2)
+    claims = _placements(ada, 2)
+    service.rm.kill()
+    workers[0].kill()
+    service.start_rm()
+    waiting = service.tenant("bob", queue_timeout_s=600)
+    assert waiting.expect("welcome").recovering
+    claim = _placements(waiting, 1)[0]
+    assert claim.slice_id == "slice-1"
+    assert claim.generation > max(c.generation for c in claims)
+    back = service.tenant("ada", virtual_slices=[KIND] * 2, claims=claims)
+    assert back.expect("refused").kind == REFUSAL.LOST
+
+
+def test_a_worker_that_died_meanwhile_is_told_after_the_restart(
+    make_service: MakeService,
+) -> None:
+    service = make_service("--recovering_s=600", "--tenant_ttl_s=600")
+    workers = service.start_ready_workers("slice-0", "slice-1")
+    ada = service.tenant("ada", virtual_slices=[KIND] * 2)
+    claims = _placements(ada, 2)
+    service.rm.kill()
+    workers[0].kill()
+    service.start_worker("slice-0")
+    service.start_rm()
+    back = service.tenant("ada", virtual_slices=[KIND] * 2, claims=claims)
+    lost = back.expect("placement")
+    assert (lost.state, lost.slice_id) == (pb.Placement.UNPLACED, "slice-0")
+    placed = _placements(back, 1)[0]
+    assert placed.slice_id == "slice-0"
+    assert placed.generation > max(c.generation for c in claims)
+
+
+def test_everything_answered_outlives_a_kill_in_the_midst_of_it(
+    make_service: MakeService,
+) -> None:
+    service = make_service("--tenant_ttl_s=600", "--recovering_s=600", count="4")
+    service.start_ready_workers(*(f"slice-{n}" for n in range(4)))
+    answered = {}
+    generations: set[int] = set()
+    for round_number in range(4):
+        name = f"t{round_number}"
+        stream = service.tenant(name)
+        (claim,) = _placements(stream, 1)
+        assert claim.generation > max(generations, default=0)
+        generations.add(claim.generation)
+        answered[name] = claim.slice_id
+        service.rm.kill()
+        service.start_rm("--recovering_s=0.2")
+        held = {entry.tenant: entry.id for entry in service.status().slices if entry.tenant}
+        assert held == answered
+        service.rm.wait_for_line("rm.recovered")
+        service.wait_for_states({f"slice-{n}": "ready" for n in range(round_number + 1, 4)})
+    # Slices whose workers had not reported within the grace were lost; none is held twice.
+    assert len(set(answered.values())) == 4
+
+
+@pytest.mark.parametrize(
+    "damage", [b"no database at all" * 100, b"SQLite format 3\x00" + b"\xff" * 5000]
+)
+def test_a_damaged_state_file_is_moved_aside_and_proxies_are_believed(
+    make_service: MakeService, damage: bytes
+) -> None:
+    service = make_service("--recovering_s=3", "--tenant_ttl_s=600")
+    service.start_ready_workers("slice-0", "slice-1")
+    ada = service.tenant("ada")
+    claims = _placements(ada, 1)
+    service.rm.kill()
+    state = service.root / "state"
+    for path in service.root.glob("state-*"):
+        path.unlink()
+    state.write_bytes(damage)
+    service.start_rm()
+    service.rm.wait_for_line(r"^E.* state file \S+ is damaged")
+    (aside,) = service.root.glob("state.damaged-*")
+    assert aside.read_bytes() == damage
+    assert service.status().state == "recovering"
+    _expect_nothing_new(service.tenant("ada", claims=claims))
+    service.rm.wait_for_line("rm.recovered")
+    (entry,) = [s for s in service.status().slices if s.id == claims[0].slice_id]
+    assert (entry.tenant, entry.generation) == ("ada", claims[0].generation)
+
+
+def test_a_state_file_of_another_version_is_moved_aside(make_service: MakeService) -> None:
+    service = make_service("--recovering_s=0.2")
+    service.rm.kill()
+    with sqlite3.connect(service.root / "state") as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    service.start_rm()
+    service.rm.wait_for_line(r"it is of version 99, this is \d")
+    assert service.status().types == [KIND]
+
+
+def test_two_managers_cannot_share_a_state_file(service: Service, tmp_path: Path) -> None:
+    flags = [
+        f"--state_file={service.root / 'state'}",
+        "--server_port=0",
+        f"--instance_type={KIND}",
+        "--instance_count=1",
+    ]
+    with ServerProcess("shared_pathways_service.servers.resource_manager", flags) as second:
+        assert second.ready is None
+        assert second.wait() == 1
+        second.wait_for_line("does another resource manager use it")
+    assert service.status().state == "serving"
+    assert not list(service.root.glob("state.damaged-*"))
+
+
+def test_a_manager_told_to_stop_ends_at_once_and_forgets_nothing(
+    make_service: MakeService,
+) -> None:
+    service = make_service("--recovering_s=600")
+    service.start_ready_workers("slice-0", "slice-1")
+    claims = _placements(service.tenant("ada"), 1)
+    assert service.rm.stop() == 0
+    service.start_rm()
+    _expect_nothing_new(service.tenant("ada", claims=claims))
