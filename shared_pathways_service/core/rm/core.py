@@ -135,6 +135,7 @@ class ResourceManagerCore:
         if tenant is not None:
             if tenant.incarnation == event.incarnation:
                 self._tenants.returned(tenant, event, recovering=recovering)
+                self._newcomers.append(tenant)
             else:
                 self._tenants.turn_away(event)
             return

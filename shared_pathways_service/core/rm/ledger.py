@@ -81,6 +81,7 @@ class Ledger:
         changed.pool.ready += (state is SliceState.READY) - (changed.state is SliceState.READY)
         changed.state = state
         changed.since = self.now
+        self._touch(changed.pool)
         self._count_free(changed, was_free)
 
     def take_free(self, pool: Pool) -> Slice:
@@ -91,12 +92,16 @@ class Ledger:
             if found.free:
                 return found
 
+    def _touch(self, pool: Pool) -> None:
+        """Notes that what is said of a pool has changed."""
+        self.untold[pool] = None
+        pool.words = None
+
     def _count_free(self, changed: Slice, was_free: bool) -> None:
         if changed.free == was_free:
             return
         pool = changed.pool
         pool.free += 1 if changed.free else -1
-        self.untold[pool] = None
         if changed.free:
             self.unserved[pool] = None
             if not changed.in_heap:
@@ -118,6 +123,7 @@ class Ledger:
         onto.since = self.now
         onto.expected = ()
         pool.held += 1
+        self._touch(pool)
         pool.holders[tenant] = pool.holders.get(tenant, 0) + 1
         tenant.placed[index] = onto
         tenant.lost.discard(index)
@@ -134,6 +140,7 @@ class Ledger:
         held.since = self.now
         held.expected = ()
         pool.held -= 1
+        self._touch(pool)
         pool.holders[tenant] -= 1
         if not pool.holders[tenant]:
             del pool.holders[tenant]

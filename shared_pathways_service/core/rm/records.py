@@ -12,7 +12,7 @@ import re
 from shared_pathways_service.core.rm.messages import SliceState
 from shared_pathways_service.core.topology import InstanceType
 
-__all__ = ["Line", "Pool", "Slice", "Tenant", "Worker"]
+__all__ = ["Line", "Pool", "Slice", "Tenant", "Words", "Worker"]
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -173,6 +173,19 @@ class Line:
         return bisect.bisect_left(self._entries, key)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Words:
+    """What is said of a pool.
+
+    Attributes:
+      free: Goes behind the number wanted.
+      holders: Who holds its slices.
+    """
+
+    free: str
+    holders: tuple[str, ...]
+
+
 @dataclasses.dataclass(eq=False, slots=True)
 class Pool:
     """The slices of one instance type, and who waits for them.
@@ -187,6 +200,7 @@ class Pool:
       fills: Elastic virtual slices of running tenants that were never placed.
       waiting: Tenants whose gang wants slices of this type.
       holders: Who holds slices of this type, as others are told, in the order they came.
+      words: What the speaker says of it to all who wait, until something changes.
       told_at: When the line was last told of changes.
       retell_at: When it is told of changes since; None: there are none.
     """
@@ -204,6 +218,7 @@ class Pool:
     fills: Line = dataclasses.field(default_factory=Line)
     waiting: Line = dataclasses.field(default_factory=Line)
     holders: dict[Tenant, int] = dataclasses.field(default_factory=dict)
+    words: Words | None = None
     told_at: float = float("-inf")
     retell_at: float | None = None
 

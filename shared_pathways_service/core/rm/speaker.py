@@ -23,7 +23,7 @@ from shared_pathways_service.core.rm.messages import (
     TellRunning,
     TellUnplaced,
 )
-from shared_pathways_service.core.rm.records import Pool, Slice, Tenant
+from shared_pathways_service.core.rm.records import Pool, Slice, Tenant, Words
 
 __all__ = ["Speaker"]
 
@@ -154,10 +154,8 @@ class Speaker:
 
     def reason(self, tenant: Tenant) -> str:
         """Returns why a tenant waits."""
-        wants = [_want(pool, count) for pool, count in tenant.wants.items()]
-        if self.waits_for:
-            wants.append(self.waits_for)
-        return "; ".join(wants)
+        said = reason_of(tenant)
+        return f"{said}; {self.waits_for}" if self.waits_for else said
 
     def retell(self, pool: Pool, now: float, pause: float) -> bool:
         """Tells a line of a change, now or later.
@@ -231,15 +229,6 @@ class Speaker:
         )
 
 
-def _want(pool: Pool, count: int) -> str:
-    said = f"{count} x {pool.name} wanted, {pool.grantable} free"
-    if kept := min(pool.free, pool.spares):
-        said += f" beside {kept} kept as spare"
-    if pool.ready < pool.count:
-        said += f", {pool.ready} of {pool.count} ready"
-    return said
-
-
 def position_of(tenant: Tenant) -> int:
     """Returns a waiting tenant's place, from 1: the farthest back of its places in line."""
     return 1 + max(pool.waiting.ahead_of(tenant) for pool in tenant.wants)
@@ -247,10 +236,27 @@ def position_of(tenant: Tenant) -> int:
 
 def holders_of(pools: Mapping[Pool, int]) -> tuple[str, ...]:
     """Returns who holds slices of these types, as others are told."""
-    said: list[str] = []
-    for pool in pools:
+    if len(pools) == 1:
+        return _words(next(iter(pools))).holders
+    return tuple(holder for pool in pools for holder in _words(pool).holders)
+
+
+def reason_of(tenant: Tenant) -> str:
+    """Returns what a tenant wants, and what there is of it."""
+    return "; ".join(f"{count}{_words(pool).free}" for pool, count in tenant.wants.items())
+
+
+def _words(pool: Pool) -> Words:
+    """Returns what is said of a pool; made once for all who wait, until something changes."""
+    if pool.words is None:
+        free = f" x {pool.name} wanted, {pool.grantable} free"
+        if kept := min(pool.free, pool.spares):
+            free += f" beside {kept} kept as spare"
+        if pool.ready < pool.count:
+            free += f", {pool.ready} of {pool.count} ready"
         first = itertools.islice(pool.holders.items(), _HOLDERS)
-        said.extend(f"{tenant.label}: {count} x {pool.name}" for tenant, count in first)
+        holders = [f"{tenant.label}: {count} x {pool.name}" for tenant, count in first]
         if len(pool.holders) > _HOLDERS:
-            said.append(f"and {len(pool.holders) - _HOLDERS} more of {pool.name}")
-    return tuple(said)
+            holders.append(f"and {len(pool.holders) - _HOLDERS} more of {pool.name}")
+        pool.words = Words(free, tuple(holders))
+    return pool.words

@@ -52,8 +52,6 @@ class Tenants:
             self._speaker.tell_placed(tenant, index, tenant.placed[index])
         if tenant.running:
             self._speaker.tell_running(tenant)
-        else:
-            self._speaker.queued(tenant)
 
     def refuses_at_once(self, event: TenantAsked) -> bool:
         """Refuses a new request that can never be met; returns whether it did."""

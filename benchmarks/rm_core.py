@@ -1,0 +1,235 @@
+"""The resource manager's core on a simulated clock: what an event costs, and whether size matters.
+
+The state is fragmented (every slice is held, by tenants of 1 to 4 slices in random places) and
+1,000 tenants wait. Then tenants let go and new ones ask, workers die and come back, streams break
+and are taken up again, workers beat. Each event is timed by itself, in one process and one run, by
+the thread's processor time: what else the machine does is not counted.
+
+    python benchmarks/rm_core.py --out rm_core.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import gc
+import json
+import platform
+import random
+import statistics
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from shared_pathways_service.core.rm import messages as m
+from shared_pathways_service.core.rm.config import RmConfig
+from shared_pathways_service.core.rm.core import ResourceManagerCore
+from shared_pathways_service.core.topology import InstanceType
+
+KIND = InstanceType.parse("tpuv6e:2x2")
+#: Simulated seconds between two events.
+STEP_S = 0.0005
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """Times in microseconds.
+
+    Attributes:
+      placements: Events that placed somebody.
+      us_per_event: Of all events, beats and ticks included.
+      us_per_event_without_beats: Of all but beats.
+    """
+
+    slices: int
+    queued: int
+    events: int
+    placements: int
+    placement_p50_us: float
+    placement_p99_us: float
+    us_per_event: float
+    us_per_event_without_beats: float
+
+
+class Load:
+    """A core under random load."""
+
+    def __init__(self, slices: int, queued: int, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.now = 1e9
+        self.queued = queued
+        self.made = 0
+        self.beaten = 0
+        self.running: set[str | None] = set()
+        self.alive: list[str] = []
+        self.beats: list[int] = []
+        self.others: list[int] = []
+        self.placements: list[int] = []
+        self.incarnations = ["0"] * slices
+        self.core = ResourceManagerCore(RmConfig(slices={KIND: slices}), None, self.now)
+        for index in range(slices):
+            self.join(index)
+        while self.waiting < queued:
+            self.ask()
+
+    @property
+    def waiting(self) -> int:
+        return len(self.alive) - len(self.running)
+
+    def handle(self, event: m.ResourceManagerEvent, into: list[int]) -> None:
+        self.now += STEP_S
+        due = self.core.next_deadline()
+        if due is not None and due <= self.now:
+            self.time(m.Tick(), self.others)
+        self.time(event, into)
+
+    def time(self, event: m.ResourceManagerEvent, into: list[int]) -> None:
+        began = time.thread_time_ns()
+        instructions = self.core.handle(event, self.now)
+        self.core.next_deadline()
+        took = time.thread_time_ns() - began
+        into.append(took)
+        announced = [one for one in instructions if isinstance(one, m.Announce)]
+        self.running.update(one.tenant for one in announced if one.kind == "tenant.running")
+        if any(one.kind == "slice.placed" for one in announced):
+            self.placements.append(took)
+
+    # ---- events
+
+    def join(self, index: int) -> None:
+        event = m.WorkerJoined(
+            slice_id=f"slice-{index}",
+            instance_type=KIND,
+            host_index=0,
+            incarnation=self.incarnations[index],
+        )
+        self.handle(event, self.others)
+
+    def beat(self) -> None:
+        index = self.beaten = (self.beaten + 1) % len(self.incarnations)
+        event = m.WorkerBeat(
+            slice_id=f"slice-{index}", host_index=0, incarnation=self.incarnations[index]
+        )
+        self.handle(event, self.beats)
+
+    def lose_and_regain(self) -> None:
+        index = self.random.randrange(len(self.incarnations))
+        event = m.WorkerEnded(
+            slice_id=f"slice-{index}",
+            host_index=0,
+            incarnation=self.incarnations[index],
+            reason="killed",
+        )
+        self.handle(event, self.others)
+        self.incarnations[index] = str(int(self.incarnations[index]) + 1)
+        self.join(index)
+
+    def asked(self, name: str, wants: int, claims: tuple[m.Claim, ...] = ()) -> m.TenantAsked:
+        return m.TenantAsked(
+            tenant=name,
+            incarnation=name,
+            virtual_slices=(KIND,) * wants,
+            priority=self.random.choice((0, 0, 0, 1)),
+            queue_timeout_s=float("inf"),
+            user=name,
+            host="host",
+            claims=claims,
+        )
+
+    def ask(self) -> None:
+        self.made += 1
+        name = f"tenant-{self.made}"
+        self.alive.append(name)
+        self.handle(self.asked(name, self.random.randint(1, 4)), self.others)
+
+    def release(self) -> None:
+        index = self.random.randrange(len(self.alive))
+        self.alive[index], self.alive[-1] = self.alive[-1], self.alive[index]
+        name = self.alive.pop()
+        self.running.discard(name)
+        self.handle(m.TenantReleased(tenant=name, reason="done"), self.others)
+
+    def break_and_mend(self) -> None:
+        name = self.random.choice(self.alive)
+        self.handle(m.TenantStreamEnded(tenant=name, incarnation=name), self.others)
+        self.handle(self.asked(name, 1), self.others)
+
+    def run(self, rounds: int) -> None:
+        for _ in range(rounds):
+            what = self.random.random()
+            if what < 0.2:
+                self.lose_and_regain()
+            elif what < 0.3:
+                self.break_and_mend()
+            elif what < 0.65:
+                self.beat()
+            elif self.waiting > self.queued:
+                self.release()
+            else:
+                self.ask()
+
+
+def measure(slices: int, queued: int, rounds: int, seed: int) -> Result:
+    """Builds a fragmented state and puts it under load."""
+    load = Load(slices, queued, seed)
+    load.run(rounds // 10)
+    for times in (load.beats, load.others, load.placements):
+        times.clear()
+    gc.collect()
+    gc.freeze()
+    load.run(rounds)
+    gc.unfreeze()
+    load.core.validate_state()
+    every = load.beats + load.others
+    placements = sorted(load.placements)
+    return Result(
+        slices=slices,
+        queued=load.waiting,
+        events=len(every),
+        placements=len(placements),
+        placement_p50_us=placements[len(placements) // 2] / 1e3,
+        placement_p99_us=placements[len(placements) * 99 // 100] / 1e3,
+        us_per_event=statistics.fmean(every) / 1e3,
+        us_per_event_without_beats=statistics.fmean(load.others) / 1e3,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--out", type=Path, help="where the JSON goes")
+    parser.add_argument("--rounds", type=int, default=30_000)
+    parser.add_argument("--queued", type=int, default=1_000)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    results = [
+        measure(slices, options.queued, options.rounds, options.seed) for slices in (1_000, 10_000)
+    ]
+    ratio = results[1].placement_p99_us / results[0].placement_p99_us
+    table = Table("slices", "queued", "events", "placement p50", "p99", "us/event", "without beats")
+    for one in results:
+        table.add_row(
+            f"{one.slices:,}",
+            f"{one.queued:,}",
+            f"{one.events:,}",
+            f"{one.placement_p50_us:.1f} us",
+            f"{one.placement_p99_us:.1f} us",
+            f"{one.us_per_event:.1f}",
+            f"{one.us_per_event_without_beats:.1f}",
+        )
+    console = Console()
+    console.print(table)
+    console.print(f"placement p99, 10,000 slices to 1,000: {ratio:.2f}x (aim: at most 2x)")
+    if options.out:
+        data = {
+            "benchmark": "rm_core",
+            "python": platform.python_version(),
+            "results": [dataclasses.asdict(one) for one in results],
+            "placement_p99_ratio": ratio,
+        }
+        options.out.write_text(json.dumps(data, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,448 @@
+"""A world around the resource manager's core: its disk, workers, proxies, a network that breaks.
+
+The world carries out instructions as the server does, keeps what each proxy was told, and judges
+from that alone, by the rules in the issue; it never looks into the core but through `status`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+
+from shared_pathways_service.core.rm import messages as m
+from shared_pathways_service.core.rm.config import RmConfig
+from shared_pathways_service.core.rm.core import ResourceManagerCore
+from shared_pathways_service.core.rm.status import StatusReport
+from shared_pathways_service.core.topology import InstanceType
+
+SMALL = InstanceType.parse("tpuv6e:2x2")
+LARGE = InstanceType.parse("tpuv5e:2x4")  # two hosts
+BEAT_S = 10.0
+
+
+@dataclasses.dataclass
+class Worker:
+    slice_id: str
+    kind: InstanceType
+    host: int
+    incarnation: str = ""
+    running: bool = False
+    connected: bool = False
+    stopped: bool = False
+
+
+@dataclasses.dataclass
+class Proxy:
+    name: str
+    incarnation: str
+    asks: m.TenantAsked
+    arrival: int
+    connected: bool = False
+    running: bool = False
+    away_since: float = 0.0
+    released: bool = False
+    view: dict[int, tuple[str, int]] = dataclasses.field(default_factory=dict)
+    older_view: dict[int, tuple[str, int]] = dataclasses.field(default_factory=dict)
+    queued: m.TellQueued | None = None
+    refused: m.RefuseTenant | None = None
+
+    @property
+    def needed(self) -> int:
+        return len(self.asks.virtual_slices) - self.asks.num_elastic
+
+
+@dataclasses.dataclass(frozen=True)
+class Placing:
+    tenant: str
+    index: int
+    slice_id: str
+    step: int
+
+
+class World:
+    def __init__(self, config: RmConfig) -> None:
+        self.config = config
+        self.now = 1e9
+        self.step = 0
+        self.grants: dict[str, m.PersistedGrant] = {}
+        self.last_generation = 0
+        self.last_order = 0
+        self.state_lost = False
+        self.disk_missing = False
+        self.core = ResourceManagerCore(config, None, self.now)
+        self.workers = {
+            f"{kind.family}-{i}/{host}": Worker(f"{kind.family}-{i}", kind, host)
+            for kind, count in config.slices.items()
+            for i in range(count)
+            for host in range(kind.hosts)
+        }
+        self.proxies: dict[str, Proxy] = {}
+        self.placings: dict[int, Placing] = {}
+        self.broke: dict[str, int] = {}  # slice: step in which it last had a reason to be lost
+        self.disk_lost_at = -math.inf
+        self.started_at = self.now
+        self.made = 0
+        self.crash_after: int | None = None
+        self.sound = True  # no judgement has failed
+
+    # ---- what happens
+
+    def new_name(self) -> str:
+        self.made += 1
+        return f"n{self.made}"
+
+    def start_worker(self, key: str) -> None:
+        worker = self.workers[key]
+        worker.incarnation = self.new_name()
+        worker.running = True
+        worker.stopped = False
+        self.broke[worker.slice_id] = self.step + 1
+        self.connect_worker(key)
+
+    def connect_worker(self, key: str) -> None:
+        worker = self.workers[key]
+        if worker.connected:
+            self.broke[worker.slice_id] = self.step + 1
+        worker.connected = True
+        self.do(
+            m.WorkerJoined(
+                slice_id=worker.slice_id,
+                instance_type=worker.kind,
+                host_index=worker.host,
+                incarnation=worker.incarnation,
+            )
+        )
+
+    def disconnect_worker(self, key: str, *, dies: bool) -> None:
+        worker = self.workers[key]
+        was_connected = worker.connected
+        worker.connected = False
+        if dies:
+            worker.running = False
+        self.broke[worker.slice_id] = self.step + 1
+        if was_connected:
+            self.do(
+                m.WorkerEnded(
+                    slice_id=worker.slice_id,
+                    host_index=worker.host,
+                    incarnation=worker.incarnation,
+                    reason="cut",
+                )
+            )
+
+    def ask(self, proxy: Proxy, claims: dict[int, tuple[str, int]]) -> None:
+        if not self.core.knows(proxy.name):
+            self.made += 1
+            proxy.arrival = self.made
+        proxy.running = False
+        proxy.connected = True
+        proxy.queued = None
+        proxy.view = dict(claims)
+        self.do(
+            dataclasses.replace(
+                proxy.asks,
+                claims=tuple(
+                    m.Claim(virtual_index=index, slice_id=slice_id, generation=generation)
+                    for index, (slice_id, generation) in claims.items()
+                ),
+            )
+        )
+
+    def release(self, proxy: Proxy) -> None:
+        proxy.released = True
+        self.do(m.TenantReleased(tenant=proxy.name, reason="its owner let go"))
+
+    def cut_proxy(self, proxy: Proxy) -> None:
+        proxy.connected = False
+        proxy.away_since = self.now
+        self.do(m.TenantStreamEnded(tenant=proxy.name, incarnation=proxy.incarnation))
+
+    def let_time_pass(self, seconds: float) -> None:
+        """Ticks at each of the core's deadlines; workers that are not stopped beat meanwhile."""
+        end = self.now + seconds
+        beat_at = self.now
+        while True:
+            due = self.core.next_deadline()
+            due = math.inf if due is None else max(due, self.now)
+            self.now = min(end, due, beat_at)
+            if self.now == beat_at:
+                self._beat()
+                beat_at += BEAT_S
+            self.do(m.Tick())
+            if self.now >= end:
+                return
+
+    def _beat(self) -> None:
+        for worker in self.workers.values():
+            if worker.connected and not worker.stopped:
+                self.do(
+                    m.WorkerBeat(
+                        slice_id=worker.slice_id,
+                        host_index=worker.host,
+                        incarnation=worker.incarnation,
+                    )
+                )
+
+    def restart(self, *, lose_disk: bool) -> None:
+        """Kills the resource manager and starts it again: every stream is broken."""
+        self.step += 1
+        self.now += 1.0
+        for worker in self.workers.values():
+            worker.connected = False
+        for proxy in self.proxies.values():
+            if proxy.connected:
+                proxy.away_since = self.now
+            proxy.connected = False
+        self.started_at = self.now
+        restored = m.Restored(
+            grants=tuple(self.grants.values()),
+            last_generation=self.last_generation,
+            last_order=self.last_order,
+            state_lost=self.state_lost,
+        )
+        if lose_disk:
+            self.disk_lost_at = self.now
+            self.disk_missing = True
+            self.grants, self.last_generation, self.last_order = {}, 0, 0
+            restored = None
+        config = dataclasses.replace(self.config, state_lost=self.disk_missing)
+        self.core = ResourceManagerCore(config, restored, self.now)
+        self.do(m.Tick())
+
+    # ---- what is done about it
+
+    def do(self, event: m.ResourceManagerEvent) -> None:
+        """Hands an event to the core and carries out what it says, or dies half way."""
+        self.sound = False
+        self._do(event)
+        self.sound = True
+
+    def _do(self, event: m.ResourceManagerEvent) -> None:
+        self.step += 1
+        instructions = self.core.handle(event, self.now)
+        self.core.validate_state()
+        persists = [i for i, one in enumerate(instructions) if isinstance(one, m.Persist)]
+        assert persists in ([], [0]), "what is on the disk comes first"
+        crash_after, self.crash_after = self.crash_after, None
+        for instruction in instructions[:crash_after]:
+            self._carry_out(instruction)
+        if crash_after is not None:
+            self.restart(lose_disk=False)
+            return
+        self._judge(self.core.status(self.now), instructions)
+
+    def _carry_out(self, one: m.Instruction) -> None:
+        match one:
+            case m.Persist():
+                self.disk_missing = False
+                highest = max(self.placings, default=0)
+                for grant in one.grants:
+                    self._granted(grant, highest)
+                for name in one.forgotten:
+                    del self.grants[name]
+                assert one.last_generation >= self.last_generation
+                assert one.last_order >= self.last_order
+                self.state_lost = one.state_lost
+                self.last_generation, self.last_order = one.last_generation, one.last_order
+            case m.WelcomeWorker():
+                assert self._worker(one).connected
+            case m.RefuseWorker():
+                worker = self._worker(one)
+                if worker.incarnation == one.incarnation:
+                    worker.connected = worker.running = False
+                    self.broke[worker.slice_id] = self.step
+            case m.TellPlaced():
+                self._told_placed(one)
+            case m.TellUnplaced():
+                self._told_unplaced(one)
+            case m.TellRunning():
+                proxy = self._listening(one.tenant)
+                assert one.placed >= proxy.needed, "half of a gang runs"
+                assert one.placed == len(proxy.view), "told to run before it was told where"
+                proxy.running = True
+            case m.TellQueued():
+                proxy = self._listening(one.tenant)
+                assert one != proxy.queued, "told the same thing twice"
+                proxy.queued = one
+            case m.RefuseTenant():
+                self._told_refused(one)
+            case m.EndTenantStream():
+                assert self.proxies[one.tenant].incarnation != one.incarnation
+            case m.WelcomeTenant() | m.Announce():
+                pass
+
+    def _granted(self, grant: m.PersistedGrant, highest: int) -> None:
+        self.grants[grant.tenant] = grant
+        for index, (slice_id, generation) in grant.placements.items():
+            known = self.placings.get(generation)
+            what = (grant.tenant, index, slice_id)
+            if known is None:
+                assert generation > highest, f"generation {generation} after {highest}"
+                assert self.core.status(self.now).state == "serving", "granted while recovering"
+                self.placings[generation] = Placing(*what, self.step)
+            else:
+                assert what == (known.tenant, known.index, known.slice_id), "a generation twice"
+
+    def _worker(self, one: m.WelcomeWorker | m.RefuseWorker) -> Worker:
+        return self.workers[f"{one.slice_id}/{one.host_index}"]
+
+    def _listening(self, name: str) -> Proxy:
+        proxy = self.proxies[name]
+        assert proxy.connected, "a proxy without a stream was told something"
+        return proxy
+
+    def _told_placed(self, one: m.TellPlaced) -> None:
+        proxy = self._listening(one.tenant)
+        placing = self.placings.get(one.generation)
+        what = (one.tenant, one.virtual_index, one.slice_id)
+        assert placing is not None, "answered before it was on the disk"
+        assert what == (placing.tenant, placing.index, placing.slice_id)
+        assert one.virtual_index not in proxy.view, "placed without having been unplaced"
+        assert proxy.asks.virtual_slices[one.virtual_index] == one.instance_type
+        proxy.older_view = dict(proxy.view)
+        proxy.view[one.virtual_index] = (one.slice_id, one.generation)
+
+    def _told_unplaced(self, one: m.TellUnplaced) -> None:
+        proxy = self._listening(one.tenant)
+        if proxy.view.get(one.virtual_index) != (one.slice_id, one.generation):
+            return
+        del proxy.view[one.virtual_index]
+        placing = self.placings[one.generation]
+        broken = self.broke.get(one.slice_id, -1) >= placing.step
+        stale = any(
+            other.slice_id == placing.slice_id
+            or (other.tenant, other.index)
+            == (
+                placing.tenant,
+                placing.index,
+            )
+            for generation, other in self.placings.items()
+            if generation > one.generation
+        )
+        silent = self.now >= self.started_at + self.config.recovering_s
+        disk_lost = self.disk_lost_at >= 0
+        assert broken or stale or silent or disk_lost, f"{one}: nothing is wrong with the slice"
+
+    def _told_refused(self, one: m.RefuseTenant) -> None:
+        proxy = self._listening(one.tenant)
+        if proxy.incarnation != one.incarnation:
+            return
+        away = self.now - proxy.away_since
+        if one.kind is m.RefusalKind.LOST and self.disk_lost_at < 0 and not proxy.released:
+            assert away >= self.config.tenant_ttl_s, f"given up after {away} s"
+        proxy.refused = one
+        proxy.connected = False
+
+    # ---- whether that was right
+
+    def _judge(self, after: StatusReport, instructions: list[m.Instruction]) -> None:
+        self._judge_views(after)
+        started = {
+            one.tenant: one.data
+            for one in instructions
+            if isinstance(one, m.Announce) and one.kind == "tenant.running"
+        }
+        waits = [self.proxies[entry.tenant] for entry in after.queue]
+        for name, data in started.items():
+            assert name is not None
+            proxy = self.proxies[name]
+            placed = data["placed"]
+            assert isinstance(placed, int)
+            if self.disk_lost_at < 0:
+                assert placed >= proxy.needed, "half of a gang was placed"
+            if after.state == "serving":
+                self._judge_overtaking(proxy, waits)
+        if after.state == "serving":
+            self._judge_waiting(after, waits)
+        for one in instructions:
+            if isinstance(one, m.RefuseTenant) and one.kind is m.RefusalKind.SLICES_TAKEN:
+                proxy = self.proxies[one.tenant]
+                if proxy.asks.queue_timeout_s is None:
+                    assert not self._fits(proxy, after, waits), "refused, though it would fit"
+
+    def _judge_views(self, after: StatusReport) -> None:
+        """What proxies were told is what is so, and nothing is held twice."""
+        holders = {one.id: (one.tenant, one.virtual_index) for one in after.slices if one.tenant}
+        assert len({one.id for one in after.slices}) == len(after.slices)
+        for tenant in after.tenants:
+            proxy = self.proxies[tenant.name]
+            assert proxy.incarnation == tenant.incarnation
+            placed = {
+                one.index: (one.slice_id, one.generation)
+                for one in tenant.slices
+                if one.state is m.VirtualSliceState.PLACED
+            }
+            for index, (slice_id, _) in placed.items():
+                assert holders.pop(slice_id) == (tenant.name, index)
+            assert tenant.state is m.TenantState.RUNNING or not placed, "half a gang"
+            assert tenant.connected == proxy.connected
+            if proxy.connected:
+                assert proxy.view == placed, f"{proxy.name} believes {proxy.view}"
+                runs = tenant.state is m.TenantState.RUNNING
+                assert runs or (not proxy.running and proxy.queued), "waits and does not know"
+                assert proxy.running or not runs or len(placed) < proxy.needed, "never told to run"
+        assert not holders, f"leaked: {holders}"
+        known = {tenant.name for tenant in after.tenants}
+        for proxy in self.proxies.values():
+            assert not proxy.connected or proxy.name in known, f"{proxy.name} hears nothing more"
+
+    def _judge_overtaking(self, started: Proxy, waits: list[Proxy]) -> None:
+        kinds = {started.asks.virtual_slices[index] for index in started.view}
+        for other in waits:
+            shares = kinds & set(other.asks.virtual_slices)
+            assert not (shares and _ahead(other, started)), (
+                f"{started.name} was placed before {other.name}"
+            )
+
+    def _judge_waiting(self, after: StatusReport, waits: list[Proxy]) -> None:
+        for proxy in waits:
+            assert not self._fits(proxy, after, waits), f"{proxy.name} waits, though it would fit"
+        free = _free(after)
+        once_placed = {(placing.tenant, placing.index) for placing in self.placings.values()}
+        for tenant in after.tenants:
+            for one in tenant.slices:
+                if one.state is not m.VirtualSliceState.UNPLACED:
+                    continue
+                if (tenant.name, one.index) in once_placed:
+                    assert not free[one.instance_type], "lost, and not placed again"
+                elif not self._preceded(self.proxies[tenant.name], one.instance_type, waits):
+                    kept = self.config.spares
+                    assert free[one.instance_type] <= kept, "missing, though a slice is free"
+
+    def _fits(self, proxy: Proxy, after: StatusReport, waits: list[Proxy]) -> bool:
+        free = _free(after)
+        could = 0
+        for kind, wanted in Counter(proxy.asks.virtual_slices).items():
+            if not self._preceded(proxy, str(kind), waits):
+                could += min(wanted, max(0, free[str(kind)] - self.config.spares))
+        return could >= proxy.needed
+
+    def _preceded(self, proxy: Proxy, kind: str, waits: list[Proxy]) -> bool:
+        """Whether somebody before this one waits for slices of a type."""
+        return any(
+            _ahead(other, proxy) and kind in map(str, other.asks.virtual_slices)
+            for other in waits
+        )
+
+    def judge_the_told(self) -> None:
+        """Once the line has been quiet for a while, everybody in it knows their place."""
+        for entry in self.core.status(self.now).queue:
+            proxy = self.proxies[entry.tenant]
+            if proxy.connected:
+                assert proxy.queued is not None
+                told = (proxy.queued.position, proxy.queued.reason, proxy.queued.holders)
+                assert told == (entry.position, entry.reason, entry.holders)
+
+
+def _ahead(one: Proxy, other: Proxy) -> bool:
+    """Whether one is served before the other."""
+    return (-one.asks.priority, one.arrival) < (-other.asks.priority, other.arrival)
+
+
+def _free(report: StatusReport) -> Counter[str]:
+    return Counter(
+        one.instance_type
+        for one in report.slices
+        if one.state is m.SliceState.READY and not one.tenant
+    )
