@@ -25,7 +25,9 @@ from shared_pathways_service.errors import (
     ConnectionClosed,
     InvalidRequestError,
     PlacementTimeout,
+    ProxyFailed,
     SharedPathwaysError,
+    TunnelError,
 )
 from shared_pathways_service.events import Event
 from shared_pathways_service.progress import Progress
@@ -384,8 +386,8 @@ class Connection:
         )
         try:
             self._attachment = attach(target, timeout=self._request.timeout)
-        except SharedPathwaysError as error:
-            # The agent may know better why.
+        except (TunnelError, ProxyFailed) as error:
+            # The agent may know better why, in a moment.
             failure = agent.wait_for_failure(_NEWS_S)
             if failure is not None:
                 raise failure from error
@@ -402,6 +404,8 @@ class Connection:
         """Undoes what was done, whatever it was; returns what is left behind."""
         if self._is_forked():
             return None
+        if self._agent is not None:
+            self._agent.check_thread()
         self._reason = reason
         undo, self._undo = self._undo, contextlib.ExitStack()
         if self._agent is not None:

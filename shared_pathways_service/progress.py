@@ -86,18 +86,21 @@ class Progress:
         self._live: Live | None = None
         self._spinner: Spinner | None = None
         self._began = 0.0
+        self._since = 0.0
 
     def begin(self) -> None:
         """Something is waited for from here on, until `end`."""
         with self._lock:
             self._waiting = True
-            self._began = time.monotonic()
+            self._began = self._since = time.monotonic()
             self._text, self._printed, self._urgent = "starting", "", False
 
     def __call__(self, event: Event) -> None:
         """Takes an event in, on any thread."""
         with self._lock:
             if self._waiting and (text := told(event)):
+                if text != self._text:
+                    self._since = time.monotonic()
                 self._text = text
                 self._urgent = event.kind == "tenant.queued"
                 return
@@ -109,13 +112,13 @@ class Progress:
         """Shows where things are; called a few times a second by whoever waits."""
         if self._quiet:
             return
-        waited = time.monotonic() - self._began
+        now = time.monotonic()
         if self._stream.isatty():
-            if waited > _GLANCE_S or self._urgent:
+            if now - self._began > _GLANCE_S or self._urgent:
                 self._show_live()
             return
         with self._lock:
-            late = waited > _PATIENCE_S
+            late = now - self._since > _PATIENCE_S
             due = (late or self._urgent) and self._text != self._printed
             text = self._printed = self._text if due else self._printed
         if due:

@@ -134,6 +134,7 @@ class AgentSession:
           AgentLost: The agent ended, and with it all that could be waited for.
           TimeoutError: It took longer.
         """
+        self.check_thread()
         deadline = time.monotonic() + timeout
         while True:
             with self._changed:
@@ -170,6 +171,7 @@ class AgentSession:
         Raises:
           SharedPathwaysError: They cannot be had.
         """
+        self.check_thread()
         number = next(self._ids)
         self._say({"type": "logs", "id": number, "lines": lines})
         with self._changed:
@@ -182,6 +184,15 @@ class AgentSession:
         return list(reply["lines"])
 
     # ---- the end
+
+    def check_thread(self) -> None:
+        """Refuses the thread on which events are heard: it cannot wait for what it must hear.
+
+        Raises:
+          RuntimeError: This is that thread.
+        """
+        if threading.current_thread() is self._reader:
+            raise RuntimeError("who hears an event cannot close the connection, nor wait for it")
 
     def close(self, reason: str, patience_s: float | None = None) -> CleanupError | None:
         """Ends the session and waits until nothing of it is left; a second call does nothing.
@@ -196,8 +207,7 @@ class AgentSession:
         Returns:
           What could not be taken down; None: nothing.
         """
-        if threading.current_thread() is self._reader:
-            raise RuntimeError("the hearer of events cannot close what it listens to")
+        self.check_thread()
         if self._closed:
             return None
         self._closed = True

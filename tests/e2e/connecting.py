@@ -1,0 +1,75 @@
+"""What the tests of connect() stand on: a service of their own, and views of it from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from shared_pathways_service.agent.journal import Entry, Journal
+from shared_pathways_service.cli.status import read_status
+from shared_pathways_service.settings import Settings
+from tests.processes import ServerProcess
+
+DEADLINE_S = 90.0
+KIND = "tpuv6e:2x2"
+
+
+@contextlib.contextmanager
+def embedded(slices: int = 2, spares: int = 0, *flags: str) -> Iterator[ServerProcess]:
+    """Runs a service with slices of one type for the length of the block, all of them ready."""
+    arguments = [f"--slices={KIND}={slices}", f"--spares={spares}", *flags]
+    with ServerProcess("shared_pathways_service.servers.embedded", arguments) as process:
+        assert process.ready is not None, "\n".join(process.lines)
+        status(wait_s=DEADLINE_S)
+        yield process
+        process.stop()
+
+
+def status(wait_s: float = 0.0) -> dict[str, Any]:
+    """What `sps status --json` prints."""
+    try:
+        return read_status(Settings.load(), wait_s=wait_s)
+    finally:
+        gc.collect()  # gRPC's poller thread ends with the last of its objects
+
+
+def free_slices() -> int:
+    return sum(item["tenant"] is None for item in status()["slices"])
+
+
+def pids(role: str) -> list[int]:
+    return [process["pid"] for process in status()["processes"] if process["role"] == role]
+
+
+def journal() -> list[Entry]:
+    directory = Settings.load().state_dir / "journal"
+    return Journal(directory).entries() if directory.exists() else []
+
+
+def journal_files() -> list[Path]:
+    directory = Settings.load().state_dir / "journal"
+    return list(directory.iterdir()) if directory.exists() else []
+
+
+def eventually(look: Callable[[], Any], what: str) -> Any:
+    """Waits until something is true, and returns it."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not (seen := look()):
+        assert time.monotonic() < deadline, f"waited {DEADLINE_S} s for {what}"
+        time.sleep(0.02)
+    return seen
+
+
+def nothing_left() -> bool:
+    """Whether no proxy runs, nobody holds a slice, and no journal speaks of one."""
+    told = status()
+    return (
+        not any(process["role"] == "proxy" for process in told["processes"])
+        and not told["tenants"]
+        and not told["queue"]
+        and not journal_files()
+    )

@@ -1,0 +1,77 @@
+"""The program's own exit code, however it ends, and nothing left behind it."""
+
+from __future__ import annotations
+
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+from tests.e2e.connecting import embedded, eventually, nothing_left
+from tests.e2e.harness import program
+
+BEGIN = """
+import time
+import jax, jax.numpy as jnp
+from jax import lax
+def forever(x):
+    return lax.while_loop(lambda c: c[0] < 1e30, lambda c: (c[0] + 1, c[1] * 0.999), (0.0, x))[1]
+connection = isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 1})
+"""
+BLOCK = BEGIN + "with connection:\n    "
+OPEN = BEGIN + "connection.start(); "
+SLEEP = "say('connected'); time.sleep(600)"
+FETCH = "x = jax.jit(forever)(jnp.ones(4)); say('connected'); x.block_until_ready()"
+
+ENDS = {
+    "raise": (BLOCK + "say('connected'); raise ValueError('mine')", None, 1),
+    "sys.exit": (BLOCK + "say('connected'); sys.exit(7)", None, 7),
+    "SIGINT": (BLOCK + SLEEP, signal.SIGINT, -signal.SIGINT),
+    "SIGTERM": (BLOCK + SLEEP, signal.SIGTERM, -signal.SIGTERM),
+    "SIGINT in a fetch": (BLOCK + FETCH, signal.SIGINT, -signal.SIGINT),
+    "SIGTERM in a fetch": (BLOCK + FETCH, signal.SIGTERM, -signal.SIGTERM),
+    "never closed": (OPEN + "say('connected')", None, 0),
+    "never closed, sys.exit": (OPEN + "say('connected'); sys.exit(7)", None, 7),
+    "never closed, SIGINT in a fetch": (OPEN + FETCH, signal.SIGINT, -signal.SIGINT),
+}
+CRASHES = ("terminate called", "core dumped", "Fatal Python", "exception not rethrown")
+
+
+def end(name: str) -> None:
+    source, number, code = ENDS[name]
+    with program(source) as running:
+        running.expect("connected")
+        if number is not None:
+            running.signal(number)
+        assert running.wait() == code, (name, running.stderr)
+        text = "".join(running.stderr)
+        assert not any(word in text for word in CRASHES), (name, text)
+        if "raise" in name:
+            assert "ValueError: mine" in text
+
+
+def test_exit_codes() -> None:
+    with embedded(2, 0, "--standby_proxies=2"):
+        # Two at a time: as many as there are slices.
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(end, ENDS))
+        eventually(nothing_left, "all proxies to be gone")
+
+
+def test_an_interrupt_while_connecting_is_undone_and_the_next_connect_works() -> None:
+    source = """
+import signal, jax.numpy as jnp
+for kind in ("connect.create", "connect.start", "connect.place"):
+    def interrupt(event, kind=kind):
+        if event.kind == kind:
+            os.kill(os.getpid(), signal.SIGINT)
+    try:
+        isc_pathways.connect(on_event=interrupt).start()
+        say("missed", kind=kind)
+    except KeyboardInterrupt:
+        pass
+with isc_pathways.connect() as connection:
+    say("connected", value=float(jnp.arange(4.0).sum()))
+"""
+    with embedded(1, 0), program(source) as running:
+        assert running.expect("connected")["value"] == 6.0
+        assert running.wait() == 0
+        eventually(nothing_left, "all proxies to be gone")

@@ -1,0 +1,126 @@
+"""What connect() can be asked for, on a real service."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from shared_pathways_service.cli.list import list_connections
+from shared_pathways_service.cli.status import status as print_status
+from shared_pathways_service.errors import ServiceNotFound
+from tests.e2e.connecting import embedded, eventually, nothing_left
+from tests.e2e.harness import program
+
+#: A child that never heard of us finds the proxy, and its token, by the environment.
+CHILD = "import jax; print(len(jax.devices()), float(jax.numpy.arange(4.0).sum()))"
+
+SOURCE = f"""
+import subprocess
+import jax, jax.numpy as jnp
+import numpy as np
+
+# ready first, placed later; a TCP port; this machine's devices beside the proxy's
+with isc_pathways.connect(expected_tpu_instances={{"tpuv6e:2x2": 1}}, wait="ready", local_port=0,
+                          local_devices=True, proxy_job_name="mine") as c:
+    c.wait_until_placed(60)
+    assert c.address.startswith("grpc://127.0.0.1:"), c.address
+    assert jax.devices("cpu")[0].platform == "cpu"
+    here = jax.device_put(np.ones(4), jax.devices("cpu")[0])
+    there = jax.device_put(here, c.devices[0])
+    say("local", sum=float((there + 1).sum()), name=c.proxy_job_name, lines=len(c.logs(5)),
+        html=c._repr_html_())
+    wait_for("go on")
+    try:
+        isc_pathways.connect().start()
+    except errors.InvalidRequestError as error:
+        say("second", field=error.field, text=str(error))
+
+# as a notebook has it: no block, and a callback that fails
+def hear(event): raise ValueError("mine")
+c = isc_pathways.connect(on_event=hear).start()
+child = subprocess.run([sys.executable, "-c", {CHILD!r}], capture_output=True, text=True)
+say("child", out=child.stdout, code=child.returncode, err=child.stderr[-2000:])
+c.close(); c.close()
+assert "JAX_BACKEND_TARGET" not in os.environ
+
+# forked children that leave the block in their own way end nothing of the parent's
+import warnings; warnings.simplefilter("ignore")
+with isc_pathways.connect() as c:
+    for end in ("pass", "raise", "exit"):
+        if (child := os.fork()) == 0:
+            try:
+                with c.__class__.__enter__ and __import__("contextlib").nullcontext():
+                    if end == "raise": raise ValueError(end)
+                    if end == "exit": c.close()
+            except ValueError as error:
+                c.__exit__(ValueError, error, None)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+    say("forked", value=float(jnp.arange(4.0).sum()), alive=c.status().agent_alive)
+"""
+
+
+def printed(capsys: pytest.CaptureFixture[str], command: Any, **options: Any) -> Any:
+    command(**options)
+    return json.loads(capsys.readouterr().out)
+
+
+def test_what_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    with embedded(2), program(SOURCE) as client:
+        local = client.expect("local")
+        assert (local["sum"], local["name"]) == (8.0, "mine")
+        assert local["lines"] == 5
+        assert "mine" in local["html"]
+
+        [listed] = printed(capsys, list_connections, as_json=True)
+        assert (listed["name"], listed["home"]) == ("mine", "embedded")
+        assert listed["slices"] == {"tpuv6e:2x2": 1}
+        assert listed["pid"] == client.pid
+        assert listed["namespace"] is None
+        eventually(
+            lambda: printed(capsys, list_connections, as_json=True)[0]["state"] == "serve",
+            "its state in the journal",
+        )
+
+        told = printed(capsys, print_status, name="mine", as_json=True)
+        assert [tenant["name"] for tenant in told["tenants"]] == ["mine"]
+        assert [item["virtual_index"] for item in told["slices"]] == [0]
+        assert [process["role"] for process in told["processes"]] == ["proxy"]
+        assert told["service"]["home"] == "embedded"
+        assert told["queue"] == []
+        with pytest.raises(ServiceNotFound) as caught:
+            print_status(name="yours", as_json=True)
+        assert caught.value.candidates == ("mine",)
+        print_status()
+        assert "mine[0]" in capsys.readouterr().out
+        list_connections()
+        assert "tpuv6e:2x2=1" in capsys.readouterr().out
+
+        client.tell("go on")
+        second = client.expect("second")
+        assert second["field"] == "connect"
+        assert "mine" in second["text"]
+        child = client.expect("child")
+        assert (child["code"], child["out"]) == (0, "4 6.0\n"), child
+        forked = client.expect("forked")
+        assert (forked["value"], forked["alive"]) == (6.0, True)
+        assert client.wait() == 0
+        eventually(nothing_left, "all to be gone")
+
+
+def test_without_a_service(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, list_connections, as_json=True) == []
+    list_connections()
+    assert capsys.readouterr().out == "no connections\n"
+    done = subprocess.run(
+        [sys.executable, "-m", "shared_pathways_service.cli", "status", "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert done.stderr.startswith("error: ")
