@@ -95,8 +95,7 @@ def _complain(message: str, code: int) -> int:
 
 
 def _run(command: list[str], request: ConnectRequest, json_events: Path | None) -> int:
-    if shutil.which(command[0]) is None and not Path(command[0]).exists():
-        raise CommandError(f"{command[0]}: command not found", 127)
+    _check_command(command[0])
     settings = Settings.load()
     with contextlib.ExitStack() as undo:
         progress = Progress(quiet=settings.log_level in ("ERROR", "CRITICAL"))
@@ -121,6 +120,15 @@ def _run(command: list[str], request: ConnectRequest, json_events: Path | None) 
         )
         plugin = onefile.place(settings.cache_dir)
         return run_child(command, _environment(os.environ, target, plugin))
+
+
+def _check_command(name: str) -> None:
+    """Looks for the program before anything is started for it."""
+    if shutil.which(name) is not None:
+        return
+    if os.sep in name and Path(name).exists():
+        raise CommandError(f"{name}: cannot be run: no permission, or a directory", 126)
+    raise CommandError(f"{name}: command not found", 127)
 
 
 def _close(agent: AgentSession) -> None:

@@ -8,6 +8,7 @@ import grpc
 
 from shared_pathways_service.errors import (
     AccessDenied,
+    ServiceNotReady,
     SharedPathwaysError,
     VersionSkew,
 )
@@ -16,6 +17,7 @@ from shared_pathways_service.jaxside.reaching import unreachable
 from shared_pathways_service.jaxside.target import ProxyTarget
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
+from shared_pathways_service.protocol.probe import probe
 
 __all__ = ["reason_of"]
 
@@ -30,31 +32,18 @@ def reason_of(target: ProxyTarget, timeout: float) -> SharedPathwaysError | None
       target: The proxy.
       timeout: Seconds for each of two answers.
     """
+    try:
+        answered = probe(target.address, timeout)
+    except VersionSkew as skew:
+        return skew
+    except ServiceNotReady as error:
+        return unreachable(target, error.message)
+    version = proxy_pb2.IfrtProxyVersion(
+        protocol_version=answered.protocol, ifrt_serdes_version_number=answered.serdes
+    )
     # Of this machine: no proxy of the web stands between.
-    options = [("grpc.enable_http_proxy", 0)]
-    with grpc.insecure_channel(target.address, options) as channel:
-        try:
-            version = _version(channel, timeout)
-        except grpc.RpcError as error:
-            return _translated(target, error)
+    with grpc.insecure_channel(target.address, [("grpc.enable_http_proxy", 0)]) as channel:
         return _try_session(channel, target, version, timeout)
-
-
-def _version(channel: grpc.Channel, timeout: float) -> proxy_pb2.IfrtProxyVersion:
-    call = channel.unary_unary(
-        f"/{ifrt.SERVICE}/GetVersion",
-        request_serializer=proxy_pb2.GrpcGetVersionRequest.SerializeToString,
-        response_deserializer=proxy_pb2.GrpcGetVersionResponse.FromString,
-    )
-    lowest, highest = (
-        proxy_pb2.IfrtProxyVersion(
-            protocol_version=version, ifrt_serdes_version_number=ifrt.SERDES_VERSION
-        )
-        for version in (ifrt.PROTOCOL_MIN, ifrt.PROTOCOL_MAX)
-    )
-    request = proxy_pb2.GrpcGetVersionRequest(min_version=lowest, max_version=highest)
-    response: proxy_pb2.GrpcGetVersionResponse = call(request, timeout=timeout)
-    return response.version
 
 
 def _try_session(
@@ -95,12 +84,6 @@ def _translated(target: ProxyTarget, error: grpc.RpcError) -> SharedPathwaysErro
             verb="connect",
             resource="proxy",
             hint="a proxy serves only the session that it was made for",
-        )
-    if code is grpc.StatusCode.FAILED_PRECONDITION:
-        return VersionSkew(
-            f"the proxy at {target.address} and this JAX do not fit: {details}",
-            client=f"IFRT proxy protocol {ifrt.PROTOCOL_MIN} to {ifrt.PROTOCOL_MAX}",
-            service=details or "",
         )
     if code in _GONE:
         return unreachable(target, details or "no answer")
