@@ -19,14 +19,14 @@ from sklearn.model_selection import train_test_split
 from shared_pathways_service import isc_pathways
 
 SEED = 0
-EPOCHS = 20
-BATCH_SIZE = 64  # a multiple of the devices, which share each batch
+EPOCHS = 15
+BATCH_SIZE = 128  # a multiple of the devices, which share each batch
 LAYERS = (64, 128, 10)
 
 Params = list[tuple[jax.Array, jax.Array]]
 Batch = tuple[jax.Array, jax.Array]
 
-optimizer = optax.adam(2e-3)
+optimizer = optax.adam(5e-3)
 
 
 def initial_params(key: jax.Array) -> Params:

@@ -1,0 +1,88 @@
+"""The examples, run as a new user would, on a service of their own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbclient
+import nbformat
+import pytest
+
+from tests.e2e.connecting import embedded, nothing_left
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+DEADLINE_S = 120
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """As if the package were installed."""
+    monkeypatch.setenv("PYTHONPATH", str(EXAMPLES.parent))
+    return dict(os.environ)
+
+
+def test_train_digits(environment: dict[str, str], own_directories: Path) -> None:
+    with embedded(2):
+        done = subprocess.run(
+            [sys.executable, EXAMPLES / "train_digits.py"],
+            env=environment,
+            cwd=own_directories,
+            check=False,
+            timeout=DEADLINE_S,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        assert nothing_left()
+    places = re.findall(r"slice_index=(\d) coords=\((\d), (\d), 0\)", done.stdout)
+    square = [("0", "0"), ("1", "0"), ("0", "1"), ("1", "1")]
+    assert sorted(places) == sorted((index, *at) for index in "01" for at in square)
+    losses = [float(text) for text in re.findall(r"epoch +\d+: loss ([\d.]+)", done.stdout)]
+    assert len(losses) == 15
+    assert losses[-1] < 0.1 * losses[0]
+    held_out = re.search(r"held-out accuracy: ([\d.]+)", done.stdout)
+    assert held_out
+    assert float(held_out[1]) >= 0.95
+
+
+def notebook() -> nbformat.NotebookNode:
+    read = nbformat.read(EXAMPLES / "quickstart.ipynb", as_version=4)
+    nbformat.validate(read)
+    return read
+
+
+def test_the_notebook_is_stored_without_outputs() -> None:
+    cells = [cell for cell in notebook().cells if cell.cell_type == "code"]
+    assert cells
+    assert not [cell for cell in cells if cell.outputs or cell.execution_count is not None]
+
+
+@pytest.mark.usefixtures("environment")
+# The kernel's messages pass through sockets that belong to the client's event loop.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_the_notebook_in_a_real_kernel(
+    own_directories: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR"):
+        monkeypatch.setenv(name, str(own_directories / name.lower()))
+    read = notebook()
+    client = nbclient.NotebookClient(
+        read,
+        timeout=DEADLINE_S,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(own_directories)}},
+    )
+    with embedded(2):
+        client.execute()
+        assert nothing_left()
+    connection, devices, function, closed = [
+        cell.outputs[-1]["data"] for cell in read.cells if cell.cell_type == "code"
+    ]
+    assert "placed" in connection["text/html"]
+    assert devices["text/plain"].count("(0, (") == devices["text/plain"].count("(1, (") == 4
+    assert "('slice', 'chip')" in function["text/plain"]
+    assert closed["text/plain"].startswith("((8, 8), [Cpu")
