@@ -205,7 +205,7 @@ class World:
             self.disk_lost_at = self.now
             self.disk_missing = True
             self.grants, self.last_generation, self.last_order = {}, 0, 0
-            restored = None
+            restored = m.Restored()
         config = dataclasses.replace(self.config, state_lost=self.disk_missing)
         self.core = ResourceManagerCore(config, restored, self.now)
         self.do(m.Tick())
@@ -235,16 +235,7 @@ class World:
     def _carry_out(self, one: m.Instruction) -> None:
         match one:
             case m.Persist():
-                self.disk_missing = False
-                highest = max(self.placings, default=0)
-                for grant in one.grants:
-                    self._granted(grant, highest)
-                for name in one.forgotten:
-                    del self.grants[name]
-                assert one.last_generation >= self.last_generation
-                assert one.last_order >= self.last_order
-                self.state_lost = one.state_lost
-                self.last_generation, self.last_order = one.last_generation, one.last_order
+                self._persist(one)
             case m.WelcomeWorker():
                 assert self._worker(one).connected
             case m.RefuseWorker():
@@ -252,6 +243,17 @@ class World:
                 if worker.incarnation == one.incarnation:
                     worker.connected = worker.running = False
                     self.broke[worker.slice_id] = self.step
+            case m.TellPlaced() | m.TellUnplaced() | m.TellRunning() | m.TellQueued():
+                self._tell(one)
+            case m.RefuseTenant():
+                self._told_refused(one)
+            case m.EndTenantStream():
+                assert self.proxies[one.tenant].incarnation != one.incarnation
+            case m.WelcomeTenant() | m.Announce():
+                pass
+
+    def _tell(self, one: m.TellPlaced | m.TellUnplaced | m.TellRunning | m.TellQueued) -> None:
+        match one:
             case m.TellPlaced():
                 self._told_placed(one)
             case m.TellUnplaced():
@@ -265,12 +267,18 @@ class World:
                 proxy = self._listening(one.tenant)
                 assert one != proxy.queued, "told the same thing twice"
                 proxy.queued = one
-            case m.RefuseTenant():
-                self._told_refused(one)
-            case m.EndTenantStream():
-                assert self.proxies[one.tenant].incarnation != one.incarnation
-            case m.WelcomeTenant() | m.Announce():
-                pass
+
+    def _persist(self, one: m.Persist) -> None:
+        self.disk_missing = False
+        highest = max(self.placings, default=0)
+        for grant in one.grants:
+            self._granted(grant, highest)
+        for name in one.forgotten:
+            del self.grants[name]
+        assert one.last_generation >= self.last_generation
+        assert one.last_order >= self.last_order
+        self.state_lost = one.state_lost
+        self.last_generation, self.last_order = one.last_generation, one.last_order
 
     def _granted(self, grant: m.PersistedGrant, highest: int) -> None:
         self.grants[grant.tenant] = grant
@@ -421,18 +429,21 @@ class World:
     def _preceded(self, proxy: Proxy, kind: str, waits: list[Proxy]) -> bool:
         """Whether somebody before this one waits for slices of a type."""
         return any(
-            _ahead(other, proxy) and kind in map(str, other.asks.virtual_slices)
-            for other in waits
+            _ahead(other, proxy) and kind in map(str, other.asks.virtual_slices) for other in waits
         )
+
+    def places(self) -> dict[str, tuple[int, str, tuple[str, ...]]]:
+        queue = self.core.status(self.now).queue
+        return {entry.tenant: (entry.position, entry.reason, entry.holders) for entry in queue}
 
     def judge_the_told(self) -> None:
         """Once the line has been quiet for a while, everybody in it knows their place."""
-        for entry in self.core.status(self.now).queue:
-            proxy = self.proxies[entry.tenant]
+        for name, place in self.places().items():
+            proxy = self.proxies[name]
             if proxy.connected:
                 assert proxy.queued is not None
                 told = (proxy.queued.position, proxy.queued.reason, proxy.queued.holders)
-                assert told == (entry.position, entry.reason, entry.holders)
+                assert told == place, f"{name} was told {told}, and is at {place}"
 
 
 def _ahead(one: Proxy, other: Proxy) -> bool:

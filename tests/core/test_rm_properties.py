@@ -151,8 +151,10 @@ class ResourceManagerMachine(RuleBasedStateMachine):
 
     @rule()
     def line_is_quiet(self) -> None:
+        before = self.world.places()
         self.world.let_time_pass(2 * self.world.config.retell_s)
-        self.world.judge_the_told()
+        if self.world.places() == before:
+            self.world.judge_the_told()
 
     @rule()
     def manager_restarts(self) -> None:

@@ -98,11 +98,12 @@ class Ledger:
         pool.words = None
 
     def _count_free(self, changed: Slice, was_free: bool) -> None:
-        if changed.free == was_free:
+        free = changed.free
+        if free == was_free:
             return
         pool = changed.pool
-        pool.free += 1 if changed.free else -1
-        if changed.free:
+        pool.free += 1 if free else -1
+        if free:
             self.unserved[pool] = None
             if not changed.in_heap:
                 changed.in_heap = True
@@ -274,4 +275,4 @@ def grant_of(tenant: Tenant) -> PersistedGrant:
 
 def incarnations_of(held: Slice) -> tuple[str, ...]:
     """Returns the incarnations of a slice's workers that its holder relies on, one a host."""
-    return held.expected or tuple(w.incarnation if w else "" for w in held.workers)
+    return held.expected or tuple([w.incarnation if w else "" for w in held.workers])

@@ -90,10 +90,10 @@ class Tenant:
       placed: Virtual index to physical slice.
       lost: Virtual indices that were placed once and are not now.
       ttl_at: While its stream is broken: when it is given up.
-      queue_until: While it waits: when it is refused. None: at once, or never, by `queue_timeout`.
       told: What it last heard of its place in the queue: position, reason, holders.
       heard_running: Whether its proxy, over the stream that it has now, heard that it may compute.
       persisted: Whether the disk knows it.
+      rank: Sorts tenants as the queue does: the smallest is served first.
     """
 
     name: str
@@ -116,16 +116,14 @@ class Tenant:
     lost: set[int] = dataclasses.field(default_factory=set)
     connected: bool = False
     ttl_at: float | None = None
-    queue_until: float | None = None
     told: tuple[int, str, tuple[str, ...]] | None = None
     heard_running: bool = False
     persisted: bool = False
     gone: bool = False
+    rank: tuple[int, int] = dataclasses.field(init=False)
 
-    @property
-    def rank(self) -> tuple[int, int]:
-        """Sorts tenants as the queue does: the smallest is served first."""
-        return -self.priority, self.order
+    def __post_init__(self) -> None:
+        self.rank = (-self.priority, self.order)
 
     @property
     def label(self) -> str:

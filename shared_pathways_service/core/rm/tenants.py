@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import collections
 import math
+from collections.abc import Iterable
+from typing import TypeVar
 
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.deadlines import Deadlines
@@ -24,6 +25,8 @@ from shared_pathways_service.core.rm.records import Tenant
 from shared_pathways_service.core.rm.speaker import Speaker, holders_of, position_of
 
 __all__ = ["Tenants"]
+
+T = TypeVar("T")
 
 
 class Tenants:
@@ -58,13 +61,13 @@ class Tenants:
         if (ended := self._ledger.ended.get(event.incarnation)) and ended[0] == event.tenant:
             self.refuse(event, ended[1], ended[2])
             return True
-        pools = self._ledger.pools
-        types = tuple(pool.name for pool in pools.values())
-        if unknown := sorted({str(k) for k in event.virtual_slices if k not in pools}):
-            message = f"{', '.join(unknown)}: the service has {', '.join(types)}"
+        known = self._ledger.pools
+        if unknown := {str(kind) for kind in event.virtual_slices if kind not in known}:
+            types = tuple(pool.name for pool in known.values())
+            message = f"{', '.join(sorted(unknown))}: the service has {', '.join(types)}"
             self.refuse(event, RefusalKind.UNKNOWN_TYPE, message, types=types)
             return True
-        wants = collections.Counter(pools[kind] for kind in event.virtual_slices)
+        wants = _count(known[kind] for kind in event.virtual_slices)
         most = sum(min(count, pool.usable) for pool, count in wants.items())
         if most < len(event.virtual_slices) - event.num_elastic:
             said = "; ".join(
@@ -181,7 +184,7 @@ class Tenants:
             incarnation=event.incarnation,
             kinds=event.virtual_slices,
             pools=pools,
-            wants=dict(collections.Counter(pools)),
+            wants=_count(pools),
             needed=len(pools) - event.num_elastic,
             priority=event.priority,
             queue_timeout=event.queue_timeout_s,
@@ -249,7 +252,7 @@ class Tenants:
                 incarnation=event.incarnation,
                 kind=kind,
                 message=message,
-                wanted=dict(collections.Counter(map(str, event.virtual_slices))),
+                wanted=_count(map(str, event.virtual_slices)),
                 free={pool.name: pool.grantable for pool in self._ledger.pools.values()},
                 types=types,
             )
@@ -261,3 +264,10 @@ class Tenants:
         self._speaker.say(
             EndTenantStream(tenant=event.tenant, incarnation=event.incarnation, reason=reason)
         )
+
+
+def _count(things: Iterable[T]) -> dict[T, int]:
+    counts: dict[T, int] = {}
+    for thing in things:
+        counts[thing] = counts.get(thing, 0) + 1
+    return counts
