@@ -48,7 +48,7 @@ def logits(params: Params, images: jax.Array) -> jax.Array:
 def loss(params: Params, batch: Batch) -> jax.Array:
     images, labels = batch
     losses = optax.softmax_cross_entropy_with_integer_labels(logits(params, images), labels)
-    return losses.mean()
+    return jnp.mean(losses)
 
 
 @jax.jit

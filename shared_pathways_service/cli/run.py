@@ -23,7 +23,7 @@ from shared_pathways_service.cli.child import (
 )
 from shared_pathways_service.core.instances import parse_instance_texts
 from shared_pathways_service.core.requests import ConnectRequest
-from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.errors import SharedPathwaysError, SlicesTaken
 from shared_pathways_service.events import Event
 from shared_pathways_service.jaxside import ProxyTarget, onefile
 from shared_pathways_service.progress import Progress
@@ -82,11 +82,17 @@ def run(
     except CommandError as error:
         code = _complain(str(error), error.exit_code)
     except SharedPathwaysError as error:
-        hint = f" hint: {error.hint}" if error.hint else ""
-        code = _complain(f"{error.message}{hint}", _OWN_FAILURE)
+        code = _complain(_described(error), _OWN_FAILURE)
     except OSError as error:
         code = _complain(str(error), _OWN_FAILURE)
     raise typer.Exit(code)
+
+
+def _described(error: SharedPathwaysError) -> str:
+    text = error.message
+    if isinstance(error, SlicesTaken) and error.holders:
+        text += f"; held by {', '.join(error.holders)}"
+    return f"{text} hint: {error.hint}" if error.hint else text
 
 
 def _complain(message: str, code: int) -> int:

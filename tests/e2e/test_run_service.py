@@ -1,0 +1,120 @@
+"""`sps run` on a real service: programs that know nothing of it, and what stopping leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.e2e.connecting import DEADLINE_S, embedded, eventually, nothing_left, status
+
+REPOSITORY = Path(__file__).parents[2]
+
+#: Python that does not look into the directory it runs in: the package is not to be found.
+FOREIGN = (sys.executable, "-P", "-c")
+PROGRAM = """
+import importlib.util, os, sys
+assert importlib.util.find_spec("shared_pathways_service") is None
+import jax, jax.numpy as jnp
+slices = [device.slice_index for device in jax.devices()]
+print(slices, jnp.arange(4.0).sum(), os.environ["SPS_TOKEN_FILE"], flush=True)
+"""
+
+
+def start(*words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "shared_pathways_service.cli", "run", *words],
+        cwd=REPOSITORY,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(*words: str) -> tuple[int, str, str]:
+    with start(*words) as process:
+        out, err = process.communicate(timeout=DEADLINE_S)
+    return process.returncode, out, err
+
+
+def test_programs_and_their_ends(own_directories: Path) -> None:
+    events = own_directories / "events.jsonl"
+    with embedded(2):
+        # A program without this package, its exit code, what is told meanwhile.
+        ending = "print(oct(os.stat(os.environ['SPS_TOKEN_FILE']).st_mode & 0o777)); sys.exit(7)"
+        code, out, err = run(
+            "--slices=tpuv6e:2x2=2",
+            f"--json-events={events}",
+            "--",
+            *FOREIGN,
+            PROGRAM + ending,
+        )
+        assert code == 7, err
+        shown, mode = out.splitlines()
+        assert shown.startswith("[0, 0, 0, 0, 1, 1, 1, 1] 6.0 ")
+        assert mode == oct(stat.S_IRUSR | stat.S_IWUSR)
+        assert not Path(shown.rpartition(" ")[2]).exists()
+        kinds = [json.loads(line)["kind"] for line in events.read_text().splitlines()]
+        assert kinds.count("slice.placed") == 2
+        assert nothing_left()
+
+        # A signal in the midst of it.
+        with start("--slices=tpuv6e:2x2=1", *FOREIGN, PROGRAM + "sys.stdin.read()") as process:
+            assert process.stdout
+            assert process.stdout.readline().startswith("[0, 0, 0, 0] 6.0 ")
+            assert [tenant["state"] for tenant in status()["tenants"]] == ["running"]
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=DEADLINE_S)
+        assert process.returncode == 143, err
+        assert nothing_left()
+
+
+def test_slices_that_are_taken() -> None:
+    hold = "import sys; print('holds', flush=True); sys.stdin.read()"
+    with embedded(1), start("--slices=tpuv6e:2x2=1", *FOREIGN, hold) as holder:
+        assert holder.stdout
+        assert holder.stdout.readline() == "holds\n"
+        [tenant] = status()["tenants"]
+        code, out, err = run("--slices=tpuv6e:2x2=1", "echo", "ran")
+        assert (code, out) == (125, "")
+        assert "error: " in err
+        assert tenant["user"] in err
+
+        # Stopped while it waits in the queue, one by each signal.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            waiting = ("--slices=tpuv6e:2x2=1", "--queue-timeout=600", "echo", "ran")
+            with start(*waiting) as process:
+                eventually(lambda: status()["queue"], "it to wait in the queue")
+                process.send_signal(number)
+                out, err = process.communicate(timeout=DEADLINE_S)
+            assert (process.returncode, out) == (128 + number, ""), err
+            assert "Traceback" not in err
+            assert not status()["queue"]
+
+        holder.kill()  # even so its proxy goes, and the slice is free
+        holder.communicate()
+        eventually(nothing_left, "the slice to be free")
+
+
+def test_own_failures_before_anything_is_started(own_directories: Path) -> None:
+    for words, code, says in [
+        (("--slices=tpuv6e:2y2=1", "true"), 125, "--slices"),
+        (("--slices=tpuv6e:2x2=0", "true"), 125, "--slices"),
+        (("--timeout=-1", "true"), 125, "timeout"),
+        (("--elastic-slices=2", "--slices=tpuv6e:2x2=2", "true"), 125, "elastic_slices"),
+        (("no-such-command",), 127, "no-such-command"),
+        ((str(own_directories),), 126, str(own_directories)),
+        (("--no-such-option", "true"), 2, "--no-such-option"),
+        ((), 2, "COMMAND"),
+    ]:
+        ended, out, err = run(*words)
+        assert (ended, out) == (code, ""), err
+        assert says in err
+        assert "Traceback" not in err
+    assert not any(own_directories.rglob("*.sock")), "a service was started"
