@@ -11,7 +11,7 @@ from shared_pathways_service.servers.proxy.session import Call, Handler, Session
 from shared_pathways_service.servers.proxy.slices import Epoch
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 from shared_pathways_service.servers.proxy.values import Spec, Value, when_all_settled
-from shared_pathways_service.servers.proxy.xla import parts_of
+from shared_pathways_service.servers.proxy.xla import XlaClient, parts_of
 
 __all__ = ["HANDLERS", "NAMED_RESULTS"]
 
@@ -37,8 +37,19 @@ def _derive(
     inputs: Sequence[Value],
     specs: Sequence[Spec],
     run: Callable[[], Sequence[Any]],
+    *,
+    client: XlaClient | None = None,
 ) -> list[Value]:
-    """Makes values that share their inputs' memory."""
+    """Makes values that share their inputs' memory.
+
+    Args:
+      session: Whose.
+      name: For messages.
+      inputs: What they share.
+      specs: One a value.
+      run: Makes the arrays.
+      client: Whose the arrays are; None: the input's.
+    """
     outputs = [session.new_value(spec) for spec in specs]
     epochs: dict[Epoch, None] = {}
     for value in (*outputs, *inputs):
@@ -48,6 +59,7 @@ def _derive(
         shared = [value.charge for value in inputs if value.charge is not None]
         for output in outputs:
             output.charge = shared or None
+            output.client = client or inputs[0].client
         return run()
 
     Operation(
@@ -91,13 +103,11 @@ def _assemble(
                 Code.INVALID_ARGUMENT,
                 f"a shard of shape {value.spec.shape} where {shard_shape} is due",
             )
-    client = session.engine.client
 
     def run() -> Sequence[Any]:
-        parts = [parts_of(value.array)[0] for value in values]
-        return [client.join(spec, parts)]
+        return [_joined(spec, [(value, 0) for value in values])]
 
-    (output,) = _derive(session, "assemble", values, [spec], run)
+    (output,) = _derive(session, "assemble", values, [spec], run, client=spec.placing.client)
     call.response.assemble_array_from_single_device_arrays_response.array_handle = session.store(
         output, request.result_handle
     )
@@ -145,19 +155,29 @@ def _remap(session: Session, request: proxy_pb2.RemapArraysRequest, call: Call) 
     if len(values) != len(plan.input_specs):
         raise StatusError(Code.INVALID_ARGUMENT, "a remap plan for another number of arrays")
     pieces = _remap_pieces(plan, values, specs)
-    client = session.engine.client
+    clients = {spec.placing.client for spec in specs}
+    if len(clients) > 1:
+        raise StatusError(Code.UNIMPLEMENTED, "a remap to several sets of slices at once")
 
     def run() -> Sequence[Any]:
-        parts = [parts_of(value.array) for value in values]
         return [
-            client.join(spec, [parts[i][n] for i, n in wanted])
+            _joined(spec, [(values[i], n) for i, n in wanted])
             for spec, wanted in zip(specs, pieces, strict=True)
         ]
 
-    outputs = _derive(session, "remap", values, specs, run)
+    outputs = _derive(session, "remap", values, specs, run, client=next(iter(clients), None))
     if request.copy_semantics == _DONATE:
         _donate(session, request.array_handles)
     call.response.remap_arrays_response.array_handles.extend(map(session.store, outputs, handles))
+
+
+def _joined(spec: Spec, pieces: Sequence[tuple[Value, int]]) -> Any:
+    """Returns one array of pieces of others, each a value and a number."""
+    client = spec.placing.client
+    parts = [parts_of(value.array)[number] for value, number in pieces]
+    if all(value.client is client for value, _ in pieces):
+        return client.join(spec, parts)
+    return client.adopt(spec, parts)
 
 
 def _remap_pieces(
@@ -223,12 +243,14 @@ def _copy_one(session: Session, value: Value, spec: Spec) -> Value:
 
     def run() -> Sequence[Any]:
         output.charge = engine.memory.charge(ids, nbytes, "a copy of an array")
-        parts = engine.client.copy(parts_of(value.array), ids)
+        client = spec.placing.client
+        if value.client is not client:
+            # Nothing ever writes to either: one memory does for both.
+            return [client.adopt(spec, parts_of(value.array))]
+        parts = client.copy(parts_of(value.array), ids)
         for part in parts:
             part.block_until_ready()
-        if len(parts) == 1:
-            return parts
-        return [engine.client.join(spec, parts)]
+        return parts if len(parts) == 1 else [client.join(spec, parts)]
 
     Operation(
         "copy",

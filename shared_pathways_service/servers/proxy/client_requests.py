@@ -77,12 +77,10 @@ def _default_layout(
     session: Session, request: proxy_pb2.GetDefaultLayoutRequest, call: Call
 ) -> None:
     engine = session.engine
-    engine.placings.check([request.device_id])
     if request.dtype.kind in {core_pb2.DTypeProto.KIND_TOKEN, core_pb2.DTypeProto.KIND_OPAQUE}:
         raise StatusError(Code.INVALID_ARGUMENT, "tokens have no layout")
-    text = engine.client.default_layout(
-        dtype_of(request.dtype.kind), request.dims, request.device_id
-    )
+    client = engine.placings.single(request.device_id).client
+    text = client.default_layout(dtype_of(request.dtype.kind), request.dims, request.device_id)
     call.response.get_default_layout_response.serialized_pjrt_layout = text.encode()
 
 

@@ -12,7 +12,6 @@ from shared_pathways_service.servers.proxy.memory import DeviceMemory
 from shared_pathways_service.servers.proxy.programs import Compiler
 from shared_pathways_service.servers.proxy.shardings import Placings
 from shared_pathways_service.servers.proxy.slices import SliceTable
-from shared_pathways_service.servers.proxy.xla import XlaClient
 
 __all__ = ["DeviceInfo", "Engine"]
 
@@ -49,11 +48,10 @@ class Engine:
 
     def __init__(self, virtual_slices: Sequence[InstanceType], memory_limit: int = 0) -> None:
         self.devices = _devices(virtual_slices)
-        self.client = XlaClient(len(self.devices))
-        self.placings = Placings(self.client, [device.slice_index for device in self.devices])
+        self.placings = Placings([device.slice_index for device in self.devices])
         self.memory = DeviceMemory(len(self.devices), memory_limit)
         self.slices = SliceTable([str(t) for t in virtual_slices], Executor)
-        self.compiler = Compiler(self.client, self.placings)
+        self.compiler = Compiler(self.placings)
         self._compile_thread = futures.ThreadPoolExecutor(1, thread_name_prefix="compile")
         self._helpers = futures.ThreadPoolExecutor(_HELPERS, thread_name_prefix="helper")
 

@@ -167,18 +167,19 @@ def _run(
     engine = session.engine
     kept = program.donated.difference(donated)
     if not engine.memory.limit and not kept:
-        return lambda: program.run([value.array for value in arguments])
+        return lambda: program.run(_arrays(program, arguments))
 
     def run() -> Sequence[Any]:
         running, charges = program.admit(engine.memory)
         for value, charge in zip(results, charges, strict=True):
             value.charge = charge
-        arrays = [value.array for value in arguments]
+        arrays = _arrays(program, arguments)
         for index in kept:
             # XLA takes what the program was compiled to take: let it have a copy.
             spec = arguments[index].known_spec()
-            parts = engine.client.copy(xla.parts_of(arrays[index]), program.device_ids)
-            arrays[index] = engine.client.join(spec, parts)
+            client = spec.placing.client
+            parts = client.copy(xla.parts_of(arrays[index]), program.device_ids)
+            arrays[index] = client.join(spec, parts)
         made = program.run(arrays)
         for index in donated:
             # Now the results': nobody who still refers to the value may count it twice.
@@ -187,6 +188,19 @@ def _run(
         return made
 
     return run
+
+
+def _arrays(program: Program, arguments: Sequence[Value]) -> list[Any]:
+    arrays = []
+    for value in arguments:
+        if value.known_spec().placing.device_ids != program.device_ids:
+            raise StatusError(
+                Code.INVALID_ARGUMENT,
+                f"program {program.name} runs on devices {program.device_ids}, an argument lies on "
+                f"{value.known_spec().placing.device_ids}",
+            )
+        arrays.append(value.at_home())
+    return arrays
 
 
 def _fetch_result(

@@ -69,12 +69,10 @@ class Compiler:
     """Compiles programs. One thread at a time.
 
     Args:
-      client: For whose devices.
-      placings: Of the same devices.
+      placings: Of the devices.
     """
 
-    def __init__(self, client: xla.XlaClient, placings: Placings) -> None:
-        self._client = client
+    def __init__(self, placings: Placings) -> None:
         self._placings = placings
 
     def compile(self, program: bytes, options: bytes) -> Program:
@@ -87,7 +85,9 @@ class Compiler:
         raw = core_pb2.XlaCompileOptionsProto.FromString(options).compile_options
         device_ids = self._devices(xla_pb2.CompileOptionsProto.FromString(raw))
         main = xla.parse_main(program)
-        executable = self._client.compile(program, raw, device_ids)
+        slices = self._placings.slices(device_ids)
+        client = self._placings.client(slices)
+        executable = client.compile(program, raw, device_ids)
         results = self._results(main, executable, device_ids)
         result_bytes = tuple(spec.shard_bytes() for spec in results)
         stats = executable.get_compiled_memory_stats()
@@ -95,13 +95,13 @@ class Compiler:
             name=executable.hlo_modules()[0].name,
             executable=executable,
             device_ids=device_ids,
-            slices=self._placings.slices(device_ids),
+            slices=slices,
             results=results,
             result_bytes=result_bytes,
             donated=frozenset(main.donated),
             arguments=len(main.arguments),
             extra_bytes=stats.temp_size_in_bytes - stats.alias_size_in_bytes,
-            run=self._client.runner(executable, results),
+            run=client.runner(executable, results),
         )
 
     def _devices(self, options: xla_pb2.CompileOptionsProto) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ class Placing:
     Attributes:
       device_ids: One a piece, in the sharding's order.
       slices: Indices of the virtual slices concerned, ascending.
+      client: Whose arrays those of this placing are: every set of slices has a client of its own.
       proto: As the wire has it.
       sharding: As XLA's arrays have it.
       op_sharding: The serialised xla.OpSharding; None for a single device, and where the wire
@@ -34,20 +36,31 @@ class Placing:
       shard: The shape of each piece, where the wire tells that and no more.
     """
 
-    __slots__ = ("_pieces", "device_ids", "op_sharding", "proto", "shard", "sharding", "slices")
+    __slots__ = (
+        "_pieces",
+        "client",
+        "device_ids",
+        "op_sharding",
+        "proto",
+        "shard",
+        "sharding",
+        "slices",
+    )
 
     def __init__(
         self,
         device_ids: tuple[int, ...],
         slices: tuple[int, ...],
+        client: XlaClient,
+        *,
         proto: core_pb2.ShardingProto,
         sharding: Any,
-        *,
         op_sharding: bytes | None = None,
         shard: tuple[int, ...] | None = None,
     ) -> None:
         self.device_ids = device_ids
         self.slices = slices
+        self.client = client
         self.proto = proto
         self.sharding = sharding
         self.op_sharding = op_sharding
@@ -91,13 +104,13 @@ class Placings:
     """Makes `Placing`s; the same for the same sharding.
 
     Args:
-      client: Whose devices they are.
       slice_of: The virtual slice of each device.
     """
 
-    def __init__(self, client: XlaClient, slice_of: Sequence[int]) -> None:
-        self._client = client
+    def __init__(self, slice_of: Sequence[int]) -> None:
         self._slice_of = tuple(slice_of)
+        self._clients: dict[tuple[int, ...], XlaClient] = {}
+        self._clients_lock = threading.Lock()
         self._by_wire: dict[tuple[str, bytes], Placing] = {}
         self._single = [self._make_single(i) for i in range(len(self._slice_of))]
 
@@ -134,6 +147,15 @@ class Placings:
             return self.single(device_ids[0])
         return self._concrete_even_on(placing, device_ids)
 
+    def client(self, slices: tuple[int, ...]) -> XlaClient:
+        """Returns the client of a set of slices, ascending; made when first asked for."""
+        with self._clients_lock:
+            found = self._clients.get(slices)
+            if found is None:
+                ids = [i for i, index in enumerate(self._slice_of) if index in slices]
+                found = self._clients[slices] = XlaClient(ids)
+            return found
+
     def slices(self, device_ids: Sequence[int]) -> tuple[int, ...]:
         """Returns the virtual slices of some devices, ascending."""
         return tuple(sorted({self._slice_of[i] for i in device_ids}))
@@ -166,30 +188,38 @@ class Placings:
         message = core_pb2.HloShardingProto.FromString(data)
         self._check_memory_kind(message.memory_kind)
         device_ids = self._devices(message.devices)
+        slices = self.slices(device_ids)
+        client = self.client(slices)
         return Placing(
             device_ids,
-            self.slices(device_ids),
-            _proto(type_name, data),
-            self._client.hlo_sharding(device_ids, message.xla_op_sharding),
+            slices,
+            client,
+            proto=_proto(type_name, data),
+            sharding=client.hlo_sharding(device_ids, message.xla_op_sharding),
             op_sharding=message.xla_op_sharding,
         )
 
     def _make_single(self, device_id: int) -> Placing:
         message = core_pb2.SingleDeviceShardingProto(device_id=device_id)
         proto = _proto(_SINGLE, message.SerializeToString())
-        sharding = self._client.single_sharding(device_id)
-        return Placing((device_id,), (self._slice_of[device_id],), proto, sharding)
+        slices = (self._slice_of[device_id],)
+        client = self.client(slices)
+        sharding = client.single_sharding(device_id)
+        return Placing((device_id,), slices, client, proto=proto, sharding=sharding)
 
     def _make_concrete_even(self, data: bytes) -> Placing:
         message = core_pb2.ConcreteEvenShardingProto.FromString(data)
         self._check_memory_kind(message.memory_kind)
         device_ids = self._devices(message.devices)
+        slices = self.slices(device_ids)
+        client = self.client(slices)
         return Placing(
             device_ids,
-            self.slices(device_ids),
-            _proto(_CONCRETE_EVEN, data),
+            slices,
+            client,
+            proto=_proto(_CONCRETE_EVEN, data),
             # For XLA's bookkeeping only: programs look at the pieces.
-            self._client.hlo_sharding(device_ids, _REPLICATED),
+            sharding=client.hlo_sharding(device_ids, _REPLICATED),
             shard=tuple(message.shard_shape.dims),
         )
 

@@ -96,7 +96,7 @@ def _upload(
     def run() -> Sequence[Any]:
         value.charge = engine.memory.charge(ids, spec.shard_bytes(), "an array from the host")
         pieces = shards([arrived[handle] for handle in handles])
-        return [engine.client.put(spec, pieces, ids)]
+        return [spec.placing.client.put(spec, pieces)]
 
     nbytes = spec.shard_bytes() * len(ids)
     operation = Operation(

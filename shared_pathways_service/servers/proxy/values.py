@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from shared_pathways_service.servers.proxy.countdown import Countdown
 from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.xla import parts_of
 
 if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.memory import Charge
     from shared_pathways_service.servers.proxy.operations import Operation
     from shared_pathways_service.servers.proxy.shardings import Placing
     from shared_pathways_service.servers.proxy.slices import Epoch
+    from shared_pathways_service.servers.proxy.xla import XlaClient
 
 __all__ = ["Spec", "Value", "when_all_settled"]
 
@@ -51,15 +53,29 @@ class Value:
       epochs: The placements that hold the data.
       deleted: It stands only for the memory of an array that was deleted, or donated.
       readers: Operations that still wait for something else before they read this.
+      client: Whose the array is; not always that of its placing, for a view of another array.
       charge: What it holds of the devices' memory; given back with the last value that has it.
     """
 
-    __slots__ = ("array", "charge", "deleted", "epochs", "error", "operation", "readers", "spec")
+    __slots__ = (
+        "_at_home",
+        "array",
+        "charge",
+        "client",
+        "deleted",
+        "epochs",
+        "error",
+        "operation",
+        "readers",
+        "spec",
+    )
 
     def __init__(self, spec: Spec | None, epochs: tuple[Epoch, ...]) -> None:
         self.spec = spec
         self.epochs = epochs
         self.array: Any = None
+        self._at_home: Any = None
+        self.client: XlaClient | None = None if spec is None else spec.placing.client
         self.error: StatusError | None = None
         self.operation: Operation | None = None
         self.deleted = False
@@ -96,6 +112,16 @@ class Value:
         if self.spec is None:
             raise self.error or StatusError(Code.INTERNAL, "array without type and shape")
         return self.spec
+
+    def at_home(self) -> Any:
+        """Returns the array as one of its placing's own client, which programs there need."""
+        spec = self.known_spec()
+        home = spec.placing.client
+        if self.client is home:
+            return self.array
+        if self._at_home is None:
+            self._at_home = home.adopt(spec, parts_of(self.array))
+        return self._at_home
 
     def when_settled(self, callback: Callable[[], None]) -> None:
         """Has `callback` called once there is data or an error; at once if there is."""

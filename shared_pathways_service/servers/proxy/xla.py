@@ -4,7 +4,7 @@ Nothing here knows of requests, handles or slices. The private names that are us
 `jaxlib._jax` has compile options, device lists, the reading of portable StableHLO and copies
 between devices, none of which has a public name; `jax._src` has the abstract value that jaxlib's
 array functions want, the array class itself, and a context that knows every dialect of a program.
-No backend of JAX is ever made in this process: the devices are those of one client, made here.
+No backend of JAX is ever made in this process: the devices are those of clients made here.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+import numpy as np
 from jax._src.array import ArrayImpl
 from jax._src.core import ShapedArray
 from jax._src.interpreters import mlir as _jax_mlir
@@ -29,6 +30,10 @@ Array = Any  # jaxlib's array; it has no type that mypy could know
 
 class HasSharding(Protocol):
     """Where an array lies."""
+
+    @property
+    def device_ids(self) -> Sequence[int]:
+        """One a piece."""
 
     @property
     def sharding(self) -> Any:
@@ -76,19 +81,25 @@ class MainTypes:
 
 
 class XlaClient:
-    """The devices, and arrays and programs on them.
+    """Some devices, and arrays and programs on them.
+
+    A client runs its programs over several devices one after the other, whichever devices they
+    are on: one that does not end holds up all others of the same client. Several clients in one
+    process know nothing of each other but share the host's memory, so an array passes from one
+    to another without a copy.
 
     Args:
-      num_devices: Devices of the client, numbered from 0.
+      device_ids: What its devices are called outside.
     """
 
-    def __init__(self, num_devices: int) -> None:
+    def __init__(self, device_ids: Sequence[int]) -> None:
         # A program that calls LAPACK before this ends the process with a segmentation fault.
         _lapack.initialize()
         # Executors wait for each program: nothing is gained by XLA's own asynchrony.
-        self._client = xla_client.make_cpu_client(asynchronous=False, num_devices=num_devices)
-        self.devices: list[Any] = sorted(self._client.local_devices(), key=lambda d: d.id)
-        self._single = [SingleDeviceSharding(device) for device in self.devices]
+        self._client = xla_client.make_cpu_client(asynchronous=False, num_devices=len(device_ids))
+        devices = sorted(self._client.local_devices(), key=lambda device: device.id)
+        self._devices: dict[int, Any] = dict(zip(device_ids, devices, strict=True))
+        self._single = {i: SingleDeviceSharding(d) for i, d in self._devices.items()}
 
     # ---- shardings
 
@@ -100,13 +111,13 @@ class XlaClient:
         """Returns the sharding that a serialised xla.OpSharding describes."""
         sharding = xla_client.OpSharding()
         sharding.ParseFromString(serialized)
-        return GSPMDSharding(tuple(self.devices[i] for i in device_ids), sharding)
+        return GSPMDSharding(tuple(self._devices[i] for i in device_ids), sharding)
 
     # ---- arrays
 
-    def put(self, spec: ArraySpec, shards: Sequence[Any], device_ids: Sequence[int]) -> Array:
+    def put(self, spec: ArraySpec, shards: Sequence[Any]) -> Array:
         """Makes an array of one host array a device, without a copy where memory is aligned."""
-        devices = [self.devices[i] for i in device_ids]
+        devices = [self._devices[i] for i in spec.placing.device_ids]
         aval = ShapedArray(spec.shape, spec.dtype)
         return xla_client.batched_device_put(
             aval, spec.placing.sharding, list(shards), devices, True, enable_x64=True
@@ -118,11 +129,15 @@ class XlaClient:
         sharding = spec.placing.sharding
         return ArrayImpl(aval, sharding, list(parts), committed=True, _skip_checks=True)
 
+    def adopt(self, spec: ArraySpec, parts: Sequence[Array]) -> Array:
+        """Makes an array of another client's arrays, without a copy where XLA can do without."""
+        return self.put(spec, [np.asarray(part) for part in parts])
+
     def copy(self, parts: Sequence[Array], device_ids: Sequence[int]) -> list[Array]:
         """Copies arrays on single devices, each to another device."""
         copied: list[Array] = _jax.batched_copy_array_to_devices_with_sharding(
             list(parts),
-            [_jax.DeviceList((self.devices[i],)) for i in device_ids],
+            [_jax.DeviceList((self._devices[i],)) for i in device_ids],
             [self._single[i] for i in device_ids],
             [_COPY] * len(parts),
         )
@@ -130,7 +145,7 @@ class XlaClient:
 
     def default_layout(self, dtype: Any, shape: Sequence[int], device_id: int) -> str:
         """Returns the text of the layout that arrays of this type have on a device."""
-        return str(self._client.get_default_layout(dtype, list(shape), self.devices[device_id]))
+        return str(self._client.get_default_layout(dtype, list(shape), self._devices[device_id]))
 
     # ---- programs
 
@@ -142,8 +157,11 @@ class XlaClient:
           options: A serialised xla.CompileOptionsProto.
           device_ids: In the order of the device assignment.
         """
-        devices = _jax.DeviceList(tuple(self.devices[i] for i in device_ids))
+        devices = _jax.DeviceList(tuple(self._devices[i] for i in device_ids))
         parsed = _jax.CompileOptions.ParseFromString(options)
+        ours = [[self._devices[i].id for i in device_ids]]
+        assignment = xla_client.DeviceAssignment.create(np.array(ours))
+        parsed.executable_build_options.device_assignment = assignment
         return self._client.compile_and_load(program, devices, parsed)
 
     def runner(

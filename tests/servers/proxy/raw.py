@@ -57,6 +57,15 @@ module @sharded_double attributes {{mhlo.num_partitions = {devices} : i32}} {{
 """
 
 
+def sharded_endless(devices: int) -> str:
+    """As `ENDLESS`, its four elements split among devices."""
+    attributes = f"attributes {{mhlo.num_partitions = {devices} : i32}}"
+    sharding = f'{{mhlo.sharding = "{{devices=[{devices}]<=[{devices}]}}"}}'
+    return ENDLESS.replace("@endless", f"@endless {attributes}").replace(
+        "%x: tensor<4xf32>)", f"%x: tensor<4xf32> {sharding})"
+    )
+
+
 class Failed(Exception):  # noqa: N818 - a status, as the proxy answered it
     """The answer's status was not OK."""
 

@@ -44,6 +44,25 @@ def test_split_and_joined(client: RawClient) -> None:
     np.testing.assert_array_equal(client.fetch(joined), EIGHT)
 
 
+def test_pieces_of_an_array_over_two_slices_compute_in_their_own(client: RawClient) -> None:
+    whole = client.put(np.arange(32, dtype=np.float32), split(range(8)))
+    parts = client.call("disassemble_into_single_device_arrays", array_handle=whole).array_handles
+    doubles = {}
+    for device in (1, 6):
+        program = client.compile(DOUBLE, [device])
+        for _ in range(2):
+            (doubles[device],) = client.execute(program, [parts[device]])
+        expected = 2 * np.arange(4 * device, 4 * device + 4)
+        np.testing.assert_array_equal(client.fetch(doubles[device]), expected)
+    joined = client.call(
+        "assemble_array_from_single_device_arrays",
+        shape=core_pb2.ShapeProto(dims=[8]),
+        sharding=split([1, 6]),
+        single_device_array_handles=[parts[1], doubles[6]],
+    ).array_handle
+    np.testing.assert_array_equal(client.fetch(joined), [4, 5, 6, 7, 48, 50, 52, 54])
+
+
 def test_one_shard_of_a_replicated_array(client: RawClient) -> None:
     array = client.put(FOUR, replicated([1, 5]))
     shard = client.call("fully_replicated_shard", array_handle=array, result_handle=77).array_handle

@@ -28,6 +28,7 @@ from tests.servers.proxy.raw import (
     Failed,
     RawClient,
     sharded_double,
+    sharded_endless,
     single,
     split,
 )
@@ -262,14 +263,14 @@ def test_an_endless_program_on_a_lost_slice(
     proxy.wait_for_line("2 of 2 slices placed")
     held = {s.virtual_index: s.id for s in service.status().slices}
     client = connect(address_of(proxy))
-    on_zero, on_one = client.put(FOUR, single(1)), client.put(FOUR, single(5))
-    endless = client.compile(ENDLESS, [1])
+    on_zero, on_one = client.put(FOUR, split(range(4))), client.put(EIGHT, split(range(4, 8)))
+    endless = client.compile(sharded_endless(4), range(4))
     (never,) = client.execute(endless, [on_zero])
     waiting = [client.begin_ready(never), client.begin_fetch(never)[0]]
     # The other slice takes no notice.
-    np.testing.assert_array_equal(client.fetch(on_one), FOUR)
-    (doubled,) = client.execute(client.compile(DOUBLE, [5]), [on_one])
-    np.testing.assert_array_equal(client.fetch(doubled), 2 * FOUR)
+    np.testing.assert_array_equal(client.fetch(on_one), EIGHT)
+    (doubled,) = client.execute(client.compile(sharded_double(4), range(4, 8)), [on_one])
+    np.testing.assert_array_equal(client.fetch(doubled), 2 * EIGHT)
     # Nor does what was there before, on the busy slice.
     np.testing.assert_array_equal(client.fetch(on_zero), FOUR)
     assert not any(w.future.done() for w in waiting)
@@ -294,10 +295,7 @@ def test_a_program_over_two_slices_frees_the_one_that_lives(
     proxy.wait_for_line("2 of 2 slices placed")
     held = {s.virtual_index: s.id for s in service.status().slices}
     client = connect(address_of(proxy))
-    text = ENDLESS.replace("@endless", "@both attributes {mhlo.num_partitions = 2 : i32}").replace(
-        "%x: tensor<4xf32>)", '%x: tensor<4xf32> {mhlo.sharding = "{devices=[2]<=[2]}"})'
-    )
-    both = client.compile(text, [0, 4])
+    both = client.compile(sharded_endless(2), [0, 4])
     (never,) = client.execute(both, [client.put(FOUR, split([0, 4]))])
     (behind,) = client.execute(client.compile(DOUBLE, [0]), [client.put(FOUR, single(0))])
     wait = client.begin_ready(never)
