@@ -11,8 +11,10 @@ from typing import Any
 
 from shared_pathways_service.agent.journal import Entry, Journal
 from shared_pathways_service.cli.status import read_status
+from shared_pathways_service.homes.embedded_service import find
+from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.settings import Settings
-from tests.processes import ServerProcess
+from tests.processes import ServerProcess, run_async
 
 DEADLINE_S = 90.0
 KIND = "tpuv6e:2x2"
@@ -25,8 +27,10 @@ def embedded(slices: int = 2, spares: int = 0, *flags: str) -> Iterator[ServerPr
     with ServerProcess("shared_pathways_service.servers.embedded", arguments) as process:
         assert process.ready is not None, "\n".join(process.lines)
         status(wait_s=DEADLINE_S)
-        yield process
-        process.stop()
+        try:
+            yield process
+        finally:
+            process.stop()
 
 
 def status(wait_s: float = 0.0) -> dict[str, Any]:
@@ -35,6 +39,19 @@ def status(wait_s: float = 0.0) -> dict[str, Any]:
         return read_status(Settings.load(), wait_s=wait_s)
     finally:
         gc.collect()  # gRPC's poller thread ends with the last of its objects
+
+
+def shut_down() -> None:
+    """Ends the service, whoever started it."""
+
+    async def end() -> None:
+        link = await find(Settings.load())
+        if link is not None:
+            async with contextlib.AsyncExitStack() as undo:
+                undo.push_async_callback(link.close)
+                await link.supervisor.Shutdown(pb.ShutdownRequest(), metadata=link.metadata)
+
+    run_async(end())
 
 
 def free_slices() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
+import psutil
 import pytest
 
 from tests.e2e.connecting import (
@@ -14,6 +15,7 @@ from tests.e2e.connecting import (
     journal,
     nothing_left,
     pids,
+    shut_down,
     status,
 )
 from tests.e2e.harness import program
@@ -131,3 +133,32 @@ say("still", value=float(jnp.arange(3.0).sum()))
         assert running.expect("still")["value"] == 3.0
         assert running.wait() == 0
         eventually(nothing_left, "all to be gone")
+
+
+def test_kill_of_the_supervisor_is_told_and_the_next_connect_starts_another() -> None:
+    source = """
+import jax, jax.numpy as jnp
+try:
+    with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 2}) as connection:
+        say("connected")
+        wait_for("go on")
+        float(jnp.arange(8.0).sum())
+except (errors.ProxyFailed, errors.TunnelError) as error:
+    say("failed", message=str(error), cause=type(error.__cause__).__name__)
+with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 1}):
+    say("again", value=float(jnp.arange(8.0).sum()))
+"""
+    with embedded(2) as service, program(source) as running:
+        running.expect("connected")
+        children = [process["pid"] for process in status()["processes"]]
+        service.kill()
+        eventually(lambda: not any(map(psutil.pid_exists, children)), "its children to end")
+        running.tell("go on")
+        assert running.expect("failed")["cause"] == "JaxRuntimeError"
+        try:
+            assert running.expect("again")["value"] == 28.0
+            assert running.wait() == 0
+            assert status()["service"]["home"] == "embedded"
+            eventually(nothing_left, "all to be gone")
+        finally:
+            shut_down()

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import Any
 
-import pytest
-
-from shared_pathways_service.cli.list import list_connections
-from shared_pathways_service.cli.status import status as print_status
-from shared_pathways_service.errors import ServiceNotFound
-from tests.e2e.connecting import embedded, eventually, nothing_left
-from tests.e2e.harness import program
+from tests.e2e.connecting import embedded, eventually, journal, nothing_left
+from tests.e2e.harness import program, sps
 
 #: A child that never heard of us finds the proxy, and its token, by the environment.
 CHILD = "import jax; print(len(jax.devices()), float(jax.numpy.arange(4.0).sum()))"
@@ -42,7 +35,12 @@ with isc_pathways.connect(expected_tpu_instances={{"tpuv6e:2x2": 1}}, wait="read
 # as a notebook has it: no block, and a callback that fails
 def hear(event): raise ValueError("mine")
 c = isc_pathways.connect(on_event=hear).start()
-child = subprocess.run([sys.executable, "-c", {CHILD!r}], capture_output=True, text=True)
+from shared_pathways_service.jaxside import onefile
+from shared_pathways_service.settings import Settings
+# (Installed, the package brings the plug-in along by its entry point.)
+paths = [str(onefile.place(Settings.load().cache_dir)), os.environ.get("PYTHONPATH", "")]
+child = subprocess.run([sys.executable, "-c", {CHILD!r}], capture_output=True, text=True,
+                       env=dict(os.environ, PYTHONPATH=os.pathsep.join(paths)))
 say("child", out=child.stdout, code=child.returncode, err=child.stderr[-2000:])
 c.close(); c.close()
 assert "JAX_BACKEND_TARGET" not in os.environ
@@ -50,12 +48,11 @@ assert "JAX_BACKEND_TARGET" not in os.environ
 # forked children that leave the block in their own way end nothing of the parent's
 import warnings; warnings.simplefilter("ignore")
 with isc_pathways.connect() as c:
-    for end in ("pass", "raise", "exit"):
+    for end in ("pass", "raise", "close"):
         if (child := os.fork()) == 0:
             try:
-                with c.__class__.__enter__ and __import__("contextlib").nullcontext():
-                    if end == "raise": raise ValueError(end)
-                    if end == "exit": c.close()
+                if end == "raise": raise ValueError(end)
+                if end == "close": c.close()
             except ValueError as error:
                 c.__exit__(ValueError, error, None)
             os._exit(0)
@@ -64,41 +61,35 @@ with isc_pathways.connect() as c:
 """
 
 
-def printed(capsys: pytest.CaptureFixture[str], command: Any, **options: Any) -> Any:
-    command(**options)
-    return json.loads(capsys.readouterr().out)
+def printed(*arguments: str) -> Any:
+    return json.loads(sps(*arguments, "--json").stdout)
 
 
-def test_what_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_can_be_asked_for() -> None:
     with embedded(2), program(SOURCE) as client:
         local = client.expect("local")
         assert (local["sum"], local["name"]) == (8.0, "mine")
         assert local["lines"] == 5
         assert "mine" in local["html"]
 
-        [listed] = printed(capsys, list_connections, as_json=True)
-        assert (listed["name"], listed["home"]) == ("mine", "embedded")
+        eventually(lambda: journal()[0].state == "serve", "its state in the journal")
+        [listed] = printed("list")
+        assert (listed["name"], listed["home"], listed["state"]) == ("mine", "embedded", "serve")
         assert listed["slices"] == {"tpuv6e:2x2": 1}
         assert listed["pid"] == client.pid
         assert listed["namespace"] is None
-        eventually(
-            lambda: printed(capsys, list_connections, as_json=True)[0]["state"] == "serve",
-            "its state in the journal",
-        )
+        assert "tpuv6e:2x2=1" in sps("list").stdout
 
-        told = printed(capsys, print_status, name="mine", as_json=True)
+        told = printed("status", "mine")
         assert [tenant["name"] for tenant in told["tenants"]] == ["mine"]
         assert [item["virtual_index"] for item in told["slices"]] == [0]
         assert [process["role"] for process in told["processes"]] == ["proxy"]
         assert told["service"]["home"] == "embedded"
         assert told["queue"] == []
-        with pytest.raises(ServiceNotFound) as caught:
-            print_status(name="yours", as_json=True)
-        assert caught.value.candidates == ("mine",)
-        print_status()
-        assert "mine[0]" in capsys.readouterr().out
-        list_connections()
-        assert "tpuv6e:2x2=1" in capsys.readouterr().out
+        assert "mine[0]" in sps("status").stdout
+        unknown = sps("status", "yours", check=False)
+        assert unknown.returncode == 3
+        assert "mine" in unknown.stderr
 
         client.tell("go on")
         second = client.expect("second")
@@ -112,15 +103,9 @@ def test_what_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
         eventually(nothing_left, "all to be gone")
 
 
-def test_without_a_service(capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed(capsys, list_connections, as_json=True) == []
-    list_connections()
-    assert capsys.readouterr().out == "no connections\n"
-    done = subprocess.run(
-        [sys.executable, "-m", "shared_pathways_service.cli", "status", "--json"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 3
-    assert done.stderr.startswith("error: ")
+def test_without_a_service() -> None:
+    assert printed("list") == []
+    assert sps("list").stdout == "no connections\n"
+    none = sps("status", "--json", check=False)
+    assert none.returncode == 3
+    assert none.stderr.startswith("error: ")
