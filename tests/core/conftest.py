@@ -31,3 +31,8 @@ configuration.set_hypothesis_home_dir(_home)
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     shutil.rmtree(_home, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_behind() -> None:
+    """Nothing: the core starts neither threads nor processes, and looking for some takes time."""

@@ -57,13 +57,12 @@ class Recovery:
         self._until = ledger.now
         self._unheard_tenants: list[Tenant] = []
         self._unheard_slices: list[Slice] = []
-        self._disk_generation = 0
         self.active = False
 
     def begin(self, restored: Restored) -> None:
         """Enters what the disk has, and waits for reports if there is anything to wait for."""
         ledger = self._ledger
-        ledger.last_generation = self._disk_generation = restored.last_generation
+        ledger.last_generation = restored.last_generation
         ledger.last_order = restored.last_order
         for grant in sorted(restored.grants, key=lambda grant: grant.order):
             if all(kind in ledger.pools for kind in grant.virtual_slices):
@@ -145,7 +144,7 @@ class Recovery:
             return False
         if not 0 <= claim.virtual_index < len(event.virtual_slices):
             return False
-        if not self._disk_generation < claim.generation < _MAX_CLAIMED:
+        if not 0 < claim.generation < _MAX_CLAIMED:
             return False
         pool = self._ledger.pools[event.virtual_slices[claim.virtual_index]]
         found = self._ledger.slices.get(claim.slice_id)

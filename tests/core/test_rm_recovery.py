@@ -1,0 +1,272 @@
+"""The resource manager is killed, with and without its disk, and everybody's work goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from shared_pathways_service.core.rm import messages as m
+from tests.core.rm_harness import OTHER, SMALL, Rm
+
+
+def busy() -> Rm:
+    """Three slices: ada has two, bob one; eve and max wait."""
+    rm = Rm(3)
+    rm.ask("ada", 2)
+    rm.ask("bob", 1)
+    rm.ask("eve", 1, queue=math.inf)
+    rm.ask("max", 1, priority=1, queue=math.inf)
+    return rm
+
+
+def all_join(rm: Rm) -> None:
+    for index in range(3):
+        rm.join(f"slice-{index}")
+
+
+def test_a_fresh_start_serves_at_once() -> None:
+    assert Rm(1, ready=False).state == "serving"
+
+
+def test_after_a_restart_nothing_is_granted_until_all_have_reported() -> None:
+    rm = busy().restarted()
+    assert rm.state == "recovering"
+    rm.ask("new", 1)
+    (welcome,) = rm.heard("new", m.WelcomeTenant)
+    assert welcome.recovering
+    assert "recovering" in rm.heard("new", m.TellQueued)[0].reason
+    all_join(rm)
+    rm.come_back("bob", (0, "slice-2", 3))
+    rm.come_back("eve")
+    rm.come_back("max")
+    assert rm.state == "recovering"
+    rm.come_back("ada", (0, "slice-0", 1), (1, "slice-1", 2))
+    assert rm.state == "serving"
+    assert rm.announced("rm.recovered") == ["rm.recovered"]
+    assert rm.on("ada") == ["slice-0", "slice-1"]
+    assert rm.on("bob") == ["slice-2"]
+    for tenant in ("ada", "bob"):
+        assert not rm.heard(tenant, m.TellUnplaced)
+        assert not rm.heard(tenant, m.TellPlaced)
+        assert len(rm.heard(tenant, m.TellRunning)) == 1
+    assert rm.refusal("new").kind is m.RefusalKind.SLICES_TAKEN, "it sees the right free slices"
+
+
+def test_the_start_of_a_recovery_is_announced() -> None:
+    rm = busy()
+    fresh = Rm(3, ready=False, restored=rm.restored, now=rm.now + 1)
+    assert fresh.state == "recovering"
+    again = fresh.restarted()
+    core = type(again.core)(again.config, fresh.restored, again.now)
+    assert core.next_deadline() == again.now, "there is something to say at once"
+    said = core.handle(m.Tick(), again.now)
+    assert "rm.recovering" in [one.kind for one in said if isinstance(one, m.Announce)]
+
+
+def test_the_queue_keeps_its_order_across_a_restart() -> None:
+    rm = busy().restarted()
+    assert rm.queue == ["max", "eve"]
+    all_join(rm)
+    for tenant, claims in (("eve", ()), ("max", ()), ("bob", ((0, "slice-2", 3),))):
+        rm.come_back(tenant, *claims)
+    rm.come_back("ada", (0, "slice-0", 1), (1, "slice-1", 2))
+    rm.ask("late", 1, queue=math.inf)
+    rm.release("bob")
+    assert rm.on("max") == ["slice-2"]
+    rm.release("max")
+    assert rm.on("eve") == ["slice-2"]
+    assert rm.queue == ["late"]
+
+
+def test_generations_grow_across_restarts() -> None:
+    rm = busy().restarted()
+    all_join(rm)
+    rm.come_back("ada", (0, "slice-0", 1), (1, "slice-1", 2))
+    rm.after(30.0)
+    rm.ask("new", 1)
+    assert rm.placed("new")[0][1] > 3
+
+
+def test_whoever_does_not_come_back_runs_into_its_time_to_live() -> None:
+    rm = busy().restarted(tenant_ttl_s=15.0, recovering_s=20.0)
+    all_join(rm)
+    rm.come_back("ada", (0, "slice-0", 1), (1, "slice-1", 2))
+    rm.come_back("eve")
+    rm.after(16.0)
+    assert rm.tenants == ["ada", "eve"]
+    assert rm.on("eve") == ["slice-2"], "all who are known have reported"
+
+
+def test_slices_that_do_not_report_in_time_are_lost() -> None:
+    rm = busy().restarted(recovering_s=20.0)
+    for tenant in ("eve", "max"):
+        rm.come_back(tenant)
+    rm.come_back("ada", (0, "slice-0", 1), (1, "slice-1", 2))
+    rm.come_back("bob", (0, "slice-2", 3))
+    rm.join("slice-0")
+    rm.join("slice-2")
+    rm.after(19.0)
+    assert rm.state == "recovering"
+    assert rm.on("ada") == ["slice-0", "slice-1"]
+    rm.after(2.0)
+    assert rm.state == "serving"
+    (lost,) = rm.heard("ada", m.TellUnplaced)
+    assert (lost.slice_id, lost.generation) == ("slice-1", 2)
+    assert "did not report" in lost.reason
+    rm.join("slice-1", life="2")
+    assert rm.placed("ada")[1] == ("slice-1", 4)
+
+
+def test_a_worker_that_was_replaced_meanwhile_has_lost_its_slice() -> None:
+    rm = busy().restarted()
+    rm.come_back("ada", (0, "slice-0", 1), (1, "slice-1", 2))
+    rm.join("slice-0", life="2")
+    (lost,) = rm.heard("ada", m.TellUnplaced)
+    assert lost.slice_id == "slice-0"
+    assert "while the resource manager was away" in lost.reason
+    assert rm.on("ada") == ["slice-1"], "nothing is granted while it recovers"
+
+
+def test_a_worker_that_dies_while_it_recovers_is_dead_at_once() -> None:
+    rm = busy().restarted()
+    rm.come_back("ada", (0, "slice-0", 1), (1, "slice-1", 2))
+    rm.join("slice-0")
+    rm.end_worker("slice-0")
+    assert [one.slice_id for one in rm.heard("ada", m.TellUnplaced)] == ["slice-0"]
+
+
+def test_stale_claims_are_answered_with_what_is_so() -> None:
+    rm = busy().restarted()
+    rm.come_back("ada", (0, "slice-1", 1), (1, "slice-1", 1))
+    assert {(one.virtual_index, one.slice_id) for one in rm.heard("ada", m.TellUnplaced)} == {
+        (0, "slice-1"),
+        (1, "slice-1"),
+    }
+    assert {(one.virtual_index, one.slice_id) for one in rm.heard("ada", m.TellPlaced)} == {
+        (0, "slice-0"),
+        (1, "slice-1"),
+    }
+
+
+def test_a_tenant_that_the_disk_does_not_know_has_lost_its_slices() -> None:
+    rm = busy()
+    rm.release("bob")
+    fresh = rm.restarted()
+    fresh.come_back("bob", (0, "slice-2", 3))
+    assert fresh.refusal("bob").kind is m.RefusalKind.LOST
+
+
+def test_a_tenant_of_a_type_that_the_service_no_longer_has_is_forgotten() -> None:
+    rm = Rm({SMALL: 1, OTHER: 1})
+    rm.ask("ada", (OTHER,))
+    fresh = rm.restarted(slices={SMALL: 1})
+    assert fresh.tenants == []
+    assert fresh.grants == {}
+    fresh.come_back("ada", (0, "tpuv5e-2x2-0", 1))
+    assert fresh.refusal("ada").kind is m.RefusalKind.UNKNOWN_TYPE
+
+
+def test_what_was_lost_may_take_a_spare_after_a_restart_and_what_was_missing_may_not() -> None:
+    rm = Rm(3, spares=1)
+    rm.ask("ada", 3, elastic=1)
+    rm.end_worker("slice-0")
+    assert rm.on("ada") == ["slice-2", "slice-1"]
+    rm.end_worker("slice-1")
+    fresh = rm.restarted()
+    fresh.join("slice-2")
+    fresh.join("slice-0", life="2")
+    fresh.come_back("ada", (0, "slice-2", 3))
+    assert fresh.on("ada") == ["slice-2", "slice-0"]
+    fresh.join("slice-1", life="2")
+    assert len(fresh.placed("ada")) == 2, "the elastic one does not take the spare"
+
+
+def test_an_end_of_the_wait_falls_due_across_a_restart() -> None:
+    rm = busy()
+    rm.ask("zoe", 1, queue=10.0)
+    fresh = rm.restarted()
+    fresh.come_back("zoe")
+    fresh.after(10.0)
+    assert fresh.refusal("zoe").kind is m.RefusalKind.SLICES_TAKEN
+
+
+# ---- without the disk
+
+
+def test_without_the_disk_claims_are_believed() -> None:
+    rm = busy().restarted(state_lost=True)
+    assert rm.state == "recovering"
+    rm.come_back("ada", (0, "slice-0", 1), (1, "slice-1", 2))
+    all_join(rm)
+    rm.come_back("bob", (0, "slice-2", 3))
+    assert rm.state == "recovering", "nobody knows who else there is"
+    rm.after(21.0)
+    assert rm.state == "serving"
+    assert rm.placed("ada") == {0: ("slice-0", 1), 1: ("slice-1", 2)}
+    assert rm.placed("bob") == {0: ("slice-2", 3)}
+    assert not rm.heard("ada", m.TellUnplaced)
+    rm.release("bob")
+    rm.ask("new", 1)
+    assert rm.placed("new")[0][1] > 3
+
+
+def test_without_the_disk_the_later_of_two_claims_wins() -> None:
+    rm = Rm(2)
+    rm.ask("ada", 1)
+    rm.ask("bob", 1)
+    fresh = rm.restarted(state_lost=True)
+    fresh.come_back("ada", (0, "slice-0", 1))
+    fresh.come_back("bob", (0, "slice-0", 2))
+    (lost,) = fresh.heard("ada", m.TellUnplaced)
+    assert (lost.slice_id, lost.generation) == ("slice-0", 1)
+    assert fresh.placed("bob") == {0: ("slice-0", 2)}
+    fresh.asked["eve"] = dataclasses.replace(fresh.asked["ada"], tenant="eve", incarnation="eve/1")
+    fresh.come_back("eve", (0, "slice-0", 1))
+    assert fresh.refusal("eve").kind is m.RefusalKind.LOST
+
+
+def test_without_the_disk_impossible_claims_are_not_believed() -> None:
+    rm = Rm({SMALL: 1, OTHER: 1}).restarted(state_lost=True)
+    rm.join("slice-0")
+    for index, claim in enumerate(
+        (
+            (0, "slice-0", 0),
+            (0, "slice-0", 2**63),
+            (7, "slice-0", 1),
+            (0, "unknown", 1),
+        )
+    ):
+        tenant = f"t{index}"
+        rm.asked[tenant] = m.TenantAsked(tenant=tenant, incarnation=tenant, virtual_slices=(SMALL,))
+        rm.come_back(tenant, claim)
+        assert rm.refusal(tenant).kind is m.RefusalKind.LOST, claim
+
+
+def test_without_the_disk_a_gang_that_lost_one_goes_on_with_the_rest() -> None:
+    rm = Rm(3)
+    rm.ask("ada", 3)
+    fresh = rm.restarted(state_lost=True)
+    all_join(fresh)
+    fresh.end_worker("slice-1")
+    fresh.come_back("ada", (0, "slice-0", 1), (1, "slice-1", 2), (2, "slice-2", 3))
+    assert [one.slice_id for one in fresh.heard("ada", m.TellUnplaced)] == ["slice-1"]
+    assert fresh.on("ada") == ["slice-0", "slice-2"]
+    assert not fresh.heard("ada", m.TellRunning), "it is not whole"
+    fresh.after(21.0)
+    fresh.join("slice-1", life="2")
+    assert len(fresh.placed("ada")) == 3
+    assert len(fresh.heard("ada", m.TellRunning)) == 1
+
+
+def test_a_restart_amid_the_recovery_from_a_lost_disk_believes_claims_again() -> None:
+    rm = busy().restarted(state_lost=True)
+    again = rm.restarted(state_lost=False)
+    assert again.state == "recovering"
+    again.come_back("ada", (0, "slice-0", 1), (1, "slice-1", 2))
+    assert again.on("ada") == ["slice-0", "slice-1"]
+    all_join(again)
+    again.after(21.0)
+    assert again.state == "serving"
+    settled = again.restarted(state_lost=False)
+    settled.come_back("bob", (0, "slice-2", 3))
+    assert settled.refusal("bob").kind is m.RefusalKind.LOST, "the disk is complete again"
