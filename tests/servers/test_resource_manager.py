@@ -368,11 +368,11 @@ def test_a_watcher_that_does_not_read_is_dropped_and_nobody_waits_for_it(
     service.rm.wait_for_line("Pathways Server serving")
     # A refusal tells of each type that there is none of: long events fill every buffer soon.
     unknown = [f"tpuv5e:{x}x{y}" for x in range(1, 65) for y in range(1, 65)]
-    for number in range(150):
+    for number in range(100):
         tenant = service.tenant(f"t{number}", virtual_slices=unknown)
         assert tenant.expect("refused").kind == REFUSAL.UNKNOWN_TYPE
         tenant.close()
     with pytest.raises(grpc.RpcError) as caught:
-        assert len(list(slow)) < 150
+        assert len(list(slow)) < 100
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert "10 messages were not read in time" in caught.value.details()
+    assert "10 messages were not read in time" in (caught.value.details() or "")

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 import os
 import random
+import shutil
 import socket
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +20,29 @@ from shared_pathways_service.errors import AccessDenied, InvalidRequestError, Ve
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.protocol.status import error_of
+from shared_pathways_service.servers.options import parse_flags
+from shared_pathways_service.servers.resource_manager.options import ResourceManagerOptions
 from tests.processes import KIND, VERSIONS, ServerProcess, Service, Stream, tenant_hello
 from tests.servers.conftest import MakeService
 
 MODULE = "shared_pathways_service.servers.resource_manager"
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 LATER = pb.VersionRange(min=PROTOCOL_MAX + 1, max=PROTOCOL_MAX + 4)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Service]:
+    """One service for all tests that leave nothing in it."""
+    root = Path(tempfile.mkdtemp(prefix="sps-"))
+    with Service(root) as service:
+        yield service
+    shutil.rmtree(root)
+
+
+def _refusal(stream: Stream) -> tuple[grpc.StatusCode, str]:
+    """Returns how a stream of the shared service ends, and lets go of it."""
+    with stream:
+        return stream.status()
 
 
 def _worker_hello(**fields: Any) -> pb.WorkerHello:
@@ -67,12 +87,11 @@ def _claim(**fields: int | str) -> pb.Claim:
         ({"versions": pb.VersionRange(min=2, max=1)}, "versions"),
     ],
 )
-def test_a_tenants_bad_field_is_named(service: Service, fields: dict[str, Any], field: str) -> None:
-    stream = service.tenant("ada", **fields)
-    code, details = stream.status()
+def test_a_tenants_bad_field_is_named(shared: Service, fields: dict[str, Any], field: str) -> None:
+    code, details = _refusal(shared.tenant("ada", **fields))
     assert code is INVALID
     assert details.startswith(field)
-    _expect_serving(service)
+    _expect_serving(shared)
 
 
 @pytest.mark.parametrize(
@@ -89,13 +108,13 @@ def test_a_tenants_bad_field_is_named(service: Service, fields: dict[str, Any], 
         ({"versions": None}, "versions"),
     ],
 )
-def test_a_workers_bad_field_is_named(service: Service, fields: dict[str, Any], field: str) -> None:
-    stream = service.stream(service.stub.WorkerSession)
+def test_a_workers_bad_field_is_named(shared: Service, fields: dict[str, Any], field: str) -> None:
+    stream = shared.stream(shared.stub.WorkerSession)
     stream.send(pb.WorkerMessage(hello=_worker_hello(**fields)))
-    code, details = stream.status()
+    code, details = _refusal(stream)
     assert code is INVALID
     assert details.startswith(field)
-    _expect_serving(service)
+    _expect_serving(shared)
 
 
 def test_a_worker_may_leave_its_type_to_a_service_of_one(service: Service) -> None:
@@ -126,14 +145,12 @@ def test_one_worker_too_many_is_refused(make_service: MakeService) -> None:
         ],
     ],
 )
-def test_a_worker_must_keep_to_the_order(
-    service: Service, messages: list[pb.WorkerMessage]
-) -> None:
-    stream = service.stream(service.stub.WorkerSession)
+def test_a_worker_must_keep_to_the_order(shared: Service, messages: list[pb.WorkerMessage]) -> None:
+    stream = shared.stream(shared.stub.WorkerSession)
     for message in messages:
         stream.send(message)
-    assert stream.status()[0] is INVALID
-    assert not [s for s in service.status().slices if s.state == "ready"]
+    assert _refusal(stream)[0] is INVALID
+    assert not [s for s in shared.status().slices if s.state == "ready"]
 
 
 @pytest.mark.parametrize(
@@ -144,44 +161,42 @@ def test_a_worker_must_keep_to_the_order(
         [pb.TenantMessage(hello=tenant_hello("ada", queue_timeout_s=60))] * 2,
     ],
 )
-def test_a_tenant_must_keep_to_the_order(
-    service: Service, messages: list[pb.TenantMessage]
-) -> None:
-    stream = service.stream(service.stub.TenantSession)
+def test_a_tenant_must_keep_to_the_order(shared: Service, messages: list[pb.TenantMessage]) -> None:
+    stream = shared.stream(shared.stub.TenantSession)
     for message in messages:
         stream.send(message)
-    code, details = stream.status()
+    code, details = _refusal(stream)
     assert code is INVALID
     assert details.startswith("message")
 
 
-def test_a_stream_that_ends_before_its_hello_is_refused(service: Service) -> None:
-    stream = service.stream(service.stub.TenantSession)
+def test_a_stream_that_ends_before_its_hello_is_refused(shared: Service) -> None:
+    stream = shared.stream(shared.stub.TenantSession)
     stream.send(None)  # half-closes
-    assert stream.status()[0] is INVALID
+    assert _refusal(stream)[0] is INVALID
 
 
 # ---- versions
 
 
-def test_no_common_version_is_refused_with_both_ranges(service: Service) -> None:
-    worker = service.stream(service.stub.WorkerSession)
+def test_no_common_version_is_refused_with_both_ranges(shared: Service) -> None:
+    worker = shared.stream(shared.stub.WorkerSession)
     worker.send(pb.WorkerMessage(hello=_worker_hello(versions=LATER)))
-    watcher = service.stream(service.stub.Watch, pb.WatchRequest(versions=LATER))
-    for stream in (service.tenant("ada", versions=LATER), worker, watcher):
-        code, details = stream.status()
+    watcher = shared.stream(shared.stub.Watch, pb.WatchRequest(versions=LATER))
+    for stream in (shared.tenant("ada", versions=LATER), worker, watcher):
+        code, details = _refusal(stream)
         assert code is grpc.StatusCode.FAILED_PRECONDITION
         assert f"{LATER.min} to {LATER.max}" in details
         assert f"{PROTOCOL_MIN} to {PROTOCOL_MAX}" in details
-        error = error_of(stream.call, service="resource manager", address=service.address)
+        error = error_of(stream.call, service="resource manager", address=shared.address)
         assert isinstance(error, VersionSkew)
         assert error.client == f"{LATER.min} to {LATER.max}"
 
 
-def test_a_wider_range_speaks_the_highest_common_version(service: Service) -> None:
+def test_a_wider_range_speaks_the_highest_common_version(shared: Service) -> None:
     wide = pb.VersionRange(min=PROTOCOL_MIN, max=PROTOCOL_MAX + 3)
-    stream = service.tenant("ada", versions=wide, queue_timeout_s=60)
-    assert stream.expect("welcome").version == PROTOCOL_MAX
+    with shared.tenant("ada", versions=wide, queue_timeout_s=60) as stream:
+        assert stream.expect("welcome").version == PROTOCOL_MAX
 
 
 # ---- tokens
@@ -204,10 +219,11 @@ def test_without_the_token_nothing_is_answered(guarded: Service, token: str | No
     for method in (stub.WorkerSession, stub.TenantSession):
         with Stream(method, token=token) as stream:
             assert stream.status()[0] is grpc.StatusCode.UNAUTHENTICATED
-    for call, request in (
+    calls: list[tuple[Any, Any]] = [
         (stub.GetStatus, pb.GetStatusRequest()),
         (stub.ReleaseTenant, pb.ReleaseTenantRequest(tenant="ada")),
-    ):
+    ]
+    for call, request in calls:
         with pytest.raises(grpc.RpcError) as caught:
             call(request, metadata=bearer(token))
         assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
@@ -224,7 +240,7 @@ def test_with_the_token_all_goes_on(guarded: Service, own_directories: Path) -> 
 
 
 def test_health_is_answered_to_anybody(guarded: Service) -> None:
-    check = guarded.channel.unary_unary("/grpc.health.v1.Health/Check")
+    check: Any = guarded.channel.unary_unary("/grpc.health.v1.Health/Check")
     assert check(b"") == b"\x08\x01"
 
 
@@ -265,7 +281,7 @@ def test_random_bytes_end_their_connection_and_nothing_else(make_service: MakeSe
             while _received(sock):
                 pass
     _expect_serving(service)
-    assert [t.connected for t in service.status().tenants] == [True]
+    assert {t.name: t.connected for t in service.status().tenants}["ada"]
 
 
 def _received(sock: socket.socket) -> bytes:
@@ -275,8 +291,8 @@ def _received(sock: socket.socket) -> bytes:
         return b""
 
 
-def test_a_message_that_is_none_ends_its_call_only(service: Service) -> None:
-    method = service.channel.stream_stream(
+def test_a_message_that_is_none_ends_its_call_only(shared: Service) -> None:
+    method: Any = shared.channel.stream_stream(
         "/shared_pathways_service.v1.ResourceManager/TenantSession"
     )
     with Stream(method) as stream:
@@ -285,7 +301,7 @@ def test_a_message_that_is_none_ends_its_call_only(service: Service) -> None:
     with Stream(method) as stream:
         stream.send(b"\x00" * (2 << 20))
         assert stream.status()[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
-    _expect_serving(service)
+    _expect_serving(shared)
 
 
 def _expect_serving(service: Service) -> None:
@@ -302,23 +318,30 @@ def _expect_serving(service: Service) -> None:
     ("flag", "named"),
     [
         ("--instance_type=tpuv6e", "--instance_type"),
-        ("--instance_type=tpuv6e:2x2,tpuv6e:2x2", "--instance_count"),
+        ("--instance_type=tpuv6e:2x2,tpuv6e:2x4", "--instance_count"),
         ("--instance_count=0", "--instance_count"),
         ("--num_spares=2", "--num_spares"),
         ("--node_type=worker", "--node_type"),
         ("--gcs_scratch_location=/tmp", "--gcs_scratch_location"),
         ("--hung_after_s=5", "--hung_after_s"),
-        ("--server_socket=" + "/x" * 100, "--server_socket"),
         ("--server_port=70000", "--server_port"),
-        ("--instance_counts=2", "--instance_count"),
+        ("--instance_counts=2", "--instance_counts"),
     ],
 )
 def test_a_wrong_flag_is_named(flag: str, named: str) -> None:
     flags = ["--server_port=0", f"--instance_type={KIND}", "--instance_count=2", flag]
-    with ServerProcess(MODULE, flags) as server:
-        assert server.ready is None
-        assert server.wait() == 2
-        assert named in server.lines[-1]
+    with pytest.raises(InvalidRequestError) as caught:
+        parse_flags(ResourceManagerOptions, flags, {})
+    assert caught.value.field == named
+
+
+def test_a_wrong_flag_ends_the_process(own_directories: Path) -> None:
+    flags = [f"--instance_type={KIND}", "--instance_count=2"]
+    for flag in ("--instance_counts=2", f"--server_socket={own_directories}/{'x' * 100}"):
+        with ServerProcess(MODULE, [*flags, flag]) as server:
+            assert server.ready is None
+            assert server.wait() == 2
+            assert flag.partition("=")[0] in server.lines[-1]
 
 
 def test_a_port_that_is_taken_is_told(service: Service) -> None:
@@ -331,9 +354,9 @@ def test_a_port_that_is_taken_is_told(service: Service) -> None:
             server.wait_for_line(f"cannot listen on 127.0.0.1:{port}")
 
 
-def test_an_error_of_the_manager_arrives_as_it_left(service: Service) -> None:
-    stream = service.tenant("ada", virtual_slices=["tpuv6e:0x2"])
-    stream.status()
-    error = error_of(stream.call, service="resource manager", address=service.address)
+def test_an_error_of_the_manager_arrives_as_it_left(shared: Service) -> None:
+    stream = shared.tenant("ada", virtual_slices=["tpuv6e:0x2"])
+    _refusal(stream)
+    error = error_of(stream.call, service="resource manager", address=shared.address)
     assert isinstance(error, InvalidRequestError)
     assert (error.field, error.value) == ("virtual_slices", "tpuv6e:0x2")
