@@ -43,13 +43,11 @@ assert {m for m in sys.modules if "sps" in m or "pathways" in m} == {"jax_plugin
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize(("ending", "code"), [("pass", 0), ("1 / 0", 1), ("sys.exit(7)", 7)])
 def test_the_exit_code_is_the_programs_own(
-    foreign: dict[str, str | None], own_directories: Path, ending: str, code: int
+    foreign: dict[str, str | None], own_directories: Path
 ) -> None:
-    source = FOREIGN + f"held = jnp.arange(3.0) * 2\n{ending}\n"
-    done = run_program(source, env=foreign, cwd=own_directories, code=code)
-    assert done.stderr == "" or done.stderr.endswith("ZeroDivisionError: division by zero\n")
+    source = FOREIGN + "held = jnp.arange(3.0) * 2\nsys.exit(7)\n"
+    assert run_program(source, env=foreign, cwd=own_directories, code=7).stderr == ""
 
 
 def test_a_library_for_pathways_may_register_before_and_after(
@@ -94,12 +92,8 @@ assert "jax_plugins.sps_proxy" in sys.modules
 
 @pytest.mark.parametrize(
     "changed",
-    [
-        {"JAX_PLATFORMS": None},
-        {"JAX_PLATFORMS": "cpu"},
-        {"JAX_BACKEND_TARGET": None, "JAX_PLATFORMS": None},
-    ],
-    ids=["no platform", "cpu", "nothing"],
+    [{"JAX_PLATFORMS": None}, {"JAX_PLATFORMS": "cpu"}],
+    ids=["no platform", "cpu"],
 )
 def test_plain_programs_are_left_alone(
     foreign: dict[str, str | None], own_directories: Path, changed: dict[str, str | None]
