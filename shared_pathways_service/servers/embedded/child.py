@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import shared_pathways_service
+from shared_pathways_service.servers.embedded.logs import open_log
 from shared_pathways_service.servers.process import ProcessIdentity, process_identity
 
 __all__ = ["Child", "ChildEnded", "Serving", "child_environment"]
@@ -104,7 +105,7 @@ class Child:
             undo = stack.enter_context(contextlib.ExitStack())
             undo.callback(os.close, ours)
             stack.callback(os.close, theirs)
-            output = stack.enter_context(log.open("ab"))
+            output = stack.enter_context(open_log(log))
             process = await asyncio.create_subprocess_exec(
                 *command(theirs),
                 stdin=asyncio.subprocess.PIPE if with_stdin else asyncio.subprocess.DEVNULL,

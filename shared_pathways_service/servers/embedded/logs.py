@@ -7,11 +7,12 @@ import os
 import shutil
 import time
 from pathlib import Path
+from typing import BinaryIO
 
 from shared_pathways_service import constants
 from shared_pathways_service.events import Event
 
-__all__ = ["ServiceLogs", "tail_of"]
+__all__ = ["ServiceLogs", "open_log", "tail_of"]
 
 #: Starts whose logs are kept, files of ended proxies that a start keeps, and bytes of a file.
 STARTS_KEPT = 10
@@ -55,8 +56,8 @@ class ServiceLogs:
 
     def write_event(self, event: Event) -> None:
         """Adds a line of JSON to the supervisor's own log; a full disk is no reason to end."""
-        with contextlib.suppress(OSError), self.path("supervisor").open("a") as file:
-            file.write(event.to_json() + "\n")
+        with contextlib.suppress(OSError), open_log(self.path("supervisor")) as file:
+            file.write(event.to_json().encode() + b"\n")
 
     def keep_small(self) -> None:
         """Bounds each file, and the number of those of proxies; called now and then."""
@@ -68,6 +69,12 @@ class ServiceLogs:
         of_proxies = sorted(self.directory.glob("proxy-*"), key=lambda p: p.stat().st_mtime)
         for path in of_proxies[:-PROXIES_KEPT]:
             path.unlink(missing_ok=True)
+
+
+def open_log(path: Path) -> BinaryIO:
+    """Opens a log to append to, readable by its user only."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    return os.fdopen(os.open(path, flags, 0o600), "ab")
 
 
 def tail_of(path: Path, lines: int = constants.LOG_TAIL_LINES) -> list[str]:

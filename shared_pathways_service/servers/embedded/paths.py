@@ -74,5 +74,5 @@ class RuntimePaths:
 
         A lock's file stays for good: who removes one while another waits for it makes two holders.
         """
-        patterns = ("*.sock", "*.token", "*.exit", "rm.db*", "state.json*")
+        patterns = ("*.sock", "*.token", "*.exit*", "rm.db*", "state.json*")
         return [path for pattern in patterns for path in self.directory.glob(pattern)]

@@ -75,7 +75,7 @@ def read_state(paths: RuntimePaths) -> ServiceState | None:
         return ServiceState.from_json(json.loads(paths.state.read_bytes()))
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         glog("W", f"{paths.state} is passed over: {error!r}")
         return None
 

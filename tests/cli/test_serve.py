@@ -1,0 +1,176 @@
+"""`sps serve` as a person runs it, and how `sps` fails."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from shared_pathways_service import errors
+from shared_pathways_service.cli import COMMANDS
+from shared_pathways_service.cli.errors import exit_code
+from shared_pathways_service.cli.serve_display import plain_line
+from shared_pathways_service.events import Event
+from tests.processes import DEADLINE_S, KIND, REPOSITORY
+from tests.servers.embedded.support import EmbeddedClient, assert_clean, runtime_paths
+
+SPS = [sys.executable, "-m", "shared_pathways_service.cli"]
+SMALL = ["--slices", f"{KIND}=1", "--spares", "0", "--standby-proxies", "0"]
+
+
+def sps(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*SPS, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+
+@contextlib.contextmanager
+def serving(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Runs ``sps serve`` with a slice, up to the line that says it is ready."""
+    with subprocess.Popen(
+        [*SPS, "serve", *SMALL, *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=REPOSITORY,
+    ) as process:
+        try:
+            wait_for_line(process, "slice.ready")
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_for_line(process: subprocess.Popen[str], part: str) -> str:
+    assert process.stdout
+    for line in process.stdout:
+        if part in line:
+            return line
+    raise AssertionError(f"ended before it said {part}")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_serves_in_lines_and_ends_cleanly_by_signal(number: signal.Signals, code: int) -> None:
+    with serving() as process, EmbeddedClient() as client:
+        client.create()
+        line = wait_for_line(process, "slice.placed")
+        assert "slice-0" in line
+        assert "isc-proxy-a" in line
+        everything = client.all_identities()
+        process.send_signal(number)
+        assert wait_for_line(process, "service.ending")
+        assert process.wait(DEADLINE_S) == code
+        assert not any(identity.is_alive() for identity in everything)
+        assert_clean(runtime_paths())
+
+
+def test_json_lines_are_events_and_a_second_signal_kills() -> None:
+    with serving("--json") as process, EmbeddedClient() as client:
+        # It would be waited for, and does not listen.
+        [worker] = client.processes("worker")
+        os.kill(worker.pid, signal.SIGSTOP)
+        process.send_signal(signal.SIGINT)
+        event = json.loads(wait_for_line(process, "service.ending"))
+        assert (event["kind"], event["reason"]) == ("service.ending", "SIGINT")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE_S) == 130
+        assert_clean(runtime_paths())
+
+
+def test_a_second_service_is_refused_naming_the_first() -> None:
+    with serving() as process:
+        refused = sps("serve", *SMALL)
+        assert refused.returncode == errors_code("failed")
+        assert refused.stderr.startswith("error: a service of yours already runs: process ")
+        assert str(process.pid) in refused.stderr
+        assert "hint: " in refused.stderr
+
+
+def errors_code(word: str) -> int:
+    return {"failed": 1, "usage": 2, "not ready": 3, "denied": 5}[word]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        (["--slices", "tpuv6e:0x2=1"], "--slices"),
+        (["--slices", "tpuv6e:2x2"], "--slices"),
+        (["--hung-after", "-1"], "--hung-after"),
+        (["--hung-after", "1", "--beat-interval", "2"], "--hung-after"),
+        (["--spares", "-1"], "--spares"),
+    ],
+)
+def test_wrong_options_are_named(arguments: list[str], field: str) -> None:
+    refused = sps("serve", *arguments)
+    assert refused.returncode == errors_code("usage")
+    assert field in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_directory_open_to_others_is_access_denied() -> None:
+    directory = runtime_paths().directory
+    directory.mkdir(mode=0o755)
+    refused = sps("serve", *SMALL)
+    assert refused.returncode == errors_code("denied")
+    assert f"hint: chmod 700 {directory}" in refused.stderr
+
+
+def test_help_lists_the_commands_and_imports_none_of_them() -> None:
+    source = (
+        "import sys\n"
+        "from shared_pathways_service.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit as end: assert not end.code\n"
+        "slow = {'jax', 'grpc', 'rich', 'asyncio', 'psutil', 'shared_pathways_service.cli.run'}\n"
+        "assert not slow & sys.modules.keys(), slow & sys.modules.keys()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, cwd=REPOSITORY, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert all(name in done.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_the_help_of_a_command_begins_with_its_docstring(name: str) -> None:
+    command = COMMANDS[name]
+    assert (command.load().__doc__ or "").split("\n", maxsplit=1)[0] == command.help
+
+
+def test_unknown_commands_and_the_version() -> None:
+    assert sps("nonsense").returncode == errors_code("usage")
+    assert sps("--version").stdout.startswith("sps ")
+
+
+def test_every_error_has_an_exit_code() -> None:
+    taken = errors.SlicesTaken("x")
+    assert exit_code(taken) == exit_code(errors.PlacementTimeout("x")) == 4
+    assert exit_code(errors.ServiceNotReady("x")) == exit_code(errors.ServiceNotFound("x")) == 3
+    assert exit_code(errors.AccessDenied("x")) == 5
+    assert exit_code(errors.InvalidRequestError("f", 1, "2")) == 2
+    assert exit_code(errors.ProxyFailed("x")) == exit_code(errors.VersionSkew("x")) == 1
+
+
+def test_a_plain_line_says_who_and_where() -> None:
+    event = Event(
+        kind="slice.unplaced",
+        source="rm",
+        time="2026-01-01T12:34:56.000Z",
+        tenant="isc-proxy-a",
+        slice="slice-0",
+        reason="worker 0\nis gone",
+        data={"virtual_index": 1, "slice_id": "slice-0", "generation": 7, "holders": ""},
+    )
+    assert plain_line(event) == (
+        "12:34:56 slice.unplaced slice-0 isc-proxy-a generation=7 (worker 0 is gone)"
+    )

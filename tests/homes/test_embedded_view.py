@@ -1,0 +1,50 @@
+"""News of one tenant come once, also over restarts of the resource manager."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shared_pathways_service.events import Event
+from shared_pathways_service.homes.embedded_news import TenantView
+
+
+def placed(index: int, generation: int) -> Event:
+    return event("slice.placed", virtual_index=index, generation=generation, slice_id="slice-0")
+
+
+def event(what: str, reason: str | None = None, **data: Any) -> Event:
+    return Event(kind=what, source="rm", tenant="t", reason=reason, data=data)
+
+
+def kinds(view: TenantView, told: Event) -> list[str]:
+    return [news.kind for news in view.hear(told)]
+
+
+def test_what_a_new_watch_tells_again_is_no_news() -> None:
+    view = TenantView()
+    assert kinds(view, event("tenant.queued", "full", position=1)) == ["tenant.queued"]
+    assert kinds(view, event("tenant.queued", "full", position=1)) == []
+    assert kinds(view, event("tenant.queued", "full", position=2)) == ["tenant.queued"]
+    assert kinds(view, placed(0, 5)) == ["slice.placed"]
+    assert kinds(view, event("tenant.running", placed=1, wanted=1)) == ["tenant.running"]
+    assert kinds(view, placed(0, 5)) == []
+    assert kinds(view, event("tenant.running", placed=1, wanted=1)) == []
+
+
+def test_a_loss_that_was_missed_is_told_before_the_new_placement() -> None:
+    view = TenantView()
+    view.hear(placed(0, 5))
+    lost, again = view.hear(placed(0, 6))
+    assert (lost.kind, lost.data["generation"]) == ("slice.unplaced", 5)
+    assert (again.kind, again.data["generation"]) == ("slice.placed", 6)
+    assert kinds(view, event("slice.unplaced", virtual_index=0, generation=6)) == ["slice.unplaced"]
+    assert kinds(view, event("slice.unplaced", virtual_index=0, generation=0)) == []
+
+
+def test_the_last_word() -> None:
+    refused, gone = TenantView(), TenantView()
+    assert kinds(refused, event("tenant.refused", kind="slices_taken")) == ["tenant.refused"]
+    assert refused.over
+    assert kinds(gone, event("tenant.gone")) == []
+    assert gone.over
+    assert kinds(gone, event("tenant.something_new")) == []
