@@ -109,7 +109,7 @@ def error_of(failed: grpc.RpcError, *, service: str, address: str) -> SharedPath
         if key == _TRAILER:
             try:
                 return errors.from_json(json.loads(value))
-            except (ValueError, TypeError, KeyError):
+            except (ValueError, TypeError, KeyError, AttributeError):
                 break
     code, details = failed.code(), failed.details() or ""
     make = _ERROR_OF.get(code, SharedPathwaysError)
