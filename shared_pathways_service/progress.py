@@ -33,7 +33,6 @@ _STEPS = {
     "connect.tunnel": "reaching the proxy",
     "connect.probe": "reaching the proxy",
     "connect.place": "waiting for the slices",
-    "connect.attach": "switching JAX over",
     "connect.delete": "taking the proxy down",
 }
 

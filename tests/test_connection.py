@@ -22,7 +22,6 @@ from shared_pathways_service import (
     ProxyFailed,
     SlicesTaken,
     TunnelError,
-    connection,
     isc_pathways,
     jaxside,
 )
@@ -30,6 +29,7 @@ from shared_pathways_service.agent.client import AgentSession
 from shared_pathways_service.agent.messages import HomeChoice, Start
 from shared_pathways_service.agent.request import start_of
 from shared_pathways_service.connection import Connection
+from shared_pathways_service.connection import connection as connection_module
 from shared_pathways_service.testing.fake_home import FakeHome
 from tests.agent.fake_agent import COMMAND
 from tests.agent.support import eventually
@@ -103,8 +103,8 @@ def bench(own_directories: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Be
     attachments = Attachments()
     bench = Bench(own_directories, attachments)
     session = functools.partial(AgentSession, command=COMMAND)
-    monkeypatch.setattr(connection, "AgentSession", session)
-    monkeypatch.setattr(connection, "start_of", bench.orders)
+    monkeypatch.setattr(connection_module, "AgentSession", session)
+    monkeypatch.setattr(connection_module, "start_of", bench.orders)
     monkeypatch.setattr(jaxside, "attach", attachments.attach)
     monkeypatch.setitem(sys.modules, "jax", types.ModuleType("jax"))
     yield bench
@@ -303,6 +303,20 @@ def test_the_users_error_passes_with_a_note(bench: Bench) -> None:
     with pytest.raises(ValueError, match="mine") as caught:
         run(bench, ValueError("mine"))
     assert any("killed after the grace" in note for note in caught.value.__notes__)
+
+
+def test_the_users_error_that_came_of_jaxs_waits_for_the_news(bench: Bench) -> None:
+    mine = ValueError("mine")
+    mine.__cause__ = JaxRuntimeError("INTERNAL: Connection to IFRT proxy server was terminated")
+    with pytest.raises(ValueError, match="mine") as caught:
+        run(bench, mine, wait=False)
+    assert any("killed after the grace" in note for note in caught.value.__notes__)
+
+
+def test_another_jaxlib_is_a_warning(bench: Bench) -> None:
+    bench.script = {"jaxlib_version": "0.0.1"}
+    with pytest.warns(UserWarning, match=r"0\.0\.1 in the service"), bench.connect():
+        pass
 
 
 def test_close_tells_once(bench: Bench) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 from shared_pathways_service.agent.deletion import HomeMaker
 from shared_pathways_service.agent.homes import make_home
@@ -14,6 +15,26 @@ from shared_pathways_service.agent.process import serve
 from shared_pathways_service.agent.runner import Probe
 
 __all__ = ["main"]
+
+#: Characters after which an agent writes nothing more to its log.
+_LOG_LIMIT = 4 << 20
+
+
+class _BoundedHandler(logging.StreamHandler[TextIO]):
+    """Writes until the log is long enough."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+        self._left = _LOG_LIMIT
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        self._left -= len(text)
+        return text
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._left > 0:
+            super().emit(record)
 
 
 def main(
@@ -26,7 +47,11 @@ def main(
       make_home: Makes homes by their names; a test's own.
       probe: Asks a proxy whether it answers; a test's own.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.basicConfig(
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(message)s",
+        handlers=[_BoundedHandler()],
+    )
     asyncio.run(serve(int(arguments[0]), make_home=make_home, probe=probe))
 
 

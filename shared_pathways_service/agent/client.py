@@ -241,8 +241,10 @@ class AgentSession:
         if self._reader.ident is not None:
             self._reader.join()
         self._socket.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_EXIT_S)
+        # (One that still works at the deletion ends when it is done.)
+        if self._said_end or self._lost:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_EXIT_S)
 
     # ---- the agent's words
 

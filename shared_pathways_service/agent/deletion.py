@@ -42,7 +42,7 @@ async def delete_for_certain(home: Home, *, name: str, uid: str, session: str) -
     transient = tenacity.retry_if_exception_type((SharedPathwaysError, OSError))
     retrying = tenacity.AsyncRetrying(
         retry=tenacity.retry_all(final, transient),
-        wait=tenacity.wait_exponential_jitter(initial=0.1, max=10.0, jitter=0.5),
+        wait=tenacity.wait_exponential(multiplier=0.1, max=10.0) + tenacity.wait_random(0, 0.5),
         before_sleep=lambda state: _log.warning("deleting %s: %s", name, _failure(state)),
     )
     async for attempt in retrying:

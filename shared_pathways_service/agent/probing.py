@@ -26,7 +26,7 @@ async def probe(address: str) -> None:
 
     async for attempt in tenacity.AsyncRetrying(
         retry=tenacity.retry_if_exception_type(ServiceNotReady),
-        wait=tenacity.wait_exponential_jitter(initial=0.05, max=2.0, jitter=0.05),
+        wait=tenacity.wait_exponential(multiplier=0.05, max=2.0) + tenacity.wait_random(0, 0.05),
     ):
         with attempt:
             await probe_async(address, _ANSWER_S, wait=True)

@@ -155,7 +155,10 @@ class SessionRunner:
     async def _preflight(self) -> m.SessionEvent:
         info = await self._home.preflight(self._start.spec)
         return m.PreflightDone(
-            service=info.address, instance_types=info.instance_types, namespace=info.namespace
+            service=info.address,
+            instance_types=info.instance_types,
+            namespace=info.namespace,
+            jaxlib_version=info.jaxlib_version,
         )
 
     async def _create(self) -> m.SessionEvent:

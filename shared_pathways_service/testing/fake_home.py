@@ -53,6 +53,7 @@ class FakeHome:
       fail: Methods that raise, each with the error as `SharedPathwaysError.to_json` gives it. A
         create that fails has created all the same.
       fail_deletes: How many deletions fail before one does not.
+      jaxlib_version: What `preflight` answers.
       place: Whether a proxy is placed by itself; else its news are what `tell` says.
     """
 
@@ -67,6 +68,7 @@ class FakeHome:
         fail: Mapping[str, Any] | None = None,
         fail_deletes: int = 0,
         place: bool = True,
+        jaxlib_version: str = "",
     ) -> None:
         self._directory = Path(directory)
         self._address = address
@@ -74,6 +76,7 @@ class FakeHome:
         self._fail = dict(fail or {})
         self._fail_deletes = fail_deletes
         self._place = place
+        self._jaxlib_version = jaxlib_version
 
     # ---- for the test
 
@@ -99,7 +102,12 @@ class FakeHome:
     async def preflight(self, spec: ProxySpec) -> ServiceInfo:
         """Answers as scripted."""
         await self._called("preflight", spec.session)
-        return ServiceInfo(address="fake", version="0", instance_types=("tpuv6e:2x2",))
+        return ServiceInfo(
+            address="fake",
+            version="0",
+            instance_types=("tpuv6e:2x2",),
+            jaxlib_version=self._jaxlib_version,
+        )
 
     async def create_proxy(self, spec: ProxySpec) -> ProxyHandle:
         """Makes the proxy's file, and then answers as scripted."""

@@ -1,29 +1,29 @@
-"""One connection as its user sees it: an agent, and JAX switched over to the proxy it reached."""
+"""The connection from its start to its close."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import dataclasses
-import html
 import importlib
+import importlib.metadata
 import os
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from shared_pathways_service.agent.client import AgentSession
 from shared_pathways_service.agent.request import start_of
+from shared_pathways_service.connection import leaving, one_live, views
 from shared_pathways_service.core.requests import ConnectRequest
 from shared_pathways_service.core.session_messages import Phase, Snapshot
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.errors import (
     CleanupError,
     ConnectionClosed,
-    InvalidRequestError,
     PlacementTimeout,
     ProxyFailed,
     SharedPathwaysError,
@@ -38,57 +38,13 @@ if TYPE_CHECKING:
 
     from shared_pathways_service.jaxside import Attachment
 
-__all__ = ["ConnectedSlice", "Connection", "ConnectionStatus"]
+__all__ = ["Connection"]
 
 #: Seconds for the news of a proxy's end to arrive after JAX has noticed it.
 _NEWS_S = 2.0
-#: How JAX's errors begin when the way to the proxy is gone.
-_GONE = ("UNAVAILABLE", "CANCELLED")
-_FOREVER = float("inf")
 #: Seconds that a process which ends waits for its agent, which goes on by itself.
 _AT_EXIT_S = 5.0
-
-_claiming = threading.Lock()
-_live: tuple[int, Connection] | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ConnectedSlice:
-    """A virtual slice of the connection.
-
-    Attributes:
-      index: As in ``device.slice_index``.
-      instance_type: e.g. ``tpuv6e:2x2``.
-      state: ``queued``, ``unplaced`` or ``placed``.
-      devices: Its devices, as JAX knows them.
-    """
-
-    index: int
-    instance_type: str
-    state: str
-    devices: tuple[jax.Device, ...]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ConnectionStatus:
-    """How a connection stands.
-
-    Attributes:
-      state: The session's phase, e.g. ``serve``; ``new`` before the start.
-      placed: Whether all slices that it needs were placed.
-      position: In the queue, from 1; None when it does not wait there.
-      slices: State of each virtual slice, by index.
-      agent_alive: Whether the agent looks after the proxy.
-      error: Why the connection failed; None when it did not.
-    """
-
-    name: str
-    state: str
-    placed: bool
-    position: int | None
-    slices: Mapping[int, str]
-    agent_alive: bool
-    error: SharedPathwaysError | None
+_FOREVER = float("inf")
 
 
 class Connection:
@@ -131,11 +87,11 @@ class Connection:
           ProxyFailed: The proxy ended, or did not begin to serve.
           TunnelError: The proxy cannot be reached.
         """
-        _claim(self)
+        one_live.claim(self, self.proxy_job_name)
         self._process = os.getpid()
         self._agent = self._failure = self._raised = None
         self._timings = {}
-        self._undo.callback(_release, self)
+        self._undo.callback(one_live.release, self)
         try:
             self._begin()
         except BaseException as error:
@@ -157,6 +113,8 @@ class Connection:
           SharedPathwaysError: The connection had failed before, and this was not raised yet.
           CleanupError: Something is left behind.
         """
+        if self._is_forked():
+            return
         left = self._end("closed")
         if self._failure is not None and self._raised is None:
             self._raised = self._failure
@@ -178,19 +136,14 @@ class Connection:
             return
         if self._is_forked():
             return
-        lost = _tells_of_a_lost_proxy(error)
-        if lost and self._agent is not None:
+        if self._agent is not None and leaving.tells_of_a_lost_proxy(error):
             self._agent.wait_for_failure(_NEWS_S)
         left = self._end(f"the block raised {type(error).__name__}")
         if left is not None:
             error.add_note(str(left))
-        failure = self._failure
-        if failure is None or self._raised is not None:
-            return
-        self._raised = failure
-        if lost:
-            raise failure from error
-        error.add_note(f"Meanwhile: {failure}")
+        if self._failure is not None and self._raised is None:
+            self._raised = self._failure
+            leaving.tell(error, self._failure)
 
     # ---- what is known
 
@@ -226,21 +179,10 @@ class Connection:
         return self._attachment.devices
 
     @property
-    def slices(self) -> tuple[ConnectedSlice, ...]:
+    def slices(self) -> tuple[views.ConnectedSlice, ...]:
         """The virtual slices, by index, with their devices."""
         devices = self._attachment.devices if self._attachment else ()
-        queued = self._snapshot.position is not None
-        return tuple(
-            ConnectedSlice(
-                index=view.index,
-                instance_type=view.instance_type,
-                state="queued" if queued else view.state,
-                devices=tuple(
-                    device for device in devices if getattr(device, "slice_index", 0) == view.index
-                ),
-            )
-            for view in self._snapshot.slices
-        )
+        return views.slices_of(self._snapshot, devices)
 
     @property
     def total_chips(self) -> int:
@@ -252,10 +194,10 @@ class Connection:
         """Seconds by step: the agent's, and ``agent``, ``import_jax``, ``attach``, ``connect``."""
         return {**self._snapshot.timings, **self._timings}
 
-    def status(self) -> ConnectionStatus:
+    def status(self) -> views.ConnectionStatus:
         """Returns how the connection stands."""
         snapshot = self._snapshot
-        return ConnectionStatus(
+        return views.ConnectionStatus(
             name=self.proxy_job_name,
             state=snapshot.phase.value,
             placed=snapshot.placed,
@@ -310,19 +252,11 @@ class Connection:
             self._progress.end()
 
     def __repr__(self) -> str:
-        return f"<Connection {self.proxy_job_name}: {self._snapshot.phase}, {self._slices_text()}>"
+        slices = views.slices_text(self._snapshot)
+        return f"<Connection {self.proxy_job_name}: {self._snapshot.phase}, {slices}>"
 
     def _repr_html_(self) -> str:
-        rows = {
-            "name": self.proxy_job_name,
-            "state": self._snapshot.phase.value,
-            "slices": self._slices_text(),
-            "address": self.address or "-",
-        }
-        cells = "".join(
-            f"<tr><th>{name}</th><td>{html.escape(text)}</td></tr>" for name, text in rows.items()
-        )
-        return f"<table>{cells}</table>"
+        return views.as_html(self._snapshot, self.address)
 
     # ---- inside
 
@@ -331,10 +265,6 @@ class Connection:
         if self._agent is not None:
             return self._agent.snapshot
         return Snapshot(name=self._request.proxy_job_name, phase=Phase.NEW)
-
-    def _slices_text(self) -> str:
-        views = self._snapshot.slices
-        return ", ".join(f"{view.index}: {view.instance_type} {view.state}" for view in views)
 
     def _live_agent(self) -> AgentSession:
         if self._agent is None or self._agent.snapshot.ended:
@@ -393,7 +323,17 @@ class Connection:
                 raise failure from error
             raise
         self._undo.callback(self._attachment.detach)
+        self._compare_jaxlib(agent.snapshot.jaxlib_version)
         self._timings["attach"] = time.monotonic() - began
+
+    def _compare_jaxlib(self, theirs: str) -> None:
+        ours = importlib.metadata.version("jaxlib")
+        if theirs and theirs != ours:
+            warnings.warn(
+                f"jaxlib is {ours} here and {theirs} in the service: what one compiles, the other "
+                "may not take; install the same version",
+                stacklevel=5,
+            )
 
     def _heard(self, event: Event) -> None:
         self._progress(event)
@@ -424,35 +364,7 @@ class Connection:
         self._end("the process ended")
 
 
-def _claim(connection: Connection) -> None:
-    """Makes the connection this process's live one: JAX has one proxy backend a process."""
-    global _live  # noqa: PLW0603 - it is the process's
-    with _claiming:
-        if _live is not None and _live[0] == os.getpid():
-            name = _live[1].proxy_job_name
-            raise InvalidRequestError(
-                "connect",
-                name,
-                "one live connection a process",
-                message=f"the connection {name} of this process is live",
-                hint="close it first",
-            )
-        _live = (os.getpid(), connection)
-
-
-def _release(connection: Connection) -> None:
-    global _live  # noqa: PLW0603 - it is the process's
-    with _claiming:
-        if _live is not None and _live[1] is connection:
-            _live = None
-
-
 def _import_jax() -> None:
     # An error comes again, in the caller's own thread, when JAX is used.
     with contextlib.suppress(Exception):
         importlib.import_module("jax")
-
-
-def _tells_of_a_lost_proxy(error: BaseException) -> bool:
-    jax_error = type(error).__name__ in ("JaxRuntimeError", "XlaRuntimeError")
-    return jax_error and str(error).startswith(_GONE)

@@ -1,0 +1,41 @@
+"""One live connection a process, as JAX has one proxy backend a process."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from shared_pathways_service.errors import InvalidRequestError
+
+__all__ = ["claim", "release"]
+
+_lock = threading.Lock()
+#: Who is live, by name, and in which process: a forked child has no connection.
+_live: tuple[int, str, object] | None = None
+
+
+def claim(owner: object, name: str) -> None:
+    """Makes `owner` this process's live connection, until `release`.
+
+    Raises:
+      InvalidRequestError: Another one is.
+    """
+    global _live  # noqa: PLW0603 - it is the process's
+    with _lock:
+        if _live is not None and _live[0] == os.getpid():
+            raise InvalidRequestError(
+                "connect",
+                name,
+                "one live connection a process",
+                message=f"the connection {_live[1]} of this process is live",
+                hint="close it first",
+            )
+        _live = (os.getpid(), name, owner)
+
+
+def release(owner: object) -> None:
+    """Lets the next one be claimed."""
+    global _live  # noqa: PLW0603 - it is the process's
+    with _lock:
+        if _live is not None and _live[2] is owner:
+            _live = None

@@ -1,0 +1,125 @@
+"""What the agent relies on in a home: the shipped fake and the embedded one promise the same."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from shared_pathways_service.agent.probing import probe
+from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.homes.base import Home, HomeEvent, ProxyHandle, ProxySpec
+from shared_pathways_service.homes.embedded import EmbeddedHome
+from shared_pathways_service.testing.fake_home import FakeHome
+from tests.e2e.connecting import embedded
+from tests.processes import run_async
+
+DEADLINE_S = 90.0
+KIND = "tpuv6e:2x2"
+
+
+@pytest.fixture(params=["fake", "embedded"])
+def make(request: pytest.FixtureRequest, own_directories: Path) -> Iterator[type[Home]]:
+    """Makes homes of one service, as many as the test wants."""
+    if request.param == "fake":
+        directory = own_directories / "home"
+        directory.mkdir()
+        yield lambda: FakeHome(str(directory))  # type: ignore[misc]
+        return
+    with embedded(2):
+        yield EmbeddedHome
+
+
+def spec(name: str, **fields: object) -> ProxySpec:
+    owner = psutil.Process()
+    return ProxySpec(
+        name=name,
+        session=str(uuid.uuid4()),
+        virtual_slices=(KIND,),
+        owner_pid=os.getpid(),
+        owner_started=owner.create_time(),
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+@contextlib.asynccontextmanager
+async def opened(make: type[Home]) -> AsyncIterator[Home]:
+    home = make()
+    try:
+        yield home
+    finally:
+        await home.close()
+
+
+async def news_until(home: Home, handle: ProxyHandle, *kinds: str) -> list[HomeEvent]:
+    """Follows a proxy until all these kinds were told."""
+    told: list[HomeEvent] = []
+    async with asyncio.timeout(DEADLINE_S):
+        async for event in home.follow(handle):
+            told.append(event)
+            if {*kinds} <= {seen.kind for seen in told}:
+                return told
+    raise AssertionError(f"the news ended before {kinds}: {told}")
+
+
+def test_a_proxy_from_its_creation_to_its_end(make: type[Home]) -> None:
+    async def life() -> None:
+        async with opened(make) as home, asyncio.timeout(DEADLINE_S):
+            wanted = spec("first")
+            info = await home.preflight(wanted)
+            assert KIND in info.instance_types
+            handle = await home.create_proxy(wanted)
+            assert handle.name == "first"
+            assert handle.uid
+            again = await home.create_proxy(wanted)
+            assert again.uid == handle.uid
+            told = await news_until(home, handle, "proxy.serving", "slice.placed", "tenant.running")
+            [placed] = [event for event in told if event.kind == "slice.placed"]
+            assert placed.data["virtual_index"] == 0
+            assert placed.data["instance_type"] == KIND
+            assert isinstance(placed.data["generation"], int)
+            address = await home.open_tunnel(handle, None)
+            assert address.startswith("unix:/")
+            if home.name != "fake":
+                await probe(address)
+            assert len(await home.logs(handle, 1)) == 1
+            assert await home.delete_proxy(handle.name, handle.uid, wanted.session)
+            assert not await home.delete_proxy(handle.name, handle.uid, wanted.session)
+
+    run_async(life())
+
+
+def test_a_session_is_enough_to_delete_by_and_another_hits_nothing(make: type[Home]) -> None:
+    async def life() -> None:
+        wanted = spec("second")
+        async with opened(make) as home, asyncio.timeout(DEADLINE_S):
+            await home.preflight(wanted)
+            await home.create_proxy(wanted)
+        # What another agent, which knows the journal only, can do.
+        async with opened(make) as home, asyncio.timeout(DEADLINE_S):
+            assert not await home.delete_proxy("second", "", str(uuid.uuid4()))
+            assert await home.delete_proxy("second", "", wanted.session)
+            assert not await home.delete_proxy("second", "", wanted.session)
+
+    run_async(life())
+
+
+def test_the_end_is_told_to_who_follows(make: type[Home]) -> None:
+    async def life() -> None:
+        wanted = spec("third")
+        async with opened(make) as home, asyncio.timeout(DEADLINE_S):
+            await home.preflight(wanted)
+            handle = await home.create_proxy(wanted)
+            await news_until(home, handle, "proxy.serving")
+            async with opened(make) as other:
+                await other.delete_proxy(handle.name, handle.uid, wanted.session)
+            with contextlib.suppress(SharedPathwaysError):
+                await news_until(home, handle, "proxy.deleted")
+
+    run_async(life())
