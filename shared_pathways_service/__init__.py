@@ -16,6 +16,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from shared_pathways_service.version import __version__
+
 if TYPE_CHECKING:
     from shared_pathways_service import isc_pathways
     from shared_pathways_service.connection import Connection
@@ -38,8 +40,6 @@ if TYPE_CHECKING:
     )
     from shared_pathways_service.events import Event
     from shared_pathways_service.isc_pathways import connect
-
-__version__ = "0.1.0"
 
 __all__ = [
     "AccessDenied",

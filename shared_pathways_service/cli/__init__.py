@@ -14,8 +14,8 @@ from typing import Annotated, Any
 
 import typer
 
-from shared_pathways_service import __version__
 from shared_pathways_service.cli.errors import reporting_errors
+from shared_pathways_service.version import __version__
 
 __all__ = ["COMMANDS", "main"]
 

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import shared_pathways_service
 from shared_pathways_service.servers.embedded.logs import open_log
 from shared_pathways_service.servers.process import ProcessIdentity, process_identity
 
@@ -202,7 +201,7 @@ def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
     }
     # The package is found wherever it was imported from; where it is installed, adding its
     # directory would put every other package before the standard library.
-    parent = str(Path(shared_pathways_service.__path__[0]).resolve().parent)
+    parent = str(Path(__file__).resolve().parents[3])
     if parent not in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
         known = kept.get("PYTHONPATH")
         kept["PYTHONPATH"] = f"{parent}{os.pathsep}{known}" if known else parent

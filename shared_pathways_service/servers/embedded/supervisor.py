@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable
 
 import grpc.aio
 
-from shared_pathways_service import __version__, constants
+from shared_pathways_service import constants
 from shared_pathways_service.errors import ServiceNotReady
 from shared_pathways_service.events import Event, rfc3339
 from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
@@ -36,6 +36,7 @@ from shared_pathways_service.servers.embedded.standby import StandbyPool
 from shared_pathways_service.servers.listening import SERVER_OPTIONS, listen
 from shared_pathways_service.servers.process import process_identity, report_ready
 from shared_pathways_service.settings import Settings, private_directory
+from shared_pathways_service.version import __version__
 
 __all__ = ["Supervisor"]
 
