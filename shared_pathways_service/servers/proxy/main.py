@@ -57,8 +57,14 @@ def main(argv: Sequence[str]) -> NoReturn:
 
 def _stand_by() -> list[str]:
     # Loaded for its own sake: JAX takes most of a start.
-    from shared_pathways_service.servers.proxy import engine, rm_link, transport  # noqa: F401, PLC0415
+    from shared_pathways_service.servers.proxy import (  # noqa: PLC0415
+        engine,  # noqa: F401
+        rm_link,  # noqa: F401
+        transport,  # noqa: F401
+        xla,
+    )
 
+    xla.warm_up()
     line = sys.stdin.readline()
     if not line:
         _exit(0)

@@ -113,7 +113,8 @@ class ProxyService:
             )
             session.transfer_dir = transfer_dir
             self._sessions[session_id] = session
-        glog("I", f"Session {len(self._sessions)} begins, protocol {version.protocol_version}")
+            count = len(self._sessions)
+        glog("I", f"Session begins, protocol {version.protocol_version}; open: {count}")
         return session
 
     def close_session(self, session: Session) -> None:

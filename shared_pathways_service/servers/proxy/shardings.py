@@ -112,12 +112,15 @@ class Placings:
         self._clients: dict[tuple[int, ...], XlaClient] = {}
         self._clients_lock = threading.Lock()
         self._by_wire: dict[tuple[str, bytes], Placing] = {}
-        self._single = [self._make_single(i) for i in range(len(self._slice_of))]
+        self._single: dict[int, Placing] = {}
 
     def single(self, device_id: int) -> Placing:
         """Returns the placing on one device."""
-        self.check((device_id,))
-        return self._single[device_id]
+        found = self._single.get(device_id)
+        if found is None:
+            self.check((device_id,))
+            found = self._single[device_id] = self._make_single(device_id)
+        return found
 
     def hlo(self, device_ids: Sequence[int], op_sharding: bytes) -> Placing:
         """Returns the placing that XLA's own sharding describes."""

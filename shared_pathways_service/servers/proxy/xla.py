@@ -10,6 +10,7 @@ No backend of JAX is ever made in this process: the devices are those of clients
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -23,7 +24,15 @@ from jaxlib import _jax, xla_client
 from jaxlib.cpu import _lapack
 from jaxlib.mlir import ir
 
-__all__ = ["MainTypes", "TensorType", "XlaClient", "op_sharding", "parse_main", "parts_of"]
+__all__ = [
+    "MainTypes",
+    "TensorType",
+    "XlaClient",
+    "op_sharding",
+    "parse_main",
+    "parts_of",
+    "warm_up",
+]
 
 Array = Any  # jaxlib's array; it has no type that mypy could know
 
@@ -93,8 +102,7 @@ class XlaClient:
     """
 
     def __init__(self, device_ids: Sequence[int]) -> None:
-        # A program that calls LAPACK before this ends the process with a segmentation fault.
-        _lapack.initialize()
+        warm_up()
         # Executors wait for each program: nothing is gained by XLA's own asynchrony.
         self._client = xla_client.make_cpu_client(asynchronous=False, num_devices=len(device_ids))
         devices = sorted(self._client.local_devices(), key=lambda device: device.id)
@@ -200,6 +208,19 @@ class XlaClient:
         return run
 
 
+@functools.cache
+def warm_up() -> None:
+    """Loads what is slow to load; does not read XLA's flags."""
+    # A program that calls LAPACK before this ends the process with a segmentation fault.
+    _lapack.initialize()
+    _context()
+
+
+@functools.cache
+def _context() -> Any:
+    return _jax_mlir.make_ir_context()
+
+
 def parts_of(array: Array) -> list[Array]:
     """Returns an array's pieces, one a device, in the order of its sharding's devices."""
     parts: list[Array] = array._arrays  # noqa: SLF001 - addressable_shards is far slower
@@ -220,7 +241,7 @@ def parse_main(program: bytes) -> MainTypes:
     Args:
       program: Portable StableHLO, or MLIR as text or bytecode.
     """
-    context = _jax_mlir.make_ir_context()
+    context = _context()
     with context:
         try:
             module = _jax.mlir.deserialize_portable_artifact(program, context)

@@ -143,13 +143,16 @@ def test_a_warm_proxy_waits_for_its_command_line(own_directories: Path) -> None:
         flags = [
             f"--server_socket={own_directories / 'warm'}",
             f"--virtual_slices={KIND}",
-            "--xla_cpu_enable_fast_math=false",
+            f"--xla_dump_to={own_directories / 'dump'}",
             f"--ready_fd={write_fd}",
         ]
         process.stdin.write(json.dumps(flags).encode() + b"\n")
         process.stdin.close()
         assert json.loads(ready.readline())["pid"] == process.pid
-        assert probe(f"unix:{own_directories / 'warm'}", DEADLINE_S).protocol == 25
+        with RawClient(f"unix:{own_directories / 'warm'}") as client:
+            client.compile(DOUBLE, [0])
+        # XLA has not read its flags before they were there.
+        assert list((own_directories / "dump").glob("*double*"))
         process.send_signal(signal.SIGINT)
         assert process.wait(DEADLINE_S) == 0
 
