@@ -44,14 +44,20 @@ class Engine:
     Args:
       virtual_slices: The tenant's slices; each chip is a device.
       memory_limit: Bytes a device may hold; 0: no limit.
+      xla_flags: Names and values, for every program.
     """
 
-    def __init__(self, virtual_slices: Sequence[InstanceType], memory_limit: int = 0) -> None:
+    def __init__(
+        self,
+        virtual_slices: Sequence[InstanceType],
+        memory_limit: int = 0,
+        xla_flags: Sequence[tuple[str, str]] = (),
+    ) -> None:
         self.devices = _devices(virtual_slices)
         self.placings = Placings([device.slice_index for device in self.devices])
         self.memory = DeviceMemory(len(self.devices), memory_limit)
         self.slices = SliceTable([str(t) for t in virtual_slices], Executor)
-        self.compiler = Compiler(self.placings)
+        self.compiler = Compiler(self.placings, xla_flags)
         self._compile_thread = futures.ThreadPoolExecutor(1, thread_name_prefix="compile")
         self._helpers = futures.ThreadPoolExecutor(_HELPERS, thread_name_prefix="helper")
 

@@ -93,7 +93,7 @@ def _serve(options: ProxyServerOptions) -> int:
         rm_token = read_token(
             options.resource_manager_token_file, field="--resource_manager_token_file"
         )
-        use_xla_flags(options.xla)
+        xla_flags = use_xla_flags(options.xla)
         if options.address_space_limit_bytes:
             limit = options.address_space_limit_bytes
             resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -105,7 +105,7 @@ def _serve(options: ProxyServerOptions) -> int:
         from shared_pathways_service.servers.proxy.transport import GrpcTransport  # noqa: PLC0415
         from shared_pathways_service.servers.proxy.watchdog import Watchdog  # noqa: PLC0415
 
-        engine = Engine(options.instance_types(), options.device_memory_limit_bytes)
+        engine = Engine(options.instance_types(), options.device_memory_limit_bytes, xla_flags)
         stack.callback(engine.close)
         watchdog = Watchdog(ending, options.lost_program_grace_s)
         stack.callback(watchdog.close)

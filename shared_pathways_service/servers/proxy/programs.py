@@ -70,9 +70,11 @@ class Compiler:
 
     Args:
       placings: Of the devices.
+      flags: XLA's flags, names and values, for every program.
     """
 
-    def __init__(self, placings: Placings) -> None:
+    def __init__(self, placings: Placings, flags: Sequence[tuple[str, str]] = ()) -> None:
+        self._flags = tuple(flags)
         self._placings = placings
 
     def compile(self, program: bytes, options: bytes) -> Program:
@@ -87,7 +89,7 @@ class Compiler:
         main = xla.parse_main(program)
         slices = self._placings.slices(device_ids)
         client = self._placings.client(slices)
-        executable = client.compile(program, raw, device_ids)
+        executable = client.compile(program, raw, device_ids, self._flags)
         results = self._results(main, executable, device_ids)
         result_bytes = tuple(spec.shard_bytes() for spec in results)
         stats = executable.get_compiled_memory_stats()

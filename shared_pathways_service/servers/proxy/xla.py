@@ -157,19 +157,28 @@ class XlaClient:
 
     # ---- programs
 
-    def compile(self, program: bytes, options: bytes, device_ids: Sequence[int]) -> Any:
+    def compile(
+        self,
+        program: bytes,
+        options: bytes,
+        device_ids: Sequence[int],
+        flags: Sequence[tuple[str, str]] = (),
+    ) -> Any:
         """Compiles portable StableHLO (or MLIR text) for some devices.
 
         Args:
           program: As `CompileRequest.program.data` has it.
           options: A serialised xla.CompileOptionsProto.
           device_ids: In the order of the device assignment.
+          flags: XLA's flags, names and values, that go before what the options say.
         """
         devices = _jax.DeviceList(tuple(self._devices[i] for i in device_ids))
         parsed = _jax.CompileOptions.ParseFromString(options)
         ours = [[self._devices[i].id for i in device_ids]]
         assignment = xla_client.DeviceAssignment.create(np.array(ours))
         parsed.executable_build_options.device_assignment = assignment
+        if flags:
+            parsed.env_option_overrides = [*parsed.env_option_overrides, *flags]
         return self._client.compile_and_load(program, devices, parsed)
 
     def runner(

@@ -19,14 +19,19 @@ _FORM = re.compile(r"--(xla_[a-z0-9_]+)(=\S*)?")
 _FOR_TPUS = ("xla_tpu_", "xla_jf_", "xla_vf_", "xla_sc_", "xla_msa_")
 
 
-def use_xla_flags(flags: Sequence[str]) -> None:
+def use_xla_flags(flags: Sequence[str]) -> list[tuple[str, str]]:
     """Puts flags into XLA_FLAGS; those that only TPUs know are left out with a warning.
+
+    Returns:
+      Names and values of the flags used: a client's compile options carry a value for every flag,
+      so that XLA_FLAGS alone would concern no program.
 
     Raises:
       InvalidRequestError: A flag is none, or none that the installed jaxlib knows (XLA itself
         would end the process).
     """
     used = []
+    values = []
     for flag in flags:
         form = _FORM.fullmatch(flag)
         if form is None:
@@ -39,8 +44,10 @@ def use_xla_flags(flags: Sequence[str]) -> None:
             )
         else:
             used.append(flag)
+            values.append((form[1], form[2][1:] if form[2] else "true"))
     if used:
         os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *used]).strip()
+    return values
 
 
 def _is_known(name: str) -> bool:

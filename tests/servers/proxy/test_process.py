@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -137,8 +138,10 @@ def test_a_warm_proxy_waits_for_its_command_line(own_directories: Path) -> None:
             pass_fds=(write_fd,),
             cwd=REPOSITORY,
         ) as process,
+        contextlib.ExitStack() as stack,
     ):
         os.close(write_fd)
+        stack.callback(process.kill)
         assert process.stdin is not None
         flags = [
             f"--server_socket={own_directories / 'warm'}",
@@ -151,7 +154,6 @@ def test_a_warm_proxy_waits_for_its_command_line(own_directories: Path) -> None:
         assert json.loads(ready.readline())["pid"] == process.pid
         with RawClient(f"unix:{own_directories / 'warm'}") as client:
             client.compile(DOUBLE, [0])
-        # XLA has not read its flags before they were there.
         assert list((own_directories / "dump").glob("*double*"))
         process.send_signal(signal.SIGINT)
         assert process.wait(DEADLINE_S) == 0
