@@ -348,9 +348,10 @@ class Connection:
             self._agent.check_thread()
         self._reason = reason
         undo, self._undo = self._undo, contextlib.ExitStack()
-        if self._agent is not None:
-            self._failure = self._failure or self._agent.failure
         undo.close()
+        if self._agent is not None:
+            # Looked at last: the agent may tell of a failure while it is being closed.
+            self._failure = self._failure or self._agent.failure
         self._attachment = None
         left, self._left = self._left, None
         return left
