@@ -170,10 +170,11 @@ class Operation:
                 self._enqueue()
 
     def _enqueue(self) -> None:
-        self.enqueued = True
         for epoch in self.epochs:
             if epoch.executor is not None:
                 epoch.executor.put(self)
+        # Only now: whoever finds it set enters the same queues, and must come behind.
+        self.enqueued = True
 
     def _execute(self, executor: Executor | None = None) -> None:
         run = self._run
@@ -184,8 +185,12 @@ class Operation:
             if error is not None:
                 self.fail(error)
                 return
-        self._running_on = executor
-        self.running = True
+        with self._lock:
+            # Either a loss finds it running, or it does not run.
+            if self.done:
+                return
+            self._running_on = executor
+            self.running = True
         try:
             arrays = run()
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
