@@ -12,16 +12,17 @@ from hypothesis import HealthCheck, Phase, configuration, settings
 _PHASES = (Phase.explicit, Phase.generate, Phase.shrink)
 settings.register_profile(
     "quick",
-    max_examples=100,
+    max_examples=250,
     stateful_step_count=40,
     deadline=None,
     database=None,
+    derandomize=True,
     report_multiple_bugs=False,
     phases=_PHASES,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile(
-    "long", settings.get_profile("quick"), max_examples=4000, stateful_step_count=80
+    "long", settings.get_profile("quick"), derandomize=False, max_examples=4000
 )
 settings.load_profile(os.environ.get("SPS_HYPOTHESIS_PROFILE", "quick"))
 

@@ -42,6 +42,7 @@ class Proxy:
     running: bool = False
     away_since: float = 0.0
     released: bool = False
+    honest: bool = True
     view: dict[int, tuple[str, int]] = dataclasses.field(default_factory=dict)
     older_view: dict[int, tuple[str, int]] = dataclasses.field(default_factory=dict)
     queued: m.TellQueued | None = None
@@ -135,6 +136,7 @@ class World:
         if not self.core.knows(proxy.name):
             self.made += 1
             proxy.arrival = self.made
+        proxy.honest = claims == proxy.view
         proxy.running = False
         proxy.connected = True
         proxy.queued = None
@@ -339,8 +341,23 @@ class World:
         away = self.now - proxy.away_since
         if one.kind is m.RefusalKind.LOST and self.disk_lost_at < 0 and not proxy.released:
             assert away >= self.config.tenant_ttl_s, f"given up after {away} s"
+        if one.kind is m.RefusalKind.LOST and self._has_a_right(proxy):
+            raise AssertionError(f"{proxy.name} came back in time, and was not believed")
         proxy.refused = one
         proxy.connected = False
+
+    def _has_a_right(self, proxy: Proxy) -> bool:
+        """Whether a proxy was there until the disk was lost, and one of its slices still is."""
+        return (
+            self.core.status(self.now).state == "recovering"
+            and proxy.away_since >= self.disk_lost_at > 0
+            and not proxy.released
+            and proxy.honest
+            and any(
+                self.broke.get(slice_id, -1) < self.placings[generation].step
+                for slice_id, generation in proxy.view.values()
+            )
+        )
 
     # ---- whether that was right
 
@@ -363,6 +380,8 @@ class World:
                 self._judge_overtaking(proxy, waits)
         if after.state == "serving":
             self._judge_waiting(after, waits)
+            self._judge_broken(after)
+        self._judge_spares(after, instructions)
         for one in instructions:
             if isinstance(one, m.RefuseTenant) and one.kind is m.RefusalKind.SLICES_TAKEN:
                 proxy = self.proxies[one.tenant]
@@ -394,6 +413,27 @@ class World:
         known = {tenant.name for tenant in after.tenants}
         for proxy in self.proxies.values():
             assert not proxy.connected or proxy.name in known, f"{proxy.name} hears nothing more"
+
+    def _judge_broken(self, after: StatusReport) -> None:
+        """No placement outlives a break of its slice, whether the manager saw it or was away."""
+        for one in after.slices:
+            if one.tenant and self.disk_lost_at < 0:
+                placed = self.placings[one.generation].step
+                assert self.broke.get(one.id, -1) <= placed, f"{one.id} broke, and is held"
+
+    def _judge_spares(self, after: StatusReport, instructions: list[m.Instruction]) -> None:
+        """Only what was placed before is placed on spares."""
+        free = _free(after)
+        for one in instructions:
+            if isinstance(one, m.Announce) and one.kind == "slice.placed":
+                earlier = [
+                    placing
+                    for generation, placing in self.placings.items()
+                    if (placing.tenant, placing.index) == (one.tenant, one.data["virtual_index"])
+                    and generation != one.data["generation"]
+                ]
+                kept = 0 if earlier else self.config.spares
+                assert free[str(one.data["instance_type"])] >= kept, "a spare was granted"
 
     def _judge_overtaking(self, started: Proxy, waits: list[Proxy]) -> None:
         kinds = {started.asks.virtual_slices[index] for index in started.view}

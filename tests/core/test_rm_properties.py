@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from shared_pathways_service.core.rm import messages as m
 from shared_pathways_service.core.rm.config import RmConfig
+from shared_pathways_service.core.topology import InstanceType
 from tests.core.rm_world import LARGE, SMALL, Proxy, World
 
 _TIMES = st.sampled_from([0.0, 0.5, 1.0, 5.0, 12.0, 16.0, 35.0])
@@ -18,15 +18,12 @@ _TIMES = st.sampled_from([0.0, 0.5, 1.0, 5.0, 12.0, 16.0, 35.0])
 class ResourceManagerMachine(RuleBasedStateMachine):
     world: World
 
-    @initialize(spares=st.integers(0, 1), ready=st.booleans(), small=st.integers(2, 5))
-    def begin(self, spares: int, ready: bool, small: int) -> None:
+    @initialize(spares=st.integers(0, 1), ready=st.integers(0, 3), small=st.integers(2, 5))
+    def begin(self, spares: int, ready: int, small: int) -> None:
         self.world = World(RmConfig(slices={SMALL: small, LARGE: 2}, spares=spares))
         if ready:
             for key in self.world.workers:
                 self.world.start_worker(key)
-
-    def some(self, data: st.DataObject, proxies: list[Proxy]) -> Proxy:
-        return data.draw(st.sampled_from(proxies))
 
     @property
     def alive(self) -> list[Proxy]:
@@ -37,36 +34,36 @@ class ResourceManagerMachine(RuleBasedStateMachine):
         return [proxy for proxy in self.alive if proxy.connected]
 
     @property
+    def held(self) -> list[str]:
+        """Workers of slices that somebody holds."""
+        slices = {slice_id for proxy in self.alive for slice_id, _ in proxy.view.values()}
+        return sorted(k for k, worker in self.world.workers.items() if worker.slice_id in slices)
+
+    @property
     def away(self) -> list[Proxy]:
         return [proxy for proxy in self.alive if not proxy.connected]
 
     # ---- workers
 
-    @rule(data=st.data())
-    def worker_starts_or_dies(self, data: st.DataObject) -> None:
-        key = data.draw(st.sampled_from(sorted(self.world.workers)))
-        if self.world.workers[key].running:
-            self.world.disconnect_worker(key, dies=True)
-        else:
-            self.world.start_worker(key)
+    @rule(data=st.data(), what=st.sampled_from(["die", "cut", "replace", "stop"]))
+    def worker_has_trouble(self, data: st.DataObject, what: str) -> None:
+        self.trouble(data.draw(st.sampled_from(sorted(self.world.workers))), what)
 
-    @rule(data=st.data())
-    def worker_is_cut_off_or_back(self, data: st.DataObject) -> None:
-        key = data.draw(st.sampled_from(sorted(self.world.workers)))
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), what=st.sampled_from(["die", "cut", "replace", "stop"]))
+    def worker_of_a_held_slice_has_trouble(self, data: st.DataObject, what: str) -> None:
+        self.trouble(data.draw(st.sampled_from(self.held)), what)
+
+    def trouble(self, key: str, what: str) -> None:
         worker = self.world.workers[key]
-        if worker.connected:
-            self.world.disconnect_worker(key, dies=False)
-        elif worker.running:
+        if what == "stop":
+            worker.stopped = not worker.stopped
+        elif what == "replace" or not worker.running:
+            self.world.start_worker(key)
+        elif what == "die" or worker.connected:
+            self.world.disconnect_worker(key, dies=what == "die")
+        else:
             self.world.connect_worker(key)
-
-    @rule(data=st.data())
-    def worker_replaces_itself(self, data: st.DataObject) -> None:
-        self.world.start_worker(data.draw(st.sampled_from(sorted(self.world.workers))))
-
-    @rule(data=st.data())
-    def worker_stops_or_goes_on(self, data: st.DataObject) -> None:
-        worker = self.world.workers[data.draw(st.sampled_from(sorted(self.world.workers)))]
-        worker.stopped = not worker.stopped
 
     @rule()
     def all_workers_are_back(self) -> None:
@@ -83,18 +80,31 @@ class ResourceManagerMachine(RuleBasedStateMachine):
         large=st.integers(0, 1),
         elastic=st.integers(0, 2),
         priority=st.sampled_from([0, 0, 0, 1]),
-        queue_timeout=st.sampled_from([None, 0.0, 20.0, float("inf"), float("inf")]),
+        queue_timeout=st.sampled_from([None, 0.0, 20.0, float("inf")]),
     )
     def tenant_asks(
         self, small: int, large: int, elastic: int, priority: int, queue_timeout: float | None
     ) -> None:
         kinds = (SMALL,) * small + (LARGE,) * large or (SMALL,)
+        self.ask(kinds, min(elastic, len(kinds) - 1), priority, queue_timeout)
+
+    @rule(small=st.integers(1, 2), elastic=st.integers(0, 1))
+    def tenant_asks_and_waits(self, small: int, elastic: int) -> None:
+        self.ask((SMALL,) * small, min(elastic, small - 1), 0, float("inf"))
+
+    def ask(
+        self,
+        kinds: tuple[InstanceType, ...],
+        elastic: int = 0,
+        priority: int = 0,
+        queue_timeout: float | None = None,
+    ) -> Proxy:
         name = self.world.new_name()
         asks = m.TenantAsked(
             tenant=name,
             incarnation=f"{name}-1",
             virtual_slices=kinds,
-            num_elastic=min(elastic, len(kinds) - 1),
+            num_elastic=elastic,
             priority=priority,
             queue_timeout_s=queue_timeout,
             user=name,
@@ -102,16 +112,17 @@ class ResourceManagerMachine(RuleBasedStateMachine):
         proxy = Proxy(name, asks.incarnation, asks, arrival=0)
         self.world.proxies[name] = proxy
         self.world.ask(proxy, {})
+        return proxy
 
     @precondition(lambda self: self.connected)
     @rule(data=st.data())
     def proxy_is_cut_off(self, data: st.DataObject) -> None:
-        self.world.cut_proxy(self.some(data, self.connected))
+        self.world.cut_proxy(data.draw(st.sampled_from(self.connected)))
 
     @precondition(lambda self: self.away)
     @rule(data=st.data())
     def proxy_is_back(self, data: st.DataObject) -> None:
-        proxy = self.some(data, self.away)
+        proxy = data.draw(st.sampled_from(self.away))
         self.world.ask(proxy, proxy.view)
 
     @precondition(lambda self: self.away)
@@ -123,25 +134,25 @@ class ResourceManagerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.away)
     @rule(data=st.data())
     def proxy_is_back_with_stale_claims(self, data: st.DataObject) -> None:
-        proxy = self.some(data, self.away)
+        proxy = data.draw(st.sampled_from(self.away))
         self.world.ask(proxy, proxy.older_view)
 
     @precondition(lambda self: self.connected)
     @rule(data=st.data())
     def proxy_speaks_again_before_its_end_was_seen(self, data: st.DataObject) -> None:
-        proxy = self.some(data, self.connected)
+        proxy = data.draw(st.sampled_from(self.connected))
         self.world.ask(proxy, proxy.view)
 
     @precondition(lambda self: self.connected)
     @rule(data=st.data())
     def impostor_is_turned_away(self, data: st.DataObject) -> None:
-        proxy = self.some(data, self.connected)
+        proxy = data.draw(st.sampled_from(self.connected))
         self.world.do(dataclasses.replace(proxy.asks, incarnation="impostor", claims=()))
 
     @precondition(lambda self: self.alive)
     @rule(data=st.data())
     def tenant_is_released(self, data: st.DataObject) -> None:
-        self.world.release(self.some(data, self.alive))
+        self.world.release(data.draw(st.sampled_from(self.alive)))
 
     # ---- the manager, and time
 
@@ -156,17 +167,16 @@ class ResourceManagerMachine(RuleBasedStateMachine):
         if self.world.places() == before:
             self.world.judge_the_told()
 
-    @rule()
-    def manager_restarts(self) -> None:
-        self.world.restart(lose_disk=False)
+    @rule(lose_disk=st.sampled_from([False, False, True]), all_return=st.booleans())
+    def manager_restarts(self, lose_disk: bool, all_return: bool) -> None:
+        self.world.restart(lose_disk=lose_disk)
+        if all_return:
+            self.all_workers_are_back()
+            self.all_proxies_are_back()
 
     @rule(instructions=st.integers(0, 4))
     def manager_will_die_within_an_event(self, instructions: int) -> None:
         self.world.crash_after = instructions
-
-    @rule()
-    def manager_restarts_without_its_disk(self) -> None:
-        self.world.restart(lose_disk=True)
 
     def teardown(self) -> None:
         """When everybody has let go and all workers are there, every slice can be had again."""
@@ -182,14 +192,9 @@ class ResourceManagerMachine(RuleBasedStateMachine):
         world.let_time_pass(60.0)
         self.all_workers_are_back()
         for kind, count in world.config.slices.items():
-            name = world.new_name()
             kinds = (kind,) * (count - world.config.spares)
-            asks = m.TenantAsked(tenant=name, incarnation=name, virtual_slices=kinds)
-            proxy = Proxy(name, name, asks, arrival=0)
-            world.proxies[name] = proxy
-            world.ask(proxy, {})
+            proxy = self.ask(kinds)
             assert len(proxy.view) == len(kinds), f"leaked: {world.core.status(world.now)}"
 
 
 TestResourceManager = ResourceManagerMachine.TestCase
-TestResourceManager.settings = settings()

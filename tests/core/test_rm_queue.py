@@ -91,6 +91,18 @@ def test_a_gang_of_two_types_holds_its_place_in_both_lines() -> None:
     assert rm.on("eve") == ["tpuv5e-2x2-0"]
 
 
+def test_a_gang_of_two_types_passes_nobody_in_either_line() -> None:
+    rm = Rm({SMALL: 1, OTHER: 2})
+    rm.ask("ada", (OTHER,))
+    rm.ask("bob", (OTHER, OTHER), queue=math.inf)
+    rm.ask("eve", (SMALL, OTHER), queue=math.inf)
+    assert rm.queue == ["bob", "eve"], "one of each is free, and the other one is bob's first"
+    rm.release("ada")
+    assert len(rm.placed("bob")) == 2
+    rm.release("bob")
+    assert len(rm.placed("eve")) == 2
+
+
 def test_when_the_queue_timeout_runs_out_the_position_reached_is_told() -> None:
     rm = full()
     rm.ask("bob", 1, queue=100.0)
@@ -140,6 +152,18 @@ def test_many_who_wait_are_told_together_and_everybody_in_the_end() -> None:
     assert at_once >= 1, "the head of a quiet line hears at once"
     rm.after(2.0)
     for position, tenant in enumerate(names[4:], start=1):
+        assert rm.heard(tenant, m.TellQueued)[-1].position == position
+
+
+def test_after_a_single_change_the_whole_line_hears_of_it() -> None:
+    rm = full(retell_s=1.0)
+    names = [f"t{i:02}" for i in range(20)]
+    for tenant in names:
+        rm.ask(tenant, 2, queue=math.inf)
+    rm.after(5.0)
+    rm.release("ada")
+    rm.after(1.1)
+    for position, tenant in enumerate(names[1:], start=1):
         assert rm.heard(tenant, m.TellQueued)[-1].position == position
 
 
