@@ -128,7 +128,7 @@ def _switch_over(target: ProxyTarget, undo: contextlib.ExitStack, deadline: floa
     cpu = table.clients.get("cpu") if target.local_devices else None
     internals.register(held.get, cpu=cpu, undo=undo)
     _set_settings(target, undo)
-    undo.callback(held.drop)
+    undo.callback(held.hang_up)
     jax.devices()
     return held
 
