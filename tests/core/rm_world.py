@@ -423,6 +423,8 @@ class World:
 
     def _judge_spares(self, after: StatusReport, instructions: list[m.Instruction]) -> None:
         """Only what was placed before is placed on spares."""
+        if self.disk_lost_at >= 0:
+            return  # what was placed before is not known for sure
         free = _free(after)
         for one in instructions:
             if isinstance(one, m.Announce) and one.kind == "slice.placed":

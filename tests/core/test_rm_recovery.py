@@ -258,6 +258,18 @@ def test_without_the_disk_a_gang_that_lost_one_goes_on_with_the_rest() -> None:
     assert len(fresh.heard("ada", m.TellRunning)) == 1
 
 
+def test_without_the_disk_what_was_never_placed_does_not_take_a_spare() -> None:
+    rm = Rm(3, spares=1)
+    rm.ask("ada", 3, elastic=1)
+    fresh = rm.restarted(state_lost=True)
+    all_join(fresh)
+    fresh.come_back("ada", (0, "slice-0", 1), (1, "slice-1", 2))
+    fresh.after(21.0)
+    assert fresh.on("ada") == ["slice-0", "slice-1"]
+    fresh.end_worker("slice-0")
+    assert fresh.on("ada") == ["slice-2", "slice-1"]
+
+
 def test_a_restart_amid_the_recovery_from_a_lost_disk_believes_claims_again() -> None:
     rm = busy().restarted(state_lost=True)
     again = rm.restarted(state_lost=False)

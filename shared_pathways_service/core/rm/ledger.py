@@ -122,7 +122,7 @@ class Ledger:
         pool = onto.pool
         onto.tenant, onto.index, onto.generation = tenant, index, generation
         onto.since = self.now
-        onto.expected = ()
+        onto.relied_on = incarnations_of(onto)
         pool.held += 1
         self._touch(pool)
         pool.holders[tenant] = pool.holders.get(tenant, 0) + 1
@@ -130,6 +130,12 @@ class Ledger:
         tenant.lost.discard(index)
         self._count_free(onto, was_free)
         self.write(tenant)
+
+    def rely(self, held: Slice) -> None:
+        """Enters whom the holder of a slice relies on, where that was not known."""
+        if held.tenant is not None and not held.relied_on:
+            held.relied_on = incarnations_of(held)
+            self.write(held.tenant)
 
     def let_go(self, held: Slice) -> None:
         """Enters that a virtual slice is no longer on its slice."""
@@ -139,7 +145,7 @@ class Ledger:
         del tenant.placed[held.index]
         held.tenant, held.index = None, -1
         held.since = self.now
-        held.expected = ()
+        held.relied_on = ()
         pool.held -= 1
         self._touch(pool)
         pool.holders[tenant] -= 1
@@ -269,10 +275,11 @@ def grant_of(tenant: Tenant) -> PersistedGrant:
         placements={index: (held.id, held.generation) for index, held in placed.items()},
         asked_at=tenant.asked_at,
         lost=tuple(tenant.lost),
-        incarnations={held.id: incarnations_of(held) for held in placed.values()},
+        incarnations={held.id: held.relied_on for held in placed.values()},
     )
 
 
-def incarnations_of(held: Slice) -> tuple[str, ...]:
-    """Returns the incarnations of a slice's workers that its holder relies on, one a host."""
-    return held.expected or tuple([w.incarnation if w else "" for w in held.workers])
+def incarnations_of(found: Slice) -> tuple[str, ...]:
+    """Returns the incarnations of a slice's workers, one a host; empty unless all are in."""
+    incarnations = tuple([worker.incarnation for worker in found.workers if worker])
+    return incarnations if len(incarnations) == len(found.workers) else ()

@@ -40,7 +40,8 @@ class Slice:
       index: The holder's virtual index.
       generation: Of the placement that holds it, or of the last one; 0 before the first.
       since: When `state`, or the holder, last changed.
-      expected: After a restart, the incarnations that the holder knew, one a host.
+      relied_on: The incarnations of its workers that the holder relies on, one a host; empty when
+        nobody holds it, or when they are not known.
       in_heap: Whether the pool's heap of free slices has an entry of it, true or outdated.
     """
 
@@ -52,7 +53,7 @@ class Slice:
     tenant: Tenant | None = None
     index: int = -1
     generation: int = 0
-    expected: tuple[str, ...] = ()
+    relied_on: tuple[str, ...] = ()
     in_heap: bool = False
     sort_key: tuple[object, ...] = ()
 
@@ -93,6 +94,7 @@ class Tenant:
       told: What it last heard of its place in the queue: position, reason, holders.
       heard_running: Whether its proxy, over the stream that it has now, heard that it may compute.
       persisted: Whether the disk knows it.
+      label: How other tenants are told of this one: user@host.
       rank: Sorts tenants as the queue does: the smallest is served first.
     """
 
@@ -121,15 +123,12 @@ class Tenant:
     persisted: bool = False
     gone: bool = False
     rank: tuple[int, int] = dataclasses.field(init=False)
+    label: str = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         self.rank = (-self.priority, self.order)
-
-    @property
-    def label(self) -> str:
-        """How other tenants are told of this one: user@host."""
         who = self.user or self.name
-        return f"{who}@{self.host}" if self.host else who
+        self.label = f"{who}@{self.host}" if self.host else who
 
 
 #: Rank of a tenant, a virtual index (-1: the whole gang), and the tenant.

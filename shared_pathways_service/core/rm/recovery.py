@@ -107,9 +107,7 @@ class Recovery:
                 self._adopt(tenant, claim)
             else:
                 self._tenants.deny(tenant, claim)
-        for index in range(len(tenant.kinds)):
-            if index not in tenant.placed:
-                self._ledger.want_repair(tenant, index)
+        self._want_missing(tenant, {claim.virtual_index for claim in event.claims})
         self._speaker.running(tenant)
 
     # ---- the disk
@@ -126,7 +124,7 @@ class Recovery:
             elif found.tenant is not None or found.pool is not tenant.pools[index]:
                 continue  # a damaged disk: nobody is told that two hold one slice
             self._ledger.hold(tenant, index, found, generation)
-            found.expected = tuple(grant.incarnations.get(slice_id, ()))
+            found.relied_on = tuple(grant.incarnations.get(slice_id, ()))
             self._unheard_slices.append(found)
         lost = set(grant.lost)
         for index in range(len(tenant.kinds)):
@@ -161,6 +159,16 @@ class Recovery:
             self._workers.unplace(found, f"{found.id} is {tenant.label}'s by a later placement")
         self._ledger.hold(tenant, claim.virtual_index, found, claim.generation)
         self._ledger.last_generation = max(self._ledger.last_generation, claim.generation)
+
+    def _want_missing(self, tenant: Tenant, claimed: set[int]) -> None:
+        missing = [index for index in range(len(tenant.kinds)) if index not in tenant.placed]
+        for index in sorted(missing, key=lambda index: index not in claimed):
+            # It ran: what its gang lacks must have been placed once. More is not known.
+            gang_lacks = len(tenant.placed) + len(tenant.lost) < tenant.needed
+            if index in claimed or gang_lacks:
+                self._ledger.want_repair(tenant, index)
+            else:
+                self._ledger.want_fill(tenant, index)
 
     # ---- the end
 

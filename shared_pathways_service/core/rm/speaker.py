@@ -143,11 +143,14 @@ class Speaker:
 
     def queued(self, tenant: Tenant) -> None:
         """Tells a waiting tenant its place, unless it knows."""
-        told = (position_of(tenant), self.reason(tenant), holders_of(tenant.wants))
+        self._tell_place(tenant, position_of(tenant))
+
+    def _tell_place(self, tenant: Tenant, position: int) -> None:
+        told = (position, self.reason(tenant), holders_of(tenant.wants))
         if told == tenant.told or not tenant.connected:
             return
         tenant.told = told
-        position, reason, holders = told
+        _, reason, holders = told
         self.say(TellQueued(tenant=tenant.name, position=position, reason=reason, holders=holders))
         data: dict[str, str | int] = {"position": position, "holders": "\n".join(holders)}
         self.say(Announce(kind="tenant.queued", tenant=tenant.name, reason=reason, data=data))
@@ -168,8 +171,7 @@ class Speaker:
         due = pool.told_at + pause
         if due <= now:
             pool.told_at = now
-            for entry in itertools.islice(pool.waiting.entries, _PROMPT):
-                self.queued(entry[-1])
+            self._tell_line(pool, _PROMPT)
             if len(pool.waiting) <= _PROMPT:
                 return False
             due = now + pause
@@ -180,8 +182,13 @@ class Speaker:
         """Tells a whole line where each stands."""
         pool.told_at = now
         pool.retell_at = None
-        for entry in pool.waiting.entries:
-            self.queued(entry[-1])
+        self._tell_line(pool, None)
+
+    def _tell_line(self, pool: Pool, first: int | None) -> None:
+        for place, entry in enumerate(itertools.islice(pool.waiting.entries, first), start=1):
+            tenant = entry[-1]
+            # One that stands in a single line is where the line says; that is most of them.
+            self._tell_place(tenant, place if len(tenant.wants) == 1 else position_of(tenant))
 
     # ---- refusals
 

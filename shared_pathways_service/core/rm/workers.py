@@ -126,6 +126,7 @@ class Workers:
         )
         if into.complete:
             self._ledger.set_state(into, SliceState.READY)
+            self._ledger.rely(into)
             self._announce("slice.ready", into)
         elif first or into.state is not SliceState.STARTING:
             self._ledger.set_state(into, SliceState.STARTING)
@@ -138,11 +139,9 @@ class Workers:
             if former.incarnation != event.incarnation:
                 self._dismiss(former, f"another worker has taken the place of {_name(former)}")
             self._unseat(former, "was replaced")
-        elif into.tenant is not None and into.expected:
-            known = into.expected[event.host_index]
-            if known not in {"", event.incarnation}:
-                name = f"worker {event.host_index} of {into.id}"
-                self.lose(into, f"{name} was replaced while the resource manager was away")
+        elif into.relied_on and into.relied_on[event.host_index] != event.incarnation:
+            name = f"worker {event.host_index} of {into.id}"
+            self.lose(into, f"{name} was replaced while the resource manager was away")
 
     def _find(self, slice_id: str, host_index: int, incarnation: str) -> Worker | None:
         found = self._ledger.slices.get(slice_id)
