@@ -11,7 +11,6 @@ import ctypes
 import dataclasses
 import json
 import os
-import queue
 import select
 import signal
 import sys
@@ -24,6 +23,7 @@ __all__ = [
     "STOP_SIGNALS",
     "ProcessIdentity",
     "ProcessWatch",
+    "StopSignals",
     "exit_with_parent",
     "install_stop_signals",
     "process_identity",
@@ -213,24 +213,43 @@ def exit_with_parent(parent_pid: int, on_exit: Callable[[], None]) -> ProcessWat
 # ---- start and stop
 
 
-def install_stop_signals() -> threading.Event:
+class StopSignals:
     """Takes SIGTERM and SIGINT as the wish to end; for asyncio use `loop.add_signal_handler`.
 
-    Returns:
-      An event that is set by the first one.
+    Python runs a signal's handler on the main thread, once that gets to run Python: not while it
+    waits for a lock and another thread took the signal, nor during a slow import. And it runs amid
+    whatever the main thread does, which may hold the very lock that the handler needs. So a thread
+    of its own, which the interpreter's C code wakes, calls back. It lives as long as the process.
+
+    Attributes:
+      on_stop: Called on that thread for every such signal; may be replaced.
     """
+
+    def __init__(self, on_stop: Callable[[], None]) -> None:
+        """Begins to take the signals; on the main thread, once a process."""
+        self.on_stop = on_stop
+        self._wake_read, wake_write = os.pipe()
+        os.set_blocking(wake_write, False)
+        threading.Thread(target=self._run, name="stop-signals", daemon=True).start()
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        for sig in STOP_SIGNALS:
+            signal.signal(sig, _leave_to_the_thread)
+
+    def _run(self) -> None:
+        while numbers := os.read(self._wake_read, 64):
+            # Others with a handler wake this thread as well.
+            if not set(numbers).isdisjoint(STOP_SIGNALS):
+                self.on_stop()
+
+
+def _leave_to_the_thread(_signum: int, _frame: object) -> None:
+    """Stands in as the handler that a signal must have for the thread to be woken."""
+
+
+def install_stop_signals() -> threading.Event:
+    """Returns an event that is set by the first SIGTERM or SIGINT; see `StopSignals`."""
     stop = threading.Event()
-    # A handler runs in the midst of whatever the main thread does, `stop.wait()` too, whose lock
-    # `stop.set()` needs. A SimpleQueue may be put to from there.
-    signals: queue.SimpleQueue[int] = queue.SimpleQueue()
-
-    def wait_for_signal() -> None:
-        signals.get()
-        stop.set()
-
-    threading.Thread(target=wait_for_signal, name="stop-signals", daemon=True).start()
-    for sig in STOP_SIGNALS:
-        signal.signal(sig, lambda signum, _frame: signals.put(signum))
+    StopSignals(stop.set)
     return stop
 
 

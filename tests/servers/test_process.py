@@ -238,6 +238,29 @@ def test_a_stop_signal_sets_the_event_and_the_next_ones_do_nothing(sig: signal.S
         assert child.wait(DEADLINE_S) == 0
 
 
+#: The main thread lets signals pass: the kernel gives them to another one, as it may at any time.
+DEAF = """
+    import signal
+    from shared_pathways_service.servers.process import STOP_SIGNALS, install_stop_signals
+    stop = install_stop_signals()
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    print("ready", flush=True)
+    stop.wait()
+"""
+
+
+def test_a_stop_signal_that_another_thread_took_is_heard() -> None:
+    command = [sys.executable, "-c", textwrap.dedent(DEAF)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as child:
+        assert child.stdout
+        assert child.stdout.readline() == "ready\n"
+        child.terminate()
+        try:
+            assert child.wait(DEADLINE_S) == 0
+        finally:
+            child.kill()
+
+
 def test_ready_is_one_line_and_the_end_of_the_stream() -> None:
     read_fd, write_fd = os.pipe()
     report_ready(write_fd, port=29001, socket="/run/rm")

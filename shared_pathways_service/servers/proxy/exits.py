@@ -15,8 +15,6 @@ __all__ = ["EXIT_LOST_PROGRAM", "EXIT_REFUSED", "Ending"]
 EXIT_REFUSED = 69
 #: A program went on running on a lost slice beyond the grace.
 EXIT_LOST_PROGRAM = 75
-#: Seconds between two looks for signals.
-_LOOK_S = 0.5
 
 
 class Ending:
@@ -56,10 +54,7 @@ class Ending:
 
     def wait(self) -> int:
         """Returns the exit code, once there is one."""
-        # Not one long wait: a signal that another thread takes (the kernel does so after a stop)
-        # does not wake this one, and its handler runs here only.
-        while not self._decided.wait(_LOOK_S):
-            pass
+        self._decided.wait()
         return self.code
 
     def _write(self, report: Mapping[str, object]) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import resource
-import signal
 import sys
 import uuid
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysEr
 from shared_pathways_service.protocol.auth import read_token
 from shared_pathways_service.servers.glog import glog, send_logging_to_glog
 from shared_pathways_service.servers.options import parse_or_exit
-from shared_pathways_service.servers.process import STOP_SIGNALS, exit_with_parent, report_ready
+from shared_pathways_service.servers.process import StopSignals, exit_with_parent, report_ready
 from shared_pathways_service.servers.proxy.exits import Ending
 from shared_pathways_service.servers.proxy.options import ProxyServerOptions
 from shared_pathways_service.servers.proxy.xla_flags import use_xla_flags
@@ -39,14 +38,13 @@ def main(argv: Sequence[str]) -> NoReturn:
     from standard input: one line, a JSON list of strings. The end of input instead ends it.
     """
     # Signals before anything slow: who stops a proxy that still loads is heard as well.
-    for sig in STOP_SIGNALS:
-        signal.signal(sig, lambda *_: _exit(0))
+    stop_signals = StopSignals(lambda: _exit(0))
     send_logging_to_glog()
     if list(argv) == [_STANDBY]:
         argv = _stand_by()
     options = parse_or_exit(ProxyServerOptions, "proxy", argv)
     try:
-        _exit(_serve(options))
+        _exit(_serve(options, stop_signals))
     except InvalidRequestError as error:
         glog("E", str(error))
         _exit(2)
@@ -68,7 +66,10 @@ def _stand_by() -> list[str]:
     line = sys.stdin.readline()
     if not line:
         _exit(0)
-    argv = json.loads(line)
+    try:
+        argv = json.loads(line)
+    except ValueError:
+        argv = None
     # Not inherited by anything, and whoever wrote it may want to see it closed.
     sys.stdin.close()
     if not isinstance(argv, list) or not all(isinstance(word, str) for word in argv):
@@ -77,11 +78,10 @@ def _stand_by() -> list[str]:
     return argv
 
 
-def _serve(options: ProxyServerOptions) -> int:
+def _serve(options: ProxyServerOptions, stop_signals: StopSignals) -> int:
     """Serves until there is a reason to end; returns the exit code."""
     ending = Ending(options.exit_report)
-    for sig in STOP_SIGNALS:
-        signal.signal(sig, lambda *_: ending.decide(0, "told to stop"))
+    stop_signals.on_stop = lambda: ending.decide(0, "told to stop")
     with contextlib.ExitStack() as stack:
         if options.parent_pid:
             watch = exit_with_parent(
