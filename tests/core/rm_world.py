@@ -454,7 +454,7 @@ class World:
             for one in tenant.slices:
                 if one.state is not m.VirtualSliceState.UNPLACED:
                     continue
-                if (tenant.name, one.index) in once_placed:
+                if (tenant.name, one.index) in once_placed and self.disk_lost_at < 0:
                     assert not free[one.instance_type], "lost, and not placed again"
                 elif not self._preceded(self.proxies[tenant.name], one.instance_type, waits):
                     kept = self.config.spares

@@ -155,7 +155,7 @@ class ResourceManagerCore:
             self._recovery.end_if_complete()
         if not self._recovery.active:
             self._scheduler.run()
-        while hopeless := self._first_hopeless():
+        while self._ledger.undecided and (hopeless := self._first_hopeless()):
             self._tenants.refuse_taken(hopeless)
             self._scheduler.run()
         for newcomer in self._newcomers:

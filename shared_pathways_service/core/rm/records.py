@@ -222,7 +222,8 @@ class Pool:
     @property
     def grantable(self) -> int:
         """Free slices that a new request, or an elastic slice, may take."""
-        return max(0, self.free - self.spares)
+        beyond = self.free - self.spares
+        return beyond if beyond > 0 else 0  # noqa: FURB136 - asked at every event; max() is slower
 
     @property
     def usable(self) -> int:

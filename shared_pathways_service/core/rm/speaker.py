@@ -250,6 +250,8 @@ def holders_of(pools: Mapping[Pool, int]) -> tuple[str, ...]:
 
 def reason_of(tenant: Tenant) -> str:
     """Returns what a tenant wants, and what there is of it."""
+    if len(tenant.wants) == 1:
+        return f"{len(tenant.pools)}{_words(tenant.pools[0]).free}"
     return "; ".join(f"{count}{_words(pool).free}" for pool, count in tenant.wants.items())
 
 

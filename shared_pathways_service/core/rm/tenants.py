@@ -178,7 +178,7 @@ class Tenants:
     # ---- parts
 
     def _make(self, event: TenantAsked, order: int, asked_at: float, *, running: bool) -> Tenant:
-        pools = tuple(self._ledger.pools[kind] for kind in event.virtual_slices)
+        pools = tuple([self._ledger.pools[kind] for kind in event.virtual_slices])
         return Tenant(
             name=event.tenant,
             incarnation=event.incarnation,
