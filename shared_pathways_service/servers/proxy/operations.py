@@ -35,6 +35,7 @@ class Operation:
       inputs: Read by `run`; an input's error becomes the operation's.
       outputs: Settled by this operation.
       epochs: Placements whose loss ends it.
+      session_id: The session whose end ends it.
       runner: Where it runs; None: on the executors of its epochs, one program a device at a time.
       after: Other operations that must have settled before (readers of what this one consumes).
     """
@@ -57,6 +58,7 @@ class Operation:
         "inputs",
         "name",
         "running",
+        "session_id",
     )
 
     def __init__(
@@ -67,12 +69,14 @@ class Operation:
         inputs: Sequence[Value],
         outputs: Sequence[Value],
         epochs: tuple[Epoch, ...],
+        session_id: int,
         runner: Runner | None = None,
         after: Sequence[Operation] = (),
     ) -> None:
         self.name = name
         self.inputs = inputs
         self.epochs = epochs
+        self.session_id = session_id
         self.enqueued = False
         self.running = False
         self.done = False
@@ -85,7 +89,8 @@ class Operation:
         self._callbacks: list[Callable[[], None]] = []
         self._waiting = 1
         self._arrived = 0
-        self._finished: threading.Event | None = None
+        # Made now: it must be there for whoever settles this, were it before the executors come.
+        self._finished = threading.Event() if runner is None and len(epochs) > 1 else None
         self._running_on: Executor | None = None
         for value in outputs:
             value.operation = self
@@ -100,15 +105,17 @@ class Operation:
                 self.fail(epoch.lost)
                 return
         waiting_for = self._unsettled()
-        if waiting_for:
-            for value in self.inputs:
+        self._waiting += len(waiting_for)
+        for operation in waiting_for:
+            if not operation.add_callback(self._one_ready):
+                self._one_ready()
+        inputs = self.inputs
+        self._one_ready()
+        # What an executor has queued reads its inputs before anything queued later.
+        if not self.done and (waiting_for or self._runner is not None):
+            for value in inputs:
                 readers = value.readers = [r for r in value.readers or () if not r.done]
                 readers.append(self)
-            self._waiting += len(waiting_for)
-            for operation in waiting_for:
-                if not operation.add_callback(self._one_ready):
-                    self._one_ready()
-        self._one_ready()
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
         """Has `callback` called when the operation settles; False if it has already."""
@@ -136,12 +143,17 @@ class Operation:
             # Set when it settles: by its end, or at once by the loss of any slice it runs on.
             self._finished.wait()
 
-    def leave_behind(self) -> None:
-        """Frees the executor that is stuck in this operation, if that one's own slice lives."""
+    def abandon(self, error: StatusError) -> bool:
+        """Settles with an error, and frees the executor that runs it.
+
+        Returns:
+          Whether it runs on all the same: XLA cannot be cancelled.
+        """
+        self.fail(error)
         executor = self._running_on
-        for epoch in self.epochs:
-            if executor is not None and epoch.executor is executor and epoch.lost is None:
-                executor.replace_thread()
+        if executor is not None:
+            executor.leave_behind(self)
+        return self.running
 
     def _unsettled(self) -> list[Operation]:
         waiting_for = [operation for operation in self._after if not operation.done]
@@ -165,7 +177,6 @@ class Operation:
         elif len(self.epochs) == 1:
             self._enqueue()
         else:
-            self._finished = threading.Event()
             with _ENTER_ALL:
                 self._enqueue()
 
@@ -178,19 +189,15 @@ class Operation:
 
     def _execute(self, executor: Executor | None = None) -> None:
         run = self._run
-        if self.done or run is None:
+        if run is None:  # settled already
             return
         for value in self.inputs:
             error = value.failure()
             if error is not None:
                 self.fail(error)
                 return
-        with self._lock:
-            # Either a loss finds it running, or it does not run.
-            if self.done:
-                return
-            self._running_on = executor
-            self.running = True
+        if not self._begin(executor):
+            return
         try:
             arrays = run()
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
@@ -200,6 +207,14 @@ class Operation:
         finally:
             self.running = False
             self._running_on = None
+
+    def _begin(self, executor: Executor | None) -> bool:
+        """Either a loss finds this running, or it does not run."""
+        with self._lock:
+            if not self.done:
+                self._running_on = executor
+                self.running = True
+            return self.running
 
     def _settle(self, error: StatusError | None, arrays: Sequence[Any]) -> None:
         with self._lock:
