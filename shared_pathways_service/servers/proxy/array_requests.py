@@ -63,7 +63,13 @@ def _derive(
         return run()
 
     Operation(
-        name, run_and_share, inputs=inputs, outputs=outputs, epochs=tuple(epochs), runner=_at_once
+        name,
+        run_and_share,
+        inputs=inputs,
+        outputs=outputs,
+        epochs=tuple(epochs),
+        session_id=session.session_id,
+        runner=_at_once,
     ).start()
     return outputs
 
@@ -258,6 +264,7 @@ def _copy_one(session: Session, value: Value, spec: Spec) -> Value:
         inputs=[value],
         outputs=[output],
         epochs=tuple(dict.fromkeys((*value.epochs, *output.epochs))),
+        session_id=session.session_id,
         runner=lambda function: engine.run_soon(function, nbytes * len(ids)),
     ).start()
     return output

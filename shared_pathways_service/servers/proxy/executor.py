@@ -17,7 +17,7 @@ class Executor:
     """Runs operations in the order of their coming.
 
     XLA cannot be cancelled: a thread may be stuck in a program for ever. It can be left behind
-    (`replace_thread`), and the queue goes on with another.
+    (`leave_behind`), and the queue goes on with another.
 
     Args:
       epoch: Whose programs run here.
@@ -26,29 +26,32 @@ class Executor:
     def __init__(self, epoch: Epoch) -> None:
         self._epoch = epoch
         self._queue: queue.SimpleQueue[Operation | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
         self._threads = 0
-        self._thread = self._start()
+        self._running: Operation | None = None
+        self._start()
 
     def put(self, operation: Operation) -> None:
         """Queues an operation whose inputs are there or are made by this queue before it."""
         self._queue.put(operation)
 
-    def replace_thread(self) -> None:
-        """Leaves the present thread to the program that it is stuck in."""
-        self._thread = self._start()
+    def leave_behind(self, operation: Operation) -> None:
+        """Leaves the present thread to the operation that it is stuck in, if it still is."""
+        with self._lock:
+            if self._running is operation:
+                self._running = None
+                self._start()
 
     def close(self) -> None:
         """Lets the thread end after what it runs now."""
         self._queue.put(None)
 
-    def _start(self) -> threading.Thread:
+    def _start(self) -> None:
         self._threads += 1
         name = f"slice-{self._epoch.index}-{self._epoch.generation}-{self._threads}"
-        thread = threading.Thread(target=self._loop, name=name, daemon=True)
         # Assigned before it runs: the loop ends when it finds another thread in its place.
-        self._thread = thread
-        thread.start()
-        return thread
+        self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
+        self._thread.start()
 
     def _loop(self) -> None:
         me = threading.current_thread()
@@ -56,8 +59,12 @@ class Executor:
             operation = self._queue.get()
             if operation is None:
                 return
+            # One thread takes from the queue at a time, so this one has not been left behind yet.
+            self._running = operation
             operation.arrive(self)
             # Nothing of the last operation may be kept alive while the next is waited for.
             del operation
-            if self._thread is not me:
-                return
+            with self._lock:
+                if self._thread is not me:
+                    return
+                self._running = None

@@ -13,7 +13,7 @@ __all__ = ["EXIT_LOST_PROGRAM", "EXIT_REFUSED", "Ending"]
 
 #: The resource manager refused the tenant, or took its slices back.
 EXIT_REFUSED = 69
-#: A program went on running on a lost slice beyond the grace.
+#: A program of a lost slice, or of a session that ended, went on running beyond the grace.
 EXIT_LOST_PROGRAM = 75
 
 

@@ -89,7 +89,8 @@ class ProxyServerOptions:
     lost_program_grace_s: float = flag(
         constants.LOST_PROGRAM_GRACE_S,
         parse=seconds,
-        help="How long a program may go on running on a lost slice before this proxy ends.",
+        help="How long a program may run on after its slice was lost, or its session ended, "
+        "before this proxy ends.",
     )
     exit_report: str = flag("", help="File that is told, as JSON, why this proxy ended by itself.")
     parent_pid: int = flag(0, help="The process whose end ends this one; 0: none.")

@@ -132,6 +132,7 @@ def _execute(
         inputs=arguments,
         outputs=results,
         epochs=epochs,
+        session_id=session.session_id,
         after=[r for index in donated for r in arguments[index].readers or ()],
     )
     for index in donated:

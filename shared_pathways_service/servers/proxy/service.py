@@ -6,7 +6,7 @@ import hmac
 import re
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,6 +25,7 @@ from shared_pathways_service.servers.proxy import (
 )
 from shared_pathways_service.servers.proxy.buffers import aligned_buffer, chunks, take_file
 from shared_pathways_service.servers.proxy.engine import Engine
+from shared_pathways_service.servers.proxy.operations import Operation
 from shared_pathways_service.servers.proxy.session import Session
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
@@ -60,14 +61,21 @@ class ProxyService:
       token: What a session must show; None: nothing.
       large_transfer_dir: Below it clients leave large buffers, each in the directory that it names
         as `sps_transfer_dir` in its initialization_data; None: nowhere.
+      on_session_end: Told at the end of each session of its operations that run on.
     """
 
     def __init__(
-        self, engine: Engine, *, token: str | None = None, large_transfer_dir: Path | None = None
+        self,
+        engine: Engine,
+        *,
+        token: str | None = None,
+        large_transfer_dir: Path | None = None,
+        on_session_end: Callable[[Sequence[Operation]], None] = lambda _running: None,
     ) -> None:
         self._engine = engine
         self._token = token
         self._large_transfer_dir = large_transfer_dir
+        self._on_session_end = on_session_end
         self._sessions: dict[int, Session] = {}
         self._lock = threading.Lock()
 
@@ -118,11 +126,12 @@ class ProxyService:
         return session
 
     def close_session(self, session: Session) -> None:
-        """Ends a session and frees all that it held."""
+        """Ends a session, whose requests are all handled, and frees all that it held."""
         with self._lock:
             self._sessions.pop(session.session_id, None)
-        session.close()
+        running = session.close()
         glog("I", "Session ended")
+        self._on_session_end(running)
 
     def store(self, metadata: Mapping[str, bytes], messages: Iterable[bytes]) -> None:
         """Takes a host buffer from a stream of messages."""
@@ -134,6 +143,10 @@ class ProxyService:
             buffer = _receive(header.buffer_size, messages)
         except StatusError as error:
             session.buffers.put(header.handle, error)
+            raise
+        except Exception:  # whatever it is that gRPC raises when a stream is broken off
+            text = "the upload of a host buffer was broken off"
+            session.buffers.put(header.handle, StatusError(Code.CANCELLED, text))
             raise
         session.buffers.put(header.handle, buffer)
 

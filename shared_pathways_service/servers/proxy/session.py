@@ -129,15 +129,24 @@ class Session:
             if not later:
                 call.answer()
 
-    def close(self) -> None:
-        """Lets go of everything; what is under way is settled with an error."""
+    def close(self) -> Sequence[Operation]:
+        """Lets go of everything; what is under way is settled with an error.
+
+        Returns:
+          What runs on all the same: XLA cannot be cancelled.
+        """
         self.buffers.close()
         error = StatusError(Code.CANCELLED, "the session has ended")
-        pending = {v.operation for v in list(self.arrays.values()) if v.operation is not None}
-        for operation in (*pending, *self.executions.values()):
-            operation.fail(error)
+        # Not by the handles: a client may have dropped those of what it waits for no more.
+        running = [
+            operation
+            for epoch in self.engine.slices.current()
+            for operation in list(epoch.operations)
+            if operation.session_id == self.session_id and operation.abandon(error)
+        ]
         for table in (self.arrays, self.programs, self.executions, self.futures):
             table.clear()
+        return running
 
     # ---- for handlers
 

@@ -213,6 +213,8 @@ class Placings:
     def _make_concrete_even(self, data: bytes) -> Placing:
         message = core_pb2.ConcreteEvenShardingProto.FromString(data)
         self._check_memory_kind(message.memory_kind)
+        if min(message.shard_shape.dims, default=0) < 0:
+            raise StatusError(Code.INVALID_ARGUMENT, "a shard shape with a negative dimension")
         device_ids = self._devices(message.devices)
         slices = self.slices(device_ids)
         client = self.client(slices)

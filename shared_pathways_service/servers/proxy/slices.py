@@ -163,11 +163,7 @@ class SliceTable:
                 Code.DATA_LOSS,
                 f"virtual slice {old.index} ({self.instance_types[old.index]}) was lost: {reason}",
             )
-            for operation in list(old.operations):
-                operation.fail(old.lost)
-                if operation.running:
-                    running.append(operation)
-                    operation.leave_behind()
+            running = [o for o in list(old.operations) if o.abandon(old.lost)]
             old.executor.close()
         change = SliceChange(
             index=old.index, old=old, new=new, reason=reason, running=tuple(running)

@@ -105,6 +105,7 @@ def _upload(
         inputs=(),
         outputs=[value],
         epochs=value.epochs,
+        session_id=session.session_id,
         runner=lambda function: engine.run_soon(function, nbytes),
     )
     different = set(handles)
@@ -151,38 +152,51 @@ def _copy_to_host(session: Session, request: proxy_pb2.CopyToHostBufferRequest, 
     strides = tuple(request.byte_strides.strides) if request.HasField("byte_strides") else None
     call.response.copy_to_host_buffer_response.SetInParent()
 
-    def copy() -> None:
+    def failed(raised: Exception) -> None:
+        failure = from_exception(raised)
+        session.buffers.put(handle, failure)
+        call.fail(failure)
+
+    def copy(spec: Spec, pieces: Sequence[np.ndarray]) -> None:
         try:
             error = value.failure()
             if error is not None:
                 raise error
-            session.buffers.put(handle, _to_host(value, strides))
+            session.buffers.put(handle, _to_host(spec, pieces, strides))
         except Exception as raised:  # noqa: BLE001 - whatever it is, the client is told
-            failure = from_exception(raised)
-            session.buffers.put(handle, failure)
-            call.fail(failure)
+            failed(raised)
         else:
             call.answer()
 
-    nbytes = 0
-    if value.spec is not None and len(value.spec.placing.device_ids) > 1:
-        nbytes = math.prod(value.spec.shape) * value.spec.dtype.itemsize
-    value.when_settled(lambda: session.engine.run_soon(copy, nbytes))
+    def look() -> None:
+        try:
+            error = value.failure()
+            if error is not None:
+                raise error
+            spec = value.known_spec()
+            # Now, before a program that takes the memory may run: XLA never overwrites what is
+            # looked at.
+            pieces = [np.asarray(part) for part in parts_of(value.array)]
+        except Exception as raised:  # noqa: BLE001 - whatever it is, the client is told
+            failed(raised)
+            return
+        nbytes = math.prod(spec.shape) * spec.dtype.itemsize if len(pieces) > 1 else 0
+        session.engine.run_soon(lambda: copy(spec, pieces), nbytes)
+
+    value.when_settled(look)
     return True
 
 
-def _to_host(value: Value, strides: tuple[int, ...] | None) -> np.ndarray:
-    """Returns the bytes of an array, in the order that the strides ask for."""
-    spec = value.known_spec()
-    array = value.array
-    parts = parts_of(array)
-    if len(parts) == 1:
-        # XLA never overwrites memory that is looked at: no copy is needed.
-        whole = np.asarray(array)
+def _to_host(
+    spec: Spec, pieces: Sequence[np.ndarray], strides: tuple[int, ...] | None
+) -> np.ndarray:
+    """Returns the bytes of an array's pieces, in the order that the strides ask for."""
+    if len(pieces) == 1:
+        whole = pieces[0]
     else:
         whole = np.empty(spec.shape, spec.dtype)
-        for index, part in zip(spec.placing.pieces(spec.shape), parts, strict=True):
-            whole[index] = np.asarray(part)
+        for index, piece in zip(spec.placing.pieces(spec.shape), pieces, strict=True):
+            whole[index] = piece
     if strides is not None and strides != whole.strides and whole.size:
         if len(strides) != whole.ndim:
             raise StatusError(Code.INVALID_ARGUMENT, f"byte strides {strides} for {spec.shape}")

@@ -98,6 +98,8 @@ class GrpcTransport:
                     _abort(context, response)
                 yield response
         finally:
+            # The call is over, and with it its requests: none may be begun after the session's end.
+            reader.join()
             self._service.close_session(session)
 
     def _store(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:

@@ -1,4 +1,4 @@
-"""Ends the proxy when a program does not end on a lost slice: XLA cannot be cancelled."""
+"""Ends the proxy when a program that nobody waits for does not end: XLA cannot be cancelled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Watchdog"]
 
 
 class Watchdog:
-    """Looks, a grace after each loss, whether what was running there has ended.
+    """Looks, a grace after each loss of a slice or end of a session, whether its programs ended.
 
     Args:
       ending: Told when it has not.
@@ -24,36 +24,49 @@ class Watchdog:
     def __init__(self, ending: Ending, grace_s: float) -> None:
         self._ending = ending
         self._grace_s = grace_s
+        self._lock = threading.Lock()
         self._timers: set[threading.Timer] = set()
 
     def on_change(self, change: SliceChange) -> None:
         """Takes note of a slice that was lost with programs running on it."""
-        if not change.running:
-            return
-        names = ", ".join(operation.name for operation in change.running)
-        glog(
-            "W",
-            f"Slice {change.old.index} is lost while {names} runs on it: waiting "
-            f"{self._grace_s:g} s for its end",
-        )
-        timer = threading.Timer(self._grace_s, self._look, (change.old.index, change.running))
-        timer.daemon = True
-        self._timers.add(timer)
-        timer.start()
+        index = change.old.index
+        self._watch(change.running, f"the loss of slice {index}", kind="lost_program", slice=index)
+
+    def on_session_end(self, running: Sequence[Operation]) -> None:
+        """Takes note of programs that run on though their session has ended.
+
+        They hold up other programs over several devices, and nothing tells whether they ever end.
+        """
+        self._watch(running, "the end of its session", kind="abandoned_program")
 
     def close(self) -> None:
         """Stops looking."""
-        for timer in self._timers:
+        with self._lock:
+            timers = list(self._timers)
+        for timer in timers:
             timer.cancel()
 
-    def _look(self, index: int, operations: Sequence[Operation]) -> None:
-        stuck = [operation.name for operation in operations if operation.running]
-        if not stuck:
+    def _watch(self, running: Sequence[Operation], since: str, **details: object) -> None:
+        if not running:
             return
-        reason = (
-            f"program {stuck[0]} was still running on the lost slice {index} after "
-            f"{self._grace_s:g} s, and cannot be stopped"
-        )
-        self._ending.decide(
-            EXIT_LOST_PROGRAM, reason, kind="lost_program", program=stuck[0], slice=index
-        )
+        names = ", ".join(operation.name for operation in running)
+        glog("W", f"{names} runs on after {since}: waiting {self._grace_s:g} s for its end")
+
+        def look() -> None:
+            with self._lock:
+                self._timers.discard(timer)
+            stuck = next((o.name for o in running if o.running), None)
+            if stuck is not None:
+                self._ending.decide(
+                    EXIT_LOST_PROGRAM,
+                    f"program {stuck} was still running {self._grace_s:g} s after {since}, and "
+                    "cannot be stopped",
+                    program=stuck,
+                    **details,
+                )
+
+        timer = threading.Timer(self._grace_s, look)
+        timer.daemon = True
+        with self._lock:
+            self._timers.add(timer)
+        timer.start()

@@ -288,7 +288,28 @@ def test_an_endless_program_on_a_lost_slice(
     assert client.ended.wait(DEADLINE_S)
     said = json.loads(report.read_text())
     assert (said["kind"], said["program"], said["slice"]) == ("lost_program", "endless", 0)
-    proxy.wait_for_line("program endless was still running on the lost slice 0")
+    proxy.wait_for_line("program endless was still running 1 s after the loss of slice 0")
+
+
+def test_an_endless_program_of_a_session_that_ended(
+    start_proxy: StartProxy, connect: MakeClient, tmp_path: Path
+) -> None:
+    report = tmp_path / "report"
+    proxy = start_proxy("--lost_program_grace_s=5", f"--exit_report={report}")
+    with RawClient(address_of(proxy)) as first:
+        endless = first.compile(ENDLESS, [0])
+        (never,) = first.execute(endless, [first.put(FOUR, single(0))])
+        first.execute(endless, [first.put(FOUR, single(0))])
+        # Nobody waits for it any more.
+        first.call("destruct_array", array_handle=[never])
+    # The next session has the slice to itself, though not for ever.
+    second = connect(address_of(proxy))
+    (doubled,) = second.execute(second.compile(DOUBLE, [0]), [second.put(FOUR, single(0))])
+    np.testing.assert_array_equal(second.fetch(doubled), 2 * FOUR)
+    assert proxy.wait() == 75
+    said = json.loads(report.read_text())
+    assert (said["kind"], said["program"]) == ("abandoned_program", "endless")
+    assert "after the end of its session" in said["reason"]
 
 
 def test_a_program_over_two_slices_frees_the_one_that_lives(

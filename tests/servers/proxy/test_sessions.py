@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import socket
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,38 @@ def test_host_buffers_of_another_size_than_told(client: RawClient, data: bytes, 
     )
     with pytest.raises(Failed, match="host buffer"):
         client.ready(8)
+
+
+def test_who_waits_for_an_upload_that_was_broken_off_hears_of_it(client: RawClient) -> None:
+    client.call(
+        "make_array_from_host_buffer",
+        dtype={"kind": F32},
+        shape={"dims": [4]},
+        sharding=single(0),
+        host_buffer_handle=7,
+        array_handle=8,
+    )
+    wait = client.begin_ready(8)
+    header = proxy_pb2.GrpcHostBufferStoreMetadata(
+        session_id=client.session_id, handle=7, buffer_size=16
+    )
+    sent = threading.Event()
+    rest = threading.Event()
+
+    def messages() -> Iterator[bytes]:
+        yield proxy_pb2.GrpcHostBufferStoreRequest(data=b"1234").SerializeToString()
+        sent.set()
+        rest.wait()
+
+    method: Any = client.channel.stream_unary(f"/{ifrt.SERVICE}/HostBufferStore")
+    upload = method.future(
+        messages(), metadata=[(ifrt.HOST_BUFFER_METADATA, header.SerializeToString())]
+    )
+    assert sent.wait(DEADLINE_S)
+    upload.cancel()
+    rest.set()
+    with pytest.raises(Failed, match="broken off"):
+        wait.result()
 
 
 def test_the_end_of_a_stream_frees_what_the_session_held(
