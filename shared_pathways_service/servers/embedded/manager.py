@@ -69,14 +69,17 @@ class ManagerLink:
         return None
 
     async def events(self) -> AsyncIterator[Event]:
-        """Yields what happens, from now on, over restarts of the resource manager."""
+        """Yields how things stand, then what happens, over restarts of the resource manager."""
         request = pb.WatchRequest(versions=pb.VersionRange(min=PROTOCOL_MIN, max=PROTOCOL_MAX))
+        # What another watch begins with was told before.
+        told = False
         while not self._closed:
             with contextlib.suppress(grpc.aio.AioRpcError):
                 call = self._stub.Watch(request, metadata=self._metadata, wait_for_ready=True)
                 async for message in call:
-                    if not message.snapshot:
+                    if not message.snapshot or not told:
                         yield event_of(message)
+            told = True
             await asyncio.sleep(_PAUSE_S)
 
 
