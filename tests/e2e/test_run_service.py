@@ -10,12 +10,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.connecting import DEADLINE_S, embedded, eventually, nothing_left, status
+from tests.foreign import environment_without_us
 
 REPOSITORY = Path(__file__).parents[2]
 
-#: Python that does not look into the directory it runs in: the package is not to be found.
-FOREIGN = (sys.executable, "-P", "-c")
 PROGRAM = """
 import importlib.util, os, sys
 assert importlib.util.find_spec("shared_pathways_service") is None
@@ -23,6 +24,12 @@ import jax, jax.numpy as jnp
 slices = [device.slice_index for device in jax.devices()]
 print(slices, jnp.arange(4.0).sum(), os.environ["SPS_TOKEN_FILE"], flush=True)
 """
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    """A Python that does not have the package, and does not look into the directory it runs in."""
+    return environment_without_us(tmp_path_factory.mktemp("foreign") / "venv"), "-P", "-c"
 
 
 def start(*words: str) -> subprocess.Popen[str]:
@@ -43,7 +50,7 @@ def run(*words: str) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-def test_programs_and_their_ends(own_directories: Path) -> None:
+def test_programs_and_their_ends(own_directories: Path, foreign: tuple[str, ...]) -> None:
     events = own_directories / "events.jsonl"
     with embedded(2):
         # A program without this package, its exit code, what is told meanwhile.
@@ -52,7 +59,7 @@ def test_programs_and_their_ends(own_directories: Path) -> None:
             "--slices=tpuv6e:2x2=2",
             f"--json-events={events}",
             "--",
-            *FOREIGN,
+            *foreign,
             PROGRAM + ending,
         )
         assert code == 7, err
@@ -65,7 +72,7 @@ def test_programs_and_their_ends(own_directories: Path) -> None:
         assert nothing_left()
 
         # A signal in the midst of it.
-        with start("--slices=tpuv6e:2x2=1", *FOREIGN, PROGRAM + "sys.stdin.read()") as process:
+        with start("--slices=tpuv6e:2x2=1", *foreign, PROGRAM + "sys.stdin.read()") as process:
             assert process.stdout
             assert process.stdout.readline().startswith("[0, 0, 0, 0] 6.0 ")
             assert [tenant["state"] for tenant in status()["tenants"]] == ["running"]
@@ -75,9 +82,9 @@ def test_programs_and_their_ends(own_directories: Path) -> None:
         assert nothing_left()
 
 
-def test_slices_that_are_taken() -> None:
+def test_slices_that_are_taken(foreign: tuple[str, ...]) -> None:
     hold = "import sys; print('holds', flush=True); sys.stdin.read()"
-    with embedded(1), start("--slices=tpuv6e:2x2=1", *FOREIGN, hold) as holder:
+    with embedded(1), start("--slices=tpuv6e:2x2=1", *foreign, hold) as holder:
         assert holder.stdout
         assert holder.stdout.readline() == "holds\n"
         [tenant] = status()["tenants"]

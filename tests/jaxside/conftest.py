@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.foreign import environment_without_us
+
 REPOSITORY = Path(__file__).parents[2]
 #: Generous: a loaded machine of two cores.
 DEADLINE_S = 90.0
@@ -58,16 +60,28 @@ class Proxy:
     token: str | None = None
     token_file: Path | None = None
 
-    @property
-    def environment(self) -> dict[str, str]:
-        """What `PRELUDE` and JAX need."""
-        return {"ADDRESS": self.address}
+
+@dataclasses.dataclass(frozen=True)
+class StartedProxy:
+    """A proxy that was started and may not serve yet."""
+
+    _proxy: Proxy
+    _reader: int
+    _log: Path
+
+    def serving(self) -> Proxy:
+        """Waits until it serves."""
+        told, _, _ = select.select([self._reader], [], [], DEADLINE_S)
+        assert told, f"it does not serve: {self._log.read_text()}"
+        assert os.read(self._reader, 4096), f"it ended: {self._log.read_text()}"
+        return self._proxy
 
 
 @contextlib.contextmanager
-def run_proxy(
+def start_proxy(
     directory: Path, name: str, *, slices: int, token: str | None = None
-) -> Iterator[Proxy]:
+) -> Iterator[StartedProxy]:
+    """Runs a proxy for the length of the block, which need not wait for it."""
     socket = directory / f"{name}.sock"
     reader, writer = os.pipe()
     token_file = directory / f"{name}.token"
@@ -96,10 +110,9 @@ def run_proxy(
         )
     os.close(writer)
     try:
-        told, _, _ = select.select([reader], [], [], DEADLINE_S)
-        assert told, f"{name} does not serve: {log.read_text()}"
-        assert os.read(reader, 4096), f"{name} ended: {log.read_text()}"
-        yield Proxy(f"unix:{socket}", process.pid, token, token_file if token else None)
+        yield StartedProxy(
+            Proxy(f"unix:{socket}", process.pid, token, token_file if token else None), reader, log
+        )
     finally:
         os.close(reader)
         process.terminate()
@@ -110,16 +123,28 @@ def run_proxy(
             process.wait()
 
 
+@contextlib.contextmanager
+def run_proxy(directory: Path, name: str, *, slices: int) -> Iterator[Proxy]:
+    """Runs a proxy for the length of the block."""
+    with start_proxy(directory, name, slices=slices) as started:
+        yield started.serving()
+
+
+@pytest.fixture(scope="session")
+def foreign_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The Python of an environment that does not have this package."""
+    return environment_without_us(tmp_path_factory.mktemp("foreign") / "venv")
+
+
 @pytest.fixture(scope="session")
 def proxies() -> Iterator[tuple[Proxy, Proxy]]:
     """Two slices for everybody, and one slice for who has the token."""
     directory = Path(tempfile.mkdtemp(prefix="sps-"))
     with contextlib.ExitStack() as undo:
         undo.callback(shutil.rmtree, directory, ignore_errors=True)
-        yield (
-            undo.enter_context(run_proxy(directory, "a", slices=2)),
-            undo.enter_context(run_proxy(directory, "b", slices=1, token=TOKEN)),
-        )
+        first = undo.enter_context(start_proxy(directory, "a", slices=2))
+        second = undo.enter_context(start_proxy(directory, "b", slices=1, token=TOKEN))
+        yield first.serving(), second.serving()
 
 
 def start_program(
@@ -127,11 +152,12 @@ def start_program(
     *arguments: str,
     env: Mapping[str, str | None] | None = None,
     cwd: Path = REPOSITORY,
+    python: str = sys.executable,
 ) -> subprocess.Popen[str]:
     """Starts a Python program in a clean environment of JAX; None removes a variable."""
     merged = {**os.environ, "JAX_PLATFORMS": None, "PYTHONPATH": str(REPOSITORY), **(env or {})}
     return subprocess.Popen(
-        [sys.executable, "-W", "error::ResourceWarning", "-c", textwrap.dedent(source), *arguments],
+        [python, "-W", "error::ResourceWarning", "-c", textwrap.dedent(source), *arguments],
         cwd=cwd,
         env={name: value for name, value in merged.items() if value is not None},
         stdin=subprocess.PIPE,
@@ -146,10 +172,11 @@ def run_program(
     *arguments: str,
     env: Mapping[str, str | None] | None = None,
     cwd: Path = REPOSITORY,
+    python: str = sys.executable,
     code: int = 0,
 ) -> subprocess.CompletedProcess[str]:
     """Runs a Python program to its end, which must have this exit code."""
-    with start_program(source, *arguments, env=env, cwd=cwd) as process:
+    with start_program(source, *arguments, env=env, cwd=cwd, python=python) as process:
         try:
             out, err = process.communicate(timeout=DEADLINE_S)
         except subprocess.TimeoutExpired:

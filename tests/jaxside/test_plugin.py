@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import subprocess
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from shared_pathways_service.jaxside import ProxyTarget, onefile
 from tests.jaxside.conftest import REPOSITORY, Proxy, run_program
 
 Proxies = tuple[Proxy, Proxy]
+RunForeign = Callable[..., subprocess.CompletedProcess[str]]
 
 #: A program that never heard of this project, in an environment without it.
 FOREIGN = """
@@ -29,31 +33,33 @@ def foreign(proxies: Proxies, own_directories: Path) -> dict[str, str | None]:
     return {**target.environment, "PYTHONPATH": str(onefile.place(own_directories))}
 
 
-def test_one_file_is_enough(foreign: dict[str, str | None], own_directories: Path) -> None:
-    done = run_program(
+@pytest.fixture
+def run_foreign(
+    foreign: dict[str, str | None], foreign_python: str, own_directories: Path
+) -> RunForeign:
+    """Runs a program as `sps run` does, in an environment that does not have this package."""
+    return functools.partial(run_program, env=foreign, cwd=own_directories, python=foreign_python)
+
+
+def test_one_file_is_enough_and_the_exit_code_is_the_programs_own(run_foreign: RunForeign) -> None:
+    done = run_foreign(
         FOREIGN
         + """
 assert [d.slice_index for d in jax.devices()] == [0, 0, 0, 0]
-assert (jnp.arange(3.0) * 2).tolist() == [0, 2, 4]
+held = jnp.arange(3.0) * 2
+assert held.tolist() == [0, 2, 4]
 assert {m for m in sys.modules if "sps" in m or "pathways" in m} == {"jax_plugins.sps_proxy"}
+sys.exit(7)
 """,
-        env=foreign,
-        cwd=own_directories,
+        code=7,
     )
     assert done.stderr == ""
 
 
-def test_the_exit_code_is_the_programs_own(
-    foreign: dict[str, str | None], own_directories: Path
+def test_a_library_for_pathways_may_register_before_and_after_and_a_target_be_switched_off(
+    run_foreign: RunForeign,
 ) -> None:
-    source = FOREIGN + "held = jnp.arange(3.0) * 2\nsys.exit(7)\n"
-    assert run_program(source, env=foreign, cwd=own_directories, code=7).stderr == ""
-
-
-def test_a_library_for_pathways_may_register_before_and_after(
-    foreign: dict[str, str | None], own_directories: Path
-) -> None:
-    run_program(
+    run_foreign(
         FOREIGN
         + """
 from jax.extend import backend
@@ -63,9 +69,10 @@ backend.register_backend_factory("proxy", never, priority=-1)
 assert len(jax.devices()) == 4
 backend.register_backend_factory("proxy", never, priority=-1)
 assert jnp.ones(2).tolist() == [1, 1]
-""",
-        env=foreign,
-        cwd=own_directories,
+jax.config.update("jax_platforms", None)
+backend.clear_backends()
+assert [d.platform for d in jax.devices()] == ["cpu"], "it is dialled all the same"
+"""
     )
 
 
@@ -96,9 +103,9 @@ assert "jax_plugins.sps_proxy" in sys.modules
     ids=["no platform", "cpu"],
 )
 def test_plain_programs_are_left_alone(
-    foreign: dict[str, str | None], own_directories: Path, changed: dict[str, str | None]
+    foreign: dict[str, str | None], run_foreign: RunForeign, changed: dict[str, str | None]
 ) -> None:
-    run_program(
+    run_foreign(
         FOREIGN
         + """
 from jax._src import xla_bridge
@@ -107,36 +114,20 @@ assert "jax_plugins.sps_proxy" in sys.modules
 assert "proxy" not in xla_bridge._backend_factories
 """,
         env={**foreign, "JAX_BACKEND_TARGET": "grpc://127.0.0.1:1", **changed},
-        cwd=own_directories,
-    )
-
-
-def test_a_target_that_was_switched_off_is_not_dialled(
-    foreign: dict[str, str | None], own_directories: Path
-) -> None:
-    run_program(
-        FOREIGN
-        + """
-from jax.extend import backend
-assert len(jax.devices()) == 4
-jax.config.update("jax_platforms", None)
-backend.clear_backends()
-assert [d.platform for d in jax.devices()] == ["cpu"]
-""",
-        env=foreign,
-        cwd=own_directories,
     )
 
 
 def test_a_path_with_capitals_is_found_by_its_own_spelling(
-    proxies: Proxies, foreign: dict[str, str | None], own_directories: Path
+    proxies: Proxies,
+    foreign: dict[str, str | None],
+    run_foreign: RunForeign,
+    own_directories: Path,
 ) -> None:
     link = own_directories / "Capitals"
     link.symlink_to(proxies[1].address.removeprefix("unix:"))
-    run_program(
+    run_foreign(
         FOREIGN + "assert len(jax.devices()) == 4\n",
         env={**foreign, "JAX_BACKEND_TARGET": f"grpc://unix:{link}"},
-        cwd=own_directories,
     )
 
 

@@ -25,32 +25,35 @@ def run_check() -> Iterator[RunCheck]:
     """One proxy and one JAX process for all checks of this file."""
     root = Path(tempfile.mkdtemp(prefix="sps"))
     flags = [f"--server_socket={root / 's'}", f"--virtual_slices={KIND},{KIND}"]
-    with ServerProcess(MODULE, flags) as proxy:
-        assert proxy.ready is not None
-        command = [sys.executable, "-m", "tests.servers.proxy.jax_child", f"unix:{root / 's'}"]
-        with subprocess.Popen(
+    command = [sys.executable, "-m", "tests.servers.proxy.jax_child", f"unix:{root / 's'}"]
+    # Both take seconds to load, so both at once; the child connects when it has its first check.
+    with (
+        subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
             cwd=REPOSITORY,
-        ) as child:
+        ) as child,
+        ServerProcess(MODULE, flags) as proxy,
+    ):
+        assert proxy.ready is not None
+        assert child.stdin is not None
+        assert child.stdout is not None
+
+        def run(name: str) -> str:
             assert child.stdin is not None
             assert child.stdout is not None
+            child.stdin.write(name + "\n")
+            child.stdin.flush()
+            assert select.select([child.stdout], [], [], 2 * DEADLINE_S)[0], f"{name} hangs"
+            failure: str = json.loads(child.stdout.readline())
+            return failure
 
-            def run(name: str) -> str:
-                assert child.stdin is not None
-                assert child.stdout is not None
-                child.stdin.write(name + "\n")
-                child.stdin.flush()
-                assert select.select([child.stdout], [], [], 2 * DEADLINE_S)[0], f"{name} hangs"
-                failure: str = json.loads(child.stdout.readline())
-                return failure
-
-            yield run
-            child.stdin.close()
-            assert child.wait(DEADLINE_S) == 0
+        yield run
+        child.stdin.close()
+        assert child.wait(DEADLINE_S) == 0
         assert proxy.stop() == 0
     shutil.rmtree(root)
 
