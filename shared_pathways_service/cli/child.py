@@ -163,7 +163,8 @@ def _hand_over(terminal: int, giver: int, taker: int) -> None:
 
 
 def _signal_group(group: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
+    # What the command became by sudo may not be ours to signal; a handler must not raise for it.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
 
 

@@ -67,7 +67,7 @@ def _try_session(
         metadata=((ifrt.SESSION_METADATA, metadata.SerializeToString()),),
     )
     try:
-        next(answers)
+        next(answers, None)  # it may be ending: no answer is no refusal
     except grpc.RpcError as error:
         return _translated(target, error)
     finally:

@@ -52,7 +52,9 @@ def _write_line(severity: Severity, at: float, file: str, line: int, message: st
     micros = int(at % 1 * 1_000_000)
     text = message.replace("\n", "\\n")
     where = f"{Path(file).name}:{line}"
-    data = f"{severity}{moment}.{micros:06d} {os.getpid():>7} {where}] {text}\n".encode()
+    line_text = f"{severity}{moment}.{micros:06d} {os.getpid():>7} {where}] {text}\n"
+    # A name of a file may have bytes that are no text.
+    data = line_text.encode(errors="backslashreplace")
     # Past Python's buffers, so that lines of several threads never mix. A log that nobody reads
     # any more is no reason to end.
     with contextlib.suppress(OSError):

@@ -98,6 +98,21 @@ def test_signals_before_and_after_the_command() -> None:
         signal.raise_signal(signal.SIGINT)
 
 
+def test_a_command_that_may_not_be_signalled_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+
+    def refuse(group: int, number: int) -> None:
+        asked.append(number)
+        raise PermissionError
+
+    monkeypatch.setattr(os, "killpg", refuse)
+    script = f"kill -TERM {os.getpid()}; exit 4"
+    assert run_child(["sh", "-c", script], os.environ) == 4
+    assert asked == [signal.SIGTERM]
+
+
 def test_every_signal_is_passed_on_once() -> None:
     names = [signal.Signals(number).name for number in FORWARDED]
     command = [sys.executable, "-c", WRAPPER, sys.executable, "-c", COMMAND, *names]

@@ -181,7 +181,7 @@ fails(errors.TunnelError, address="127.0.0.1:1")
 hole = socket.socket(socket.AF_UNIX)
 hole.bind(f"{directory}/hole")
 hole.listen()
-fails(errors.TunnelError, timeout=2.5, address=f"unix:{directory}/hole")
+fails(errors.TunnelError, timeout=1.5, address=f"unix:{directory}/hole")
 hole.close()
 
 missing = fails(errors.AccessDenied, address=guarded)

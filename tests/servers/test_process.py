@@ -50,6 +50,13 @@ def test_a_message_cannot_forge_a_line(capfd: pytest.CaptureFixture[str]) -> Non
     assert capfd.readouterr().err.count("\n") == 1
 
 
+def test_a_name_that_is_no_text_is_written_all_the_same(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    glog("E", f"no such file: {os.fsdecode(b'/tmp/' + bytes([0xFF]))}")
+    assert capfd.readouterr().err.endswith("no such file: /tmp/\\udcff\n")
+
+
 def test_lines_of_many_threads_do_not_mix(capfd: pytest.CaptureFixture[str]) -> None:
     def write(number: int) -> None:
         for _ in range(50):

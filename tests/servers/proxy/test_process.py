@@ -99,7 +99,9 @@ def test_a_wrong_command_line_ends_with_code_2(start_proxy: StartProxy, flag: st
 # ---- start and end
 
 
-def test_serves_and_ends_when_told(start_proxy: StartProxy, connect: MakeClient) -> None:
+def test_serves_and_ends_when_told(
+    start_proxy: StartProxy, connect: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     proxy = start_proxy("--server_port=0", "--xla_tpu_no_matter=1")
     assert proxy.ready is not None
     for address in (address_of(proxy), f"127.0.0.1:{proxy.ready['port']}"):
@@ -107,6 +109,13 @@ def test_serves_and_ends_when_told(start_proxy: StartProxy, connect: MakeClient)
         assert run_async(probe_async(address, DEADLINE_S)).protocol == 25
     for index in (0, 1):
         proxy.wait_for_line(f"Transition slice {index} unplaced -> placed")
+    with monkeypatch.context() as patched:
+        patched.setattr("shared_pathways_service.protocol.ifrt.PROTOCOL_MIN", 30)
+        patched.setattr("shared_pathways_service.protocol.ifrt.PROTOCOL_MAX", 31)
+        with pytest.raises(VersionSkew) as raised:
+            probe(address_of(proxy), DEADLINE_S)
+    assert "30 to 31" in raised.value.client
+    assert "16 to 25" in raised.value.service
     client = connect(address_of(proxy))
     array = client.put(EIGHT, split(range(8)))
     np.testing.assert_array_equal(client.fetch(array), EIGHT)
@@ -115,16 +124,6 @@ def test_serves_and_ends_when_told(start_proxy: StartProxy, connect: MakeClient)
     assert all(GLOG.match(line) for line in proxy.lines), proxy.lines
     with pytest.raises(ServiceNotReady):
         probe(address_of(proxy), 1.0)
-
-
-def test_probe_names_both_ranges(start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    proxy = start_proxy()
-    monkeypatch.setattr("shared_pathways_service.protocol.ifrt.PROTOCOL_MIN", 30)
-    monkeypatch.setattr("shared_pathways_service.protocol.ifrt.PROTOCOL_MAX", 31)
-    with pytest.raises(VersionSkew) as raised:
-        probe(address_of(proxy), DEADLINE_S)
-    assert "30 to 31" in raised.value.client
-    assert "16 to 25" in raised.value.service
 
 
 def test_a_warm_proxy_waits_for_its_command_line(own_directories: Path) -> None:
