@@ -64,23 +64,28 @@ def read_status(
     deadline = time.monotonic() + wait_s
     while time.monotonic() < deadline:
         with contextlib.suppress(ServiceNotFound, ServiceNotReady):
-            told = asyncio.run(_read(settings, name))
-            if all(item["state"] == "ready" for item in told["slices"]):
+            told, to_come = asyncio.run(_read(settings, name))
+            if not to_come and not _unready(told):
                 return told
         time.sleep(_LOOK_S)
-    told = asyncio.run(_read(settings, name))
-    unready = [item["id"] for item in told["slices"] if item["state"] != "ready"]
+    told, to_come = asyncio.run(_read(settings, name))
+    unready = [*_unready(told), *([f"{to_come} that never came"] if to_come else [])]
     if wait_s and unready:
         raise ServiceNotReady(
             f"not ready within {wait_s:g} s: {', '.join(unready)}",
-            ready=len(told["slices"]) - len(unready),
-            wanted=len(told["slices"]),
+            ready=len(told["slices"]) - len(_unready(told)),
+            wanted=len(told["slices"]) + to_come,
             pods=unready,
         )
     return told
 
 
-async def _read(settings: Settings, name: str | None) -> dict[str, Any]:
+def _unready(told: Mapping[str, Any]) -> list[str]:
+    return [item["id"] for item in told["slices"] if item["state"] != "ready"]
+
+
+async def _read(settings: Settings, name: str | None) -> tuple[dict[str, Any], int]:
+    """Returns what there is, and how many slices of the service nobody has heard of yet."""
     link = await find(settings)
     if link is None:
         raise ServiceNotFound(
@@ -105,7 +110,10 @@ async def _read(settings: Settings, name: str | None) -> dict[str, Any]:
         "tenants": [_tenant(tenant) for tenant in manager.tenants],
         "queue": [_queued(entry) for entry in manager.queue],
     }
-    return told if name is None else _only(told, name, supervisor)
+    # The resource manager learns of a slice from its first worker.
+    planned = sum(count + link.state.spares for count in link.state.slices.values())
+    to_come = max(0, planned - len(manager.slices))
+    return told if name is None else _only(told, name, supervisor), to_come
 
 
 async def _ask(link: ServiceLink) -> tuple[sup_pb.GetProcessesResponse, rm_pb.GetStatusResponse]:

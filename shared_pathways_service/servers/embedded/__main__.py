@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 
@@ -29,6 +30,9 @@ def main() -> int:
     """Runs the service; returns the exit code."""
     options = parse_or_exit(SupervisorOptions, "supervisor", sys.argv[1:])
     send_logging_to_glog()
+    if options.detached:
+        # Nobody knows how long it lives: it must not keep a directory of its starter's from going.
+        os.chdir("/")
     try:
         asyncio.run(_run(options, Settings.load()))
     except SharedPathwaysError as error:

@@ -33,6 +33,7 @@ from shared_pathways_service.servers.embedded.proxies import Proxies
 from shared_pathways_service.servers.embedded.reporting import reporter
 from shared_pathways_service.servers.embedded.service import SupervisorService
 from shared_pathways_service.servers.embedded.standby import StandbyPool
+from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.listening import SERVER_OPTIONS, listen
 from shared_pathways_service.servers.process import process_identity, report_ready
 from shared_pathways_service.settings import Settings, private_directory
@@ -200,8 +201,15 @@ class Supervisor:
     async def _wait_for_resource_manager(self) -> None:
         child = self._fleet.resource_manager.child
         assert child is not None
+        serving = asyncio.ensure_future(child.serving())
+        stopped = asyncio.ensure_future(self._stop_asked.wait())
+        await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if not serving.done():
+            serving.cancel()
+            return
         try:
-            await child.serving()
+            serving.result()
         except ChildEnded as error:
             await child.wait()
             tail = "\n".join(tail_of(child.log))
@@ -252,7 +260,11 @@ class Supervisor:
     def _on_change(self) -> None:
         """Called when a process or a user comes or goes."""
         self._changed.set()
-        self._write_state()
+        try:
+            self._write_state()
+        except OSError as error:
+            # A full disk: what runs goes on, and the old file still says where it is.
+            glog("W", f"cannot write {self._paths.state}: {error}")
 
     def _on_failure(self, failure: BaseException) -> None:
         """Called when a part of the supervisor itself fails: better no service than half of one."""
@@ -260,6 +272,7 @@ class Supervisor:
         self.stop(f"it failed: {failure!r}")
 
     def _write_state(self) -> None:
+        """Says where the service is, and which processes a killed one would leave."""
         myself = process_identity(os.getpid())
         assert myself is not None
         children = [
