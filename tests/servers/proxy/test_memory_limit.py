@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
 from tests.servers.proxy.conftest import MakeClient, MakeProxy
-from tests.servers.proxy.raw import DOUBLE, Failed, sharded_double, single, split
+from tests.servers.proxy.raw import DOUBLE, F32, Failed, sharded_double, single, split
 
 EXHAUSTED = 8
 FOUR = np.arange(4, dtype=np.float32)
@@ -77,3 +78,25 @@ def test_copies_and_views(make_proxy: MakeProxy, connect: MakeClient) -> None:
     (copy,) = client.call("copy_arrays", array_handles=[big], device_ids=[7]).array_handles
     with pytest.raises(Failed, match="a copy of an array needs 40 bytes on device 7"):
         client.ready(copy)
+
+
+def test_a_shard_of_negative_size_makes_no_room(make_proxy: MakeProxy, connect: MakeClient) -> None:
+    proxy = make_proxy(memory_limit=40)
+    client = connect(proxy.address)
+    sharding = core_pb2.ConcreteEvenShardingProto()
+    sharding.devices.device_ids.append(0)
+    sharding.shape.dims.append(4)
+    sharding.shard_shape.dims.append(-100)
+    serialized = core_pb2.Serialized(
+        type_name="xla::ifrt::ConcreteEvenSharding", data=sharding.SerializeToString()
+    )
+    client.store(1, b"1234")
+    item = proxy_pb2.MakeArraysFromHostBufferShardsRequest.MakeArraysFromHostBufferShardsSpec()
+    item.array_spec.dtype.kind = F32
+    item.array_spec.shape.dims.append(4)
+    item.array_spec.sharding.serialized_sharding.CopyFrom(serialized)
+    item.addressable_shard_indices.add().indices.append(0)
+    item.host_buffers.add(host_buffer_handle=1, dtype={"kind": F32}, shape={"dims": [-100]})
+    with pytest.raises(Failed, match="negative"):
+        client.call("make_arrays_from_host_buffer_shards", specs=[item], array_handles=[9])
+    assert proxy.engine.memory.held(0) == 0
