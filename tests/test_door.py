@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,7 @@ def test_the_agent_starts_without_what_it_may_not_need() -> None:
     assert not modules_after("import shared_pathways_service.agent.__main__") & set(HEAVY)
 
 
-def test_the_version_is_that_of_the_project() -> None:
-    project = (Path(__file__).parents[1] / "pyproject.toml").read_text()
-    assert f'version = "{shared_pathways_service.__version__}"' in project
+def test_the_version_is_the_one_that_the_build_reads() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    path = Path(__file__).parents[1] / project["tool"]["hatch"]["version"]["path"]
+    assert f'__version__ = "{shared_pathways_service.__version__}"' in path.read_text()

@@ -214,5 +214,5 @@ def test_endless_program_on_a_lost_slice_answers_then_ends_the_proxy() -> None:
         running.expect("ended")
         error = running.expect("failed")["error"]
         assert error["type"] == "ProxyFailed"
-        assert "lost" in error["message"]
+        assert "loss of slice 0" in error["message"]
         assert running.wait() == 0

@@ -153,6 +153,14 @@ def test_a_worker_must_keep_to_the_order(shared: Service, messages: list[pb.Work
     assert not [s for s in shared.status().slices if s.state == "ready"]
 
 
+def test_a_refusal_that_meets_the_welcome_is_told_each_time(shared: Service) -> None:
+    for _ in range(50):
+        stream = shared.stream(shared.stub.WorkerSession)
+        stream.send(pb.WorkerMessage(hello=_worker_hello()))
+        stream.send(pb.WorkerMessage(bye=pb.WorkerBye(reason="x" * 300)))
+        assert _refusal(stream)[0] is INVALID
+
+
 @pytest.mark.parametrize(
     "messages",
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic, TypeVar
 
@@ -14,6 +15,9 @@ from shared_pathways_service.errors import SharedPathwaysError
 __all__ = ["Outbox", "StreamEnded"]
 
 M = TypeVar("M")
+
+#: Seconds that a message on its way may take to leave when its stream ends.
+_LEAVING_S = 1.0
 
 
 class StreamEnded(Exception):  # noqa: N818 - what happened, not a fault of who catches it
@@ -46,6 +50,8 @@ class Outbox(Generic[M]):
         self._overflowed = asyncio.Event()
         self._is_ending = False
         self._ended: StreamEnded | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     def put(self, message: M) -> None:
         """Sends a message, later; one to a stream that is ending is dropped."""
@@ -86,6 +92,10 @@ class Outbox(Generic[M]):
             await asyncio.wait({sending, overflow}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             overflow.cancel()
+            # gRPC loses the status of a call whose write is cancelled halfway, and its client waits
+            # for ever; so a write that can end, ends.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._idle.wait(), _LEAVING_S)
             sending.cancel()
             sent, _ = await asyncio.gather(sending, overflow, return_exceptions=True)
         if isinstance(sent, Exception):
@@ -96,7 +106,11 @@ class Outbox(Generic[M]):
     async def _send_in_order(self, write: Callable[[M], Awaitable[None]]) -> None:
         while True:
             while self._waiting:
-                await write(self._waiting.popleft())
+                self._idle.clear()
+                try:
+                    await write(self._waiting.popleft())
+                finally:
+                    self._idle.set()
             if self._is_ending:
                 return
             self._news.clear()
