@@ -35,6 +35,8 @@ _SLACK_S = 15.0
 _EXIT_S = 5.0
 _LOOK_S = 0.1
 _LOGS_S = 30.0
+#: Seconds for the clean-up of earlier sessions, while somebody waits for it.
+_CLEAN_UP_S = 120.0
 
 _log = logging.getLogger(__name__)
 
@@ -71,6 +73,7 @@ class AgentSession:
         self._ids = itertools.count(1)
         self._sending = threading.Lock()
         self._closed = False
+        self._released = False
         began = time.monotonic()
         self._reader = threading.Thread(target=self._read, name="sps-agent", daemon=True)
         self._process, self._socket = launch_agent(log, command)
@@ -106,8 +109,8 @@ class AgentSession:
 
     @property
     def agent_alive(self) -> bool:
-        """Whether the agent is there; without it work goes on, but nobody looks after it."""
-        return not (self._lost or self._said_end)
+        """Whether the agent is there and heard; without it work goes on, but nobody looks on."""
+        return not (self._lost or self._said_end or self._released)
 
     @property
     def failure(self) -> SharedPathwaysError | None:
@@ -236,6 +239,7 @@ class AgentSession:
 
     def _let_go(self) -> None:
         """Ends what this side owns: the thread, the socket, the process's entry in the table."""
+        self._released = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         if self._reader.ident is not None:
@@ -261,7 +265,8 @@ class AgentSession:
                     self._take(message)
         except (OSError, MessageError) as error:
             _log.debug("the agent's stream: %s", error)
-        if not self._said_end:
+        # (The end that `_let_go` made is not the agent's: it may still be at the deletion.)
+        if not (self._said_end or self._released):
             self._agent_is_lost()
 
     def _take(self, message: Mapping[str, Any]) -> None:
@@ -328,15 +333,20 @@ def clean_up_sessions(
     if not known:
         return None
     process, sock = launch_agent(log, command)
-    with sock, process:
-        sock.sendall(encode({"type": "cleanup", "journal": str(journal), "sessions": known}))
-        sock.settimeout(120.0)
-        return _hear_out(sock)
+    orders = {"type": "cleanup", "journal": str(journal), "sessions": known}
+    with sock:
+        sock.settimeout(_CLEAN_UP_S)
+        left = _hear_out(sock, orders)
+    # (One that still tries goes on by itself.)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_EXIT_S)
+    return left
 
 
-def _hear_out(sock: socket.socket) -> CleanupError | None:
+def _hear_out(sock: socket.socket, orders: Mapping[str, Any]) -> CleanupError | None:
     decoder = Decoder()
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, MessageError):
+        sock.sendall(encode(orders))
         while data := sock.recv(1 << 16):
             for message in decoder.feed(data):
                 if message["type"] == "ended":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 
@@ -66,21 +67,23 @@ async def clean_up(
     """
     left = []
     for entry in entries:
-        home = make_home(entry.home)
         try:
-            async with asyncio.timeout(_ENTRY_S):
-                await delete_for_certain(
-                    home, name=entry.name, uid=entry.uid, session=entry.session
-                )
-            journal.remove(entry.session)
-            _log.info("cleaned up %s", entry.name)
+            await _clean_up_one(journal, entry, make_home)
         except (SharedPathwaysError, OSError) as error:
             _log.warning("%s is left behind: %s", entry.name, error or "not confirmed in time")
             left.append(f"proxy {entry.name}: {error or 'not confirmed deleted in time'}")
-        finally:
-            await home.close()
     if not left:
         return None
     return CleanupError(
         f"not everything could be taken down: {'; '.join(left)}", left=left, command="sps list"
     )
+
+
+async def _clean_up_one(journal: Journal, entry: Entry, make_home: HomeMaker) -> None:
+    home = make_home(entry.home)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(home.close)
+        async with asyncio.timeout(_ENTRY_S):
+            await delete_for_certain(home, name=entry.name, uid=entry.uid, session=entry.session)
+    journal.remove(entry.session)
+    _log.info("cleaned up %s", entry.name)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import shared_pathways_service
+from shared_pathways_service.settings import private_directory
 
 __all__ = ["AGENT_COMMAND", "launch_agent"]
 
@@ -34,8 +35,11 @@ def launch_agent(
 
     Returns:
       The process, and this end of the socket pair; the caller's to end.
+
+    Raises:
+      InvalidRequestError: There is no place for its log.
     """
-    log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_directory(log.parent, "SPS_STATE_DIR")
     _thin_out(log.parent)
     with contextlib.ExitStack() as stack:
         mine, theirs = socket.socketpair()
@@ -73,6 +77,6 @@ def _thin_out(directory: Path) -> None:
     for path in directory.glob("*.log"):
         with contextlib.suppress(OSError):
             logs.append((path.stat().st_mtime, path))
-    for _, path in sorted(logs)[: -_LOGS_KEPT or None]:
+    for _, path in sorted(logs)[:-_LOGS_KEPT]:
         with contextlib.suppress(OSError):
             path.unlink()

@@ -46,8 +46,11 @@ async def serve(descriptor: int, *, make_home: HomeMaker, probe: Probe) -> None:
             await _run_session(first, messages, channel, make_home, probe)
         else:
             raise MessageError(f"a first message of type {first['type']}")
-    except MessageError as error:
-        channel.send({"type": "ended", "error": SharedPathwaysError(str(error)).to_json()})
+    except (SharedPathwaysError, MessageError, OSError) as error:
+        _log.exception("the agent failed")
+        if not isinstance(error, SharedPathwaysError):
+            error = SharedPathwaysError(f"the agent failed: {error}")
+        channel.send({"type": "ended", "error": error.to_json()})
     finally:
         await channel.close()
 

@@ -114,8 +114,7 @@ class SessionRunner:
             case m.Preflight():
                 self._begin(self._preflight())
             case m.CreateProxy():
-                self._write_journal(machine.snapshot)
-                self._begin(self._create())
+                self._begin(self._create(machine.snapshot))
             case m.FollowProxy():
                 self._follower = asyncio.create_task(self._follow())
             case m.OpenTunnel():
@@ -161,7 +160,8 @@ class SessionRunner:
             jaxlib_version=info.jaxlib_version,
         )
 
-    async def _create(self) -> m.SessionEvent:
+    async def _create(self, snapshot: m.Snapshot) -> m.SessionEvent:
+        self._write_journal(snapshot)
         handle = await self._home.create_proxy(self._start.spec)
         self._handle = handle
         file = None
@@ -228,7 +228,11 @@ class SessionRunner:
         self._last = snapshot
         self._send({"type": "state", "state": snapshot.to_json()})
         if self._entry is not None:
-            self._write_journal(snapshot)
+            try:
+                self._write_journal(snapshot)
+            except OSError as error:
+                # A full disk: what there is of the entry is enough for a deletion.
+                _log.warning("the journal of %s is not up to date: %s", snapshot.name, error)
 
     def _write_journal(self, snapshot: m.Snapshot) -> None:
         spec = self._start.spec

@@ -59,5 +59,9 @@ def reporting_errors(command: Callable[P, None]) -> Callable[P, None]:
             # Who read our output has seen enough, as `head` does; what is left has no reader.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(FAILED) from None
+        except OSError as error:
+            # What the system refuses (a full disk, a file's mode) names the file.
+            sys.stderr.write(f"error: {error}\n")
+            raise typer.Exit(FAILED) from error
 
     return wrapped

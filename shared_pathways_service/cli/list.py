@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -63,7 +64,9 @@ def list_connections(
     journal = settings.state_dir / "journal"
     abandoned = [entry.session for entry in _entries(settings) if entry.abandoned]
     if abandoned:
-        error = clean_up_sessions(journal, abandoned, settings.state_dir / "agents" / "list.log")
+        # (A log of its own: those are thinned out, one that all share would grow for ever.)
+        log = settings.state_dir / "agents" / f"list-{os.getpid()}.log"
+        error = clean_up_sessions(journal, abandoned, log)
         if error is not None:
             sys.stderr.write(f"error: {error}\n")
     listed = [ListedConnection.of(entry) for entry in _entries(settings)]

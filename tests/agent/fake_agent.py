@@ -6,6 +6,7 @@ import sys
 
 from shared_pathways_service.agent.__main__ import main
 from shared_pathways_service.agent.messages import HomeChoice
+from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.homes.base import Home
 from shared_pathways_service.testing.fake_home import FakeHome
 
@@ -13,7 +14,8 @@ COMMAND = (sys.executable, "-P", "-m", "tests.agent.fake_agent")
 
 
 def make_home(choice: HomeChoice) -> Home:
-    assert choice.name == "fake"
+    if choice.name != "fake":
+        raise InvalidRequestError("home", choice.name, "'fake'")
     return FakeHome(**choice.options)
 
 

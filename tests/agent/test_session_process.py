@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 from pathlib import Path
@@ -9,15 +10,19 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shared_pathways_service.agent.client import AgentLost, AgentSession
-from shared_pathways_service.agent.identity import identity_of
+from shared_pathways_service.agent.client import AgentLost, AgentSession, clean_up_sessions
+from shared_pathways_service.agent.identity import Identity, identity_of
+from shared_pathways_service.agent.journal import Entry
+from shared_pathways_service.agent.messages import HomeChoice
 from shared_pathways_service.core.session_messages import Phase
 from shared_pathways_service.errors import (
     AccessDenied,
     CleanupError,
     ConnectionClosed,
+    InvalidRequestError,
     ProxyFailed,
     ServiceNotFound,
+    SharedPathwaysError,
     SlicesTaken,
 )
 from tests.agent.fake_agent import COMMAND
@@ -108,6 +113,7 @@ def test_a_refusal_reaches_the_client_as_the_error_it_is(bench: Bench) -> None:
         with pytest.raises(SlicesTaken) as caught:
             serve(session)
         assert caught.value.holders == ("bob@b: 1",)
+        assert caught.value.message == "taken; held by bob@b: 1"
         assert session.close("failed") is None
     assert bench.nothing_left()
 
@@ -240,3 +246,74 @@ def test_a_hearer_that_fails_breaks_nothing(bench: Bench) -> None:
     serve(session)
     assert session.close("done") is None
     assert bench.nothing_left()
+
+
+def test_an_agent_that_takes_longer_goes_on_by_itself(bench: Bench) -> None:
+    start = bench.start(hang=["delete_proxy"], delete_timeout_s=60.0)
+    with bench.session(start) as (session, _):
+        serve(session)
+        agent = psutil.Process(session.pid)
+        try:
+            left = session.close("the process ends", patience_s=0.5)
+            assert isinstance(left, CleanupError)
+            assert agent.is_running()
+            # It alone is at the deletion: no second agent was started for it.
+            assert sum(call.startswith("delete") for call in bench.home.calls) <= 1
+        finally:
+            agent.kill()
+            session._process.wait(60.0)
+
+
+def test_what_nobody_can_clean_up_does_not_keep_the_rest_from_it(bench: Bench) -> None:
+    [first, second] = [bench.start(), bench.start()]
+    for start, home in ((first, HomeChoice(name="another")), (second, second.home)):
+        (bench.home_directory / f"{start.spec.session}.proxy").touch()
+        bench.journal.write(
+            Entry(
+                session=start.spec.session,
+                name=start.spec.name,
+                home=home,
+                owner=Identity(pid=1, start="a"),
+                agent=Identity(pid=1, start="b"),
+                since=start.spec.name,
+            )
+        )
+    sessions = [first.spec.session, second.spec.session]
+    left = clean_up_sessions(bench.journal_directory, sessions, bench.log, COMMAND)
+    assert isinstance(left, CleanupError)
+    assert [first.spec.name in text for text in left.left] == [True]
+    assert [entry.session for entry in bench.journal.entries()] == [first.spec.session]
+    assert bench.home.proxies == [first.spec.session]
+
+
+def test_an_agent_without_a_place_for_its_journal_says_so(bench: Bench) -> None:
+    start = dataclasses.replace(bench.start(), journal=str(bench.home_directory / "calls" / "j"))
+    (bench.home_directory / "calls").touch()
+    with bench.session(start) as (session, _), pytest.raises(SharedPathwaysError, match="calls/j"):
+        serve(session)
+
+
+def states(bench: Bench) -> list[str]:
+    return [entry.state for entry in bench.journal.entries()]
+
+
+def test_a_journal_that_cannot_be_written_any_more_ends_no_session(bench: Bench) -> None:
+    start = bench.start(place=False)
+    with bench.session(start) as (session, _):
+        eventually(lambda: states(bench) == ["start"], "the entry of a proxy that starts")
+        # As on a disk that is full: nothing can be put in place of the entry.
+        (bench.journal_directory / f"{start.spec.session}.new").mkdir()
+        bench.home.tell(start.spec.session, "proxy.serving")
+        bench.home.tell(start.spec.session, "tenant.running", placed=1, wanted=1)
+        assert serve(session).placed
+        (bench.journal_directory / f"{start.spec.session}.new").rmdir()
+        assert session.close("done") is None
+    assert bench.nothing_left()
+
+
+def test_no_place_for_the_agents_log_is_said_before_anything_is_started(bench: Bench) -> None:
+    bench.log.parent.touch()
+    with pytest.raises(InvalidRequestError) as caught, bench.session(bench.start()):
+        pass
+    assert caught.value.field == "SPS_STATE_DIR"
+    assert bench.home.calls == []
