@@ -75,8 +75,9 @@ class Progress:
     """
 
     def __init__(self, *, stream: TextIO | None = None, quiet: bool = False) -> None:
-        self._stream = stream or sys.stderr
-        self._quiet = quiet
+        # (A program without a terminal may have no standard error at all.)
+        self._stream: TextIO | None = sys.stderr if stream is None else stream
+        self._quiet = quiet or self._stream is None
         self._lock = threading.Lock()
         self._waiting = False
         self._text = ""
@@ -112,7 +113,7 @@ class Progress:
         if self._quiet:
             return
         now = time.monotonic()
-        if self._stream.isatty():
+        if self._is_terminal():
             if now - self._began > _GLANCE_S or self._urgent:
                 self._show_live()
             return
@@ -154,7 +155,15 @@ class Progress:
         self._spinner.update(text=text)
         self._live.update(self._spinner, refresh=True)
 
+    def _is_terminal(self) -> bool:
+        try:
+            return self._stream is not None and self._stream.isatty()
+        except (OSError, ValueError):
+            return False
+
     def _print(self, text: str) -> None:
+        if self._stream is None:
+            return
         # A closed or broken standard error is no reason to fail a connection.
         with contextlib.suppress(OSError, ValueError):
             self._stream.write(f"{_PREFIX}{text}\n")

@@ -11,6 +11,7 @@ takes a third of a second to import.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import stat
@@ -41,6 +42,9 @@ _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 class Settings:
     """What a user sets once instead of with every call; make it with `load`.
 
+    SPS_TOKEN_FILE is none of them: inside a block and in a child of `sps run` it names the token of
+    the *proxy*. The service's own stands in the runtime directory.
+
     Attributes:
       runtime_dir: Sockets, state file, locks; short and lower case, for its user only.
       state_dir: Journal, history, logs.
@@ -50,7 +54,6 @@ class Settings:
       log_level: A level of `logging`.
       log_format: ``text`` or ``json``.
       bind_address: Where servers in pods listen; the embedded service always binds loopback.
-      token_file: The token of the service, where a user brings one.
     """
 
     runtime_dir: Path
@@ -61,7 +64,6 @@ class Settings:
     log_level: str = "INFO"
     log_format: LogFormat = "text"
     bind_address: str = "127.0.0.1"
-    token_file: Path | None = None
 
     @classmethod
     def load(
@@ -95,8 +97,10 @@ class Settings:
                 values[name] = read(_variable(name), variables[name])
             elif name in table:
                 values[name] = read(f"profiles.{used}.{name}", table[name])
-        values.setdefault("state_dir", platformdirs.user_state_path(_APP))
-        values.setdefault("cache_dir", platformdirs.user_cache_path(_APP))
+        if "state_dir" not in values:
+            values["state_dir"] = _in_home("state_dir", platformdirs.user_state_path)
+        if "cache_dir" not in values:
+            values["cache_dir"] = _in_home("cache_dir", platformdirs.user_cache_path)
         if "runtime_dir" not in values:
             values["runtime_dir"] = _default_runtime_dir(environ)
         return cls(**values)
@@ -148,7 +152,10 @@ def _open_to_others(path: Path, what: str, hint: str) -> AccessDenied:
 def _path(field: str, value: object) -> Path:
     if not isinstance(value, str | os.PathLike) or not os.fspath(value):
         raise InvalidRequestError(field, value, "a path")
-    path = Path(value).expanduser()
+    try:
+        path = Path(value).expanduser()
+    except RuntimeError as error:
+        raise InvalidRequestError(field, value, f"a path ({error})") from error
     if not path.is_absolute():
         raise InvalidRequestError(field, value, "an absolute path")
     return path
@@ -187,7 +194,6 @@ _READERS: dict[str, Callable[[str, object], Any]] = {
     "log_level": _log_level,
     "log_format": _log_format,
     "bind_address": _address,
-    "token_file": _path,
 }
 
 
@@ -199,7 +205,20 @@ def _variable(name: str) -> str:
 
 
 def _config_file() -> Path:
-    return platformdirs.user_config_path(_APP) / "config.toml"
+    return _in_home("config", platformdirs.user_config_path) / "config.toml"
+
+
+def _in_home(name: str, usual: Callable[[str], Path]) -> Path:
+    """Returns one of platformdirs' directories, which it makes of the user's home if it knows it.
+
+    Where it does not, it raises, or (older ones) returns a path with a ``~`` in it.
+    """
+    with contextlib.suppress(RuntimeError):
+        if (path := usual(_APP)).is_absolute():
+            return path
+    raise InvalidRequestError(
+        _variable(name), None, f"a directory: user {os.getuid()} has no home", hint="set HOME"
+    )
 
 
 def _profile(

@@ -105,4 +105,17 @@ def test_a_closed_stream_fails_nothing() -> None:
     out = io.StringIO()
     progress = Progress(stream=out)
     out.close()
+    wait_and_warn(progress)
+
+
+def test_a_program_without_standard_error_is_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", None)
+    wait_and_warn(Progress())
+
+
+def wait_and_warn(progress: Progress) -> None:
+    progress.begin()
+    progress(queued(1))
+    progress.tick()
+    progress.end("connected")
     progress(Event(kind="home.lost", source="agent"))

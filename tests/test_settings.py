@@ -137,3 +137,33 @@ def test_another_users_directory_is_refused(tmp_path: Path) -> None:
     os.chown(foreign, 65534, 65534)
     with pytest.raises(AccessDenied, match="belongs to user 65534"):
         private_directory(foreign, "SPS_RUNTIME_DIR")
+
+
+def test_the_proxys_token_is_not_taken_for_the_services(config: Path) -> None:
+    # As it stands in a block, and in a child of `sps run`: no setting, right or wrong.
+    environ = {"SPS_CONFIG": str(config), "SPS_TOKEN_FILE": "a/proxys.token"}
+    assert not hasattr(Settings.load(environ=environ), "token_file")
+    config.write_text('[profiles.default]\ntoken_file = "/t"\n')
+    with pytest.raises(InvalidRequestError) as caught:
+        Settings.load(environ=environ)
+    assert caught.value.field == "profiles.default.token_file"
+
+
+def test_a_user_without_a_home_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", _unknown)
+    for variables, field in (
+        ({}, "SPS_CONFIG"),
+        ({"SPS_CONFIG": "/none.toml"}, "SPS_STATE_DIR"),
+        ({"SPS_CONFIG": "/none.toml", "SPS_STATE_DIR": "~/s"}, "SPS_STATE_DIR"),
+        ({"SPS_CONFIG": "/none.toml", "SPS_STATE_DIR": "/s"}, "SPS_CACHE_DIR"),
+    ):
+        with pytest.raises(InvalidRequestError) as caught:
+            Settings.load(environ=variables)
+        assert caught.value.field == field
+    everything = {"SPS_CONFIG": "/none.toml", "SPS_STATE_DIR": "/s", "SPS_CACHE_DIR": "/c"}
+    assert Settings.load(environ=everything).state_dir == Path("/s")
+
+
+def _unknown(number: int) -> object:
+    raise KeyError(number)

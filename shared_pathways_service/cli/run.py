@@ -23,7 +23,7 @@ from shared_pathways_service.cli.child import (
 )
 from shared_pathways_service.core.instances import parse_instance_texts
 from shared_pathways_service.core.requests import ConnectRequest
-from shared_pathways_service.errors import SharedPathwaysError, SlicesTaken
+from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.jaxside import ProxyTarget, onefile
 from shared_pathways_service.progress import Progress
@@ -89,10 +89,7 @@ def run(
 
 
 def _described(error: SharedPathwaysError) -> str:
-    text = error.message
-    if isinstance(error, SlicesTaken) and error.holders:
-        text += f"; held by {', '.join(error.holders)}"
-    return f"{text} hint: {error.hint}" if error.hint else text
+    return f"{error.message} hint: {error.hint}" if error.hint else error.message
 
 
 def _complain(message: str, code: int) -> int:

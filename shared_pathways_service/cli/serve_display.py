@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
 
-__all__ = ["Display", "JsonLines", "LiveTable", "PlainLines", "plain_line"]
+__all__ = ["Display", "JsonLines", "LiveTable", "PlainLines", "holder_of", "plain_line"]
 
 Status = Callable[[], Awaitable[pb.GetStatusResponse | None]]
 
@@ -97,7 +97,7 @@ class LiveTable:
         users = {tenant.name: f"{tenant.user}@{tenant.host}" for tenant in status.tenants}
         table = Table("slice", "type", "state", "holder", "user", "since")
         for found in status.slices:
-            holder = f"{found.tenant}[{found.virtual_index}]" if found.tenant else ""
+            holder = holder_of(found.state, found.tenant, found.virtual_index)
             user = users.get(found.tenant, "")
             table.add_row(
                 found.id, found.instance_type, found.state, holder, user, _clock(found.since)
@@ -106,7 +106,15 @@ class LiveTable:
             Text(f"waiting, {entry.position}: {entry.tenant}: {entry.reason}")
             for entry in status.queue
         ]
-        return Group(table, *waiting, events)
+        kept = [Text(f"of the free ones {status.spares} of each type kept as spare")]
+        return Group(table, *(kept if status.spares else []), *waiting, events)
+
+
+def holder_of(state: str, tenant: str | None, virtual_index: int | None) -> str:
+    """Returns who holds a slice, as tables show it; ``free`` for one that is up and nobody's."""
+    if tenant:
+        return f"{tenant}[{virtual_index}]"
+    return "free" if state == "ready" else "-"
 
 
 def plain_line(event: Event) -> str:

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import grpc.aio
 import typer
 
+from shared_pathways_service.cli.serve_display import holder_of
 from shared_pathways_service.errors import ServiceNotFound, ServiceNotReady
 from shared_pathways_service.homes.embedded_service import ServiceLink, find
 from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
@@ -218,7 +219,7 @@ def _print_tables(told: Mapping[str, Any]) -> None:
     console.print(f"since {service['since']}, {len(told['processes'])} processes\n")
     slices = Table("SLICE", "TYPE", "STATE", "TENANT", "SINCE", box=None)
     for item in told["slices"]:
-        holder = f"{item['tenant']}[{item['virtual_index']}]" if item["tenant"] else "-"
+        holder = holder_of(item["state"], item["tenant"], item["virtual_index"])
         since = item["since"] or "-"
         slices.add_row(item["id"], item["instance_type"], item["state"], holder, since)
     console.print(slices)

@@ -322,7 +322,7 @@ class Connection:
             if failure is not None:
                 raise failure from error
             raise
-        self._undo.callback(self._attachment.detach)
+        self._undo.callback(self._detach)
         self._compare_jaxlib(agent.snapshot.jaxlib_version)
         self._timings["attach"] = time.monotonic() - began
 
@@ -352,9 +352,13 @@ class Connection:
         if self._agent is not None:
             # Looked at last: the agent may tell of a failure while it is being closed.
             self._failure = self._failure or self._agent.failure
-        self._attachment = None
         left, self._left = self._left, None
         return left
+
+    def _detach(self) -> None:
+        attachment, self._attachment = self._attachment, None
+        if attachment is not None:
+            attachment.detach()
 
     def _close_agent(self) -> None:
         if self._agent is not None:

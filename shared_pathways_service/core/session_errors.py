@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shared_pathways_service.core.session_messages import News, Phase, Plan, Snapshot
@@ -49,11 +49,12 @@ def when_refused(plan: Plan, news: News) -> SharedPathwaysError:
     wanted = wanted_by_type(plan.virtual_slices)
     if kind == "slices_taken":
         position = data.get("position")
+        holders = _lines(data.get("holders"))
         return SlicesTaken(
-            message,
+            message + _held_by(holders),
             wanted=_counts(data.get("wanted")) or wanted,
             free=_counts(data.get("free")),
-            holders=_lines(data.get("holders")),
+            holders=holders,
             position=int(position) if isinstance(position, int | float) and position else None,
             hint=_QUEUE_HINT if plan.queue_timeout_s is None else "a longer queue_timeout helps",
         )
@@ -123,7 +124,7 @@ def when_out_of_queue(plan: Plan, snapshot: Snapshot) -> SlicesTaken:
     """Returns the error for a queue that took longer than was allowed."""
     return SlicesTaken(
         f"{plan.name} waited {plan.queue_timeout_s:g} s for its slices and was then at position "
-        f"{snapshot.position} of the queue",
+        f"{snapshot.position} of the queue{_held_by(snapshot.holders)}",
         wanted=wanted_by_type(plan.virtual_slices),
         holders=snapshot.holders,
         position=snapshot.position,
@@ -149,7 +150,8 @@ def when_out_of_time(plan: Plan, snapshot: Snapshot, last_event: str) -> SharedP
         case Phase.PLACE:
             placed = sum(view.state == "placed" for view in snapshot.slices)
             return PlacementTimeout(
-                f"{placed} of {plan.gang} slices of {plan.name} were placed {within}",
+                f"{placed} of {plan.gang} slices of {plan.name} were placed {within}"
+                f"{_held_by(snapshot.holders)}",
                 placed=placed,
                 wanted=plan.gang,
                 last_line=last_event,
@@ -158,6 +160,10 @@ def when_out_of_time(plan: Plan, snapshot: Snapshot, last_event: str) -> SharedP
             )
         case _:
             return ProxyFailed(f"the proxy {plan.name} did not begin to serve {within}", hint=hint)
+
+
+def _held_by(holders: Sequence[str]) -> str:
+    return f"; held by {', '.join(holders)}" if holders else ""
 
 
 def _why(news: News, exit_code: int | None) -> str:

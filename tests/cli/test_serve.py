@@ -9,13 +9,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from shared_pathways_service import errors
 from shared_pathways_service.cli import COMMANDS
 from shared_pathways_service.cli.errors import exit_code
-from shared_pathways_service.cli.serve_display import plain_line
+from shared_pathways_service.cli.serve_display import holder_of, plain_line
 from shared_pathways_service.events import Event
 from tests.processes import DEADLINE_S, KIND, REPOSITORY
 from tests.servers.embedded.support import EmbeddedClient, assert_clean, runtime_paths
@@ -159,6 +160,23 @@ def test_every_error_has_an_exit_code() -> None:
     assert exit_code(errors.AccessDenied("x")) == 5
     assert exit_code(errors.InvalidRequestError("f", 1, "2")) == 2
     assert exit_code(errors.ProxyFailed("x")) == exit_code(errors.VersionSkew("x")) == 1
+
+
+def test_a_slice_that_nobody_holds_is_free_only_when_it_is_up() -> None:
+    assert holder_of("ready", "isc-proxy-a", 1) == "isc-proxy-a[1]"
+    assert holder_of("ready", None, None) == holder_of("ready", "", 0) == "free"
+    assert holder_of("lost", None, None) == "-"
+
+
+def test_what_the_system_refuses_is_an_error_that_names_the_file() -> None:
+    logs = Path(os.environ["SPS_STATE_DIR"]) / "logs"
+    logs.parent.mkdir(mode=0o700)
+    logs.touch()
+    refused = sps("serve", *SMALL)
+    assert refused.returncode == errors_code("failed")
+    assert refused.stderr.startswith("error: ")
+    assert str(logs) in refused.stderr
+    assert "Traceback" not in refused.stderr
 
 
 def test_a_plain_line_says_who_and_where() -> None:
