@@ -103,7 +103,7 @@ class World:
 
     def connect_worker(self, key: str) -> None:
         worker = self.workers[key]
-        if worker.connected:
+        if worker.connected and self._is_heard:
             self.broke[worker.slice_id] = self.step + 1
         worker.connected = True
         self.do(
@@ -121,7 +121,8 @@ class World:
         worker.connected = False
         if dies:
             worker.running = False
-        self.broke[worker.slice_id] = self.step + 1
+        if dies or self._is_heard:
+            self.broke[worker.slice_id] = self.step + 1
         if was_connected:
             self.do(
                 m.WorkerEnded(
@@ -132,13 +133,18 @@ class World:
                 )
             )
 
+    @property
+    def _is_heard(self) -> bool:
+        """Whether the manager lives long enough to write down what the next event means."""
+        return self.crash_after is None or self.crash_after > 0
+
     def ask(self, proxy: Proxy, claims: dict[int, tuple[str, int]]) -> None:
         if not self.core.knows(proxy.name):
             self.made += 1
             proxy.arrival = self.made
         proxy.honest = claims == proxy.view
         proxy.running = False
-        proxy.connected = True
+        proxy.connected = self._is_heard
         proxy.queued = None
         proxy.view = dict(claims)
         self.do(
@@ -230,6 +236,9 @@ class World:
         for instruction in instructions[:crash_after]:
             self._carry_out(instruction)
         if crash_after is not None:
+            for unsaid in instructions[crash_after:] if crash_after else ():
+                if isinstance(unsaid, m.RefuseWorker):
+                    self.broke[unsaid.slice_id] = self.step
             self.restart(lose_disk=False)
             return
         self._judge(self.core.status(self.now), instructions)
@@ -351,6 +360,7 @@ class World:
         return (
             self.core.status(self.now).state == "recovering"
             and proxy.away_since >= self.disk_lost_at > 0
+            and self.now - proxy.away_since < self.config.tenant_ttl_s
             and not proxy.released
             and proxy.honest
             and any(
