@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shared_pathways_service.agent.identity import Identity
 from shared_pathways_service.agent.messages import HomeChoice
+from shared_pathways_service.processes import Identity
 
 __all__ = ["Entry", "Journal"]
 

@@ -100,7 +100,7 @@ class Start:
     """All that the agent needs to run a session.
 
     Attributes:
-      owner: The owning process's identity, as `identity.Identity.to_json` gives it.
+      owner: The owning process's identity, as `processes.Identity.to_json` gives it.
       journal: The journal's directory.
     """
 

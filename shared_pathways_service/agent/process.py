@@ -12,13 +12,13 @@ from typing import Any
 
 from shared_pathways_service.agent.channel import Channel
 from shared_pathways_service.agent.deletion import HomeMaker, clean_up
-from shared_pathways_service.agent.identity import Identity, identity_of
 from shared_pathways_service.agent.journal import Journal
 from shared_pathways_service.agent.messages import VERSION, MessageError, Start
 from shared_pathways_service.agent.owner import wait_for_end
 from shared_pathways_service.agent.runner import Probe, SessionRunner
 from shared_pathways_service.core.session_messages import Cancelled
 from shared_pathways_service.errors import ProxyFailed, SharedPathwaysError
+from shared_pathways_service.processes import Identity, identity_of
 
 __all__ = ["serve"]
 

@@ -9,12 +9,12 @@ import secrets
 import string
 import uuid
 
-from shared_pathways_service.agent.identity import identity_of
 from shared_pathways_service.agent.messages import HomeChoice, Start
 from shared_pathways_service.core.requests import ConnectRequest
 from shared_pathways_service.core.session_messages import Plan
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.homes.base import ProxySpec
+from shared_pathways_service.processes import identity_of
 from shared_pathways_service.settings import Settings, private_directory
 
 __all__ = ["build_request", "start_of", "user_name"]
@@ -50,8 +50,6 @@ def build_request(**keywords: object) -> ConnectRequest:
 
 def start_of(request: ConnectRequest, settings: Settings) -> Start:
     """Returns the agent's orders for a new session that this process owns."""
-    import psutil  # noqa: PLC0415 - slow to import, and asking alone does not need it
-
     owner = identity_of()
     types = tuple(str(instance_type) for instance_type in request.virtual_slices)
     spec = ProxySpec(
@@ -64,7 +62,7 @@ def start_of(request: ConnectRequest, settings: Settings) -> Start:
         xla_flags=request.proxy_options.xla_flags,
         local_port=request.local_port,
         owner_pid=owner.pid,
-        owner_started=psutil.Process().create_time(),
+        owner_start=owner.start,
         user=user_name(),
         team=request.team,
         host=platform.node(),

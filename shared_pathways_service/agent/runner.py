@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from shared_pathways_service.agent.deletion import delete_for_certain
-from shared_pathways_service.agent.identity import Identity, identity_of
 from shared_pathways_service.agent.journal import Entry, Journal
 from shared_pathways_service.agent.messages import Start
 from shared_pathways_service.core import session_messages as m
@@ -18,6 +17,7 @@ from shared_pathways_service.core.session import Session
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.homes.base import Home, ProxyHandle
+from shared_pathways_service.processes import Identity, identity_of
 
 __all__ = ["Probe", "SessionRunner"]
 

@@ -24,7 +24,7 @@ class ProxySpec:
       queue_timeout_s: None: fail at once when slices are taken; else seconds to wait.
       local_port: None: a Unix socket; else a loopback TCP port, 0 for any.
       owner_pid: The process whose end ends the session.
-      owner_started: Its start, as psutil's ``create_time`` (seconds since the epoch).
+      owner_start: When it started, as `processes.Identity` has it.
       max_lifetime_s: None: as long as the session lasts.
     """
 
@@ -37,7 +37,7 @@ class ProxySpec:
     xla_flags: tuple[str, ...] = ()
     local_port: int | None = None
     owner_pid: int = 0
-    owner_started: float = 0.0
+    owner_start: str = ""
     user: str = ""
     team: str = ""
     host: str = ""

@@ -95,7 +95,7 @@ class EmbeddedHome:
             xla_flags=spec.xla_flags,
             tcp_port=spec.local_port,
             owner_pid=spec.owner_pid,
-            owner_started=spec.owner_started,
+            owner_start=spec.owner_start,
             max_lifetime_s=spec.max_lifetime_s or 0.0,
         )
         proxy = await self._call(

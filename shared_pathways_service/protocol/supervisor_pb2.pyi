@@ -113,7 +113,7 @@ class CreateProxyRequest(_message.Message):
     XLA_FLAGS_FIELD_NUMBER: _builtins.int
     TCP_PORT_FIELD_NUMBER: _builtins.int
     OWNER_PID_FIELD_NUMBER: _builtins.int
-    OWNER_STARTED_FIELD_NUMBER: _builtins.int
+    OWNER_START_FIELD_NUMBER: _builtins.int
     DEVICE_MEMORY_LIMIT_BYTES_FIELD_NUMBER: _builtins.int
     MAX_LIFETIME_S_FIELD_NUMBER: _builtins.int
     name: _builtins.str
@@ -130,8 +130,8 @@ class CreateProxyRequest(_message.Message):
     """also a loopback port; 0: picked"""
     owner_pid: _builtins.int
     """The process whose end ends the proxy, whatever becomes of the agent; 0: none."""
-    owner_started: _builtins.float
-    """As psutil's create_time; guards against a reused pid."""
+    owner_start: _builtins.str
+    """When it started, as processes.Identity has it; guards against a reused pid."""
     device_memory_limit_bytes: _builtins.int
     """a device; 0: the service's default"""
     max_lifetime_s: _builtins.float
@@ -159,13 +159,13 @@ class CreateProxyRequest(_message.Message):
         xla_flags: _abc.Iterable[_builtins.str] | None = ...,
         tcp_port: _builtins.int | None = ...,
         owner_pid: _builtins.int = ...,
-        owner_started: _builtins.float = ...,
+        owner_start: _builtins.str = ...,
         device_memory_limit_bytes: _builtins.int = ...,
         max_lifetime_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_queue_timeout_s", b"_queue_timeout_s", "_tcp_port", b"_tcp_port", "queue_timeout_s", b"queue_timeout_s", "tcp_port", b"tcp_port"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue_timeout_s", b"_queue_timeout_s", "_tcp_port", b"_tcp_port", "device_memory_limit_bytes", b"device_memory_limit_bytes", "host", b"host", "max_lifetime_s", b"max_lifetime_s", "name", b"name", "num_elastic_slices", b"num_elastic_slices", "owner_pid", b"owner_pid", "owner_started", b"owner_started", "priority", b"priority", "queue_timeout_s", b"queue_timeout_s", "session", b"session", "tcp_port", b"tcp_port", "team", b"team", "user", b"user", "virtual_slices", b"virtual_slices", "xla_flags", b"xla_flags"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue_timeout_s", b"_queue_timeout_s", "_tcp_port", b"_tcp_port", "device_memory_limit_bytes", b"device_memory_limit_bytes", "host", b"host", "max_lifetime_s", b"max_lifetime_s", "name", b"name", "num_elastic_slices", b"num_elastic_slices", "owner_pid", b"owner_pid", "owner_start", b"owner_start", "priority", b"priority", "queue_timeout_s", b"queue_timeout_s", "session", b"session", "tcp_port", b"tcp_port", "team", b"team", "user", b"user", "virtual_slices", b"virtual_slices", "xla_flags", b"xla_flags"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__queue_timeout_s: _TypeAlias = _typing.Literal["queue_timeout_s"]  # noqa: Y015
     _WhichOneofArgType__queue_timeout_s: _TypeAlias = _typing.Literal["_queue_timeout_s", b"_queue_timeout_s"]  # noqa: Y015

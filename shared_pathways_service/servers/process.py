@@ -1,4 +1,4 @@
-"""What every server is as a process: who it is, its life beside its parent, how it is told to stop.
+"""What every server is as a process: its life beside its parent, and how it is told to stop.
 
 Flags are in `options`, the log's form in `glog`, listening in `listening`. Nothing here
 imports gRPC or JAX.
@@ -17,16 +17,14 @@ import sys
 import threading
 from collections.abc import Callable
 
-import psutil
+from shared_pathways_service.processes import Identity, identity_of
 
 __all__ = [
     "STOP_SIGNALS",
-    "ProcessIdentity",
     "ProcessWatch",
     "StopSignals",
     "exit_with_parent",
     "install_stop_signals",
-    "process_identity",
     "report_ready",
     "signal_process",
 ]
@@ -35,47 +33,12 @@ __all__ = [
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 _PR_SET_PDEATHSIG = 1
-# The kernel's boot time, which start times are counted from, is in whole seconds and moves when
-# the clock is set: two readings of one process may differ by a second.
-_START_TOLERANCE_S = 1.5
 
 
-# ---- identity
+# ---- signals
 
 
-@dataclasses.dataclass(frozen=True)
-class ProcessIdentity:
-    """One process, told from a later one with the same id.
-
-    Attributes:
-      pid: Its id.
-      started: Its start, as psutil's ``create_time`` (seconds since the epoch).
-    """
-
-    pid: int
-    started: float
-
-    def is_alive(self) -> bool:
-        """Whether the process still runs; a zombie does not."""
-        try:
-            process = psutil.Process(self.pid)
-            return self._is(process) and process.status() != psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return False
-
-    def _is(self, process: psutil.Process) -> bool:
-        return abs(process.create_time() - self.started) <= _START_TOLERANCE_S
-
-
-def process_identity(pid: int) -> ProcessIdentity | None:
-    """Returns who bears this id now, or None when nobody does."""
-    try:
-        return ProcessIdentity(pid, psutil.Process(pid).create_time())
-    except psutil.NoSuchProcess:
-        return None
-
-
-def signal_process(identity: ProcessIdentity, sig: signal.Signals) -> bool:
+def signal_process(identity: Identity, sig: signal.Signals) -> bool:
     """Sends a signal to this very process, never to a later one with its id.
 
     Returns:
@@ -111,7 +74,7 @@ class _Descriptor:
 class ProcessWatch:
     """Calls back once when a process has ended; one thread, ended by `close`."""
 
-    def __init__(self, identity: ProcessIdentity, on_end: Callable[[], None]) -> None:
+    def __init__(self, identity: Identity, on_end: Callable[[], None]) -> None:
         """Starts to watch.
 
         Args:
@@ -195,8 +158,9 @@ def exit_with_parent(parent_pid: int, on_exit: Callable[[], None]) -> ProcessWat
     Returns:
       The watch, for its owner to close; None when the parent was gone.
     """
-    identity = process_identity(parent_pid)
-    if identity is None:
+    try:
+        identity = identity_of(parent_pid)
+    except ProcessLookupError:
         on_exit()
         return None
     if sys.platform == "linux" and os.getppid() == parent_pid:

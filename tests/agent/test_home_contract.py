@@ -9,13 +9,13 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from shared_pathways_service.agent.probing import probe
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.homes.base import Home, HomeEvent, ProxyHandle, ProxySpec
 from shared_pathways_service.homes.embedded import EmbeddedHome
+from shared_pathways_service.processes import identity_of
 from shared_pathways_service.testing.fake_home import FakeHome
 from tests.e2e.connecting import embedded
 from tests.processes import run_async
@@ -37,13 +37,12 @@ def make(request: pytest.FixtureRequest, own_directories: Path) -> Iterator[type
 
 
 def spec(name: str, **fields: object) -> ProxySpec:
-    owner = psutil.Process()
     return ProxySpec(
         name=name,
         session=str(uuid.uuid4()),
         virtual_slices=(KIND,),
         owner_pid=os.getpid(),
-        owner_started=owner.create_time(),
+        owner_start=identity_of().start,
         **fields,  # type: ignore[arg-type]
     )
 

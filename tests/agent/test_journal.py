@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from shared_pathways_service.agent.identity import Identity, identity_of
 from shared_pathways_service.agent.journal import Entry
 from shared_pathways_service.agent.messages import HomeChoice
+from shared_pathways_service.processes import Identity, identity_of
 from tests.agent.support import Bench
 
 ENTRY = Entry(

@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shared_pathways_service.agent.identity import Identity, identity_of
 from shared_pathways_service.agent.owner import wait_for_end
+from shared_pathways_service.processes import Identity, identity_of
 from tests.agent.support import Bench, eventually, serve
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,6 @@ import psutil
 import pytest
 
 from shared_pathways_service.agent.client import AgentLost, AgentSession, clean_up_sessions
-from shared_pathways_service.agent.identity import Identity, identity_of
 from shared_pathways_service.agent.journal import Entry
 from shared_pathways_service.agent.messages import HomeChoice
 from shared_pathways_service.core.session_messages import Phase
@@ -25,6 +24,7 @@ from shared_pathways_service.errors import (
     SharedPathwaysError,
     SlicesTaken,
 )
+from shared_pathways_service.processes import Identity, identity_of
 from tests.agent.fake_agent import COMMAND
 from tests.agent.support import Bench, eventually, serve
 

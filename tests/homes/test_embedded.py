@@ -24,10 +24,10 @@ from shared_pathways_service.homes import embedded_service
 from shared_pathways_service.homes.base import HomeEvent, ProxyHandle, ProxySpec
 from shared_pathways_service.homes.embedded import EmbeddedHome
 from shared_pathways_service.homes.embedded_service import ServiceLink, find, find_or_start
+from shared_pathways_service.processes import identity_of
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.servers.embedded.paths import RuntimePaths
 from shared_pathways_service.servers.embedded.state import claim
-from shared_pathways_service.servers.process import process_identity
 from shared_pathways_service.settings import Settings
 from tests.processes import KIND, REPOSITORY, run_async
 from tests.servers.embedded.support import (
@@ -112,8 +112,7 @@ def test_service_outlives_its_starter_and_is_clean_of_it(monkeypatch: pytest.Mon
         assert starter.stdout
         pid = int(starter.stdout.readline().split()[0])
         starter.kill()
-    identity = process_identity(pid)
-    assert identity is not None
+    assert identity_of(pid).is_alive()
     environ = Path(f"/proc/{pid}/environ").read_bytes() if sys.platform == "linux" else b""
     assert b"JAX_PLATFORMS" not in environ
 
@@ -152,14 +151,13 @@ def test_nobody_is_stranded_between_a_last_leave_and_a_new_join() -> None:
 
 
 def spec_of(name: str = "isc-proxy-a", *kinds: str) -> ProxySpec:
-    identity = process_identity(os.getpid())
-    assert identity is not None
+    identity = identity_of(os.getpid())
     return ProxySpec(
         name=name,
         session=str(uuid.uuid4()),
         virtual_slices=kinds or (KIND,),
         owner_pid=identity.pid,
-        owner_started=identity.started,
+        owner_start=identity.start,
         user="ada",
         host="laptop",
     )

@@ -14,12 +14,13 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
+from shared_pathways_service.processes import identity_of
 from shared_pathways_service.servers.glog import glog, send_logging_to_glog
 from shared_pathways_service.servers.process import (
     ProcessWatch,
-    process_identity,
     report_ready,
     signal_process,
 )
@@ -90,25 +91,37 @@ def test_records_of_logging_appear_in_the_same_form(capfd: pytest.CaptureFixture
 def test_a_process_is_told_from_a_later_one_with_its_id(
     sleeper: subprocess.Popen[bytes],
 ) -> None:
-    identity = process_identity(sleeper.pid)
-    assert identity is not None
+    identity = identity_of(sleeper.pid)
     assert identity.is_alive()
-    earlier = dataclasses.replace(identity, started=identity.started - 60)
+    earlier = dataclasses.replace(identity, start="earlier")
     assert not earlier.is_alive()
     assert not signal_process(earlier, signal.SIGKILL)
     assert sleeper.poll() is None
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="others know no start but by the clock")
+def test_a_step_of_the_clock_makes_nobody_another(
+    sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity = identity_of(sleeper.pid)
+    # What start times are counted from where they are seconds since the epoch: it moves.
+    stepped = psutil.boot_time() + 3600
+    monkeypatch.setattr("psutil._pslinux.BOOT_TIME", stepped, raising=False)
+    monkeypatch.setattr("psutil._pslinux.boot_time", lambda: stepped)
+    assert identity.is_alive()
+    assert identity_of(sleeper.pid) == identity
+
+
 def test_the_very_process_is_signalled(sleeper: subprocess.Popen[bytes]) -> None:
-    identity = process_identity(sleeper.pid)
-    assert identity is not None
+    identity = identity_of(sleeper.pid)
     assert signal_process(identity, signal.SIGKILL)
     os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
     # Not reaped yet: the zombie has the id still, and is no living process.
     assert not identity.is_alive()
     assert not signal_process(identity, signal.SIGTERM)
     assert sleeper.wait() == -signal.SIGKILL
-    assert process_identity(sleeper.pid) is None
+    with pytest.raises(ProcessLookupError):
+        identity_of(sleeper.pid)
     assert not signal_process(identity, signal.SIGTERM)
 
 
@@ -116,8 +129,7 @@ def test_the_very_process_is_signalled(sleeper: subprocess.Popen[bytes]) -> None
 
 
 def test_a_watch_tells_of_the_end_once(sleeper: subprocess.Popen[bytes]) -> None:
-    identity = process_identity(sleeper.pid)
-    assert identity is not None
+    identity = identity_of(sleeper.pid)
     ended = threading.Semaphore(0)
     with contextlib.closing(ProcessWatch(identity, ended.release)):
         assert not ended.acquire(blocking=False)
@@ -127,8 +139,7 @@ def test_a_watch_tells_of_the_end_once(sleeper: subprocess.Popen[bytes]) -> None
 
 
 def test_a_watch_of_an_ended_process_tells_at_once(sleeper: subprocess.Popen[bytes]) -> None:
-    identity = process_identity(sleeper.pid)
-    assert identity is not None
+    identity = identity_of(sleeper.pid)
     sleeper.kill()
     sleeper.wait()
     ended = threading.Event()
@@ -137,8 +148,7 @@ def test_a_watch_of_an_ended_process_tells_at_once(sleeper: subprocess.Popen[byt
 
 
 def test_a_closed_watch_is_silent_and_leaves_nothing(sleeper: subprocess.Popen[bytes]) -> None:
-    identity = process_identity(sleeper.pid)
-    assert identity is not None
+    identity = identity_of(sleeper.pid)
     before = len(list(Path("/dev/fd").iterdir()))
     ended = threading.Event()
     watch = ProcessWatch(identity, ended.set)
@@ -151,8 +161,7 @@ def test_a_closed_watch_is_silent_and_leaves_nothing(sleeper: subprocess.Popen[b
 
 
 def test_a_watch_may_be_closed_by_what_it_calls(sleeper: subprocess.Popen[bytes]) -> None:
-    identity = process_identity(sleeper.pid)
-    assert identity is not None
+    identity = identity_of(sleeper.pid)
     closed = threading.Event()
     watches: list[ProcessWatch] = []
     made = threading.Event()
@@ -191,8 +200,7 @@ def test_a_child_ends_with_its_parent() -> None:
         assert parent.stdout
         word, pid = parent.stdout.readline().split()
         assert word == "ready"
-        identity = process_identity(int(pid))
-        assert identity is not None
+        identity = identity_of(int(pid))
         ended = threading.Event()
         with contextlib.closing(ProcessWatch(identity, ended.set)):
             parent.kill()

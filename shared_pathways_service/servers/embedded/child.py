@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from shared_pathways_service.processes import Identity, identity_of
 from shared_pathways_service.servers.embedded.logs import open_log
-from shared_pathways_service.servers.process import ProcessIdentity, process_identity
 
 __all__ = ["Child", "ChildEnded", "Serving", "child_environment"]
 
@@ -58,7 +58,7 @@ class Child:
     def __init__(
         self,
         process: asyncio.subprocess.Process,
-        identity: ProcessIdentity,
+        identity: Identity,
         *,
         role: str,
         name: str,
@@ -119,7 +119,10 @@ class Child:
             )
             undo.pop_all()
         # One that has ended already has no start time any more, and needs none.
-        identity = process_identity(process.pid) or ProcessIdentity(process.pid, 0.0)
+        try:
+            identity = identity_of(process.pid)
+        except ProcessLookupError:
+            identity = Identity(pid=process.pid, start="")
         return cls(
             process, identity, role=role, name=name, log=log, ready_fd=theirs, ready_pipe=ours
         )

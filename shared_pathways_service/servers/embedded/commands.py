@@ -68,7 +68,7 @@ class ProxyRequest:
     xla_flags: tuple[str, ...]
     tcp_port: int | None
     owner_pid: int
-    owner_started: float
+    owner_start: str
     device_memory_limit_bytes: int
     max_lifetime_s: float | None
 

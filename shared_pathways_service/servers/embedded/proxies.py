@@ -11,6 +11,7 @@ from pathlib import Path
 
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotReady
 from shared_pathways_service.events import rfc3339
+from shared_pathways_service.processes import Identity
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.servers.embedded.child import Child, ChildEnded
 from shared_pathways_service.servers.embedded.commands import ProxyRequest, proxy_arguments
@@ -23,7 +24,7 @@ from shared_pathways_service.servers.embedded.paths import RuntimePaths
 from shared_pathways_service.servers.embedded.reporting import Report
 from shared_pathways_service.servers.embedded.standby import StandbyPool
 from shared_pathways_service.servers.embedded.state import write_private
-from shared_pathways_service.servers.process import ProcessIdentity, ProcessWatch
+from shared_pathways_service.servers.process import ProcessWatch
 
 __all__ = ["NameTaken", "Proxies", "TenantProxy"]
 
@@ -181,7 +182,7 @@ class Proxies:
                 break
             # Its slices are not released yet: a release by name would hit the newcomer.
             await asyncio.wait({self._lives[known]})
-        owner = ProcessIdentity(request.owner_pid, request.owner_started)
+        owner = Identity(pid=request.owner_pid, start=request.owner_start)
         if owner.pid and not owner.is_alive():
             raise InvalidRequestError("owner_pid", owner.pid, "a process that lives")
         if not self._occupancy.enter():
@@ -317,7 +318,7 @@ class Proxies:
             reason = f"its owner, process {request.owner_pid}, has ended"
             loop.call_soon_threadsafe(proxy.end, reason)
 
-        owner = ProcessIdentity(request.owner_pid, request.owner_started)
+        owner = Identity(pid=request.owner_pid, start=request.owner_start)
         stack.callback(ProcessWatch(owner, on_end).close)
 
     @contextlib.contextmanager

@@ -65,7 +65,7 @@ def read_proxy_request(
         xla_flags=tuple(message.xla_flags),
         tcp_port=check_port("tcp_port", message.tcp_port) if message.HasField("tcp_port") else None,
         owner_pid=check_int("owner_pid", message.owner_pid, low=0, high=2**31 - 1),
-        owner_started=check_seconds("owner_started", message.owner_started),
+        owner_start=_text("owner_start", message.owner_start),
         device_memory_limit_bytes=message.device_memory_limit_bytes or default_memory_limit,
         max_lifetime_s=lifetime,
     )

@@ -15,9 +15,10 @@ import psutil
 from filelock import FileLock, Timeout
 
 from shared_pathways_service.errors import PreflightError
+from shared_pathways_service.processes import Identity
 from shared_pathways_service.servers.embedded.paths import RuntimePaths
 from shared_pathways_service.servers.glog import glog
-from shared_pathways_service.servers.process import ProcessIdentity, signal_process
+from shared_pathways_service.servers.process import signal_process
 
 __all__ = ["ServiceState", "claim", "read_state", "write_private", "write_state"]
 
@@ -43,7 +44,7 @@ class ServiceState:
       children: Its processes, but for itself.
     """
 
-    supervisor: ProcessIdentity
+    supervisor: Identity
     address: str
     version: str
     protocol_min: int
@@ -53,7 +54,7 @@ class ServiceState:
     since: str
     detached: bool
     log_dir: str
-    children: tuple[ProcessIdentity, ...] = ()
+    children: tuple[Identity, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Returns it as plain data."""
@@ -64,8 +65,8 @@ class ServiceState:
         """Makes the state that `to_json` described; fields of a newer version are dropped."""
         names = {f.name for f in dataclasses.fields(cls)}
         values = {name: value for name, value in data.items() if name in names}
-        values["supervisor"] = ProcessIdentity(**data["supervisor"])
-        values["children"] = tuple(ProcessIdentity(**c) for c in data.get("children", ()))
+        values["supervisor"] = Identity(**data["supervisor"])
+        values["children"] = tuple(Identity(**c) for c in data.get("children", ()))
         return cls(**values)
 
 
@@ -138,7 +139,7 @@ def _clean_up(paths: RuntimePaths) -> None:
     _remove(paths.leftovers())
 
 
-def _kill(child: ProcessIdentity) -> bool:
+def _kill(child: Identity) -> bool:
     if not signal_process(child, signal.SIGKILL):
         return False
     glog("W", f"killed process {child.pid}, left behind by a service that was killed")

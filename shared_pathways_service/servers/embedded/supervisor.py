@@ -16,6 +16,7 @@ import grpc.aio
 from shared_pathways_service import constants
 from shared_pathways_service.errors import ServiceNotReady
 from shared_pathways_service.events import Event, rfc3339
+from shared_pathways_service.processes import identity_of
 from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.protocol import supervisor_pb2_grpc as pb_grpc
@@ -35,7 +36,7 @@ from shared_pathways_service.servers.embedded.service import SupervisorService
 from shared_pathways_service.servers.embedded.standby import StandbyPool
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.listening import SERVER_OPTIONS, listen
-from shared_pathways_service.servers.process import process_identity, report_ready
+from shared_pathways_service.servers.process import report_ready
 from shared_pathways_service.settings import Settings, private_directory
 from shared_pathways_service.version import __version__
 
@@ -233,7 +234,11 @@ class Supervisor:
     async def _keep_house(self) -> None:
         while True:
             await asyncio.sleep(_HOUSEKEEPING_S)
-            self._logs.keep_small()
+            try:
+                self._logs.keep_small()
+            except OSError as error:
+                # A full disk is no reason to take the tenants' slices.
+                glog("W", f"the logs cannot be kept small: {error}")
 
     async def _pass_events_on(self) -> None:
         async for event in self._manager.events():
@@ -273,8 +278,6 @@ class Supervisor:
 
     def _write_state(self) -> None:
         """Says where the service is, and which processes a killed one would leave."""
-        myself = process_identity(os.getpid())
-        assert myself is not None
         children = [
             *(member.child for member in self._fleet.members),
             *self._standby.children,
@@ -283,7 +286,7 @@ class Supervisor:
         state.write_state(
             self._paths,
             state.ServiceState(
-                supervisor=myself,
+                supervisor=identity_of(),
                 address=self._address,
                 version=__version__,
                 protocol_min=constants.PROTOCOL_MIN,

@@ -14,16 +14,15 @@ from pathlib import Path
 from typing import Any, Self
 
 import grpc
-import psutil
 
 from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
+from shared_pathways_service.processes import Identity, identity_of
 from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as rm_grpc
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.protocol import supervisor_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.servers.embedded.paths import RuntimePaths
-from shared_pathways_service.servers.process import ProcessIdentity, process_identity
 from tests.processes import DEADLINE_S, KIND, ServerProcess, Stream
 
 MODULE = "shared_pathways_service.servers.embedded"
@@ -112,10 +111,10 @@ class EmbeddedClient:
         found: dict[str, str] = wait_until(f"slices held by {tenants}", look)
         return found
 
-    def all_identities(self) -> list[ProcessIdentity]:
+    def all_identities(self) -> list[Identity]:
         """Every process of the service."""
         answer = self.supervisor.GetProcesses(pb.GetProcessesRequest(), **self.call)
-        found = [process_identity(process.pid) for process in answer.processes]
+        found = [identity_of(process.pid) for process in answer.processes]
         return [identity for identity in found if identity is not None]
 
 
@@ -145,7 +144,7 @@ def expect_state(stream: Stream, state: pb.Proxy.State.ValueType) -> pb.Proxy:
     raise AssertionError(f"the watch ended without {state}: {seen}, {stream.status()}")
 
 
-def wait_for_end(identities: list[ProcessIdentity]) -> None:
+def wait_for_end(identities: list[Identity]) -> None:
     """Waits until none of them lives."""
     wait_until(f"the end of {identities}", lambda: not any(i.is_alive() for i in identities))
 
@@ -166,8 +165,8 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
-def started(pid: int) -> float:
-    return psutil.Process(pid).create_time()
+def started(pid: int) -> str:
+    return identity_of(pid).start
 
 
 def kill(pid: int) -> None:

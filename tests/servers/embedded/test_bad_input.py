@@ -37,7 +37,7 @@ def test_bad_calls_are_refused(client: EmbeddedClient) -> None:
     assert "tpuv6e:2x2" in error.expected
 
     with pytest.raises(grpc.RpcError) as caught:
-        client.create(owner_pid=1, owner_started=1.0)
+        client.create(owner_pid=1, owner_start="long ago")
     assert refusal(caught.value)[0] is grpc.StatusCode.INVALID_ARGUMENT
 
     watch = client.watch("nobody")

@@ -123,7 +123,7 @@ class TestRequests:
             ("xla_flags", ["--xla_a=b c"]),
             ("tcp_port", 70_000),
             ("owner_pid", 2**31),
-            ("owner_started", -1.0),
+            ("owner_start", "x" * 300),
         ],
     )
     def test_a_wrong_field_is_named(self, field: str, value: object) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from shared_pathways_service.errors import PreflightError
+from shared_pathways_service.processes import Identity, identity_of
 from shared_pathways_service.servers.embedded.paths import RuntimePaths
 from shared_pathways_service.servers.embedded.state import (
     ServiceState,
@@ -17,7 +18,6 @@ from shared_pathways_service.servers.embedded.state import (
     read_state,
     write_state,
 )
-from shared_pathways_service.servers.process import ProcessIdentity, process_identity
 from tests.servers.embedded.support import assert_clean, sleeper
 
 
@@ -26,9 +26,8 @@ def paths(tmp_path: Path) -> RuntimePaths:
     return RuntimePaths(tmp_path)
 
 
-def state_of(*children: ProcessIdentity) -> ServiceState:
-    myself = process_identity(os.getpid())
-    assert myself is not None
+def state_of(*children: Identity) -> ServiceState:
+    myself = identity_of(os.getpid())
     return ServiceState(
         supervisor=myself,
         address="unix:/nowhere",
@@ -45,7 +44,7 @@ def state_of(*children: ProcessIdentity) -> ServiceState:
 
 
 def test_the_state_file_says_what_was_written_to_its_user_only(paths: RuntimePaths) -> None:
-    state = state_of(ProcessIdentity(1, 2.0))
+    state = state_of(Identity(pid=1, start="2"))
     write_state(paths, state)
     assert read_state(paths) == state
     assert paths.state.stat().st_mode & 0o777 == 0o600
@@ -95,11 +94,10 @@ def test_what_a_killed_service_left_is_taken_down(paths: RuntimePaths) -> None:
     for name in names:
         (paths.directory / name).touch()
     with sleeper() as stale, sleeper() as innocent:
-        left = process_identity(stale.pid)
-        assert left is not None
+        left = identity_of(stale.pid)
         # Its number is in the file; it is not the one that was meant.
-        recycled = ProcessIdentity(innocent.pid, left.started - 1000)
-        gone = ProcessIdentity(2**22 - 1, 1.0)
+        recycled = Identity(pid=innocent.pid, start="long ago")
+        gone = Identity(pid=2**22 - 1, start="1")
         write_state(paths, state_of(left, recycled, gone))
         with claim(paths):
             assert not left.is_alive()

@@ -154,7 +154,7 @@ def test_each_end_of_a_proxy_frees_its_slices_and_is_told() -> None:
         embedded("--tenant_ttl_s=3600", slices=f"{KIND}=2") as (_, client),
         sleeper() as owner,
     ):
-        client.create("owned", owner_pid=owner.pid, owner_started=started(owner.pid))
+        client.create("owned", owner_pid=owner.pid, owner_start=started(owner.pid))
         client.create("short", max_lifetime_s=3600)
         client.wait_for_holders("owned", "short")
         client.create("late", xla_flags=["--xla_cpu_enable_fast_math=false"])
