@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 from shared_pathways_service import constants
 from shared_pathways_service.events import Event
+from shared_pathways_service.servers.glog import glog
 
 __all__ = ["ServiceLogs", "open_log", "tail_of"]
 
@@ -61,14 +62,26 @@ class ServiceLogs:
 
     def keep_small(self) -> None:
         """Bounds each file, and the number of those of proxies; called now and then."""
+        try:
+            self._drop_old()
+            self._cut_long()
+        except OSError as error:
+            # A full disk is no reason to take the tenants' slices.
+            glog("W", f"the logs cannot be kept small: {error}")
+
+    def _cut_long(self) -> None:
         for path in self.directory.glob("*.log"):
             if path.stat().st_size > FILE_LIMIT:
                 # Copied, not renamed: who writes has it open. Lines written meanwhile are lost.
                 shutil.copyfile(path, path.with_suffix(".log.1"))
                 os.truncate(path, 0)
-        of_proxies = sorted(self.directory.glob("proxy-*"), key=lambda p: p.stat().st_mtime)
-        for path in of_proxies[:-PROXIES_KEPT]:
-            path.unlink(missing_ok=True)
+
+    def _drop_old(self) -> None:
+        # (Standbys too: each has a number, and one that ends at once is started again for ever.)
+        for pattern in ("proxy-*", "standby-*"):
+            by_age = sorted(self.directory.glob(pattern), key=lambda p: p.stat().st_mtime)
+            for path in by_age[:-PROXIES_KEPT]:
+                path.unlink(missing_ok=True)
 
 
 def open_log(path: Path) -> BinaryIO:

@@ -34,7 +34,6 @@ from shared_pathways_service.servers.embedded.proxies import Proxies
 from shared_pathways_service.servers.embedded.reporting import reporter
 from shared_pathways_service.servers.embedded.service import SupervisorService
 from shared_pathways_service.servers.embedded.standby import StandbyPool
-from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.listening import SERVER_OPTIONS, listen
 from shared_pathways_service.servers.process import report_ready
 from shared_pathways_service.settings import Settings, private_directory
@@ -234,11 +233,7 @@ class Supervisor:
     async def _keep_house(self) -> None:
         while True:
             await asyncio.sleep(_HOUSEKEEPING_S)
-            try:
-                self._logs.keep_small()
-            except OSError as error:
-                # A full disk is no reason to take the tenants' slices.
-                glog("W", f"the logs cannot be kept small: {error}")
+            self._logs.keep_small()
 
     async def _pass_events_on(self) -> None:
         async for event in self._manager.events():

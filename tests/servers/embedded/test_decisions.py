@@ -192,6 +192,21 @@ class TestLogs:
         logs.write_event(Event(kind="x", source="supervisor"))
         assert '"kind":"x"' in logs.path("supervisor").read_text()
 
+    def test_logs_of_standbys_are_few_and_a_file_that_cannot_be_cut_ends_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(logs_module, "FILE_LIMIT", 10)
+        (tmp_path / "logs").mkdir()
+        logs = ServiceLogs(tmp_path)
+        logs.create()
+        for number in range(logs_module.PROXIES_KEPT + 20):
+            logs.path(f"standby-{number}").touch()
+        logs.path("rm").write_bytes(b"y" * 20)
+        (logs.directory / "rm.log.1").mkdir()
+        logs.keep_small()
+        assert logs.path("rm").stat().st_size == 20
+        assert len(list(logs.directory.glob("standby-*"))) == logs_module.PROXIES_KEPT
+
 
 def test_servers_do_not_get_what_is_meant_for_the_users_program() -> None:
     environ = {
