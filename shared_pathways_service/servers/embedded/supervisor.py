@@ -34,6 +34,7 @@ from shared_pathways_service.servers.embedded.proxies import Proxies
 from shared_pathways_service.servers.embedded.reporting import reporter
 from shared_pathways_service.servers.embedded.service import SupervisorService
 from shared_pathways_service.servers.embedded.standby import StandbyPool
+from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.listening import SERVER_OPTIONS, listen
 from shared_pathways_service.servers.process import report_ready
 from shared_pathways_service.settings import Settings, private_directory
