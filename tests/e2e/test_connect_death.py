@@ -6,7 +6,6 @@ import os
 import signal
 
 import psutil
-import pytest
 
 from tests.e2e.connecting import (
     embedded,
@@ -43,9 +42,18 @@ def client(rest: str = "pass", *, fork: bool = False) -> str:
     return CLIENT.replace("FORK", str(fork)).replace("REST", rest)
 
 
-@pytest.mark.parametrize("fork", [False, True])
-def test_kill_of_the_client_frees_its_slices(fork: bool) -> None:
-    with embedded(2), program(client(fork=fork)) as running:
+def test_kill_of_client_and_agent_together_and_each_alone() -> None:
+    # One after the other, on one service: each finds all slices free.
+    with embedded(2):
+        client_is_killed(fork=False)
+        client_is_killed(fork=True)
+        agent_is_killed()
+        both_are_killed()
+
+
+def client_is_killed(*, fork: bool) -> None:
+    """Its slices are free, also when children that it forked live on."""
+    with program(client(fork=fork)) as running:
         said = running.expect("connected")
         assert free_slices() == 0
         try:
@@ -59,12 +67,13 @@ def test_kill_of_the_client_frees_its_slices(fork: bool) -> None:
         assert running.wait() == -signal.SIGKILL
 
 
-def test_kill_of_the_agent_is_told_and_closing_cleans_up() -> None:
+def agent_is_killed() -> None:
+    """It is told, and closing cleans up."""
     rest = """
     say("value", value=float((value + 1).sum()), agent_alive=c.status().agent_alive,
         kinds=[e.kind for e in heard])
 """
-    with embedded(2), program(client(rest.strip())) as running:
+    with program(client(rest.strip())) as running:
         running.expect("connected")
         [entry] = journal()
         os.kill(entry.agent.pid, signal.SIGKILL)
@@ -78,8 +87,9 @@ def test_kill_of_the_agent_is_told_and_closing_cleans_up() -> None:
         eventually(nothing_left, "the new agent's clean-up")
 
 
-def test_kill_of_client_and_agent_is_the_supervisors_and_the_journal_is_swept() -> None:
-    with embedded(2), program(client()) as running:
+def both_are_killed() -> None:
+    """The supervisor ends the proxy, and the next agent sweeps the journal."""
+    with program(client()) as running:
         running.expect("connected")
         [entry] = journal()
         os.kill(entry.agent.pid, signal.SIGKILL)

@@ -21,6 +21,23 @@ OPEN = BEGIN + "connection.start(); "
 SLEEP = "say('connected'); time.sleep(600)"
 FETCH = "x = jax.jit(forever)(jnp.ones(4)); say('connected'); x.block_until_ready()"
 
+#: Interrupted while it connects, a program has nothing of it left, and can connect again.
+INTERRUPTED = """
+import signal, jax.numpy as jnp
+for kind in ("connect.create", "connect.start", "connect.place"):
+    def interrupt(event, kind=kind):
+        if event.kind == kind:
+            os.kill(os.getpid(), signal.SIGINT)
+    try:
+        isc_pathways.connect(on_event=interrupt).start()
+        raise AssertionError(f"no interrupt at {kind}")
+    except KeyboardInterrupt:
+        pass
+with isc_pathways.connect() as connection:
+    assert float(jnp.arange(4.0).sum()) == 6.0
+    say("connected")
+"""
+
 ENDS = {
     "raise": (BLOCK + "say('connected'); raise ValueError('mine')", None, 1),
     "sys.exit": (BLOCK + "say('connected'); sys.exit(7)", None, 7),
@@ -31,6 +48,7 @@ ENDS = {
     "never closed": (OPEN + "say('connected')", None, 0),
     "never closed, sys.exit": (OPEN + "say('connected'); sys.exit(7)", None, 7),
     "never closed, SIGINT in a fetch": (OPEN + FETCH, signal.SIGINT, -signal.SIGINT),
+    "interrupted while connecting": (INTERRUPTED, None, 0),
 }
 CRASHES = ("terminate called", "core dumped", "Fatal Python", "exception not rethrown")
 
@@ -53,25 +71,4 @@ def test_exit_codes() -> None:
         # Two at a time: as many as there are slices.
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(end, ENDS))
-        eventually(nothing_left, "all proxies to be gone")
-
-
-def test_an_interrupt_while_connecting_is_undone_and_the_next_connect_works() -> None:
-    source = """
-import signal, jax.numpy as jnp
-for kind in ("connect.create", "connect.start", "connect.place"):
-    def interrupt(event, kind=kind):
-        if event.kind == kind:
-            os.kill(os.getpid(), signal.SIGINT)
-    try:
-        isc_pathways.connect(on_event=interrupt).start()
-        say("missed", kind=kind)
-    except KeyboardInterrupt:
-        pass
-with isc_pathways.connect() as connection:
-    say("connected", value=float(jnp.arange(4.0).sum()))
-"""
-    with embedded(1, 0), program(source) as running:
-        assert running.expect("connected")["value"] == 6.0
-        assert running.wait() == 0
         eventually(nothing_left, "all proxies to be gone")
