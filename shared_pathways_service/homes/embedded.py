@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
@@ -16,6 +17,7 @@ from shared_pathways_service.errors import InvalidRequestError, TunnelError
 from shared_pathways_service.homes.base import HomeEvent, ProxyHandle, ProxySpec, ServiceInfo
 from shared_pathways_service.homes.embedded_news import ManagerNews
 from shared_pathways_service.homes.embedded_service import ServiceLink, find, find_or_start
+from shared_pathways_service.processes import Identity
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.protocol.status import error_of
 from shared_pathways_service.servers.embedded.logs import tail_of
@@ -28,6 +30,9 @@ T = TypeVar("T")
 #: Seconds in which the resource manager's last words on an ended proxy come.
 _LAST_WORDS_S = 1.0
 _CALL_S = 30.0
+#: Seconds that a process which is being killed may take to be gone, and between two looks at it.
+_DYING_S = 1.0
+_LOOK_S = 0.02
 
 
 class EmbeddedHome:
@@ -162,7 +167,7 @@ class EmbeddedHome:
                     request, metadata=link.metadata, timeout=_CALL_S
                 )
             except grpc.aio.AioRpcError as error:
-                if not link.state.supervisor.is_alive():
+                if await _has_ended(link.state.supervisor):
                     # It takes its proxies along.
                     return False
                 raise self._translated(error) from error
@@ -228,3 +233,13 @@ def _event_of(proxy: pb.Proxy) -> HomeEvent | None:
                 },
             )
     return None
+
+
+async def _has_ended(supervisor: Identity) -> bool:
+    """Whether it runs no more; one that dies closes its sockets a moment before it is gone."""
+    deadline = time.monotonic() + _DYING_S
+    while supervisor.is_alive():
+        if time.monotonic() > deadline:
+            return False
+        await asyncio.sleep(_LOOK_S)
+    return True

@@ -37,6 +37,8 @@ _SPARES = 1
 _JOIN_S = 10.0
 _IN_BETWEEN_S = 60.0
 _LOOK_S = 0.05
+#: How a service that ends answers who would join: it says so, or is gone in the middle of it.
+_ENDING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 _OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 50),
@@ -174,7 +176,7 @@ async def _try_to_join(settings: Settings, who: str) -> ServiceLink | None:
         except TimeoutError:
             raise _wedged(_paths(settings)) from None
         except grpc.aio.AioRpcError as error:
-            if error.code() is grpc.StatusCode.UNAVAILABLE:
+            if error.code() in _ENDING:
                 return None
             raise error_of(
                 error, service="the embedded service", address=link.state.address
