@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -111,8 +112,7 @@ class StandbyPool:
     async def _start_one(self) -> None:
         name = f"standby-{next(self._numbers)}"
         child = await Child.start(
-            # It ends with its standard input, and so with us, until it has its real flags.
-            lambda _fd: proxy_command("--standby"),
+            lambda _fd: proxy_command("--standby", f"--parent_pid={os.getpid()}"),
             role="standby",
             name=name,
             log=self._logs.path(name),

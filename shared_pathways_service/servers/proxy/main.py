@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import resource
 import sys
 import uuid
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -16,7 +16,7 @@ from shared_pathways_service.constants import PROXY_PORT
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.protocol.auth import read_token
 from shared_pathways_service.servers.glog import glog, send_logging_to_glog
-from shared_pathways_service.servers.options import parse_or_exit
+from shared_pathways_service.servers.options import flag, parse_or_exit
 from shared_pathways_service.servers.process import StopSignals, exit_with_parent, report_ready
 from shared_pathways_service.servers.proxy.exits import Ending
 from shared_pathways_service.servers.proxy.options import ProxyServerOptions
@@ -31,17 +31,23 @@ __all__ = ["main"]
 _STANDBY = "--standby"
 
 
-def main(argv: Sequence[str]) -> NoReturn:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _StandbyOptions:
+    parent_pid: int = flag(0, help="The process whose end ends this one; 0: none.")
+
+
+def main(argv: list[str]) -> NoReturn:
     """Runs the proxy; ends the process.
 
-    With ``--standby`` alone it first loads all that is heavy, then reads its real command line
-    from standard input: one line, a JSON list of strings. The end of input instead ends it.
+    With ``--standby``, and beside it at most ``--parent_pid``, it first loads all that is heavy,
+    then reads its real command line from standard input: one line, a JSON list of strings. The end
+    of input instead ends it.
     """
     # Signals before anything slow: who stops a proxy that still loads is heard as well.
     stop_signals = StopSignals(lambda: _exit(0))
     send_logging_to_glog()
-    if list(argv) == [_STANDBY]:
-        argv = _stand_by()
+    if argv[:1] == [_STANDBY]:
+        argv = _stand_by(parse_or_exit(_StandbyOptions, "proxy --standby", argv[1:]))
     options = parse_or_exit(ProxyServerOptions, "proxy", argv)
     try:
         _exit(_serve(options, stop_signals))
@@ -53,7 +59,17 @@ def main(argv: Sequence[str]) -> NoReturn:
         _exit(1)
 
 
-def _stand_by() -> list[str]:
+def _stand_by(options: _StandbyOptions) -> list[str]:
+    with contextlib.ExitStack() as stack:
+        if options.parent_pid:
+            # Before what is slow: a supervisor that dies takes along who still loads.
+            watch = exit_with_parent(options.parent_pid, lambda: _exit(0))
+            if watch is not None:
+                stack.callback(watch.close)
+        return _load_and_read()
+
+
+def _load_and_read() -> list[str]:
     # Loaded for its own sake: JAX takes most of a start.
     from shared_pathways_service.servers.proxy import (  # noqa: PLC0415
         engine,  # noqa: F401

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotReady, VersionSkew
@@ -164,6 +165,28 @@ def test_a_warm_proxy_that_is_not_needed_ends() -> None:
         command, stdin=subprocess.DEVNULL, cwd=REPOSITORY, timeout=DEADLINE_S, check=False
     )
     assert done.returncode == 0
+
+
+def test_a_warm_proxy_ends_with_its_parent_while_it_still_loads() -> None:
+    source = f"""
+import os, subprocess, sys
+command = [sys.executable, "-m", "{MODULE}", "--standby", f"--parent_pid={{os.getpid()}}"]
+child = subprocess.Popen(command, stdin=sys.stdin)
+print(child.pid, flush=True)
+child.wait()
+"""
+    # Its standard input stays open, here: only the parent's death can end it.
+    with subprocess.Popen(
+        [sys.executable, "-c", source],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=REPOSITORY,
+    ) as parent:
+        assert parent.stdout is not None
+        proxy = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+        gone, _ = psutil.wait_procs([proxy], DEADLINE_S)
+        assert gone
 
 
 # ---- slices
