@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -18,6 +19,9 @@ from shared_pathways_service.cli.errors import reporting_errors
 from shared_pathways_service.version import __version__
 
 __all__ = ["COMMANDS", "main"]
+
+#: Set by the shell's completion; the name is made of the program's by typer.
+_COMPLETION = "_SPS_COMPLETE"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,14 +88,15 @@ def _app(wanted: str | None) -> typer.Typer:
         name="sps",
         help="Slices of a shared Pathways service, for JAX programs.",
         no_args_is_help=True,
-        add_completion=False,
         # Plain text: what draws boxes takes longer to import than `sps --help` should take.
         rich_markup_mode=None,
     )
     app.callback()(_options_of_all)
+    # A shell that completes a line asks for the options of whichever command stands there.
+    completing = _COMPLETION in os.environ
     for name, command in COMMANDS.items():
         settings: dict[str, Any] = {"allow_interspersed_args": not command.runs_another}
-        function = command.load() if name == wanted else _not_loaded
+        function = command.load() if completing or name == wanted else _not_loaded
         app.command(name, help=command.help, context_settings=settings)(reporting_errors(function))
     return app
 
