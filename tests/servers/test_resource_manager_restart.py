@@ -42,9 +42,10 @@ def test_a_killed_manager_goes_on_where_it_was(make_service: MakeService) -> Non
     ada = service.tenant("ada")
     claims = _placements(ada, 1)
     ada.expect("running")
-    waiting = [service.tenant(n, virtual_slices=[KIND] * 2, queue_timeout_s=600) for n in "bcd"]
-    for stream in waiting:
-        stream.expect("queued")
+    for name in "bcd":
+        # One after the other: each has its place before the next one asks.
+        waiting = service.tenant(name, virtual_slices=[KIND] * 2, queue_timeout_s=600)
+        waiting.expect("queued")
 
     service.rm.kill()
     service.start_rm()
