@@ -41,6 +41,7 @@ class Proxy:
     connected: bool = False
     running: bool = False
     away_since: float = 0.0
+    came_at: int = 0
     released: bool = False
     honest: bool = True
     view: dict[int, tuple[str, int]] = dataclasses.field(default_factory=dict)
@@ -142,6 +143,7 @@ class World:
         if not self.core.knows(proxy.name):
             self.made += 1
             proxy.arrival = self.made
+            proxy.came_at = self.step + 1
         proxy.honest = claims == proxy.view
         proxy.running = False
         proxy.connected = self._is_heard
@@ -233,12 +235,12 @@ class World:
         persists = [i for i, one in enumerate(instructions) if isinstance(one, m.Persist)]
         assert persists in ([], [0]), "what is on the disk comes first"
         crash_after, self.crash_after = self.crash_after, None
+        for one in instructions if crash_after != 0 else ():
+            if isinstance(one, m.RefuseWorker):
+                self.broke[one.slice_id] = self.step
         for instruction in instructions[:crash_after]:
             self._carry_out(instruction)
         if crash_after is not None:
-            for unsaid in instructions[crash_after:] if crash_after else ():
-                if isinstance(unsaid, m.RefuseWorker):
-                    self.broke[unsaid.slice_id] = self.step
             self.restart(lose_disk=False)
             return
         self._judge(self.core.status(self.now), instructions)
@@ -253,7 +255,6 @@ class World:
                 worker = self._worker(one)
                 if worker.incarnation == one.incarnation:
                     worker.connected = worker.running = False
-                    self.broke[worker.slice_id] = self.step
             case m.TellPlaced() | m.TellUnplaced() | m.TellRunning() | m.TellQueued():
                 self._tell(one)
             case m.RefuseTenant():
@@ -262,6 +263,13 @@ class World:
                 assert self.proxies[one.tenant].incarnation != one.incarnation
             case m.WelcomeTenant() | m.Announce():
                 pass
+
+    def _judge_end(self, slice_id: str, generation: int) -> None:
+        """A placement ends before its tenant does only if something is wrong with its slice."""
+        broken = self.broke.get(slice_id, -1) >= self.placings[generation].step
+        silent = self.now >= self.started_at + self.config.recovering_s
+        disk_lost = self.disk_lost_at >= 0
+        assert broken or silent or disk_lost, f"nothing is wrong with {slice_id}"
 
     def _tell(self, one: m.TellPlaced | m.TellUnplaced | m.TellRunning | m.TellQueued) -> None:
         match one:
@@ -292,6 +300,10 @@ class World:
         self.last_generation, self.last_order = one.last_generation, one.last_order
 
     def _granted(self, grant: m.PersistedGrant, highest: int) -> None:
+        former = self.grants.get(grant.tenant)
+        for slice_id, generation in former.placements.values() if former else ():
+            if (slice_id, generation) not in grant.placements.values():
+                self._judge_end(slice_id, generation)
         self.grants[grant.tenant] = grant
         for index, (slice_id, generation) in grant.placements.items():
             known = self.placings.get(generation)
@@ -327,21 +339,9 @@ class World:
         if proxy.view.get(one.virtual_index) != (one.slice_id, one.generation):
             return
         del proxy.view[one.virtual_index]
-        placing = self.placings[one.generation]
-        broken = self.broke.get(one.slice_id, -1) >= placing.step
-        stale = any(
-            other.slice_id == placing.slice_id
-            or (other.tenant, other.index)
-            == (
-                placing.tenant,
-                placing.index,
-            )
-            for generation, other in self.placings.items()
-            if generation > one.generation
-        )
-        silent = self.now >= self.started_at + self.config.recovering_s
-        disk_lost = self.disk_lost_at >= 0
-        assert broken or stale or silent or disk_lost, f"{one}: nothing is wrong with the slice"
+        grant = self.grants.get(one.tenant)
+        is_so = grant and grant.placements.get(one.virtual_index)
+        assert is_so != (one.slice_id, one.generation), "unplaced for the proxy, placed on the disk"
 
     def _told_refused(self, one: m.RefuseTenant) -> None:
         proxy = self._listening(one.tenant)
@@ -438,14 +438,17 @@ class World:
         free = _free(after)
         for one in instructions:
             if isinstance(one, m.Announce) and one.kind == "slice.placed":
-                earlier = [
-                    placing
-                    for generation, placing in self.placings.items()
-                    if (placing.tenant, placing.index) == (one.tenant, one.data["virtual_index"])
-                    and generation != one.data["generation"]
-                ]
-                kept = 0 if earlier else self.config.spares
+                where = (one.tenant, one.data["virtual_index"])
+                kept = 0 if where in self._placed_before(self.step) else self.config.spares
                 assert free[str(one.data["instance_type"])] >= kept, "a spare was granted"
+
+    def _placed_before(self, step: int) -> set[tuple[str, int]]:
+        """Virtual slices that were placed earlier, since their tenants came."""
+        return {
+            (placing.tenant, placing.index)
+            for placing in self.placings.values()
+            if self.proxies[placing.tenant].came_at <= placing.step < step
+        }
 
     def _judge_overtaking(self, started: Proxy, waits: list[Proxy]) -> None:
         kinds = {started.asks.virtual_slices[index] for index in started.view}
@@ -459,7 +462,7 @@ class World:
         for proxy in waits:
             assert not self._fits(proxy, after, waits), f"{proxy.name} waits, though it would fit"
         free = _free(after)
-        once_placed = {(placing.tenant, placing.index) for placing in self.placings.values()}
+        once_placed = self._placed_before(self.step + 1)
         for tenant in after.tenants:
             for one in tenant.slices:
                 if one.state is not m.VirtualSliceState.UNPLACED:
