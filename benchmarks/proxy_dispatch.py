@@ -5,7 +5,7 @@ same without executors (programs run on the session's thread, which loses all th
 for); and the null server, which runs nothing at all. Only the ratios between them mean much: the
 machine's own speed cancels out.
 
-    python -m benchmarks.proxy_dispatch [--rounds 3] [--json FILE]
+    python -m benchmarks.proxy_dispatch [--rounds 3] [--out FILE]
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def run_round(variant: str) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--out", type=Path)
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -177,9 +177,9 @@ def main() -> None:
         values = [medians[variant][name] for variant in VARIANTS]
         ratio = values[0] / values[-1] if more_is_better else values[-1] / values[0]
         print(f"{title:42}" + "".join(f"{value:14,.0f}" for value in values) + f"{ratio:12.2f}")
-    if arguments.json:
+    if arguments.out:
         result = {"medians": medians, "rounds": rounds, "cpus": os.cpu_count()}
-        arguments.json.write_text(json.dumps(result, indent=2) + "\n")
+        arguments.out.write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":
