@@ -216,9 +216,7 @@ def test_who_waits_for_an_upload_that_was_broken_off_hears_of_it(client: RawClie
     upload.cancel()
     rest.set()
     # gRPC may show the server a cancelled stream as an error, or as one that just ends early.
-    with pytest.raises(
-        Failed, match=r"was broken off|of 16 bytes that ended"
-    ):
+    with pytest.raises(Failed, match=r"was broken off|of 16 bytes that ended"):
         wait.result()
 
 
