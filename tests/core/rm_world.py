@@ -201,7 +201,7 @@ class World:
         for worker in self.workers.values():
             worker.connected = False
         for proxy in self.proxies.values():
-            if proxy.connected:
+            if proxy.connected and self.core.knows(proxy.name):
                 proxy.away_since = self.now
             proxy.connected = False
         self.started_at = self.now
