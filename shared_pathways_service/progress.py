@@ -35,6 +35,8 @@ _STEPS = {
     "connect.place": "waiting for the slices",
     "connect.delete": "taking the proxy down",
 }
+#: After these a request waits in no queue.
+_OUT_OF_QUEUE = ("tenant.running", "slice.placed", "connect.delete")
 
 
 def told(event: Event) -> str | None:
@@ -80,8 +82,8 @@ class Progress:
         self._quiet = quiet or self._stream is None
         self._lock = threading.Lock()
         self._waiting = False
-        self._text = ""
-        self._urgent = False
+        self._step = ""
+        self._queue = ""
         self._printed = ""
         self._live: Live | None = None
         self._spinner: Spinner | None = None
@@ -93,20 +95,35 @@ class Progress:
         with self._lock:
             self._waiting = True
             self._began = self._since = time.monotonic()
-            self._text, self._printed, self._urgent = "starting", "", False
+            self._step, self._queue, self._printed = "starting", "", ""
 
     def __call__(self, event: Event) -> None:
         """Takes an event in, on any thread."""
         with self._lock:
-            if self._waiting and (text := told(event)):
-                if text != self._text:
-                    self._since = time.monotonic()
-                self._text = text
-                self._urgent = event.kind == "tenant.queued"
+            if self._waiting and self._take(event):
                 return
             warning = None if self._waiting else warned(event)
         if warning and not self._quiet:
             self._print(warning)
+
+    def _take(self, event: Event) -> bool:
+        """Returns whether the event changed what is waited for."""
+        text = told(event)
+        before = self._text
+        if event.kind == "tenant.queued":
+            self._queue = text or ""
+        elif text:
+            self._step = text
+        if event.kind in _OUT_OF_QUEUE:
+            self._queue = ""
+        if self._text != before:
+            self._since = time.monotonic()
+        return text is not None
+
+    @property
+    def _text(self) -> str:
+        # Steps go on while a request is queued (its proxy starts), but they are not what keeps it.
+        return self._queue or self._step
 
     def tick(self) -> None:
         """Shows where things are; called a few times a second by whoever waits."""
@@ -114,12 +131,12 @@ class Progress:
             return
         now = time.monotonic()
         if self._is_terminal():
-            if now - self._began > _GLANCE_S or self._urgent:
+            if now - self._began > _GLANCE_S or self._queue:
                 self._show_live()
             return
         with self._lock:
             late = now - self._since > _PATIENCE_S
-            due = (late or self._urgent) and self._text != self._printed
+            due = bool(late or self._queue) and self._text != self._printed
             text = self._printed = self._text if due else self._printed
         if due:
             self._print(text)

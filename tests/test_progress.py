@@ -79,6 +79,27 @@ def test_who_waits_in_the_queue_reads_each_position_once() -> None:
     assert lines[2].startswith("sps: connected after ")
 
 
+def test_a_step_that_begins_in_the_queue_does_not_hide_it() -> None:
+    out = io.StringIO()
+    progress = Progress(stream=out)
+    progress.begin()
+    progress(queued(1))
+    progress(Event(kind="connect.start", source="agent"))
+    progress.tick()
+    assert "in the queue at position 1" in out.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["tenant.running", "slice.placed", "connect.delete"])
+def test_out_of_the_queue_it_is_told_of_no_more(kind: str) -> None:
+    out = io.StringIO()
+    progress = Progress(stream=out)
+    progress.begin()
+    progress(queued(1))
+    progress(Event(kind=kind, source="agent"))
+    progress.tick()
+    assert "in the queue" not in out.getvalue()
+
+
 def test_a_terminal_has_one_moving_line_that_goes_away() -> None:
     out = Terminal()
     progress = Progress(stream=out)
