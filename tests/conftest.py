@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import tempfile
 import threading
 import time
@@ -23,6 +24,10 @@ MARK = "SPS_TEST_MARK"
 ENDING_S = 20.0
 
 T = TypeVar("T")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # So it is behind a shell's `&`, and the programs that tests interrupt would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
