@@ -35,12 +35,16 @@ _STEPS = {
     "connect.place": "waiting for the slices",
     "connect.delete": "taking the proxy down",
 }
+#: What may take long for a reason that is known.
+_WAITING = {"service.waiting": "waiting for the service", "proxy.waiting": "waiting for the proxy"}
 #: After these a request waits in no queue.
 _OUT_OF_QUEUE = ("tenant.running", "slice.placed", "connect.delete")
 
 
 def told(event: Event) -> str | None:
     """Returns what is being waited for after an event; None when the event changes nothing."""
+    if event.kind in _WAITING and event.reason:
+        return f"{_WAITING[event.kind]}: {event.reason}"
     if event.kind != "tenant.queued":
         return _STEPS.get(event.kind)
     text = f"in the queue at position {event.data.get('position')}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,9 @@ __all__ = ["Entry", "Journal"]
 
 _VERSION = 1
 _SUFFIX = ".json"
+_DRAFT = ".new"
+#: Seconds after which a draft, which is replaced at once, is nobody's.
+_STALE_S = 600.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,8 +107,16 @@ class Journal:
 
     def remove(self, session: str) -> None:
         """Forgets a session that has nothing left; none of it is no error."""
-        self._token_path(session).unlink(missing_ok=True)
-        self._path(session).unlink(missing_ok=True)
+        # The draft of a writer that was killed; the entry itself goes last.
+        for path in (self._draft_path(session), self._token_path(session), self._path(session)):
+            path.unlink(missing_ok=True)
+
+    def drop_stale_drafts(self) -> None:
+        """Removes drafts of writers that were killed before there was an entry."""
+        for path in self._directory.glob(f"*{_DRAFT}"):
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > _STALE_S:
+                    path.unlink()
 
     def read(self, session: str) -> Entry | None:
         """Returns the entry of a session; None when there is none, or none that can be read."""
@@ -125,8 +138,11 @@ class Journal:
     def _token_path(self, session: str) -> Path:
         return self._directory / f"{session}.token"
 
+    def _draft_path(self, session: str) -> Path:
+        return self._directory / f"{session}{_DRAFT}"
+
     def _draft(self, entry: Entry) -> Path:
-        draft = self._path(entry.session).with_suffix(".new")
+        draft = self._draft_path(entry.session)
         draft.write_text(json.dumps(entry.to_json()), encoding="utf-8")
         return draft
 

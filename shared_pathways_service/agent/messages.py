@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from shared_pathways_service.core.proxy_options import ProxyOptions
 from shared_pathways_service.core.session_messages import Plan
 from shared_pathways_service.homes.base import ProxySpec
 
@@ -129,13 +130,17 @@ class Start:
         try:
             return cls(
                 home=HomeChoice(**data["home"]),
-                spec=ProxySpec(**_tuples(data["spec"])),
+                spec=_spec(data["spec"]),
                 plan=Plan(**_tuples(data["plan"])),
                 owner=dict(data["owner"]),
                 journal=str(data["journal"]),
             )
         except (KeyError, TypeError) as error:
             raise MessageError(f"not a request: {error}") from error
+
+
+def _spec(data: Mapping[str, Any]) -> ProxySpec:
+    return ProxySpec(**{**_tuples(data), "options": ProxyOptions(**_tuples(data["options"]))})
 
 
 def _tuples(data: Mapping[str, Any]) -> dict[str, Any]:

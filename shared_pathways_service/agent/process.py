@@ -147,3 +147,4 @@ async def _sweep(journal: Journal, make_home: HomeMaker) -> None:
     """Takes down what sessions left behind of which neither owner nor agent lives."""
     abandoned = [entry for entry in journal.entries() if entry.abandoned]
     await clean_up(journal, abandoned, make_home)
+    journal.drop_stale_drafts()

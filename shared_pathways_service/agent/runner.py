@@ -16,7 +16,7 @@ from shared_pathways_service.core import session_messages as m
 from shared_pathways_service.core.session import Session
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
-from shared_pathways_service.homes.base import Home, ProxyHandle
+from shared_pathways_service.homes.base import Home, HomeEvent, ProxyHandle
 from shared_pathways_service.processes import Identity, identity_of
 
 __all__ = ["Probe", "SessionRunner"]
@@ -152,7 +152,7 @@ class SessionRunner:
     # ---- the steps
 
     async def _preflight(self) -> m.SessionEvent:
-        info = await self._home.preflight(self._start.spec)
+        info = await self._home.preflight(self._start.spec, self._tell)
         return m.PreflightDone(
             service=info.address,
             instance_types=info.instance_types,
@@ -191,21 +191,22 @@ class SessionRunner:
         self._journal.remove(spec.session)
         return m.Deleted(log_tail=tuple(tail))
 
+    def _tell(self, news: HomeEvent) -> None:
+        self._inbox.put_nowait((None, m.News(kind=news.kind, reason=news.reason, data=news.data)))
+
     async def _follow(self) -> None:
         assert self._handle is not None
         reason = "the home has no more news of it"
         try:
             async for news in self._home.follow(self._handle):
-                self._inbox.put_nowait(
-                    (None, m.News(kind=news.kind, reason=news.reason, data=news.data))
-                )
+                self._tell(news)
         except SharedPathwaysError as error:
             reason = str(error)
         except Exception as error:  # noqa: BLE001 - taken down in any case
             _log.exception("the view of %s failed", self._start.spec.name)
             reason = f"{type(error).__name__}: {error}"
         # Told again after the proxy's own end, this is passed over.
-        self._inbox.put_nowait((None, m.News(kind="home.lost", reason=reason)))
+        self._tell(HomeEvent(kind="home.lost", reason=reason))
 
     # ---- telling
 

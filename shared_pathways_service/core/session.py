@@ -59,6 +59,7 @@ SETTLE_S = 1.0
 #: Phases in which the session is on its way up, with the proxy created or being created.
 _RISING = (Phase.PREFLIGHT, Phase.CREATE, Phase.START, Phase.TUNNEL, Phase.PROBE, Phase.PLACE)
 _ENDING = (Phase.UNDO, Phase.DELETE, Phase.CLOSED, Phase.FAILED)
+_SOURCES = {"proxy": "proxy", "service": "agent", "home": "agent"}
 _LOST_KINDS = ("proxy.exited", "proxy.deleted", "home.lost")
 
 
@@ -89,6 +90,7 @@ class Session:
         self._settle: tuple[float, News] | None = None
         self._serving = False
         self._last_event = ""
+        self._waited_for: News | None = None
         self._now = now
         self._out: list[Effect] = []
 
@@ -195,12 +197,14 @@ class Session:
     # ---- news
 
     def _news(self, news: News) -> None:
-        if self.phase in (Phase.NEW, Phase.PREFLIGHT, *_ENDING):
+        if self.phase is Phase.PREFLIGHT and news.kind == "service.waiting":
+            self._waited_for = news
+        elif self.phase in (Phase.NEW, Phase.PREFLIGHT, *_ENDING):
             return
         index = news.data.get("virtual_index")
         self._say(
             news.kind,
-            source="proxy" if news.kind.startswith("proxy.") else "rm",
+            source=_SOURCES.get(news.kind.partition(".")[0], "rm"),
             slice=index if isinstance(index, int) else None,
             reason=news.reason or None,
             data=news.data,
@@ -217,6 +221,7 @@ class Session:
         match news.kind:
             case "proxy.serving":
                 self._serving = True
+                self._set(pod=str(news.data.get("pod") or self._snapshot.pod))
             case "tenant.queued":
                 self._queued(news)
             case "tenant.running":
@@ -362,7 +367,11 @@ class Session:
         elif self._queue_by is not None:
             self._fail(session_errors.when_out_of_queue(self.plan, self._snapshot))
         else:
-            self._fail(session_errors.when_out_of_time(self.plan, self.snapshot, self._last_event))
+            self._fail(
+                session_errors.when_out_of_time(
+                    self.plan, self.snapshot, self._last_event, self._waited_for
+                )
+            )
 
     # ---- small parts
 

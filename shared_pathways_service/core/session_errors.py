@@ -8,6 +8,7 @@ from typing import Any
 
 from shared_pathways_service.core.session_messages import News, Phase, Plan, Snapshot
 from shared_pathways_service.errors import (
+    CapacityError,
     InvalidRequestError,
     PlacementTimeout,
     ProxyFailed,
@@ -58,6 +59,8 @@ def when_refused(plan: Plan, news: News) -> SharedPathwaysError:
             position=int(position) if isinstance(position, int | float) and position else None,
             hint=_QUEUE_HINT if plan.queue_timeout_s is None else "a longer queue_timeout helps",
         )
+    if kind == "failed_precondition":
+        return CapacityError(message, hint="`sps status` shows what the service has")
     if kind in ("unknown_type", "too_many"):
         types = ", ".join(_lines(data.get("types"))) or "what the service has"
         expected = f"one of {types}" if kind == "unknown_type" else "no more than the service has"
@@ -132,12 +135,23 @@ def when_out_of_queue(plan: Plan, snapshot: Snapshot) -> SlicesTaken:
     )
 
 
-def when_out_of_time(plan: Plan, snapshot: Snapshot, last_event: str) -> SharedPathwaysError:
-    """Returns the error for a step that did not end in time; the phase says which it was."""
+def when_out_of_time(
+    plan: Plan, snapshot: Snapshot, last_event: str, waited_for: News | None = None
+) -> SharedPathwaysError:
+    """Returns the error for a step that did not end in time; the phase says which it was.
+
+    Args:
+      plan: What was asked for.
+      snapshot: How the session stands.
+      last_event: What was heard last of the proxy.
+      waited_for: The last ``service.waiting``.
+    """
     within = f"within {plan.timeout_s:g} s"
     hint = "a longer timeout= helps where the service is slow; `sps status` shows what there is"
     match snapshot.phase:
         case Phase.PREFLIGHT:
+            if waited_for is not None:
+                return _not_ready(waited_for, within, hint)
             return ServiceNotReady(f"the service did not answer {within}", hint=hint)
         case Phase.TUNNEL | Phase.PROBE:
             return TunnelError(
@@ -159,7 +173,21 @@ def when_out_of_time(plan: Plan, snapshot: Snapshot, last_event: str) -> SharedP
                 hint="`sps status` shows who holds what",
             )
         case _:
-            return ProxyFailed(f"the proxy {plan.name} did not begin to serve {within}", hint=hint)
+            why = f"; last heard: {last_event}" if last_event else ""
+            return ProxyFailed(
+                f"the proxy {plan.name} did not begin to serve {within}{why}", hint=hint
+            )
+
+
+def _not_ready(news: News, within: str, hint: str) -> ServiceNotReady:
+    ready, wanted = news.data.get("ready"), news.data.get("wanted")
+    return ServiceNotReady(
+        f"the service was not ready {within}: {news.reason}",
+        ready=ready if isinstance(ready, int) else 0,
+        wanted=wanted if isinstance(wanted, int) else 0,
+        pods=_lines(news.data.get("pods")),
+        hint=hint,
+    )
 
 
 def _held_by(holders: Sequence[str]) -> str:

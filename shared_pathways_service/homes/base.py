@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Protocol
 
+from shared_pathways_service.core.proxy_options import ProxyOptions
 from shared_pathways_service.events import Scalar
 
-__all__ = ["Home", "HomeEvent", "ProxyHandle", "ProxySpec", "ServiceInfo"]
+__all__ = ["Home", "HomeEvent", "ProxyHandle", "ProxySpec", "ServiceInfo", "Tell", "unheard"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,6 +23,9 @@ class ProxySpec:
         empty: one slice of the service's first type.
       num_elastic_slices: How many of them may be missing at the start.
       queue_timeout_s: None: fail at once when slices are taken; else seconds to wait.
+      options: What it is started with beside its slices.
+      image: Its container image; empty: the one that goes with the resource manager's.
+      gcs_bucket: ``gs://…`` for scratch data; empty: where the resource manager has its own.
       local_port: None: a Unix socket; else a loopback TCP port, 0 for any.
       owner_pid: The process whose end ends the session.
       owner_start: When it started, as `processes.Identity` has it.
@@ -34,7 +38,9 @@ class ProxySpec:
     num_elastic_slices: int = 0
     priority: int = 0
     queue_timeout_s: float | None = None
-    xla_flags: tuple[str, ...] = ()
+    options: ProxyOptions = dataclasses.field(default_factory=ProxyOptions)
+    image: str = ""
+    gcs_bucket: str = ""
     local_port: int | None = None
     owner_pid: int = 0
     owner_start: str = ""
@@ -87,7 +93,10 @@ class HomeEvent:
     """News of one proxy.
 
     Kinds, with what `data` holds:
-      ``proxy.serving``    the server runs; nothing is known of placement
+      ``service.waiting``  before there is a proxy: the service is not ready; reason tells why;
+                           ready, wanted (int, slices), pods (newline-joined)
+      ``proxy.waiting``    the proxy does not run yet; reason tells why
+      ``proxy.serving``    the server runs; nothing is known of placement; pod where there is one
       ``proxy.exited``     exit_code (int or None), reason, log_tail (newline-joined), report (JSON)
       ``proxy.deleted``    somebody else deleted it
       ``tenant.queued``    position (int), holders (newline-joined); reason tells why
@@ -103,6 +112,14 @@ class HomeEvent:
     data: Mapping[str, Scalar] = dataclasses.field(default_factory=dict)
 
 
+#: Takes news; must not block.
+Tell = Callable[[HomeEvent], object]
+
+
+def unheard(news: HomeEvent) -> None:
+    """For who does not want to hear."""
+
+
 class Home(Protocol):
     """Where the service lives. One object a session; every method raises `SharedPathwaysError`s.
 
@@ -111,8 +128,13 @@ class Home(Protocol):
 
     name: str
 
-    async def preflight(self, spec: ProxySpec) -> ServiceInfo:
-        """Finds the service, or starts it where the home can, and checks the request against it."""
+    async def preflight(self, spec: ProxySpec, tell: Tell) -> ServiceInfo:
+        """Finds the service, or starts it where the home can, and checks the request against it.
+
+        Args:
+          spec: The request.
+          tell: Hears ``service.waiting`` whenever what is waited for changes.
+        """
 
     async def create_proxy(self, spec: ProxySpec) -> ProxyHandle:
         """Creates the proxy; called again with the same session it returns the same proxy."""

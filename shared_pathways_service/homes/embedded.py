@@ -14,9 +14,16 @@ import grpc
 import grpc.aio
 
 from shared_pathways_service.errors import InvalidRequestError, TunnelError
-from shared_pathways_service.homes.base import HomeEvent, ProxyHandle, ProxySpec, ServiceInfo
-from shared_pathways_service.homes.embedded_news import ManagerNews
+from shared_pathways_service.homes.base import (
+    HomeEvent,
+    ProxyHandle,
+    ProxySpec,
+    ServiceInfo,
+    Tell,
+)
 from shared_pathways_service.homes.embedded_service import ServiceLink, find, find_or_start
+from shared_pathways_service.homes.embedded_slices import wait_until_usable
+from shared_pathways_service.homes.manager_news import ManagerNews
 from shared_pathways_service.processes import Identity
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.protocol.status import error_of
@@ -50,7 +57,7 @@ class EmbeddedHome:
         self._news: ManagerNews | None = None
         self._events: asyncio.Queue[HomeEvent] = asyncio.Queue()
 
-    async def preflight(self, spec: ProxySpec) -> ServiceInfo:
+    async def preflight(self, spec: ProxySpec, tell: Tell) -> ServiceInfo:  # noqa: ARG002
         """Joins the service or starts one, and waits until its slices are up.
 
         Raises:
@@ -72,8 +79,8 @@ class EmbeddedHome:
                     f"types that the service has: {', '.join(types)}",
                     hint="a service that is started anew has what is asked for first",
                 )
-        self._news = ManagerNews(link)
-        await self._call(self._news.wait_until_usable(wanted or types[:1]))
+        self._news = ManagerNews(link.resource_manager, link.token)
+        await self._call(wait_until_usable(self._news, link.state, wanted or types[:1]))
         return ServiceInfo(
             address=link.welcome.resource_manager_address,
             version=link.welcome.version,
@@ -97,7 +104,7 @@ class EmbeddedHome:
             user=spec.user,
             team=spec.team,
             host=spec.host,
-            xla_flags=spec.xla_flags,
+            xla_flags=spec.options.xla_flags,
             tcp_port=spec.local_port,
             owner_pid=spec.owner_pid,
             owner_start=spec.owner_start,

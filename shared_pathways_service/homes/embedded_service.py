@@ -55,7 +55,8 @@ class ServiceLink:
       state: What its state file says.
       supervisor: Stub of the supervisor.
       resource_manager: Stub of the resource manager.
-      metadata: What each call must carry.
+      token: What each call must show; None: nothing.
+      metadata: The same, as gRPC takes it.
       welcome: The answer to `join`; None before it.
       started_pid: The supervisor's process if it was started for this caller; else 0.
     """
@@ -63,6 +64,7 @@ class ServiceLink:
     def __init__(self, state: ServiceState, token: str | None, resource_manager: str) -> None:
         self.state = state
         self.started_pid = 0
+        self.token = token
         self.metadata = bearer(token)
         self.welcome: pb.JoinReply | None = None
         self._channels = [

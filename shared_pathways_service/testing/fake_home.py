@@ -15,7 +15,13 @@ from typing import Any
 
 from shared_pathways_service.errors import ProxyFailed, SharedPathwaysError, from_json
 from shared_pathways_service.events import Scalar
-from shared_pathways_service.homes.base import HomeEvent, ProxyHandle, ProxySpec, ServiceInfo
+from shared_pathways_service.homes.base import (
+    HomeEvent,
+    ProxyHandle,
+    ProxySpec,
+    ServiceInfo,
+    Tell,
+)
 
 __all__ = ["FakeHome", "placed_news"]
 
@@ -99,8 +105,11 @@ class FakeHome:
 
     # ---- the interface
 
-    async def preflight(self, spec: ProxySpec) -> ServiceInfo:
-        """Answers as scripted."""
+    async def preflight(self, spec: ProxySpec, tell: Tell) -> ServiceInfo:
+        """Tells that it waits if it is scripted to hang, and answers as scripted."""
+        if "preflight" in self._hang:
+            data = {"ready": 1, "wanted": 2, "pods": "worker-1 is not ready"}
+            tell(HomeEvent(kind="service.waiting", reason="1 of 2 slices are ready", data=data))
         await self._called("preflight", spec.session)
         return ServiceInfo(
             address="fake",

@@ -13,7 +13,7 @@ import pytest
 
 from shared_pathways_service.agent.probing import probe
 from shared_pathways_service.errors import SharedPathwaysError
-from shared_pathways_service.homes.base import Home, HomeEvent, ProxyHandle, ProxySpec
+from shared_pathways_service.homes.base import Home, HomeEvent, ProxyHandle, ProxySpec, unheard
 from shared_pathways_service.homes.embedded import EmbeddedHome
 from shared_pathways_service.processes import identity_of
 from shared_pathways_service.testing.fake_home import FakeHome
@@ -71,7 +71,7 @@ def test_a_proxy_from_its_creation_to_its_end(make: type[Home]) -> None:
     async def life() -> None:
         async with opened(make) as home, asyncio.timeout(DEADLINE_S):
             wanted = spec("first")
-            info = await home.preflight(wanted)
+            info = await home.preflight(wanted, unheard)
             assert KIND in info.instance_types
             handle = await home.create_proxy(wanted)
             assert handle.name == "first"
@@ -98,7 +98,7 @@ def test_a_session_is_enough_to_delete_by_and_another_hits_nothing(make: type[Ho
     async def life() -> None:
         wanted = spec("second")
         async with opened(make) as home, asyncio.timeout(DEADLINE_S):
-            await home.preflight(wanted)
+            await home.preflight(wanted, unheard)
             await home.create_proxy(wanted)
         # What another agent, which knows the journal only, can do.
         async with opened(make) as home, asyncio.timeout(DEADLINE_S):
@@ -113,7 +113,7 @@ def test_the_end_is_told_to_who_follows(make: type[Home]) -> None:
     async def life() -> None:
         wanted = spec("third")
         async with opened(make) as home, asyncio.timeout(DEADLINE_S):
-            await home.preflight(wanted)
+            await home.preflight(wanted, unheard)
             handle = await home.create_proxy(wanted)
             await news_until(home, handle, "proxy.serving")
             async with opened(make) as other:

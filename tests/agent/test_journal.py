@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 
 from shared_pathways_service.agent.journal import Entry
 from shared_pathways_service.agent.messages import HomeChoice
@@ -45,6 +46,20 @@ def test_a_file_that_is_none_of_its_entries_is_passed_over(bench: Bench) -> None
         (bench.journal_directory / f"{name}.json").write_text(text)
     bench.journal.write(ENTRY)
     assert bench.journal.entries() == [ENTRY]
+
+
+def test_the_drafts_of_killed_writers_do_not_stay(bench: Bench) -> None:
+    bench.journal.write(ENTRY)
+    own = bench.journal_directory / f"{ENTRY.session}.new"
+    own.write_text("{}")
+    bench.journal.remove(ENTRY.session)
+    assert list(bench.journal_directory.iterdir()) == []
+    stale, fresh = (bench.journal_directory / f"{name}.new" for name in ("stale", "fresh"))
+    for draft in (stale, fresh):
+        draft.write_text("{}")
+    os.utime(stale, (0, 0))
+    bench.journal.drop_stale_drafts()
+    assert list(bench.journal_directory.iterdir()) == [fresh]
 
 
 def test_abandoned_is_what_neither_owner_nor_agent_looks_after() -> None:

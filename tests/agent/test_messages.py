@@ -18,6 +18,7 @@ from shared_pathways_service.agent.messages import (
     Start,
     encode,
 )
+from shared_pathways_service.core.proxy_options import ProxyOptions
 from shared_pathways_service.core.session_messages import Plan
 from shared_pathways_service.homes.base import ProxySpec
 from tests.agent.fake_agent import COMMAND
@@ -67,7 +68,7 @@ def test_orders_travel() -> None:
             name="p",
             session="s",
             virtual_slices=("a", "b"),
-            xla_flags=("--xla_a",),
+            options=ProxyOptions(xla_flags=("--xla_a",)),
             labels={"a": "b"},
         ),
         plan=Plan(name="p", virtual_slices=("a", "b"), queue_timeout_s=float("inf")),

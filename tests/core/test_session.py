@@ -280,6 +280,24 @@ def test_a_step_that_does_not_end_is_ended(name: str, kind: type[SharedPathwaysE
     assert "100 s" in driver.error.message
 
 
+def test_a_service_that_is_waited_for_says_why_and_is_named_in_the_error() -> None:
+    driver = Driver()
+    driver.news("service.waiting", "1 of 2 slices", ready=1, wanted=2, pods="w-0: a\nw-1: b")
+    assert [e.reason for e in driver.said if e.kind == "service.waiting"] == ["1 of 2 slices"]
+    driver.expire()
+    ends_clean(driver, m.Phase.FAILED)
+    error = driver.error
+    assert isinstance(error, ServiceNotReady)
+    assert (error.ready, error.wanted, error.pods) == (1, 2, ("w-0: a", "w-1: b"))
+    assert "1 of 2 slices" in str(error)
+
+
+def test_the_pod_is_known_once_it_serves() -> None:
+    driver = to_start()
+    driver.news("proxy.serving", pod="p-x7k2p")
+    assert driver.snapshot.pod == "p-x7k2p"
+
+
 def test_a_create_that_failed_may_have_created() -> None:
     driver = to_create()
     effects = driver.put(m.StepFailed(error=SharedPathwaysError("connection reset")))
@@ -413,7 +431,12 @@ def test_an_unknown_type_names_those_there_are() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "expected"),
-    [("too_many", InvalidRequestError), ("lost", SliceLost), ("released", ProxyFailed)],
+    [
+        ("too_many", InvalidRequestError),
+        ("lost", SliceLost),
+        ("released", ProxyFailed),
+        ("failed_precondition", CapacityError),
+    ],
 )
 def test_other_refusals(kind: str, expected: type[SharedPathwaysError]) -> None:
     assert type(refused(kind)) is expected

@@ -21,7 +21,7 @@ from shared_pathways_service.errors import (
     ServiceNotReady,
 )
 from shared_pathways_service.homes import embedded_service
-from shared_pathways_service.homes.base import HomeEvent, ProxyHandle, ProxySpec
+from shared_pathways_service.homes.base import HomeEvent, ProxyHandle, ProxySpec, unheard
 from shared_pathways_service.homes.embedded import EmbeddedHome
 from shared_pathways_service.homes.embedded_service import ServiceLink, find, find_or_start
 from shared_pathways_service.processes import identity_of
@@ -184,7 +184,7 @@ def test_one_session_from_nothing_to_its_end() -> None:
     async def session() -> None:
         async with home() as made:
             spec = spec_of()
-            info = await made.preflight(spec)
+            info = await made.preflight(spec, unheard)
             assert info.started
             assert info.instance_types == (KIND,)
             assert info.address == f"unix:{runtime_paths().resource_manager_socket}"
@@ -202,7 +202,7 @@ def test_one_session_from_nothing_to_its_end() -> None:
             assert any("Proxy serving" in line for line in await made.logs(handle, 50))
             async with home() as other:
                 second = spec_of("isc-proxy-b")
-                assert not (await other.preflight(second)).started
+                assert not (await other.preflight(second, unheard)).started
                 refused_handle = await other.create_proxy(second)
                 refused = await next_of(aiter(other.follow(refused_handle)), "tenant.refused")
                 assert refused.data["kind"] == "slices_taken"
@@ -220,7 +220,7 @@ def test_deaths_are_told() -> None:
     async def session(supervisor: int) -> None:
         async with home() as made, contextlib.AsyncExitStack() as stack:
             spec = spec_of()
-            await made.preflight(spec)
+            await made.preflight(spec, unheard)
             handle = await made.create_proxy(spec)
             events = aiter(made.follow(handle))
             await next_of(events, "tenant.running")
@@ -232,7 +232,7 @@ def test_deaths_are_told() -> None:
 
             other = await stack.enter_async_context(home())
             second = spec_of("isc-proxy-b")
-            await other.preflight(second)
+            await other.preflight(second, unheard)
             events = aiter(other.follow(await other.create_proxy(second)))
             await next_of(events, "tenant.running")
             kill(supervisor)
@@ -259,7 +259,7 @@ async def _pids(made: EmbeddedHome, handle: ProxyHandle) -> list[int]:
 def test_what_the_running_service_lacks_is_refused_naming_what_it_has() -> None:
     async def ask() -> None:
         async with home() as made:
-            await made.preflight(spec_of("isc-proxy-a", "tpuv5e:2x4"))
+            await made.preflight(spec_of("isc-proxy-a", "tpuv5e:2x4"), unheard)
 
     with embedded(), pytest.raises(InvalidRequestError, match=KIND) as caught:
         run_async(ask())
@@ -267,11 +267,11 @@ def test_what_the_running_service_lacks_is_refused_naming_what_it_has() -> None:
 
 
 def test_a_service_whose_slices_do_not_come_up_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared_pathways_service.homes.embedded_news._PATIENCE_S", 0.5)
+    monkeypatch.setattr("shared_pathways_service.homes.embedded_slices._PATIENCE_S", 0.5)
 
     async def ask() -> None:
         async with home() as made:
-            await made.preflight(spec_of())
+            await made.preflight(spec_of(), unheard)
 
     with embedded("--max_slice_restarts=0") as (_, client):
         [worker] = client.processes("worker")

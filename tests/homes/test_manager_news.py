@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shared_pathways_service.events import Event
-from shared_pathways_service.homes.embedded_news import TenantView
+from shared_pathways_service.homes.manager_news import TenantView
 
 
 def placed(index: int, generation: int) -> Event:

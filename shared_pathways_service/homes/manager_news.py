@@ -1,29 +1,24 @@
-"""What the resource manager of the embedded service tells, over its restarts, each thing once."""
+"""What a resource manager tells, over its restarts, each thing once."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 import grpc
 import grpc.aio
 
 from shared_pathways_service import constants
-from shared_pathways_service.errors import ServiceNotReady
 from shared_pathways_service.events import Event
 from shared_pathways_service.homes.base import HomeEvent
-from shared_pathways_service.homes.embedded_service import ServiceLink
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
+from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.protocol.event_messages import event_of
-from shared_pathways_service.servers.embedded.state import ServiceState
 
 __all__ = ["ManagerNews", "TenantView"]
 
-#: Seconds that slices may take to come up; of those that come up at all, each takes one or two.
-_PATIENCE_S = 30.0
-_DOWN = ("starting", "lost")
 _PAUSE_S = 0.05
 _CALL_S = 10.0
 
@@ -81,15 +76,22 @@ class TenantView:
 
 
 class ManagerNews:
-    """All events of the resource manager, from before the proxy is created.
+    """All events of a resource manager, from before the proxy is created.
 
     Args:
-      link: The service; its channels are the caller's to close, after this.
+      resource_manager: Its stub; the channel is the caller's to close, after this.
+      token: What it wants to be shown; None: nothing.
+
+    Attributes:
+      changed: Set at every event; the waiter's to clear.
     """
 
-    def __init__(self, link: ServiceLink) -> None:
-        self._link = link
-        self._changed = asyncio.Event()
+    def __init__(
+        self, resource_manager: pb_grpc.ResourceManagerAsyncStub, token: str | None = None
+    ) -> None:
+        self.changed = asyncio.Event()
+        self._resource_manager = resource_manager
+        self._metadata = bearer(token)
         self._listening = asyncio.Event()
         self._tenant = ""
         self._view = TenantView()
@@ -116,33 +118,19 @@ class ManagerNews:
         """
         self._tenant, self._tell, self._view = tenant, tell, TenantView()
 
-    async def wait_until_usable(self, kinds: Collection[str]) -> None:
-        """Returns when no slice of these instance types is starting any more, and each has some up.
+    async def wait_until_listening(self) -> None:
+        """Returns once nothing that happens is missed any more."""
+        await self._listening.wait()
 
-        A slice that does not come up for long is not waited for if others do.
+    async def status(self) -> pb.GetStatusResponse:
+        """Asks how things stand.
 
         Raises:
-          ServiceNotReady: A type has no slice up, and gets none.
+          grpc.aio.AioRpcError: No answer.
         """
-        await self._listening.wait()
-        patience = asyncio.get_running_loop().time() + _PATIENCE_S
-        while True:
-            self._changed.clear()
-            survey = _Survey(self._link.state, await self._status(), kinds)
-            if survey.complete:
-                return
-            try:
-                async with asyncio.timeout_at(patience):
-                    await self._changed.wait()
-            except TimeoutError:
-                if survey.missing:
-                    raise survey.error() from None
-                return
-
-    async def _status(self) -> pb.GetStatusResponse:
-        return await self._link.resource_manager.GetStatus(
+        return await self._resource_manager.GetStatus(
             pb.GetStatusRequest(),
-            metadata=self._link.metadata,
+            metadata=self._metadata,
             wait_for_ready=True,
             timeout=_CALL_S,
         )
@@ -154,12 +142,12 @@ class ManagerNews:
         while True:
             # It ends when the resource manager does, which is then started again.
             with contextlib.suppress(grpc.aio.AioRpcError):
-                call = self._link.resource_manager.Watch(
-                    request, metadata=self._link.metadata, wait_for_ready=True
+                call = self._resource_manager.Watch(
+                    request, metadata=self._metadata, wait_for_ready=True
                 )
                 async for message in call:
                     self._listening.set()
-                    self._changed.set()
+                    self.changed.set()
                     self._hear(event_of(message))
             await asyncio.sleep(_PAUSE_S)
 
@@ -167,37 +155,3 @@ class ManagerNews:
         if self._tell is not None and event.tenant == self._tenant:
             for news in self._view.hear(event):
                 self._tell(news)
-
-
-class _Survey:
-    """How the slices of some instance types stand.
-
-    Attributes:
-      missing: Types without a single slice that is up.
-      complete: Whether none is starting, and none of the types is missing.
-    """
-
-    def __init__(
-        self, service: ServiceState, status: pb.GetStatusResponse, kinds: Collection[str]
-    ) -> None:
-        self._slices = [s for s in status.slices if s.instance_type in kinds]
-        self._wanted = {kind: service.slices.get(kind, 0) + service.spares for kind in kinds}
-        known = Counter(s.instance_type for s in self._slices if s.state != "starting")
-        self._up = Counter(s.instance_type for s in self._slices if s.state not in _DOWN)
-        self.missing = [kind for kind in kinds if not self._up[kind]]
-        # The resource manager learns of a slice from its first worker.
-        starting = any(known[kind] < count for kind, count in self._wanted.items())
-        self.complete = not starting and not self.missing
-
-    def error(self) -> ServiceNotReady:
-        """Says what is missing."""
-        states = [f"{s.id} ({s.instance_type}) is {s.state}" for s in self._slices]
-        unheard = sum(self._wanted.values()) - len(self._slices)
-        return ServiceNotReady(
-            f"the service has no {' and no '.join(self.missing)} slice that is up: "
-            f"{', '.join([*states, *([f'{unheard} never came'] if unheard > 0 else [])])}",
-            ready=self._up.total(),
-            wanted=sum(self._wanted.values()),
-            pods=states,
-            hint="`sps status` and the logs of the service tell more",
-        )
