@@ -25,9 +25,14 @@ ENDING_S = 20.0
 
 T = TypeVar("T")
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # So it is behind a shell's `&`, and the programs that tests interrupt would inherit it.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# Behind a shell's `&` or `nohup` they are ignored, and the programs that tests signal inherit that.
+for _number, _usual in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGQUIT, signal.SIG_DFL),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _usual)
 
 
 @pytest.fixture(autouse=True)
