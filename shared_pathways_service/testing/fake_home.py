@@ -108,7 +108,7 @@ class FakeHome:
     async def preflight(self, spec: ProxySpec, tell: Tell) -> ServiceInfo:
         """Tells that it waits if it is scripted to hang, and answers as scripted."""
         if "preflight" in self._hang:
-            data = {"ready": 1, "wanted": 2, "pods": "worker-1 is not ready"}
+            data: dict[str, Scalar] = {"ready": 1, "wanted": 2, "pods": "worker-1 is not ready"}
             tell(HomeEvent(kind="service.waiting", reason="1 of 2 slices are ready", data=data))
         await self._called("preflight", spec.session)
         return ServiceInfo(
