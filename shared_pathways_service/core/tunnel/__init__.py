@@ -1,0 +1,1 @@
+"""What of a port-forward can be decided without I/O: frames, and when to dial again."""
