@@ -1,0 +1,61 @@
+"""Which cluster, and who we are there."""
+
+from __future__ import annotations
+
+import dataclasses
+import ssl
+
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.kube.tokens import TokenSource
+
+__all__ = ["ClusterAccess", "ClusterChoice"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClusterChoice:
+    """The cluster that the user named; nothing named: the ambient one.
+
+    Attributes:
+      cluster: Name of a GKE cluster; `project` and `region` go with it.
+      region: Its region, or its zone.
+      context: A context of the user's kubeconfig.
+    """
+
+    cluster: str = ""
+    project: str = ""
+    region: str = ""
+    context: str = ""
+
+    def __post_init__(self) -> None:
+        if self.cluster and self.context:
+            raise InvalidRequestError(
+                "context", self.context, "None where cluster= is given: each names a cluster"
+            )
+        for name in ("project", "region"):
+            if self.cluster and not getattr(self, name):
+                raise InvalidRequestError(name, "", f"the {name} of cluster {self.cluster!r}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClusterAccess:
+    """A way to one cluster's API server.
+
+    Attributes:
+      server: URL, without a slash at its end.
+      tls: For connections to it; None where the URL is plain HTTP.
+      tokens: Shown with every request.
+      namespace: Of the context; empty when it names none.
+      name: The cluster for people, e.g. ``context kind-dev``.
+      server_name: That the server's certificate must bear; empty: the URL's host.
+      proxy: URL of an HTTP proxy on the way; empty: none but the environment's.
+      project: Google Cloud project where that is known, else empty.
+    """
+
+    server: str
+    tls: ssl.SSLContext | None
+    tokens: TokenSource
+    namespace: str = ""
+    name: str = ""
+    server_name: str = ""
+    proxy: str = ""
+    project: str = ""

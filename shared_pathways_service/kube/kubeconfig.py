@@ -1,0 +1,174 @@
+"""The user's kubeconfig: read, merged and never written.
+
+Rules of the format: "Organizing Cluster Access Using kubeconfig Files" and "kubeconfig (v1)" of
+the Kubernetes documentation. Read here rather than by the official client: importing that loads
+its synchronous twin as well, it writes clients' keys into files that outlive a kill, and takes a
+plug-in that failed for none at all.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import os
+import ssl
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.kube.cluster import ClusterAccess
+from shared_pathways_service.kube.tls import client_tls, show_certificate
+from shared_pathways_service.kube.tokens import TokenSource, static_token
+
+__all__ = ["Entry", "Kubeconfig", "access_of_context", "kubeconfig_paths", "read_kubeconfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One cluster, user or context.
+
+    Attributes:
+      where: Directory of its file: paths in it are relative to this one.
+    """
+
+    name: str
+    data: Mapping[str, Any] = dataclasses.field(repr=False)
+    where: Path
+
+    def text(self, field: str) -> str:
+        """Returns what ``FIELD-data`` (in base64) or the file that FIELD names holds, or nothing.
+
+        Raises:
+          InvalidRequestError: It cannot be read.
+        """
+        try:
+            if encoded := self.data.get(f"{field}-data"):
+                return base64.b64decode(encoded, validate=True).decode()
+            if path := self.data.get(field):
+                return (self.where / Path(path).expanduser()).read_text()
+        except (OSError, binascii.Error, UnicodeDecodeError, TypeError) as error:
+            raise InvalidRequestError(
+                f"kubeconfig's {field} of {self.name}", "", f"what can be read, not: {error}"
+            ) from error
+        return ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kubeconfig:
+    """All files of ``KUBECONFIG`` as one: the first one to name a thing is right about it."""
+
+    current: str = ""
+    contexts: Mapping[str, Entry] = dataclasses.field(default_factory=dict)
+    clusters: Mapping[str, Entry] = dataclasses.field(default_factory=dict)
+    users: Mapping[str, Entry] = dataclasses.field(default_factory=dict)
+
+
+def kubeconfig_paths() -> list[Path]:
+    """Returns where the user's kubeconfig is: what ``KUBECONFIG`` lists, or ``~/.kube/config``."""
+    listed = [Path(path) for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
+    return listed or [Path.home() / ".kube" / "config"]
+
+
+def read_kubeconfig(paths: Sequence[Path] | None = None) -> Kubeconfig:
+    """Reads the files that exist.
+
+    Args:
+      paths: Those of the user by default.
+
+    Raises:
+      InvalidRequestError: One of them is not a kubeconfig.
+    """
+    current = ""
+    found: dict[str, dict[str, Entry]] = {"contexts": {}, "clusters": {}, "users": {}}
+    for path in kubeconfig_paths() if paths is None else paths:
+        document = _read(path)
+        current = current or str(document.get("current-context") or "")
+        for kind, entries in found.items():
+            for item in document.get(kind) or ():
+                entry = Entry(
+                    name=str(item["name"]),
+                    data=item.get(kind.removesuffix("s")) or {},
+                    where=path.absolute().parent,
+                )
+                entries.setdefault(entry.name, entry)
+    return Kubeconfig(current=current, **found)
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    expected = "a kubeconfig: YAML with clusters, users and contexts"
+    try:
+        document = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InvalidRequestError("kubeconfig", str(path), f"{expected}, not: {error}") from error
+    if document is None:
+        return {}
+    if not isinstance(document, Mapping):
+        raise InvalidRequestError("kubeconfig", str(path), expected)
+    return document
+
+
+def access_of_context(config: Kubeconfig, context: str = "") -> ClusterAccess:
+    """Returns the way to the cluster of a context.
+
+    Args:
+      config: Where it stands.
+      context: Its name; empty: the current one.
+
+    Raises:
+      InvalidRequestError: There is no such context, or what it names is missing or not valid.
+    """
+    name = context or config.current
+    known = ", ".join(sorted(config.contexts)) or "none: no kubeconfig has any"
+    chosen = _named(config.contexts, name, "context", f"a context of the kubeconfig ({known})")
+    cluster = _named(
+        config.clusters, chosen.data.get("cluster", ""), f"cluster of context {name}", "its name"
+    )
+    user = config.users.get(chosen.data.get("user", "")) or Entry(
+        name="", data={}, where=cluster.where
+    )
+    server = str(cluster.data.get("server") or "").rstrip("/")
+    if not server.startswith(("https://", "http://")):
+        raise InvalidRequestError(f"server of cluster {cluster.name}", server, "https://HOST")
+    tls = _tls(cluster, user) if server.startswith("https://") else None
+    return ClusterAccess(
+        server=server,
+        tls=tls,
+        tokens=_tokens(user),
+        namespace=str(chosen.data.get("namespace") or ""),
+        name=f"context {name}",
+        server_name=str(cluster.data.get("tls-server-name") or ""),
+        proxy=str(cluster.data.get("proxy-url") or ""),
+    )
+
+
+def _named(entries: Mapping[str, Entry], name: str, field: str, expected: str) -> Entry:
+    if name not in entries:
+        raise InvalidRequestError(field, name, expected)
+    return entries[name]
+
+
+def _tls(cluster: Entry, user: Entry) -> ssl.SSLContext:
+    try:
+        context = client_tls(
+            authority=cluster.text("certificate-authority"),
+            verify=not cluster.data.get("insecure-skip-tls-verify", False),
+        )
+        if certificate := user.text("client-certificate"):
+            show_certificate(context, certificate, user.text("client-key"))
+    except ssl.SSLError as error:
+        raise InvalidRequestError(
+            f"certificates of cluster {cluster.name}", "", f"PEM certificates, not: {error}"
+        ) from error
+    return context
+
+
+def _tokens(user: Entry) -> TokenSource:
+    if token := user.data.get("token"):
+        return static_token(f"Bearer {token}")
+    return static_token()

@@ -1,0 +1,129 @@
+"""URL paths of the objects that are used, and what a request for one asks permission for."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from urllib.parse import quote, unquote
+
+__all__ = [
+    "Target",
+    "collection",
+    "item",
+    "pod_log",
+    "port_forward",
+    "target_of",
+]
+
+#: API group and version of each resource.
+_HOMES = {
+    "events": "",
+    "namespaces": "",
+    "nodes": "",
+    "pods": "",
+    "resourcequotas": "",
+    "secrets": "",
+    "jobs": "batch/v1",
+    "jobsets": "jobset.x-k8s.io/v1alpha2",
+    "selfsubjectaccessreviews": "authorization.k8s.io/v1",
+    "selfsubjectrulesreviews": "authorization.k8s.io/v1",
+}
+
+
+def collection(resource: str, namespace: str = "") -> str:
+    """Returns the path of all objects of a resource.
+
+    Args:
+      resource: In the plural, e.g. ``jobs``.
+      namespace: Empty: of all namespaces, or a resource that has none.
+    """
+    home = _HOMES[resource]
+    root = f"/apis/{home}" if home else "/api/v1"
+    inside = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+    return f"{root}{inside}/{resource}"
+
+
+def item(resource: str, namespace: str, name: str) -> str:
+    """Returns the path of one object."""
+    return f"{collection(resource, namespace)}/{quote(name, safe='')}"
+
+
+def pod_log(namespace: str, pod: str) -> str:
+    """Returns the path of a pod's log."""
+    return f"{item('pods', namespace, pod)}/log"
+
+
+def port_forward(namespace: str, pod: str) -> str:
+    """Returns the path of the port-forward to a pod."""
+    return f"{item('pods', namespace, pod)}/portforward"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Target:
+    """What a request does, in the words of Kubernetes' authorization.
+
+    Attributes:
+      verb: ``get``, ``list``, ``watch``, ``create``, ``update``, ``patch``, ``delete`` or
+        ``deletecollection``.
+      group: API group, empty for the core's.
+      resource: In the plural; the path itself where it is no resource.
+      subresource: E.g. ``portforward``; empty for the object itself.
+    """
+
+    verb: str
+    resource: str
+    group: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+
+    @property
+    def resource_path(self) -> str:
+        """E.g. ``pods/portforward``."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+    @property
+    def rule(self) -> str:
+        """The rule of a Role that grants it."""
+        return (
+            f'{{apiGroups: ["{self.group}"], resources: ["{self.resource_path}"], '
+            f'verbs: ["{self.verb}"]}}'
+        )
+
+    def __str__(self) -> str:
+        name = f" {self.name}" if self.name else ""
+        where = f" in namespace {self.namespace}" if self.namespace else ""
+        return f"{self.verb} {self.resource_path}{name}{where}"
+
+
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
+_PATH = re.compile(
+    r"/(?:api/v1|apis/(?P<group>[^/]+)/[^/]+)"
+    r"(?:/namespaces/(?P<namespace>[^/]+)(?=/))?"
+    r"/(?P<resource>[^/]+)(?:/(?P<name>[^/]+)(?:/(?P<subresource>.+))?)?"
+)
+
+
+def target_of(method: str, path: str, params: Mapping[str, str]) -> Target:
+    """Returns what a request asks permission for.
+
+    Args:
+      method: Of HTTP. A WebSocket that connects to a subresource counts as ``POST``: from
+        Kubernetes 1.35 on the API server wants ``create`` for it.
+      path: As the functions above make it.
+      params: Of the query.
+    """
+    match = _PATH.fullmatch(path)
+    if match is None:
+        return Target(verb=method.lower(), resource=path)
+    found = {key: unquote(value or "") for key, value in match.groupdict().items()}
+    if method in _VERBS:
+        verb = _VERBS[method]
+    elif method == "DELETE":
+        verb = "delete" if found["name"] else "deletecollection"
+    elif params.get("watch") in {"1", "true"}:
+        verb = "watch"
+    else:
+        verb = "get" if found["name"] else "list"
+    return Target(verb=verb, **found)

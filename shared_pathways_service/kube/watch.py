@@ -1,0 +1,180 @@
+"""Objects as they change: a list, then a watch that goes on where the last one ended."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import random
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, Literal
+
+import aiohttp
+
+from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
+
+__all__ = ["WatchEvent", "watch"]
+
+#: The server ends a watch after so many seconds, spread so that not all come back at once.
+_WATCH_S = (240, 300)
+_FIRST_PAUSE_S = 0.1
+_LAST_PAUSE_S = 8.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WatchEvent:
+    """What became of one object.
+
+    Attributes:
+      kind: ``SYNCED`` has no object: all that there was at the start, or after a gap in the
+        news, has been told.
+      object: As it is now; for ``DELETED`` as it was last.
+    """
+
+    kind: Literal["ADDED", "MODIFIED", "DELETED", "SYNCED"]
+    object: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+async def watch(
+    api: KubeApi,
+    path: str,
+    *,
+    params: Mapping[str, str] | None = None,
+    resource_version: str | None = None,
+    known: Sequence[Mapping[str, Any]] = (),
+    give_up_after_s: float = 120.0,
+) -> AsyncGenerator[WatchEvent, None]:
+    """Tells what becomes of the objects of a collection, without end.
+
+    A broken or ended connection is resumed where it stopped. When the server no longer has what
+    happened since, the objects are listed again, and what is new, changed or gone is told.
+
+    Args:
+      api: The server.
+      path: Of the collection.
+      params: E.g. ``{"labelSelector": "…"}``, ``{"fieldSelector": "metadata.name=…"}``.
+      resource_version: Go on from here, without a list; None: list first.
+      known: The objects that the caller knows as of `resource_version`.
+      give_up_after_s: Seconds without a connection until it is an error.
+
+    Yields:
+      The events. Close the generator (`contextlib.aclosing`) to close its connection.
+
+    Raises:
+      AccessDenied: 401 or 403, also later on.
+      ApiError: Another final answer, e.g. 404 for a resource that there is not.
+      ApiUnreachable: No connection for `give_up_after_s`.
+    """
+    watching = _Watching(api, path, params or {}, give_up_after_s)
+    watching.version = resource_version or ""
+    watching.remember(known)
+    while True:
+        try:
+            if not watching.version:
+                for event in await watching.list():
+                    yield event
+            async for event in watching.stream():
+                yield event
+        except (ApiError, ApiUnreachable) as error:
+            await watching.recover(error)
+
+
+class _Watching:
+    def __init__(
+        self, api: KubeApi, path: str, params: Mapping[str, str], give_up_after_s: float
+    ) -> None:
+        self._api = api
+        self._path = path
+        self._params = params
+        self._give_up_after_s = give_up_after_s
+        self._objects: dict[str, Mapping[str, Any]] = {}
+        self._pause_s = _FIRST_PAUSE_S
+        self._heard_at = time.monotonic()
+        self.version = ""
+
+    def remember(self, objects: Sequence[Mapping[str, Any]]) -> None:
+        self._objects = {thing["metadata"]["uid"]: thing for thing in objects}
+
+    async def list(self) -> list[WatchEvent]:
+        answer = await self._api.get(self._path, params=self._params)
+        before = self._objects
+        self.remember(answer.get("items") or ())
+        events = [
+            WatchEvent(kind="DELETED", object=thing)
+            for uid, thing in before.items()
+            if uid not in self._objects
+        ]
+        for uid, thing in self._objects.items():
+            if uid not in before:
+                events.append(WatchEvent(kind="ADDED", object=thing))
+            elif _version(before[uid]) != _version(thing):
+                events.append(WatchEvent(kind="MODIFIED", object=thing))
+        self.version = _version(answer)
+        self._heard()
+        return [*events, WatchEvent(kind="SYNCED")]
+
+    async def stream(self) -> AsyncGenerator[WatchEvent, None]:
+        params = {
+            **self._params,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self.version,
+            "timeoutSeconds": str(random.randint(*_WATCH_S)),  # noqa: S311 - no secret
+        }
+        try:
+            async with self._api.stream(self._path, params=params) as content:
+                async for line in _messages(content):
+                    event = self._take(json.loads(line))
+                    if event is not None:
+                        yield event
+        except (aiohttp.ClientError, OSError) as error:
+            raise ApiUnreachable(f"the watch of {self._path} broke off: {error}") from error
+
+    def _take(self, message: Mapping[str, Any]) -> WatchEvent | None:
+        thing = message["object"]
+        if message["type"] == "ERROR":
+            status = int(thing.get("code") or 500)
+            reason = str(thing.get("reason") or "")
+            text = str(thing.get("message") or "")
+            raise ApiError(f"watch of {self._path}: {text}", status=status, reason=reason)
+        self._heard()
+        self.version = _version(thing)
+        if message["type"] == "BOOKMARK":
+            return None
+        if message["type"] == "DELETED":
+            self._objects.pop(thing["metadata"]["uid"], None)
+        else:
+            self._objects[thing["metadata"]["uid"]] = thing
+        return WatchEvent(kind=message["type"], object=thing)
+
+    def _heard(self) -> None:
+        self._heard_at = time.monotonic()
+        self._pause_s = _FIRST_PAUSE_S
+
+    async def recover(self, error: SharedPathwaysError) -> None:
+        if isinstance(error, ApiError):
+            if error.status == 410:
+                self.version = ""
+                return
+            if error.is_final:
+                raise error
+        if time.monotonic() - self._heard_at > self._give_up_after_s:
+            raise error
+        await asyncio.sleep(self._pause_s * random.uniform(0.5, 1.0))  # noqa: S311
+        self._pause_s = min(_LAST_PAUSE_S, self._pause_s * 2)
+
+
+def _version(thing: Mapping[str, Any]) -> str:
+    return str(thing["metadata"]["resourceVersion"])
+
+
+async def _messages(content: aiohttp.StreamReader) -> AsyncGenerator[bytes, None]:
+    rest = bytearray()
+    async for chunk in content.iter_any():
+        rest += chunk
+        while (end := rest.find(b"\n")) >= 0:
+            yield bytes(rest[:end])
+            del rest[: end + 1]
