@@ -13,6 +13,9 @@ RECOVERING_S = 20.0
 LOST_PROGRAM_GRACE_S = 30.0
 #: Seconds that a service which connect() started lives after its last client.
 SERVICE_IDLE_S = 60.0
+#: Seconds that a proxy's Job is kept ahead of its deadline, and between two pushes of it.
+PROXY_DEADLINE_S = 600.0
+PROXY_DEADLINE_PUSH_S = 120.0
 #: Restarts of the workers of one slice before the embedded service gives the slice up.
 MAX_SLICE_RESTARTS = 1_000_000
 #: Lines of a log that an error shows.

@@ -5,55 +5,77 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
-from shared_pathways_service.core.validation import check_bool
+from shared_pathways_service.core.validation import check_bool, check_int
 from shared_pathways_service.errors import InvalidRequestError
 
 __all__ = ["ProxyOptions"]
 
 _FIELD: Final = "proxy_options"
-_KEYS: Final = ("use_insecure_credentials", "xla_flags", "sidecar")
 _XLA_FLAG: Final = re.compile(r"--xla_[a-z0-9_]+(=\S*)?")
+#: A quantity of Kubernetes, more than 0.
+_QUANTITY: Final = re.compile(r"(?=.*[1-9])[0-9]+(\.[0-9]+)?(m|k|[MGTPE]|[KMGTPE]i)?")
+_NAME: Final = r"[a-zA-Z0-9]([-a-zA-Z0-9_.]{0,61}[a-zA-Z0-9])?"
+_KEY: Final = re.compile(rf"([a-z0-9]([-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_NAME}")
+_VALUE: Final = re.compile(rf"({_NAME})?")
+_EFFECTS: Final = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
+#: Whose user Pathways' images run as in the public manifests.
+_DEFAULT_USER: Final = 1000
+_USER_LIMIT: Final = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProxyOptions:
-    """What a proxy is started with beside its slices.
+    """What a proxy is started with beside its slices; all from `cpu` on concern Kubernetes only.
 
     Attributes:
       use_insecure_credentials: Whether proxy and client speak gRPC without credentials.
       xla_flags: e.g. ``("--xla_a=1", "--xla_b")``.
       sidecar: Whether user code may run beside the workers (colocated Python).
+      cpu: Cores that its pod asks for, as a Kubernetes quantity, e.g. ``"4"`` or ``"500m"``.
+      memory: Memory that its pod asks for and is held to, e.g. ``"32Gi"``.
+      node_selector: Labels that its node must have.
+      tolerations: Taints that its node may have, as ``KEY[=VALUE][:EFFECT]``.
+      host_network: Whether its pod uses the node's network, and port 29000 of the node: a little
+        faster, one proxy a node, and not with restricted pod security.
+      run_as_user: The numerical user it runs as; 0: the image's own, root mostly, and not with
+        restricted pod security.
     """
 
     use_insecure_credentials: bool = False
     xla_flags: tuple[str, ...] = ()
     sidecar: bool = False
+    cpu: str = "4"
+    memory: str = "32Gi"
+    node_selector: Mapping[str, str] = dataclasses.field(default_factory=dict, hash=False)
+    tolerations: tuple[str, ...] = ()
+    host_network: bool = False
+    run_as_user: int = _DEFAULT_USER
 
     def __post_init__(self) -> None:
-        check_bool(_FIELD, self.use_insecure_credentials)
-        check_bool(_FIELD, self.sidecar)
-        given: object = self.xla_flags
-        if isinstance(given, str) or not isinstance(given, Iterable):
-            raise InvalidRequestError(_FIELD, given, "a list of flags as xla_flags")
-        flags = tuple(given)
-        for flag in flags:
-            if not (isinstance(flag, str) and _XLA_FLAG.fullmatch(flag)):
-                raise InvalidRequestError(
-                    _FIELD, flag, "XLA flags of the form --xla_name or --xla_name=value"
-                )
-        # Frozen, yet what was given as a list is kept as a tuple.
-        object.__setattr__(self, "xla_flags", flags)
+        for switch in (self.use_insecure_credentials, self.sidecar, self.host_network):
+            check_bool(_FIELD, switch)
+        check_int(_FIELD, self.run_as_user, low=0, high=_USER_LIMIT)
+        for quantity in (self.cpu, self.memory):
+            _check_quantity(quantity)
+        # Frozen, yet what was given as a list is kept as a tuple, and a mapping copied.
+        object.__setattr__(self, "xla_flags", _texts(self.xla_flags, "xla_flags", _check_flag))
+        object.__setattr__(
+            self, "tolerations", _texts(self.tolerations, "tolerations", _check_toleration)
+        )
+        object.__setattr__(self, "node_selector", _check_selector(self.node_selector))
 
     @classmethod
     def from_list(cls, options: Iterable[str] | None) -> ProxyOptions:
         """Reads ``key:value`` strings.
 
         Args:
-          options: e.g. ``["use_insecure_credentials:true", "xla_flags:'--xla_a --xla_b=1'"]``;
-            flags are separated by blanks, and given more than once they add up.
+          options: e.g. ``["use_insecure_credentials:true", "xla_flags:'--xla_a --xla_b=1'",
+            "cpu:8", "node_selector:KEY=VALUE,KEY=VALUE", "tolerations:KEY=VALUE:NoSchedule"]``;
+            flags are separated by blanks, labels and taints by commas, and these add up when they
+            are given more than once.
 
         Raises:
           InvalidRequestError: An option has no colon, an unknown key, or a value that is none.
@@ -62,25 +84,75 @@ class ProxyOptions:
             return cls()
         if isinstance(options, str) or not isinstance(options, Iterable):
             raise InvalidRequestError(_FIELD, options, "a list of 'key:value' texts")
-        flags: list[str] = []
-        switches: dict[str, bool] = {}
+        values: dict[str, Any] = {}
         for option in options:
             key, value = _split(option)
-            if key == "xla_flags":
-                flags.extend(_split_flags(option, value))
-            elif key in switches:
-                raise InvalidRequestError(_FIELD, option, f"{key} once")
+            read = _READERS[key](option, value)
+            if key not in values:
+                values[key] = read
+            elif isinstance(read, tuple):
+                values[key] += read
+            elif isinstance(read, dict):
+                values[key] |= read
             else:
-                switches[key] = _switch(option, value)
-        return cls(xla_flags=tuple(flags), **switches)
+                raise InvalidRequestError(_FIELD, option, f"{key} once")
+        return cls(**values)
+
+
+# ---- checks of values
+
+
+def _texts(given: object, name: str, check: Callable[[object], object]) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InvalidRequestError(_FIELD, given, f"a list of texts as {name}")
+    texts = tuple(given)
+    for text in texts:
+        check(text)
+    return texts
+
+
+def _check_flag(flag: object) -> None:
+    if not (isinstance(flag, str) and _XLA_FLAG.fullmatch(flag)):
+        raise InvalidRequestError(
+            _FIELD, flag, "XLA flags of the form --xla_name or --xla_name=value"
+        )
+
+
+def _check_quantity(text: object) -> None:
+    if not (isinstance(text, str) and _QUANTITY.fullmatch(text)):
+        raise InvalidRequestError(
+            _FIELD, text, "a quantity of Kubernetes as cpu and memory, e.g. '4', '500m' or '32Gi'"
+        )
+
+
+def _check_toleration(text: object) -> None:
+    taint, _, effect = text.partition(":") if isinstance(text, str) else ("", "", "?")
+    key, _, value = taint.partition("=")
+    if not (_KEY.fullmatch(key) and _VALUE.fullmatch(value) and effect in _EFFECTS):
+        raise InvalidRequestError(
+            _FIELD, text, f"a taint KEY[=VALUE][:EFFECT], with an effect {', '.join(_EFFECTS[1:])}"
+        )
+
+
+def _check_selector(given: object) -> dict[str, str]:
+    if not isinstance(given, Mapping):
+        raise InvalidRequestError(_FIELD, given, "a mapping of labels to values as node_selector")
+    for key, value in given.items():
+        right = isinstance(key, str) and isinstance(value, str)
+        if not (right and _KEY.fullmatch(key) and _VALUE.fullmatch(value)):
+            raise InvalidRequestError(_FIELD, f"{key}={value}", "a node's label KEY=VALUE")
+    return dict(given)
+
+
+# ---- readers of texts
 
 
 def _split(option: object) -> tuple[str, str]:
     if not isinstance(option, str) or ":" not in option:
         raise InvalidRequestError(_FIELD, option, "'key:value'")
     key, value = (part.strip() for part in option.split(":", 1))
-    if key not in _KEYS:
-        raise InvalidRequestError(_FIELD, option, f"a key out of {', '.join(_KEYS)}")
+    if key not in _READERS:
+        raise InvalidRequestError(_FIELD, option, f"a key out of {', '.join(_READERS)}")
     return key, value
 
 
@@ -90,12 +162,49 @@ def _switch(option: str, value: str) -> bool:
     return value.lower() == "true"
 
 
-def _split_flags(option: str, value: str) -> list[str]:
+def _flags(option: str, value: str) -> tuple[str, ...]:
     try:
         # Twice: the whole list may be quoted, as in a shell, and so may single flags.
-        flags = [flag for part in shlex.split(value) for flag in part.split()]
+        flags = tuple(flag for part in shlex.split(value) for flag in part.split())
     except ValueError as error:
         raise InvalidRequestError(_FIELD, option, "flags with closed quotes") from error
     if not flags:
         raise InvalidRequestError(_FIELD, option, "at least one flag behind the colon")
     return flags
+
+
+def _text(_option: str, value: str) -> str:
+    return value
+
+
+def _labels(option: str, value: str) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    for part in value.split(","):
+        key, equals, text = part.strip().partition("=")
+        if not equals or key in labels:
+            raise InvalidRequestError(_FIELD, option, "labels KEY=VALUE, each once")
+        labels[key] = text
+    return labels
+
+
+def _taints(_option: str, value: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in value.split(","))
+
+
+def _user(option: str, value: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,10}", value):
+        raise InvalidRequestError(_FIELD, option, "a user's number behind the colon")
+    return int(value)
+
+
+_READERS: Final[Mapping[str, Callable[[str, str], Any]]] = {
+    "use_insecure_credentials": _switch,
+    "xla_flags": _flags,
+    "sidecar": _switch,
+    "cpu": _text,
+    "memory": _text,
+    "node_selector": _labels,
+    "tolerations": _taints,
+    "host_network": _switch,
+    "run_as_user": _user,
+}

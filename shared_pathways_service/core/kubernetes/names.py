@@ -1,0 +1,137 @@
+"""Labels, annotations and other names of the objects in a cluster, written here once."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+__all__ = [
+    "ANNOTATION_CLIENT_VERSION",
+    "ANNOTATION_CREATED_BY_PID",
+    "ANNOTATION_HOST",
+    "ANNOTATION_INSTANCES",
+    "APP",
+    "HEAD_JOB",
+    "LABEL_APP",
+    "LABEL_JOBSET",
+    "LABEL_JOB_INDEX",
+    "LABEL_MANAGED_BY",
+    "LABEL_REPLICATED_JOB",
+    "LABEL_SERVICE",
+    "LABEL_SESSION",
+    "LABEL_TEAM",
+    "LABEL_USER",
+    "MANAGED_BY",
+    "PROXY_CONTAINER",
+    "PROXY_SELECTOR",
+    "RM_CONTAINER",
+    "WORKER_CONTAINER",
+    "Holder",
+    "bears_session",
+    "holder_of",
+    "instances_text",
+    "is_worker_job",
+    "label_value",
+    "labels_of",
+]
+
+LABEL_APP: Final = "app"
+APP: Final = "pathways-proxy"
+LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+MANAGED_BY: Final = "shared-pathways-service"
+LABEL_USER: Final = "sps.dev/user"
+LABEL_TEAM: Final = "sps.dev/team"
+LABEL_SESSION: Final = "sps.dev/session"
+LABEL_SERVICE: Final = "sps.dev/service"
+ANNOTATION_HOST: Final = "sps.dev/host"
+ANNOTATION_INSTANCES: Final = "sps.dev/instances"
+ANNOTATION_CLIENT_VERSION: Final = "sps.dev/client-version"
+ANNOTATION_CREATED_BY_PID: Final = "sps.dev/created-by-pid"
+#: Finds every proxy that this package created.
+PROXY_SELECTOR: Final = f"{LABEL_APP}={APP},{LABEL_MANAGED_BY}={MANAGED_BY}"
+
+#: Containers and replicated jobs, as Pathways on Cloud names them.
+PROXY_CONTAINER: Final = "pathways-proxy"
+RM_CONTAINER: Final = "pathways-rm"
+WORKER_CONTAINER: Final = "pathways-worker"
+HEAD_JOB: Final = "pathways-head"
+#: What the JobSet controller puts on its pods.
+LABEL_JOBSET: Final = "jobset.sigs.k8s.io/jobset-name"
+LABEL_REPLICATED_JOB: Final = "jobset.sigs.k8s.io/replicatedjob-name"
+LABEL_JOB_INDEX: Final = "jobset.sigs.k8s.io/job-index"
+
+_WORKER_JOBS: Final = ("worker", "pathways-worker")
+_LABEL_LIMIT: Final = 63
+_NOT_IN_LABELS: Final = re.compile(r"[^-A-Za-z0-9_.]+")
+_ENDS: Final = "-_."
+
+
+def label_value(text: str) -> str:
+    """Returns `text` as the value of a label may be: what it may not hold becomes ``-``."""
+    return _NOT_IN_LABELS.sub("-", text).strip(_ENDS)[:_LABEL_LIMIT].strip(_ENDS)
+
+
+def is_worker_job(replicated_job: str) -> bool:
+    """Whether a replicated job of a service's JobSet is one of workers."""
+    return replicated_job in _WORKER_JOBS or replicated_job.startswith(f"{_WORKER_JOBS[0]}-")
+
+
+def labels_of(item: Mapping[str, Any]) -> Mapping[str, str]:
+    """Returns an object's labels."""
+    return _mapping(item, "labels")
+
+
+def bears_session(item: Mapping[str, Any], session: str) -> bool:
+    """Whether an object is of this very session: created by it, if by a lost answer."""
+    return bool(session) and labels_of(item).get(LABEL_SESSION) == session
+
+
+def instances_text(virtual_slices: Sequence[str]) -> str:
+    """Returns how many slices of which type, as on the command line: ``tpuv6e:2x2=2``."""
+    counts = dict.fromkeys(virtual_slices, 0)
+    for name in virtual_slices:
+        counts[name] += 1
+    return ",".join(f"{name}={count}" for name, count in counts.items())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Holder:
+    """Who a proxy's Job says it is of.
+
+    Attributes:
+      name: The Job's.
+      service: As in its label; empty when the Job does not tell.
+      instances: e.g. ``tpuv6e:2x2=2``.
+    """
+
+    name: str
+    user: str
+    host: str
+    team: str
+    service: str
+    instances: str
+
+    def __str__(self) -> str:
+        who = "@".join(part for part in (self.user, self.host) if part) or self.name
+        counts = (part.rpartition("=") for part in self.instances.split(",") if part)
+        what = ", ".join(f"{count} x {name}" for name, _, count in counts)
+        return f"{who}: {what}" if what else who
+
+
+def holder_of(job: Mapping[str, Any]) -> Holder:
+    """Reads who holds the slices of a proxy's Job, where its resource manager does not tell."""
+    labels, annotations = labels_of(job), _mapping(job, "annotations")
+    return Holder(
+        name=str((job.get("metadata") or {}).get("name", "")),
+        user=labels.get(LABEL_USER, ""),
+        host=annotations.get(ANNOTATION_HOST, ""),
+        team=labels.get(LABEL_TEAM, ""),
+        service=labels.get(LABEL_SERVICE, ""),
+        instances=annotations.get(ANNOTATION_INSTANCES, ""),
+    )
+
+
+def _mapping(item: Mapping[str, Any], field: str) -> Mapping[str, str]:
+    return (item.get("metadata") or {}).get(field) or {}

@@ -1,0 +1,184 @@
+"""What a tenant must be allowed to do in a cluster, and what to grant where that is missing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from shared_pathways_service.errors import AccessDenied
+
+__all__ = [
+    "Permission",
+    "Verdict",
+    "access_denied",
+    "access_review",
+    "evaluate",
+    "granting_rules",
+    "is_allowed",
+    "needed",
+    "rules_review",
+]
+
+_API: Final = {"apiVersion": "authorization.k8s.io/v1"}
+#: Verbs that are not on one object, so that a rule for names does not grant them.
+_NAMELESS: Final = ("create", "list", "watch", "deletecollection")
+#: From this minor version of Kubernetes on, a port-forward over WebSocket needs ``create`` too.
+_PORT_FORWARD_CREATES: Final = 35
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, order=True)
+class Permission:
+    """One verb on one kind of object in the namespace.
+
+    Attributes:
+      group: The API group; empty for the core.
+      resource: With its subresource, e.g. ``pods/log``.
+      name: The object's name; empty when it is not known or does not matter.
+    """
+
+    group: str
+    resource: str
+    verb: str
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}"
+
+
+def needed(*, ours: bool, server_minor: int = _PORT_FORWARD_CREATES) -> tuple[Permission, ...]:
+    """Returns what connect() needs, in the namespace of the service.
+
+    Args:
+      ours: Whether the images are ours, whose proxies get a token in a Secret.
+      server_minor: The API server's minor version, e.g. 36.
+    """
+    wants: list[tuple[str, str, Sequence[str]]] = [
+        ("batch", "jobs", ("create", "get", "list", "watch", "patch", "delete")),
+        ("", "pods", ("get", "list", "watch")),
+        ("", "pods/log", ("get",)),
+        ("", "pods/portforward", _port_forward(server_minor)),
+        ("", "events", ("list", "watch")),
+        ("jobset.x-k8s.io", "jobsets", ("get", "list", "watch")),
+    ]
+    if ours:
+        wants.append(("", "secrets", ("create",)))
+    return tuple(
+        Permission(group=group, resource=resource, verb=verb)
+        for group, resource, verbs in wants
+        for verb in verbs
+    )
+
+
+def rules_review(namespace: str) -> dict[str, Any]:
+    """Returns the body that asks for all that one may do in a namespace."""
+    return {**_API, "kind": "SelfSubjectRulesReview", "spec": {"namespace": namespace}}
+
+
+def access_review(permission: Permission, namespace: str) -> dict[str, Any]:
+    """Returns the body that asks for one permission."""
+    resource, _, subresource = permission.resource.partition("/")
+    attributes = {
+        "namespace": namespace,
+        "verb": permission.verb,
+        "group": permission.group,
+        "resource": resource,
+        "subresource": subresource,
+        "name": permission.name,
+    }
+    attributes = {key: value for key, value in attributes.items() if value}
+    return {**_API, "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": attributes}}
+
+
+def is_allowed(review: Mapping[str, Any]) -> bool:
+    """Reads the answer to `access_review`."""
+    status = review.get("status") or {}
+    return bool(status.get("allowed")) and not status.get("denied")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a rules review says of the permissions needed.
+
+    Attributes:
+      missing: Not granted, for certain.
+      unknown: The review did not see all rules: ask for each of these.
+    """
+
+    missing: tuple[Permission, ...] = ()
+    unknown: tuple[Permission, ...] = ()
+
+
+def evaluate(review: Mapping[str, Any], wanted: Iterable[Permission]) -> Verdict:
+    """Compares the answer to `rules_review` with what is needed.
+
+    Args:
+      review: The SelfSubjectRulesReview with its status.
+      wanted: What is needed.
+    """
+    status = review.get("status") or {}
+    rules = status.get("resourceRules") or ()
+    lacking = tuple(p for p in wanted if not any(_grants(rule, p) for rule in rules))
+    # An authorizer that cannot list its rules (a webhook) leaves the list short, not wrong.
+    if status.get("incomplete") or status.get("evaluationError") or not status:
+        return Verdict(unknown=lacking)
+    return Verdict(missing=lacking)
+
+
+def granting_rules(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
+    """Returns the rules of a Role that grant these permissions, one a kind of object."""
+    verbs: dict[tuple[str, str], list[str]] = {}
+    for permission in permissions:
+        found = verbs.setdefault((permission.group, permission.resource), [])
+        if permission.verb not in found:
+            found.append(permission.verb)
+    return [
+        {"apiGroups": [group], "resources": [resource], "verbs": granted}
+        for (group, resource), granted in verbs.items()
+    ]
+
+
+def access_denied(missing: Sequence[Permission], namespace: str, *, user: str = "") -> AccessDenied:
+    """Returns the error for permissions that are missing.
+
+    Args:
+      missing: At least one; the error's fields name the first, its text and rule all.
+      namespace: Where.
+      user: Who, as the cluster knows them; empty when not known.
+    """
+    who = user or "you"
+    what = ", ".join(map(str, missing))
+    return AccessDenied(
+        f"{who} may not {what} in namespace {namespace}",
+        verb=missing[0].verb,
+        resource=missing[0].resource,
+        namespace=namespace,
+        rule="\n".join(f"- {json.dumps(rule)}" for rule in granting_rules(missing)),
+        hint="have the cluster's administrator grant the rules of `rule` in a Role",
+    )
+
+
+def _port_forward(server_minor: int) -> tuple[str, ...]:
+    return ("get", "create") if server_minor >= _PORT_FORWARD_CREATES else ("get",)
+
+
+def _grants(rule: Mapping[str, Any], permission: Permission) -> bool:
+    names = rule.get("resourceNames") or ()
+    if names and (permission.verb in _NAMELESS or permission.name not in names):
+        return False
+    return (
+        _matches(rule.get("verbs"), permission.verb)
+        and _matches(rule.get("apiGroups"), permission.group)
+        and _covers(rule.get("resources") or (), permission.resource)
+    )
+
+
+def _matches(values: Sequence[str] | None, value: str) -> bool:
+    return "*" in (values or ()) or value in (values or ())
+
+
+def _covers(resources: Sequence[str], resource: str) -> bool:
+    """As RBAC has it: ``*`` is all, ``*/log`` that of any, and ``pods`` not ``pods/log``."""
+    _, slash, subresource = resource.partition("/")
+    return _matches(resources, resource) or (bool(slash) and f"*/{subresource}" in resources)
