@@ -1,0 +1,24 @@
+"""A real Kubernetes on this machine, for tests: its control plane, and pods as local processes.
+
+`Testbed.start` brings it up; `docs/testbed.md` says what is real in it and what is not.
+"""
+
+from __future__ import annotations
+
+from shared_pathways_service.testing.testbed.api import Api, Object
+from shared_pathways_service.testing.testbed.errors import ApiRefused, CannotBuild, TestbedError
+from shared_pathways_service.testing.testbed.handle import Testbed
+from shared_pathways_service.testing.testbed.namespace import Namespace, new_namespace
+from shared_pathways_service.testing.testbed.users import User
+
+__all__ = [
+    "Api",
+    "ApiRefused",
+    "CannotBuild",
+    "Namespace",
+    "Object",
+    "Testbed",
+    "TestbedError",
+    "User",
+    "new_namespace",
+]

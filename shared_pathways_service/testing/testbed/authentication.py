@@ -1,0 +1,105 @@
+"""Tells the API server whose a token is: users come, and tokens end, while it runs.
+
+The API server asks over HTTPS (TokenReview, ``authentication.k8s.io/v1``), and keeps an answer for
+no longer than `CACHE_S`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import ssl
+import time
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from shared_pathways_service.testing.testbed.certificates import Certificates
+from shared_pathways_service.testing.testbed.ports import LOOPBACK
+from shared_pathways_service.testing.testbed.users import User
+
+__all__ = ["CACHE_S", "Authentication"]
+
+#: Seconds that the API server believes an answer.
+CACHE_S = 1
+
+_PATH = "/authenticate"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Known:
+    user: User
+    ends: float
+
+
+class Authentication:
+    """The users that came up after the start; start it before the API server.
+
+    Args:
+      certificates: To serve with.
+      port: On loopback.
+    """
+
+    def __init__(self, certificates: Certificates, port: int) -> None:
+        self._certificates = certificates
+        self._port = port
+        self._tokens: dict[str, _Known] = {}
+        app = web.Application()
+        app.router.add_post(_PATH, self._authenticate)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+
+    async def start(self) -> None:
+        """Begins to answer."""
+        await self._runner.setup()
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(self._certificates.certificate, self._certificates.key)
+        await web.TCPSite(self._runner, LOOPBACK, self._port, ssl_context=tls).start()
+
+    async def stop(self) -> None:
+        """Ends."""
+        await self._runner.cleanup()
+
+    def write_config(self, path: Path) -> Path:
+        """Writes the file that tells the API server whom to ask."""
+        server = f"https://{LOOPBACK}:{self._port}{_PATH}"
+        cluster = {"server": server, "certificate-authority": str(self._certificates.authority)}
+        content = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "testbed", "cluster": cluster}],
+            "users": [{"name": "api-server", "user": {}}],
+            "contexts": [
+                {"name": "testbed", "context": {"cluster": "testbed", "user": "api-server"}}
+            ],
+            "current-context": "testbed",
+        }
+        path.write_text(json.dumps(content), encoding="utf-8")
+        return path
+
+    def add(self, user: User, lifetime_s: float | None = None) -> None:
+        """Lets a user come with a token, from now on, and for a time where one is given."""
+        ends = float("inf") if lifetime_s is None else time.monotonic() + lifetime_s
+        self._tokens[user.token] = _Known(user, ends)
+
+    def end(self, token: str) -> None:
+        """Ends a token; it is refused within `CACHE_S`."""
+        self._tokens.pop(token, None)
+
+    async def _authenticate(self, request: web.Request) -> web.Response:
+        review = await request.json()
+        return web.json_response(
+            {
+                "apiVersion": "authentication.k8s.io/v1",
+                "kind": "TokenReview",
+                "status": self._status(review["spec"]["token"]),
+            }
+        )
+
+    def _status(self, token: str) -> dict[str, Any]:
+        known = self._tokens.get(token)
+        if known is None or time.monotonic() >= known.ends:
+            return {"authenticated": False}
+        name = known.user.name
+        user = {"username": name, "uid": name, "groups": list(known.user.groups)}
+        return {"authenticated": True, "user": user}

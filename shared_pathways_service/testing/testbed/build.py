@@ -1,0 +1,206 @@
+"""The control plane's programs: built from Go modules, once, into the cache directory.
+
+What is built is fixed by ``modules/*/go.{mod,sum}``. Beside the programs the manifests (custom
+resources, webhooks) that two of the modules carry are kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import filelock
+
+from shared_pathways_service.testing.testbed.errors import CannotBuild
+
+__all__ = ["Programs", "find_or_build"]
+
+_MODULES = Path(__file__).parent / "modules"
+#: What the modules ask for.
+_GO = (1, 26)
+#: Seconds that one program may take, on a machine that is busy with others, from cold caches.
+_BUILD_S = 3600.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Program:
+    module: str
+    package: str
+
+
+_PROGRAMS = {
+    "etcd": _Program(module="etcd", package="go.etcd.io/etcd/server/v3"),
+    "kwok": _Program(module="kwok", package="sigs.k8s.io/kwok/cmd/kwok"),
+    "jobset": _Program(module="jobset", package="sigs.k8s.io/jobset"),
+    **{
+        name: _Program(module="kubernetes", package=f"k8s.io/kubernetes/cmd/{name}")
+        for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+    },
+}
+
+#: Manifests by the name they are kept under: the module, and the path in it.
+_MANIFESTS = {
+    "jobset-crd.yaml": (
+        "jobset",
+        "sigs.k8s.io/jobset",
+        "config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml",
+    ),
+    "jobset-webhooks.yaml": (
+        "jobset",
+        "sigs.k8s.io/jobset",
+        "config/components/webhook/manifests.yaml",
+    ),
+    **{
+        f"kwok-{kind}.yaml": (
+            "kwok",
+            "sigs.k8s.io/kwok",
+            f"kustomize/crd/bases/kwok.x-k8s.io_{kind}.yaml",
+        )
+        for kind in ("stages", "portforwards", "logs", "execs", "attaches")
+    },
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Programs:
+    """Where the built programs are."""
+
+    directory: Path
+
+    def path(self, name: str) -> Path:
+        """Returns the file of a program, e.g. ``kube-apiserver``."""
+        return self.directory / "bin" / name
+
+    def manifest(self, name: str) -> Path:
+        """Returns the file of a manifest, e.g. ``jobset-crd.yaml``."""
+        return self.directory / "manifests" / name
+
+
+def find_or_build(cache_dir: Path, report: Callable[[str], None]) -> Programs:
+    """Returns the programs, which are built first where that was not done yet.
+
+    Two that build at the same time build once. A build that is broken off goes on where it was.
+
+    Args:
+      cache_dir: The user's cache directory; a directory ``testbed`` is made in it.
+      report: Is told, in a line each, what is built and how long it took.
+
+    Raises:
+      CannotBuild: There is no Go, or too old a one, or the build fails.
+    """
+    parent = cache_dir / "testbed"
+    version = _go_version()
+    if version is None:
+        # A Go that is gone since does not take away what it built.
+        if built := sorted(parent.glob(f"{_key()}-go*/bin")):
+            return Programs(built[-1].parent)
+        raise CannotBuild(
+            "the testbed's control plane is built with Go, and there is no program `go`",
+            hint=f"install Go {_GO[0]}.{_GO[1]} or newer, once: what is built is kept",
+        )
+    if _release(version) < _GO:
+        raise CannotBuild(
+            f"the control plane needs Go {_GO[0]}.{_GO[1]} or newer, and `go` is {version}"
+        )
+    done, partial = parent / f"{_key()}-{version}", parent / f"{_key()}-{version}.partial"
+    if not done.is_dir():
+        parent.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(parent / f"{done.name}.lock"):
+            if not done.is_dir():
+                _build(partial, report)
+                partial.replace(done)
+    return Programs(done)
+
+
+def _go_version() -> str | None:
+    """Returns e.g. ``go1.26.8``; None without Go."""
+    if shutil.which("go") is None:
+        return None
+    return _go(["env", "GOVERSION"], cwd=_MODULES).strip()
+
+
+def _release(version: str) -> tuple[int, int]:
+    found = re.match(r"go(\d+)\.(\d+)", version)
+    # A development version is as new as can be.
+    return (int(found[1]), int(found[2])) if found else _GO
+
+
+def _key() -> str:
+    digest = hashlib.sha256(f"{platform.system()} {platform.machine()}".encode())
+    for file in sorted(_MODULES.glob("*/go.*")):
+        digest.update(file.read_bytes())
+    for name in sorted(_PROGRAMS | _MANIFESTS):
+        digest.update(name.encode())
+    return digest.hexdigest()[:16]
+
+
+def _build(directory: Path, report: Callable[[str], None]) -> None:
+    binaries, manifests = directory / "bin", directory / "manifests"
+    for made in (binaries, manifests):
+        made.mkdir(parents=True, exist_ok=True)
+    missing = [name for name in _PROGRAMS if not (binaries / name).exists()]
+    report(
+        f"building {', '.join(missing)} into {directory.parent}: once, about ten minutes of two "
+        "cores where nothing is cached"
+    )
+    with tempfile.TemporaryDirectory(prefix="sps-build-") as copy:
+        # The package may be installed where nobody can write, and Go may want to.
+        modules = Path(copy)
+        shutil.copytree(_MODULES, modules, dirs_exist_ok=True)
+        for kept, (module, name, path) in _MANIFESTS.items():
+            shutil.copyfile(_module_files(name, modules / module) / path, manifests / kept)
+        for program in missing:
+            began = time.monotonic()
+            _build_one(program, modules, binaries)
+            report(f"built {program} in {time.monotonic() - began:.0f} s")
+
+
+def _module_files(name: str, cwd: Path) -> Path:
+    """Returns where a module's files are; they are fetched if they are not there yet."""
+    where = ["list", "-mod=readonly", "-m", "-f", "{{.Dir}}", name]
+    if found := _go(where, cwd).strip():
+        return Path(found)
+    _go(["mod", "download", name], cwd)
+    return Path(_go(where, cwd).strip())
+
+
+def _build_one(name: str, modules: Path, binaries: Path) -> None:
+    program = _PROGRAMS[name]
+    made = binaries / f"{name}.partial"
+    flags = ["-mod=readonly", "-trimpath", "-ldflags", "-s -w", "-o", str(made)]
+    with contextlib.ExitStack() as stack:
+        stack.callback(made.unlink, missing_ok=True)
+        _go(["build", *flags, program.package], modules / program.module)
+        made.replace(binaries / name)
+
+
+def _go(arguments: list[str], cwd: Path) -> str:
+    """Runs Go and returns what it prints."""
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+    command = ["go", *arguments]
+    try:
+        ended = subprocess.run(
+            command,
+            cwd=cwd,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_BUILD_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise CannotBuild(f"{' '.join(command)} took more than {_BUILD_S:.0f} s") from error
+    if ended.returncode != 0:
+        raise CannotBuild(f"{' '.join(command)} failed: {ended.stderr.strip()[-2000:]}")
+    return ended.stdout

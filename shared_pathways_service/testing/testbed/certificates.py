@@ -1,0 +1,129 @@
+"""One certificate authority a testbed, and one certificate of it for all its servers."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import ipaddress
+from collections.abc import Sequence
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import NameOID
+
+__all__ = ["Certificates", "make_certificates"]
+
+_LIFE = datetime.timedelta(days=30)
+_FOR_SIGNING = x509.KeyUsage(
+    digital_signature=True,
+    key_cert_sign=True,
+    crl_sign=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Certificates:
+    """Files of keys and certificates, all PEM.
+
+    Attributes:
+      authority: The certificate that clients must trust.
+      certificate: Of every server on loopback.
+      key: Its key.
+      account_key: Signs the tokens of service accounts.
+      account_public_key: Checks them.
+    """
+
+    authority: Path
+    certificate: Path
+    key: Path
+    account_key: Path
+    account_public_key: Path
+
+
+def make_certificates(directory: Path) -> Certificates:
+    """Makes all keys and certificates of a testbed, in files that only its user can read."""
+    files = Certificates(
+        authority=directory / "ca.crt",
+        certificate=directory / "tls.crt",
+        key=directory / "tls.key",
+        account_key=directory / "accounts.key",
+        account_public_key=directory / "accounts.pub",
+    )
+    authority_key = ec.generate_private_key(ec.SECP256R1())
+    authority = _sign(
+        _name("testbed"),
+        authority_key.public_key(),
+        _name("testbed"),
+        authority_key,
+        [x509.BasicConstraints(ca=True, path_length=0), _FOR_SIGNING],
+    )
+    key = ec.generate_private_key(ec.SECP256R1())
+    here = x509.SubjectAlternativeName(
+        [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")]
+    )
+    certificate = _sign(_name("server"), key.public_key(), _name("testbed"), authority_key, [here])
+    _write(files.authority, authority.public_bytes(serialization.Encoding.PEM))
+    _write(files.certificate, certificate.public_bytes(serialization.Encoding.PEM))
+    _write(files.key, _private(key))
+    account = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    _write(files.account_key, _private(account))
+    _write(
+        files.account_public_key,
+        account.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        ),
+    )
+    return files
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _sign(
+    subject: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    issuer: x509.Name,
+    issuer_key: ec.EllipticCurvePrivateKey,
+    extensions: Sequence[x509.ExtensionType],
+) -> x509.Certificate:
+    now = datetime.datetime.now(datetime.UTC)
+    of_issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        # Clocks of one machine agree, but a step back must not make it invalid.
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + _LIFE)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+        .add_extension(of_issuer, critical=False)
+    )
+    for extension in extensions:
+        # What a strict client wants to be critical of an authority, and of nothing else.
+        critical = isinstance(extension, x509.BasicConstraints | x509.KeyUsage)
+        builder = builder.add_extension(extension, critical=critical)
+    return builder.sign(issuer_key, hashes.SHA256())
+
+
+def _private(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.touch(mode=0o600)
+    path.write_bytes(data)

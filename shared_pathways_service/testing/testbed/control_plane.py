@@ -1,0 +1,239 @@
+"""The real control plane as local processes: etcd, API server, controller manager, scheduler.
+
+JobSet's controller and KWOK (`extensions`) come up on top of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import aiohttp
+
+from shared_pathways_service.testing.testbed.build import Programs
+from shared_pathways_service.testing.testbed.certificates import Certificates
+from shared_pathways_service.testing.testbed.daemons import Daemon
+from shared_pathways_service.testing.testbed.errors import TestbedError
+from shared_pathways_service.testing.testbed.kubeconfig import write_kubeconfig
+from shared_pathways_service.testing.testbed.ports import LOOPBACK
+from shared_pathways_service.testing.testbed.users import AUDITED_GROUP, User
+
+__all__ = ["NODE_GRACE_S", "ControlPlane"]
+
+#: Seconds without a word from a node after which it counts as unreachable.
+NODE_GRACE_S = 40
+
+#: What Jobs, JobSets, quotas, drains and lost nodes need; each other controller costs idle time.
+_CONTROLLERS = (
+    "clusterrole-aggregation-controller",
+    "deployment-controller",
+    "disruption-controller",
+    "garbage-collector-controller",
+    "job-controller",
+    "namespace-controller",
+    "node-lifecycle-controller",
+    "pod-garbage-collector-controller",
+    "replicaset-controller",
+    "resourcequota-controller",
+    "serviceaccount-controller",
+    "statefulset-controller",
+    "taint-eviction-controller",
+    "ttl-after-finished-controller",
+)
+
+#: Beside the defaults. The first two are on in GKE: who asks for TPUs tolerates their nodes'
+#: taint; the third lets each namespace have nodes of its own.
+_ADMISSION = ("ExtendedResourceToleration", "Priority", "PodNodeSelector")
+
+_READY_S = 120.0
+_POLL_S = 0.1
+
+
+class ControlPlane:
+    """Starts, stops, kills and restarts the control plane.
+
+    Args:
+      programs: What was built.
+      directory: For data, logs and configuration; a short path, as sockets live in it.
+      certificates: Of the API server.
+      users: Who may come, by token; the first is the administrator.
+      port: Of the API server.
+      report: Is told when a program ended by itself.
+    """
+
+    def __init__(
+        self,
+        programs: Programs,
+        directory: Path,
+        certificates: Certificates,
+        users: Sequence[User],
+        *,
+        port: int,
+        webhook: Path,
+        webhook_cache_s: int,
+        report: Callable[[str], None],
+    ) -> None:
+        self.server = f"https://{LOOPBACK}:{port}"
+        self.audit_log = directory / "audit.log"
+        self._directory = directory
+        self._certificates = certificates
+        self._admin = users[0]
+        self._port = port
+        kubeconfig = directory / "admin.kubeconfig"
+        write_kubeconfig(kubeconfig, self.server, certificates.authority, self._admin)
+        tokens = directory / "tokens.csv"
+        tokens.touch(mode=0o600)
+        tokens.write_text("".join(_token_line(user) for user in users), encoding="utf-8")
+
+        def daemon(name: str, *flags: str) -> Daemon:
+            command = [str(programs.path(name)), *flags]
+            return Daemon(command, log=directory / f"{name}.log", report=report)
+
+        self._etcd = daemon("etcd", *_etcd_flags(directory))
+        self._api_server = daemon(
+            "kube-apiserver",
+            *self._api_server_flags(tokens, self._policy()),
+            f"--authentication-token-webhook-config-file={webhook}",
+            f"--authentication-token-webhook-cache-ttl={webhook_cache_s}s",
+            "--authentication-token-webhook-version=v1",
+        )
+        self._controllers = (
+            daemon("kube-controller-manager", *_manager_flags(kubeconfig, certificates)),
+            daemon(
+                "kube-scheduler",
+                f"--kubeconfig={kubeconfig}",
+                "--leader-elect=false",
+                "--secure-port=0",
+            ),
+        )
+
+    @property
+    def daemons(self) -> tuple[Daemon, ...]:
+        """All its programs."""
+        return (self._etcd, self._api_server, *self._controllers)
+
+    async def start(self) -> None:
+        """Starts everything, and waits until the API server is ready.
+
+        Raises:
+          TestbedError: A program ended, or it took too long.
+        """
+        await self._etcd.start()
+        await self.start_api_server()
+        for controller in self._controllers:
+            await controller.start()
+
+    async def stop(self) -> None:
+        """Ends everything; the data stay."""
+        # Nobody waits for a clean end of what will never come up again.
+        await asyncio.gather(*(daemon.kill() for daemon in self.daemons))
+
+    async def start_api_server(self) -> None:
+        """Starts the API server, again after `kill_api_server`, and waits until it is ready."""
+        await self._api_server.start()
+        deadline = time.monotonic() + _READY_S
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
+            while not await self._is_ready(session):
+                for needed in (self._etcd, self._api_server):
+                    needed.check()
+                if time.monotonic() > deadline:
+                    raise TestbedError(
+                        f"the API server is not ready after {_READY_S:.0f} s",
+                        hint=f"its log ends: {self._api_server.tail()}",
+                    )
+                await asyncio.sleep(_POLL_S)
+
+    async def kill_api_server(self) -> None:
+        """Kills the API server: every connection to it breaks, and none can be made."""
+        await self._api_server.kill()
+
+    async def _is_ready(self, session: aiohttp.ClientSession) -> bool:
+        headers = {"Authorization": f"Bearer {self._admin.token}"}
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+            # Whether the certificate is right, the clients check.
+            async with session.get(f"{self.server}/readyz", headers=headers, ssl=False) as answer:
+                return answer.status == 200
+        return False
+
+    def _policy(self) -> Path:
+        """Writes what is audited: the requests of users, not those of the control plane."""
+        path = self._directory / "audit-policy.json"
+        path.write_text(
+            json.dumps(
+                {
+                    "apiVersion": "audit.k8s.io/v1",
+                    "kind": "Policy",
+                    "omitStages": ["RequestReceived"],
+                    "rules": [
+                        {"level": "Metadata", "userGroups": [AUDITED_GROUP]},
+                        {"level": "None"},
+                    ],
+                }
+            ),
+            encoding="utf-8",
+        )
+        return path
+
+    def _api_server_flags(self, tokens: Path, policy: Path) -> list[str]:
+        files = self._certificates
+        return [
+            f"--etcd-servers=unix://{self._directory}/etcd.sock",
+            f"--secure-port={self._port}",
+            f"--bind-address={LOOPBACK}",
+            f"--advertise-address={LOOPBACK}",
+            # There are no Endpoints to write where the only address is loopback.
+            "--endpoint-reconciler-type=none",
+            f"--tls-cert-file={files.certificate}",
+            f"--tls-private-key-file={files.key}",
+            f"--kubelet-certificate-authority={files.authority}",
+            f"--service-account-key-file={files.account_public_key}",
+            f"--service-account-signing-key-file={files.account_key}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--service-cluster-ip-range=10.0.0.0/16",
+            f"--token-auth-file={tokens}",
+            "--authorization-mode=RBAC",
+            "--anonymous-auth=false",
+            "--disable-admission-plugins=ServiceAccount",
+            f"--enable-admission-plugins={','.join(_ADMISSION)}",
+            f"--audit-log-path={self.audit_log}",
+            "--audit-log-mode=blocking",
+            f"--audit-policy-file={policy}",
+        ]
+
+
+def _etcd_flags(directory: Path) -> list[str]:
+    client, peer = f"unix://{directory}/etcd.sock", f"unix://{directory}/etcd-peer.sock"
+    return [
+        "--name=testbed",
+        f"--data-dir={directory / 'etcd'}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        # It has no peers; the address must only look like one.
+        "--initial-advertise-peer-urls=http://localhost:1",
+        "--initial-cluster=testbed=http://localhost:1",
+        # Nothing of it outlives the machine.
+        "--unsafe-no-fsync",
+        "--log-level=error",
+    ]
+
+
+def _manager_flags(kubeconfig: Path, certificates: Certificates) -> list[str]:
+    return [
+        f"--kubeconfig={kubeconfig}",
+        f"--service-account-private-key-file={certificates.account_key}",
+        "--use-service-account-credentials=false",
+        "--leader-elect=false",
+        "--secure-port=0",
+        f"--controllers={','.join(_CONTROLLERS)}",
+        f"--node-monitor-grace-period={NODE_GRACE_S}s",
+    ]
+
+
+def _token_line(user: User) -> str:
+    groups = ",".join(user.groups)
+    return f'{user.token},{user.name},{user.name},"{groups}"\n'

@@ -1,0 +1,221 @@
+"""A testbed as its user holds it: start one, or attach to one that runs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import shared_pathways_service
+from shared_pathways_service.settings import Settings
+from shared_pathways_service.testing.testbed.api import Api
+from shared_pathways_service.testing.testbed.build import find_or_build
+from shared_pathways_service.testing.testbed.control import call
+from shared_pathways_service.testing.testbed.description import Description
+from shared_pathways_service.testing.testbed.errors import TestbedError
+from shared_pathways_service.testing.testbed.kubeconfig import write_kubeconfig
+from shared_pathways_service.testing.testbed.users import ADMIN_GROUP, User, new_user
+
+__all__ = ["Testbed", "launch"]
+
+_MODULE = "shared_pathways_service.testing.testbed"
+_READY_FD = 3
+
+
+class Testbed:
+    """A running testbed: a real Kubernetes control plane, and nodes whose pods are processes.
+
+    Everything here blocks: in a coroutine, `asyncio.to_thread` what lasts.
+
+    Attributes:
+      directory: Data, logs (`*.log`) and kubeconfigs.
+      api: The API server as the administrator sees it.
+    """
+
+    __test__ = False
+
+    def __init__(self, directory: Path, description: Description) -> None:
+        self.directory = directory
+        self._description = description
+        self.api = Api(description.server, description.authority, description.admin_token)
+
+    @classmethod
+    @contextlib.contextmanager
+    def start(
+        cls,
+        *,
+        cache_dir: Path | None = None,
+        report: Callable[[str], None] = lambda _line: None,
+    ) -> Iterator[Testbed]:
+        """Starts a testbed that ends with the block, and with this process.
+
+        Args:
+          cache_dir: Where the control plane is built; by default that of the settings.
+          report: Is told what is built, in lines.
+
+        Raises:
+          CannotBuild: The control plane is not built, and cannot be.
+          TestbedError: It does not come up.
+        """
+        directory = Path(tempfile.mkdtemp(prefix="sps-testbed-"))
+        with contextlib.ExitStack() as stack:
+            stack.callback(shutil.rmtree, directory, ignore_errors=True)
+            pid = launch(
+                directory,
+                cache_dir=cache_dir or Settings.load().cache_dir,
+                parent_pid=os.getpid(),
+                report=report,
+            )
+            testbed = cls.attach(directory)
+            stack.callback(os.waitpid, pid, 0)
+            stack.callback(testbed.stop)
+            yield testbed
+
+    @classmethod
+    def attach(cls, directory: Path) -> Testbed:
+        """Returns the testbed that runs in a directory.
+
+        Raises:
+          TestbedError: There is none.
+        """
+        description = Description.read(directory)
+        if description is None or not description.process.is_alive():
+            raise TestbedError(f"no testbed runs in {directory}")
+        return cls(directory, description)
+
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return self._description.server
+
+    @property
+    def authority(self) -> Path:
+        """The file with the certificate that the API server's is signed with."""
+        return self._description.authority
+
+    @property
+    def admin(self) -> User:
+        """The administrator, of the group ``system:masters``."""
+        return User(name="admin", token=self._description.admin_token, groups=(ADMIN_GROUP,))
+
+    def stop(self) -> None:
+        """Ends everything, whoever started it."""
+        self.command("stop")
+
+    def add_user(self, name: str, *, lifetime_s: float | None = None) -> User:
+        """Makes a user who may do nothing yet; audited.
+
+        Args:
+          name: As RBAC knows it.
+          lifetime_s: Seconds until the token ends; by default it does not. The same name may be
+            added again, for another token.
+        """
+        user = new_user(name)
+        self.command(
+            "add_user",
+            name=name,
+            token=user.token,
+            groups=user.groups,
+            lifetime_s=lifetime_s,
+        )
+        return user
+
+    def end_token(self, user: User) -> None:
+        """Ends a user's token; the API server refuses it within a second."""
+        self.command("end_token", token=user.token)
+
+    def api_of(self, user: User) -> Api:
+        """Returns the API server as a user sees it."""
+        return Api(self.server, self.authority, user.token)
+
+    def kubeconfig_of(self, user: User, *, namespace: str = "default") -> Path:
+        """Writes a user's kubeconfig (context ``testbed``) into the testbed's directory."""
+        path = self.directory / f"{namespace}-{user.name}.kubeconfig"
+        return write_kubeconfig(path, self.server, self.authority, user, namespace=namespace)
+
+    def kill_api_server(self) -> None:
+        """Kills the API server; `start_api_server` brings it back, on the same port."""
+        self.command("kill_api_server")
+
+    def start_api_server(self) -> None:
+        """Starts the API server again, and waits until it is ready."""
+        self.command("start_api_server")
+
+    def command(self, command: str, /, **arguments: Any) -> Any:
+        """Has the testbed's process carry out one of its commands."""
+        return call(self._description.control, command, **arguments)
+
+
+def launch(
+    directory: Path, *, cache_dir: Path, parent_pid: int, report: Callable[[str], None]
+) -> int:
+    """Starts a testbed's process in a directory, and waits until it is ready.
+
+    Args:
+      directory: Empty, with a short path; the caller removes it after the end.
+      cache_dir: Where the control plane is built.
+      parent_pid: The process whose end ends the testbed.
+      report: Is told what is built, in lines.
+
+    Returns:
+      Its process id; the caller's to wait for, if it lives longer.
+
+    Raises:
+      CannotBuild: The control plane is not built, and cannot be.
+      TestbedError: It does not come up.
+    """
+    _check_machine()
+    programs = find_or_build(cache_dir, report)
+    log = directory / "testbed.log"
+    command = [
+        *(sys.executable, "-P", "-m", _MODULE),
+        f"--directory={directory}",
+        f"--programs={programs.directory}",
+        f"--parent_pid={parent_pid}",
+        f"--ready_fd={_READY_FD}",
+    ]
+    with contextlib.ExitStack() as stack:
+        ours, theirs = os.pipe()
+        outcome = stack.enter_context(os.fdopen(ours, "rb"))
+        with os.fdopen(theirs, "wb") as told:
+            # Not `subprocess`: it takes a child that may outlive this process for a mistake.
+            pid = os.posix_spawn(
+                sys.executable,
+                command,
+                _environment(os.environ),
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+                    (os.POSIX_SPAWN_DUP2, 1, 2),
+                    (os.POSIX_SPAWN_DUP2, told.fileno(), _READY_FD),
+                ],
+                setsid=True,
+            )
+        # It always answers, or ends: its own waits have deadlines.
+        line = outcome.readline()
+    said = json.loads(line) if line else {"error": f"it ended: {log.read_text()[-2000:]}"}
+    if "error" in said:
+        os.waitpid(pid, 0)
+        raise TestbedError(f"the testbed did not come up: {said['error']}")
+    return pid
+
+
+def _check_machine() -> None:
+    if sys.platform != "linux" or shutil.which("setpriv") is None:
+        raise TestbedError(
+            f"the testbed needs Linux and util-linux' setpriv; this is {sys.platform}"
+        )
+
+
+def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns what the testbed's process gets: it is nobody's JAX program, and no test's child."""
+    kept = {name: environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in environ}
+    # The package is found wherever it was imported from.
+    parent = str(Path(shared_pathways_service.__file__).resolve().parents[1])
+    return {**kept, "PYTHONPATH": parent, "PYTHONUNBUFFERED": "1"}

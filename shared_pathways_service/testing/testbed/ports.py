@@ -1,0 +1,43 @@
+"""Free ports of loopback, outside the range from which the system gives ports to callers.
+
+A program that is restarted wants its old port back, which a caller's connection could hold.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+from pathlib import Path
+
+__all__ = ["LOOPBACK", "pick_ports"]
+
+LOOPBACK = "127.0.0.1"
+
+_LOWEST = 10_000
+_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_TRIES = 1000
+
+
+def pick_ports(count: int) -> list[int]:
+    """Returns ports that nobody listens on just now, each once."""
+    try:
+        highest = int(_RANGE.read_text(encoding="ascii").split()[0])
+    except OSError:
+        highest = 32_768
+    picked: list[int] = []
+    for port in random.sample(range(_LOWEST, highest), min(_TRIES, highest - _LOWEST)):
+        if len(picked) == count:
+            break
+        if _is_free(port):
+            picked.append(port)
+    return picked
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+        return True

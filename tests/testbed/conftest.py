@@ -1,0 +1,1 @@
+"""What tests of the testbed itself need beside its fixtures (`plugin`)."""

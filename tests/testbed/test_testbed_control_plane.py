@@ -1,0 +1,32 @@
+"""The control plane: it comes up, knows its users, and comes back after a crash."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared_pathways_service.testing.testbed import Api, ApiRefused, Namespace
+
+
+def test_tenant_may_create_jobs_and_nothing_of_others(namespace: Namespace) -> None:
+    tenant = namespace.testbed.api_of(namespace.user("tenant"))
+    assert tenant.items(namespace.path("batch/v1/jobs")) == []
+    with pytest.raises(ApiRefused) as refused:
+        tenant.items(namespace.path("configmaps"))
+    assert (refused.value.status, refused.value.reason) == (403, "Forbidden")
+    with pytest.raises(ApiRefused, match="Forbidden"):
+        tenant.items("/api/v1/namespaces/default/pods")
+
+
+def test_ended_token_is_refused(namespace: Namespace) -> None:
+    user = namespace.user("tenant")
+    api = namespace.testbed.api_of(user)
+    namespace.testbed.end_token(user)
+    with pytest.raises(ApiRefused) as refused:
+        _ask_again_and_again(api, namespace.path("pods"))
+    assert (refused.value.status, refused.value.reason) == (401, "Unauthorized")
+
+
+def _ask_again_and_again(api: Api, path: str) -> None:
+    # An answer of the moment before is believed for a second more.
+    for _ in range(1000):
+        api.items(path)
