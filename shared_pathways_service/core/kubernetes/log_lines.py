@@ -1,0 +1,235 @@
+"""Lines of the servers' logs, of the real images and of ours, read into what they tell.
+
+The real images' lines are those that the public documents of Pathways on Cloud show and that
+public tools look for; ours are the same, and a few more. A line is glog's:
+``I1208 20:10:04.992524  PID file:line] text``, behind the time that Kubernetes puts before it when
+it is asked to.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+
+__all__ = ["LogEvent", "LogKind", "parse_line", "split_line"]
+
+
+class LogKind(enum.StrEnum):
+    """What a line tells."""
+
+    SERVING = "serving"
+    """A server listens; `address`."""
+    SLICES_READY = "slices_ready"
+    """Of the resource manager: `count` of `wanted` slices are ready."""
+    TRANSPORT_READY = "transport_ready"
+    """Of a worker: it reaches the others."""
+    SIGNALING = "signaling"
+    """Of the proxy: it asks the resource manager, at `address`, for slices."""
+    QUEUED = "queued"
+    """Of our proxy: it waits at place `count` of the queue; `reason`, `holders`."""
+    PLACED = "placed"
+    """Of the proxy: virtual slice `index` is placed; of ours also `slice_id`, `generation`."""
+    UNPLACED = "unplaced"
+    """Of the proxy: virtual slice `index` is not placed any more; of ours also `reason`."""
+    ALL_PLACED = "all_placed"
+    """Of our proxy: `count` of `wanted` slices are placed, and that is enough."""
+    PLACEMENT = "placement"
+    """Of the proxy: something on placement, for people."""
+    REFUSED = "refused"
+    """Of the proxy: the request cannot be met (FAILED_PRECONDITION); `reason`."""
+    MANAGER_LOST = "manager_lost"
+    """Of our proxy: it cannot reach the resource manager; `reason`."""
+    ENDING = "ending"
+    """Of our proxy: it ends by itself with exit code `count`; `reason`."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LogEvent:
+    """What a line tells; fields that its kind does not have are as by default.
+
+    Attributes:
+      text: The message, without glog's prefix.
+      index: Of a virtual slice; None where the line names it otherwise, as in `slice_name`.
+      slice_name: The virtual slice as the line has it.
+      slice_id: The physical slice.
+    """
+
+    kind: LogKind
+    text: str
+    address: str = ""
+    count: int = 0
+    wanted: int = 0
+    index: int | None = None
+    slice_name: str = ""
+    slice_id: str = ""
+    generation: int | None = None
+    reason: str = ""
+    holders: tuple[str, ...] = ()
+
+
+_STAMP: Final = re.compile(r"(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S{0,16}) ")
+_GLOG: Final = re.compile(
+    r"[IWEF]\d{4} \d\d:\d\d:\d\d(\.\d{1,9})? {1,8}\d{1,10} [^\s\]]{1,200}:\d{1,6}\] ?"
+)
+#: Digits of a number that is believed.
+_N: Final = r"\d{1,9}"
+_GENERATION: Final = r"\d{1,18}"
+
+
+def split_line(line: str) -> tuple[str, str]:
+    """Splits the time that Kubernetes puts before each line from the line.
+
+    Returns:
+      The time, RFC 3339, or an empty text; and the rest.
+    """
+    found = _STAMP.match(line)
+    return (found["stamp"], line[found.end() :]) if found else ("", line)
+
+
+def parse_line(line: str) -> LogEvent | None:
+    """Reads one line of a server's log.
+
+    Text of tenants, such as a holder's name, may stand in a line; forms that hold such text are
+    looked for first and from the line's start, so that it cannot pass for something else.
+
+    Args:
+      line: With or without Kubernetes' time and glog's prefix; an end of line does no harm.
+
+    Returns:
+      What it tells; None where that is nothing of interest.
+    """
+    _, rest = split_line(line.rstrip("\r\n"))
+    prefix = _GLOG.match(rest)
+    text = (rest[prefix.end() :] if prefix else rest).strip()
+    for form, make in _FORMS:
+        if found := form(text):
+            return make(text, found)
+    return None
+
+
+# ---- the forms
+
+
+def _serving(text: str, found: re.Match[str]) -> LogEvent:
+    return LogEvent(kind=LogKind.SERVING, text=text, address=found["address"])
+
+
+def _slices_ready(text: str, found: re.Match[str]) -> LogEvent:
+    return LogEvent(
+        kind=LogKind.SLICES_READY,
+        text=text,
+        count=int(found["count"]),
+        wanted=int(found["wanted"]),
+    )
+
+
+def _signaling(text: str, found: re.Match[str]) -> LogEvent:
+    return LogEvent(kind=LogKind.SIGNALING, text=text, address=found["address"] or "")
+
+
+def _queued(text: str, found: re.Match[str]) -> LogEvent:
+    holders = found["holders"]
+    return LogEvent(
+        kind=LogKind.QUEUED,
+        text=text,
+        count=int(found["count"]),
+        reason=found["reason"],
+        holders=tuple(holders.split("; ")) if holders else (),
+    )
+
+
+def _transition(text: str, found: re.Match[str]) -> LogEvent:
+    name = found["slice"].rstrip(":,")
+    placed = found["new"].lower() == "placed"
+    detail = _PLACED_WHERE.search(found["rest"])
+    return LogEvent(
+        kind=LogKind.PLACED if placed else LogKind.UNPLACED,
+        text=text,
+        slice_name=name,
+        index=int(name) if re.fullmatch(_N, name) else None,
+        slice_id=detail["id"] if placed and detail else "",
+        generation=int(detail["generation"]) if placed and detail else None,
+        reason="" if placed else found["rest"].removeprefix(":").strip(),
+    )
+
+
+def _all_placed(text: str, found: re.Match[str]) -> LogEvent:
+    return LogEvent(
+        kind=LogKind.ALL_PLACED,
+        text=text,
+        count=int(found["count"]),
+        wanted=int(found["wanted"]),
+    )
+
+
+def _with_reason(kind: LogKind) -> Callable[[str, re.Match[str]], LogEvent]:
+    return lambda text, found: LogEvent(kind=kind, text=text, reason=found["reason"].strip())
+
+
+def _ending(text: str, found: re.Match[str]) -> LogEvent:
+    return LogEvent(
+        kind=LogKind.ENDING, text=text, count=int(found["count"]), reason=found["reason"]
+    )
+
+
+def _plain(kind: LogKind) -> Callable[[str, re.Match[str]], LogEvent]:
+    return lambda text, _: LogEvent(kind=kind, text=text)
+
+
+_PLACED_WHERE: Final = re.compile(
+    rf"\(placement on (?P<id>\S+), generation (?P<generation>{_GENERATION})\)"
+)
+
+
+def _start(pattern: str) -> Callable[[str], re.Match[str] | None]:
+    return re.compile(pattern, re.ASCII).match
+
+
+def _anywhere(pattern: str) -> Callable[[str], re.Match[str] | None]:
+    return re.compile(pattern, re.IGNORECASE | re.ASCII).search
+
+
+_CHANGE: Final = r"(unplaced|placed) ?-> ?(?P<new>unplaced|placed)\b"
+_Form = tuple[Callable[[str], re.Match[str] | None], Callable[[str, re.Match[str]], LogEvent]]
+
+#: Ours first: they are whole lines, and may hold a tenant's text.
+_FORMS: Final[Sequence[_Form]] = (
+    (
+        _start(
+            rf"Waiting for placement at position (?P<count>{_N}): (?P<reason>.*?)"
+            r"( \(held by (?P<holders>.*)\))?\Z"
+        ),
+        _queued,
+    ),
+    (
+        _start(rf"All placements done: (?P<count>{_N}) of (?P<wanted>{_N}) slices placed"),
+        _all_placed,
+    ),
+    (
+        _start(rf"Transition slice (?P<slice>{_N}) {_CHANGE}(?P<rest>.*)"),
+        _transition,
+    ),
+    (_start(r"Lost the RM \((?P<reason>.*)\);"), _with_reason(LogKind.MANAGER_LOST)),
+    (_start(rf"Ending with exit code (?P<count>{_N}): (?P<reason>.*)"), _ending),
+    (
+        _anywhere(r"\bPathways (Server|Proxy) serving on (?P<address>\S+)"),
+        _serving,
+    ),
+    (_anywhere(r"\bFAILED_PRECONDITION\b:?(?P<reason>.*)"), _with_reason(LogKind.REFUSED)),
+    (
+        _anywhere(
+            rf"(?P<count>{_N}) ?/ ?(?P<wanted>{_N}) Pathways Slices Now Ready",
+        ),
+        _slices_ready,
+    ),
+    (_anywhere(r"MegaScale transport init succeeded"), _plain(LogKind.TRANSPORT_READY)),
+    (
+        _anywhere(rf"\bTransition slice (?P<slice>\S+).*?\b{_CHANGE}(?P<rest>.*)"),
+        _transition,
+    ),
+    (_anywhere(r"Signaling to RM\b ?(?P<address>\S+)?"), _signaling),
+    (_anywhere(r"placement"), _plain(LogKind.PLACEMENT)),
+)

@@ -1,0 +1,265 @@
+"""How a pod stands, in words, and whether that can still become better by itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+__all__ = ["PodState", "Trouble", "condition", "exit_code_of", "pod_state"]
+
+
+class Trouble(enum.StrEnum):
+    """What keeps a pod from being ready."""
+
+    NONE = "none"
+    STARTING = "starting"
+    UNSCHEDULABLE = "unschedulable"
+    IMAGE = "image"
+    CONFIG = "config"
+    CRASHED = "crashed"
+    EVICTED = "evicted"
+    NODE_LOST = "node_lost"
+    DELETED = "deleted"
+    ENDED = "ended"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PodState:
+    """How a pod stands.
+
+    Attributes:
+      node: Where it runs; empty while it is not scheduled.
+      reason: What keeps it from being ready, in words; empty when nothing does.
+      final: Whether it cannot become ready any more without somebody's help.
+      exit_code: Of its container, as in `exit_code_of`; None when it has not ended.
+      message: What the container left when it ended: the end of its log, mostly.
+    """
+
+    name: str
+    uid: str
+    node: str
+    ready: bool
+    trouble: Trouble
+    reason: str = ""
+    final: bool = False
+    exit_code: int | None = None
+    message: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason or 'ready'}"
+
+
+#: Reasons for which an image's pull is not worth waiting for, in the kubelet's or runtime's words.
+_NO_IMAGE: Final = re.compile(
+    r"not found|manifest unknown|denied|unauthorized|forbidden|no such host|does not exist"
+    r"|invalid reference|repository name",
+    re.IGNORECASE,
+)
+_IMAGE_REASONS: Final = ("ErrImagePull", "ImagePullBackOff", "ImageInspectError")
+_IMAGE_FINAL: Final = ("InvalidImageName", "ErrImageNeverPull")
+_CONFIG_REASONS: Final = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+#: Disruptions (the pod condition DisruptionTarget) that come of the node, not of a wish.
+_NODE_REASONS: Final = ("DeletionByTaintManager", "DeletionByPodGC")
+_SIGNALS: Final = range(128 + 1, 128 + 65)
+
+
+def condition(item: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """Returns an object's condition of that type; empty when it has none."""
+    conditions = (item.get("status") or {}).get("conditions") or ()
+    return next((c for c in conditions if c.get("type") == kind), {})
+
+
+def exit_code_of(terminated: Mapping[str, Any]) -> int | None:
+    """Returns a container's exit code; negative for a signal, which runtimes report as 128 + N."""
+    signal = terminated.get("signal")
+    if signal:
+        return -int(signal)
+    code = terminated.get("exitCode")
+    if code is None:
+        return None
+    return 128 - int(code) if code in _SIGNALS else int(code)
+
+
+def pod_state(pod: Mapping[str, Any], container: str) -> PodState:
+    """Says how a pod stands.
+
+    Args:
+      pod: The object.
+      container: The one that matters; an init container that stays (a sidecar) counts too.
+    """
+    metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
+    ready = condition(pod, "Ready").get("status") == "True"
+    found = _trouble(pod, _container_status(pod, container))
+    return PodState(
+        name=str(metadata.get("name", "")),
+        uid=str(metadata.get("uid", "")),
+        node=str(spec.get("nodeName") or ""),
+        ready=ready and found.trouble is Trouble.NONE,
+        trouble=found.trouble,
+        reason=found.reason,
+        final=found.final,
+        exit_code=found.exit_code,
+        message=found.message,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Found:
+    trouble: Trouble
+    reason: str = ""
+    final: bool = False
+    exit_code: int | None = None
+    message: str = ""
+
+
+def _trouble(pod: Mapping[str, Any], status: Mapping[str, Any]) -> _Found:
+    state = status.get("state") or {}
+    checks = (
+        _disrupted(pod, state),
+        _terminated(pod, state.get("terminated")),
+        _failed(pod),
+        _deleted(pod),
+        _waiting(state.get("waiting"), status),
+        _unscheduled(pod),
+        _unready(pod, status),
+    )
+    return next((found for found in checks if found is not None), _Found(trouble=Trouble.NONE))
+
+
+def _disrupted(pod: Mapping[str, Any], state: Mapping[str, Any]) -> _Found | None:
+    disruption = condition(pod, "DisruptionTarget")
+    status = pod.get("status") or {}
+    reason = str(disruption.get("reason") or "")
+    node = str((pod.get("spec") or {}).get("nodeName") or "its node")
+    exit_code = exit_code_of(state.get("terminated") or {})
+    if reason in _NODE_REASONS or status.get("reason") == "NodeLost":
+        why = _sentence(f"{node} is gone", disruption.get("message"))
+        return _Found(trouble=Trouble.NODE_LOST, reason=why, final=True, exit_code=exit_code)
+    if disruption.get("status") == "True" or status.get("reason") in ("Evicted", "Preempting"):
+        message = disruption.get("message") or status.get("message")
+        why = _sentence(f"evicted from {node}", message)
+        return _Found(trouble=Trouble.EVICTED, reason=why, final=True, exit_code=exit_code)
+    return None
+
+
+def _terminated(pod: Mapping[str, Any], terminated: Mapping[str, Any] | None) -> _Found | None:
+    if not terminated or _is_deleted(pod):
+        return None
+    exit_code = exit_code_of(terminated)
+    if exit_code == 0:
+        return _Found(trouble=Trouble.ENDED, reason="it ended", final=True, exit_code=0)
+    restarts = (pod.get("spec") or {}).get("restartPolicy") != "Never"
+    return _Found(
+        trouble=Trouble.CRASHED,
+        reason=_ended_how(terminated),
+        final=not restarts,
+        exit_code=exit_code,
+        message=str(terminated.get("message") or ""),
+    )
+
+
+def _failed(pod: Mapping[str, Any]) -> _Found | None:
+    """A pod that ended without a container to tell of it, e.g. refused by its kubelet."""
+    status = pod.get("status") or {}
+    if status.get("phase") not in ("Failed", "Unknown"):
+        return None
+    reason = str(status.get("reason") or "it failed")
+    return _Found(
+        trouble=Trouble.CRASHED, reason=_sentence(reason, status.get("message")), final=True
+    )
+
+
+def _deleted(pod: Mapping[str, Any]) -> _Found | None:
+    if not _is_deleted(pod):
+        return None
+    return _Found(trouble=Trouble.DELETED, reason="it is being deleted", final=True)
+
+
+def _waiting(waiting: Mapping[str, Any] | None, status: Mapping[str, Any]) -> _Found | None:
+    if not waiting:
+        return None
+    reason, message = str(waiting.get("reason") or ""), str(waiting.get("message") or "")
+    image = str(status.get("image") or "its image")
+    if reason in _IMAGE_FINAL or reason in _IMAGE_REASONS:
+        hopeless = reason in _IMAGE_FINAL or bool(_NO_IMAGE.search(message))
+        why = _sentence(f"{image} cannot be pulled ({reason})", message)
+        return _Found(trouble=Trouble.IMAGE, reason=why, final=hopeless)
+    if reason in _CONFIG_REASONS:
+        return _Found(trouble=Trouble.CONFIG, reason=_sentence(reason, message), final=True)
+    if reason == "CrashLoopBackOff":
+        last = (status.get("lastState") or {}).get("terminated") or {}
+        restarts = status.get("restartCount") or 0
+        return _Found(
+            trouble=Trouble.CRASHED,
+            reason=f"it crashes again and again ({restarts} restarts): {_ended_how(last)}",
+            exit_code=exit_code_of(last),
+            message=str(last.get("message") or ""),
+        )
+    return _Found(trouble=Trouble.STARTING, reason=_sentence("it is being started", message))
+
+
+def _unscheduled(pod: Mapping[str, Any]) -> _Found | None:
+    if (pod.get("spec") or {}).get("nodeName"):
+        return None
+    scheduled = condition(pod, "PodScheduled")
+    if scheduled.get("status") != "False":
+        return _Found(trouble=Trouble.STARTING, reason="it waits for a node")
+    message = scheduled.get("message") or scheduled.get("reason")
+    return _Found(trouble=Trouble.UNSCHEDULABLE, reason=_sentence("no node takes it", message))
+
+
+def _unready(pod: Mapping[str, Any], status: Mapping[str, Any]) -> _Found | None:
+    ready = condition(pod, "Ready")
+    if ready.get("status") == "True":
+        return None
+    node = (pod.get("spec") or {}).get("nodeName")
+    if status.get("ready"):
+        # The container is; only the node's controller says otherwise.
+        return _Found(trouble=Trouble.NODE_LOST, reason=f"{node} does not answer")
+    why = "it is not ready yet" if status.get("state") else f"{node} has not begun to start it"
+    return _Found(trouble=Trouble.STARTING, reason=_sentence(why, ready.get("message")))
+
+
+def _container_status(pod: Mapping[str, Any], container: str) -> Mapping[str, Any]:
+    """Returns the container's status; of an init container that fails, that one's."""
+    status = pod.get("status") or {}
+    main = _named(status.get("containerStatuses") or (), container)
+    init: Sequence[Mapping[str, Any]] = status.get("initContainerStatuses") or ()
+    if not main:
+        return _named(init, container)
+    waits_for_init = ((main.get("state") or {}).get("waiting") or {}).get("reason") in (
+        "PodInitializing",
+        None,
+    )
+    stuck = next((s for s in init if _is_stuck(s)), None)
+    return stuck if stuck is not None and waits_for_init and not main.get("ready") else main
+
+
+def _is_stuck(status: Mapping[str, Any]) -> bool:
+    state = status.get("state") or {}
+    ended = state.get("terminated") or {}
+    return bool(state.get("waiting")) or bool(ended.get("exitCode"))
+
+
+def _named(statuses: Iterable[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
+    return next((s for s in statuses if s.get("name") == name), {})
+
+
+def _ended_how(terminated: Mapping[str, Any]) -> str:
+    code = exit_code_of(terminated)
+    if terminated.get("reason") == "OOMKilled":
+        return "it was killed because it used more memory than it may (OOMKilled)"
+    if code is None:
+        return str(terminated.get("reason") or "it ended")
+    return f"it was ended by signal {-code}" if code < 0 else f"it ended with exit code {code}"
+
+
+def _is_deleted(pod: Mapping[str, Any]) -> bool:
+    return bool((pod.get("metadata") or {}).get("deletionTimestamp"))
+
+
+def _sentence(what: str, detail: object) -> str:
+    return f"{what}: {str(detail).strip()}" if detail else what
