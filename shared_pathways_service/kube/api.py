@@ -4,34 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
-import socket
-from collections.abc import AsyncIterator, Mapping, Sequence
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
 
-from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.core.kubernetes.retry import Failure, retry_delay_s
+from shared_pathways_service.errors import AccessDenied, SharedPathwaysError
 from shared_pathways_service.kube.cluster import ClusterAccess
-from shared_pathways_service.kube.errors import ApiError, ApiUnreachable, error_of_answer
-from shared_pathways_service.kube.paths import Target, target_of
+from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
+from shared_pathways_service.kube.paths import target_of
+from shared_pathways_service.kube.transport import CONNECT_S, Transport
 
-__all__ = ["MERGE_PATCH", "SESSION_LABEL", "KubeApi"]
+__all__ = ["SESSION_LABEL", "KubeApi"]
 
-MERGE_PATCH = "application/merge-patch+json"
 #: What bears it with our own session's id was created by us.
 SESSION_LABEL = "sps.dev/session"
 
 _REQUEST_S = 30.0
-_CONNECT_S = 10.0
-#: One try of several: an answer that a dead connection holds up leaves time for another one.
+#: One try of several: what a dead connection holds up leaves time for another one.
 _TRY_S = 15.0
-#: Bytes of a line of a log that are kept; a longer one is cut.
-_LINE_BYTES = 1 << 20
-#: Bytes of a WebSocket message that are taken.
-_MESSAGE_BYTES = 16 << 20
-_MAX_CONNECTIONS = 64
+#: Stands for any answer that is final.
+_FORBIDDEN = 403
+_SETTLING_PAUSE_S = 0.2
+#: Bytes of a line of a log that are kept.
+_LINE_BYTES = 1 << 16
 
 
 class KubeApi:
@@ -43,7 +44,7 @@ class KubeApi:
 
     def __init__(self, access: ClusterAccess) -> None:
         self.access = access
-        self._session: aiohttp.ClientSession | None = None
+        self._transport = Transport(access)
 
     async def __aenter__(self) -> Self:
         return self
@@ -58,8 +59,7 @@ class KubeApi:
 
     async def close(self) -> None:
         """Closes every connection, those of open streams and WebSockets included."""
-        if self._session is not None:
-            await self._session.close()
+        await self._transport.close()
 
     async def request(
         self,
@@ -83,28 +83,71 @@ class KubeApi:
           timeout_s: For all tries together.
 
         Raises:
-          AccessDenied: 401 or 403.
+          AccessDenied: 401, or 403 for lack of permission.
           ApiError: Another answer that is no success.
           ApiUnreachable: No answer in time.
         """
         target = target_of(method, path, params or {})
         data = None if body is None else json.dumps(body)
-        headers = {"Content-Type": content_type} if body is not None else {}
+
+        async def once() -> dict[str, Any]:
+            async with self._transport.answer(
+                target,
+                method,
+                path,
+                params=params,
+                data=data,
+                content_type="" if body is None else content_type,
+                read_within_s=min(_TRY_S, timeout_s),
+            ) as response:
+                answer: dict[str, Any] = await response.json(content_type=None)
+                return answer
+
         try:
-            async with asyncio.timeout(timeout_s):
-                async with self._answer(
-                    target,
-                    method,
-                    path,
-                    params=params,
-                    data=data,
-                    headers=headers,
-                    timeout=aiohttp.ClientTimeout(total=_TRY_S, sock_connect=_CONNECT_S),
-                ) as response:
-                    answer: dict[str, Any] = await response.json(content_type=None)
-                    return answer
+            async with asyncio.timeout(timeout_s) as limit:
+                return await self._until_final(once, method, limit)
         except TimeoutError as error:
-            raise self._unreachable(target, f"no answer within {timeout_s:g} s") from error
+            cause = f"no answer within {timeout_s:g} s"
+            raise self._transport.unreachable(target, cause) from error
+
+    async def _until_final(
+        self,
+        once: Callable[[], Awaitable[dict[str, Any]]],
+        method: str,
+        limit: asyncio.Timeout,
+    ) -> dict[str, Any]:
+        for attempt in itertools.count():
+            try:
+                return await once()
+            except (AccessDenied, ApiError, ApiUnreachable) as error:
+                left_s = (limit.when() or 0) - asyncio.get_running_loop().time()
+                delay_s = retry_delay_s(
+                    self._failure(error, method),
+                    attempt=attempt,
+                    jitter=random.random(),  # noqa: S311 - no secret
+                    left_s=left_s,
+                )
+                if delay_s is None:
+                    raise
+            await asyncio.sleep(delay_s)
+        raise AssertionError("endless")
+
+    def _failure(self, error: AccessDenied | ApiError | ApiUnreachable, method: str) -> Failure:
+        if self.is_settling(error):
+            return Failure(status=None, method=method)
+        if isinstance(error, ApiError):
+            return Failure(
+                status=error.status,
+                reason=error.reason,
+                retry_after_s=error.retry_after_s,
+                method=method,
+            )
+        is_final = isinstance(error, AccessDenied) or error.is_final
+        return Failure(status=_FORBIDDEN if is_final else None, method=method)
+
+    def is_settling(self, error: SharedPathwaysError) -> bool:
+        """Whether a refusal may be that of a server that was away a moment ago."""
+        return self._transport.is_settling(error)
 
     async def get(
         self,
@@ -135,12 +178,14 @@ class KubeApi:
         try:
             return await self.request("POST", path, body=body, timeout_s=timeout_s)
         except ApiError as error:
-            if error.reason != "AlreadyExists":
+            ours = _session_of(body)
+            if error.reason != "AlreadyExists" or not ours:
                 raise
-            found = await self.get(f"{path}/{body['metadata']['name']}", timeout_s=timeout_s)
-            ours = body["metadata"].get("labels", {}).get(SESSION_LABEL)
-            if ours and found["metadata"].get("labels", {}).get(SESSION_LABEL) == ours:
-                return found
+            # Who may only create, as tenants may Secrets, cannot look whose it is.
+            with contextlib.suppress(AccessDenied):
+                found = await self.get(f"{path}/{body['metadata']['name']}", timeout_s=timeout_s)
+                if _session_of(found) == ours:
+                    return found
             raise
 
     async def delete(
@@ -183,46 +228,52 @@ class KubeApi:
     ) -> dict[str, Any]:
         """Changes fields of an object (a JSON merge patch) and returns it."""
         return await self.request(
-            "PATCH", path, body=body, content_type=MERGE_PATCH, timeout_s=timeout_s
+            "PATCH",
+            path,
+            body=body,
+            content_type="application/merge-patch+json",
+            timeout_s=timeout_s,
         )
 
     @contextlib.asynccontextmanager
     async def stream(
         self, path: str, *, params: Mapping[str, str] | None = None
-    ) -> AsyncIterator[aiohttp.StreamReader]:
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Opens an answer without an end, as of a watch or a log that is followed.
 
-        Reading from it raises `aiohttp.ClientError` or `OSError` when it breaks off.
+        Yields:
+          Its chunks as they come.
 
         Raises:
-          AccessDenied: 401 or 403.
+          AccessDenied: 401, or 403 for lack of permission.
           ApiError: Another answer that is no success.
-          ApiUnreachable: No answer.
+          ApiUnreachable: No answer, or it broke off.
         """
         target = target_of("GET", path, params or {})
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S)
-        async with self._answer(target, "GET", path, params=params, timeout=timeout) as response:
-            yield response.content
+        async with self._transport.answer(target, "GET", path, params=params) as response:
+            yield response.content.iter_any()
 
     async def stream_lines(
         self, path: str, *, params: Mapping[str, str] | None = None
     ) -> AsyncIterator[str]:
         """Yields the lines of an answer as they come, until the server ends it.
 
+        A line of more than 64 KiB is cut. Close the generator (`contextlib.aclosing`) to close the
+        connection. Raises what `stream` does.
+
         Args:
           path: E.g. `paths.pod_log`.
           params: E.g. ``{"follow": "true", "tailLines": "20"}``.
-
-        Raises:
-          ApiUnreachable: It broke off; and as `stream` does.
         """
-        async with self.stream(path, params=params) as content:
-            try:
-                async for line in _lines(content):
-                    yield line.decode(errors="replace")
-            except (aiohttp.ClientError, OSError) as error:
-                target = target_of("GET", path, params or {})
-                raise self._unreachable(target, str(error)) from error
+        async with self.stream(path, params=params) as chunks:
+            rest = b""
+            async for chunk in chunks:
+                *whole, rest = (rest + chunk).split(b"\n")
+                for line in whole:
+                    yield _text(line)
+                rest = rest[: _LINE_BYTES + 1]
+            if rest:
+                yield _text(rest)
 
     async def websocket(
         self,
@@ -231,9 +282,9 @@ class KubeApi:
         params: Mapping[str, str] | None = None,
         protocols: Sequence[str],
         heartbeat_s: float | None = None,
-        timeout_s: float = _CONNECT_S,
+        timeout_s: float = CONNECT_S,
     ) -> aiohttp.ClientWebSocketResponse:
-        """Opens a WebSocket; the caller closes it.
+        """Opens a WebSocket, with a token that is good now; the caller closes it.
 
         Args:
           path: E.g. `paths.port_forward`.
@@ -241,7 +292,7 @@ class KubeApi:
           protocols: Sub-protocols offered, e.g. ``("v4.channel.k8s.io",)``.
           heartbeat_s: Seconds between pings; None: none are sent. Half of it later without an
             answer the WebSocket is closed.
-          timeout_s: For the handshake.
+          timeout_s: For the handshake. A connection that fails is not tried again.
 
         Raises:
           AccessDenied: 401 or 403.
@@ -249,142 +300,30 @@ class KubeApi:
           ApiUnreachable: No answer in time.
         """
         target = target_of("POST", path, params or {})
+
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._handshake(target, path, params, protocols, heartbeat_s)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise self._unreachable(target, str(error) or "no answer in time") from error
-
-    async def _handshake(
-        self,
-        target: Target,
-        path: str,
-        params: Mapping[str, str] | None,
-        protocols: Sequence[str],
-        heartbeat_s: float | None,
-    ) -> aiohttp.ClientWebSocketResponse:
-        for is_last in (False, True):
-            header = await self.access.tokens.header()
-            try:
-                opened: aiohttp.ClientWebSocketResponse = await self._http().ws_connect(
-                    self.access.server + path,
-                    params=params,
-                    protocols=protocols,
-                    headers=_authorization(header),
-                    heartbeat=heartbeat_s,
-                    max_msg_size=_MESSAGE_BYTES,
-                    **self._way(),
-                )
-                return opened
-            except aiohttp.WSServerHandshakeError as error:
-                if error.status == 401 and not is_last:
-                    self.access.tokens.refused(header)
-                    continue
-                raise error_of_answer(target, error.status, {}) from error
-        raise AssertionError("unreachable")
-
-    @contextlib.asynccontextmanager
-    async def _answer(
-        self,
-        target: Target,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        data: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - of aiohttp's, by phases
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        async with contextlib.AsyncExitStack() as stack:
-            try:
-                for is_last in (False, True):
-                    header = await self.access.tokens.header()
-                    response = await stack.enter_async_context(
-                        self._http().request(
-                            method,
-                            self.access.server + path,
+                while True:
+                    try:
+                        return await self._transport.websocket(
+                            target,
+                            path,
                             params=params,
-                            data=data,
-                            headers={**(headers or {}), **_authorization(header)},
-                            timeout=timeout,
-                            allow_redirects=False,
-                            **self._way(),
+                            protocols=protocols,
+                            heartbeat_s=heartbeat_s,
                         )
-                    )
-                    if response.status < 300:
-                        break
-                    if response.status == 401 and not is_last:
-                        self.access.tokens.refused(header)
-                        continue
-                    raise await _error_of(target, response)
-            except (aiohttp.ClientError, OSError) as error:
-                raise self._unreachable(target, str(error)) from error
-            yield response
-
-    def _http(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    limit=_MAX_CONNECTIONS, socket_factory=_watched_socket
-                ),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                trust_env=True,
-                auto_decompress=True,
-            )
-        return self._session
-
-    def _way(self) -> dict[str, Any]:
-        way: dict[str, Any] = {"ssl": self.access.tls or True}
-        if self.access.server_name:
-            way["server_hostname"] = self.access.server_name
-        if self.access.proxy:
-            way["proxy"] = self.access.proxy
-        return way
-
-    def _unreachable(self, target: Target, cause: str) -> ApiUnreachable:
-        return ApiUnreachable(
-            f"cannot {target}: the API server at {self.access.server} does not answer: {cause}",
-            server=self.access.server,
-            cause=cause,
-        )
+                    except (AccessDenied, ApiError) as error:
+                        if not self.is_settling(error):
+                            raise
+                    await asyncio.sleep(_SETTLING_PAUSE_S)
+        except TimeoutError as error:
+            cause = f"no handshake within {timeout_s:g} s"
+            raise self._transport.unreachable(target, cause) from error
 
 
-def _watched_socket(info: tuple[Any, ...]) -> socket.socket:
-    """Makes a socket that learns within a minute that the other end is gone without a word."""
-    family, kind, protocol = info[:3]
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, name):  # macOS has other names for some
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    return made
+def _session_of(thing: Mapping[str, Any]) -> str:
+    return str((thing["metadata"].get("labels") or {}).get(SESSION_LABEL, ""))
 
 
-def _authorization(header: str) -> dict[str, str]:
-    return {"Authorization": header} if header else {}
-
-
-async def _error_of(target: Target, response: aiohttp.ClientResponse) -> SharedPathwaysError:
-    text = await response.text(errors="replace")
-    try:
-        body = json.loads(text)
-    except ValueError:
-        body = {}
-    retry_after = response.headers.get("Retry-After", "")
-    return error_of_answer(
-        target,
-        response.status,
-        body if isinstance(body, dict) else {},
-        retry_after_s=float(retry_after) if retry_after.isdecimal() else None,
-    )
-
-
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    rest = b""
-    async for chunk in content.iter_any():
-        *whole, rest = (rest + chunk).split(b"\n")
-        for line in whole:
-            yield line[:_LINE_BYTES].removesuffix(b"\r")
-        rest = rest[:_LINE_BYTES]
-    if rest:
-        yield rest
+def _text(line: bytes) -> str:
+    return line[:_LINE_BYTES].removesuffix(b"\r").decode(errors="replace")

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from shared_pathways_service.core.kubernetes.permissions import access_denied
+from shared_pathways_service.core.kubernetes.retry import Failure, is_final
 from shared_pathways_service.errors import AccessDenied, SharedPathwaysError
 from shared_pathways_service.kube.paths import Target
 
@@ -45,7 +47,7 @@ class ApiError(SharedPathwaysError):
     @property
     def is_final(self) -> bool:
         """Whether the same request would meet the same answer."""
-        return self.status not in {408, 429} and self.status < 500
+        return is_final(Failure(status=self.status, reason=self.reason))
 
 
 class ApiUnreachable(SharedPathwaysError):  # noqa: N818 - reads as what happened
@@ -54,14 +56,24 @@ class ApiUnreachable(SharedPathwaysError):  # noqa: N818 - reads as what happene
     Attributes:
       server: Its URL.
       cause: What failed.
+      is_final: Whether trying again is of no use, as with a certificate that is not the server's.
     """
 
-    fields = ("server", "cause")
+    fields = ("server", "cause", "is_final")
 
-    def __init__(self, message: str, *, server: str = "", cause: str = "", hint: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        server: str = "",
+        cause: str = "",
+        is_final: bool = False,
+        hint: str = "",
+    ) -> None:
         super().__init__(message, hint=hint)
         self.server = server
         self.cause = cause
+        self.is_final = is_final
 
 
 def error_of_answer(
@@ -76,17 +88,28 @@ def error_of_answer(
       retry_after_s: From the answer's header.
     """
     said = str(body.get("message") or f"HTTP {status}")
-    if status in {401, 403}:
+    if status == 401:
         return AccessDenied(
-            f"not allowed to {target}: {said}",
-            verb=target.verb,
-            resource=target.resource_path,
-            namespace=target.namespace,
-            rule=target.rule,
+            f"the API server does not take our credentials: {said}",
+            verb="connect",
+            resource="cluster",
+            hint="log in again",
         )
+    if status == 403 and _is_for_lack_of_permission(body):
+        denied = access_denied([target.permission], target.namespace)
+        denied.message = f"{denied.message}: {said}"
+        return denied
     return ApiError(
         f"cannot {target}: {said}",
         status=status,
         reason=str(body.get("reason") or ""),
         retry_after_s=retry_after_s,
     )
+
+
+def _is_for_lack_of_permission(body: Mapping[str, Any]) -> bool:
+    """Whether a 403 is the authorizer's; quotas and other admission forbid with the same reason.
+
+    Only the text tells them apart: the authorizer's has ``User "U" cannot VERB resource``.
+    """
+    return not body or " cannot " in str(body.get("message") or "").partition(":")[2]

@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from urllib.parse import quote, unquote
 
+from shared_pathways_service.core.kubernetes.permissions import Permission
+
 __all__ = [
     "Target",
     "collection",
@@ -61,47 +63,27 @@ def port_forward(namespace: str, pod: str) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Target:
-    """What a request does, in the words of Kubernetes' authorization.
+    """What a request does, and where.
 
     Attributes:
-      verb: ``get``, ``list``, ``watch``, ``create``, ``update``, ``patch``, ``delete`` or
-        ``deletecollection``.
-      group: API group, empty for the core's.
-      resource: In the plural; the path itself where it is no resource.
-      subresource: E.g. ``portforward``; empty for the object itself.
+      permission: What it needs; of a path that is no resource, the path itself.
+      namespace: Empty for what is in none.
     """
 
-    verb: str
-    resource: str
-    group: str = ""
-    subresource: str = ""
+    permission: Permission
     namespace: str = ""
-    name: str = ""
-
-    @property
-    def resource_path(self) -> str:
-        """E.g. ``pods/portforward``."""
-        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
-
-    @property
-    def rule(self) -> str:
-        """The rule of a Role that grants it."""
-        return (
-            f'{{apiGroups: ["{self.group}"], resources: ["{self.resource_path}"], '
-            f'verbs: ["{self.verb}"]}}'
-        )
 
     def __str__(self) -> str:
-        name = f" {self.name}" if self.name else ""
+        name = f" {self.permission.name}" if self.permission.name else ""
         where = f" in namespace {self.namespace}" if self.namespace else ""
-        return f"{self.verb} {self.resource_path}{name}{where}"
+        return f"{self.permission}{name}{where}"
 
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 _PATH = re.compile(
     r"/(?:api/v1|apis/(?P<group>[^/]+)/[^/]+)"
     r"(?:/namespaces/(?P<namespace>[^/]+)(?=/))?"
-    r"/(?P<resource>[^/]+)(?:/(?P<name>[^/]+)(?:/(?P<subresource>.+))?)?"
+    r"/(?P<resource>[^/]+)(?:/(?P<name>[^/]+)(?P<subresource>/.+)?)?"
 )
 
 
@@ -109,14 +91,14 @@ def target_of(method: str, path: str, params: Mapping[str, str]) -> Target:
     """Returns what a request asks permission for.
 
     Args:
-      method: Of HTTP. A WebSocket that connects to a subresource counts as ``POST``: from
-        Kubernetes 1.35 on the API server wants ``create`` for it.
+      method: Of HTTP. A WebSocket to a subresource counts as ``POST``: from Kubernetes 1.35 on the
+        API server wants ``create`` for it.
       path: As the functions above make it.
       params: Of the query.
     """
     match = _PATH.fullmatch(path)
     if match is None:
-        return Target(verb=method.lower(), resource=path)
+        return Target(permission=Permission(group="", resource=path, verb=method.lower()))
     found = {key: unquote(value or "") for key, value in match.groupdict().items()}
     if method in _VERBS:
         verb = _VERBS[method]
@@ -126,4 +108,10 @@ def target_of(method: str, path: str, params: Mapping[str, str]) -> Target:
         verb = "watch"
     else:
         verb = "get" if found["name"] else "list"
-    return Target(verb=verb, **found)
+    permission = Permission(
+        group=found["group"],
+        resource=found["resource"] + found["subresource"],
+        verb=verb,
+        name=found["name"],
+    )
+    return Target(permission=permission, namespace=found["namespace"])

@@ -7,12 +7,10 @@ import dataclasses
 import json
 import random
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any, Literal
 
-import aiohttp
-
-from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.errors import AccessDenied
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
 
@@ -78,8 +76,9 @@ async def watch(
                     yield event
             async for event in watching.stream():
                 yield event
-        except (ApiError, ApiUnreachable) as error:
-            await watching.recover(error)
+        except (AccessDenied, ApiError, ApiUnreachable) as error:
+            watching.judge(error)
+        await watching.pause()
 
 
 class _Watching:
@@ -124,14 +123,11 @@ class _Watching:
             "resourceVersion": self.version,
             "timeoutSeconds": str(random.randint(*_WATCH_S)),  # noqa: S311 - no secret
         }
-        try:
-            async with self._api.stream(self._path, params=params) as content:
-                async for line in _messages(content):
-                    event = self._take(json.loads(line))
-                    if event is not None:
-                        yield event
-        except (aiohttp.ClientError, OSError) as error:
-            raise ApiUnreachable(f"the watch of {self._path} broke off: {error}") from error
+        async with self._api.stream(self._path, params=params) as chunks:
+            async for line in _messages(chunks):
+                event = self._take(json.loads(line))
+                if event is not None:
+                    yield event
 
     def _take(self, message: Mapping[str, Any]) -> WatchEvent | None:
         thing = message["object"]
@@ -154,16 +150,20 @@ class _Watching:
         self._heard_at = time.monotonic()
         self._pause_s = _FIRST_PAUSE_S
 
-    async def recover(self, error: SharedPathwaysError) -> None:
-        if isinstance(error, ApiError):
-            if error.status == 410:
-                self.version = ""
-                return
-            if error.is_final:
-                raise error
-        if time.monotonic() - self._heard_at > self._give_up_after_s:
+    def judge(self, error: AccessDenied | ApiError | ApiUnreachable) -> None:
+        """Raises the error when there is no use in going on."""
+        if isinstance(error, ApiError) and error.status == 410:
+            self.version = ""
+            return
+        if self._api.is_settling(error):
+            return
+        is_final = isinstance(error, AccessDenied) or error.is_final
+        if is_final or time.monotonic() - self._heard_at > self._give_up_after_s:
             raise error
-        await asyncio.sleep(self._pause_s * random.uniform(0.5, 1.0))  # noqa: S311
+
+    async def pause(self) -> None:
+        """Leaves a server alone for a while, the longer the more often it had no news."""
+        await asyncio.sleep(self._pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
         self._pause_s = min(_LAST_PAUSE_S, self._pause_s * 2)
 
 
@@ -171,9 +171,9 @@ def _version(thing: Mapping[str, Any]) -> str:
     return str(thing["metadata"]["resourceVersion"])
 
 
-async def _messages(content: aiohttp.StreamReader) -> AsyncGenerator[bytes, None]:
+async def _messages(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
     rest = bytearray()
-    async for chunk in content.iter_any():
+    async for chunk in chunks:
         rest += chunk
         while (end := rest.find(b"\n")) >= 0:
             yield bytes(rest[:end])

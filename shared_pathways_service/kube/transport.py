@@ -1,0 +1,216 @@
+"""One request, stream or WebSocket, tried once: who we are goes along, errors are translated."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import ssl
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any
+
+import aiohttp
+
+from shared_pathways_service.errors import AccessDenied, SharedPathwaysError
+from shared_pathways_service.kube.cluster import ClusterAccess
+from shared_pathways_service.kube.errors import ApiError, ApiUnreachable, error_of_answer
+from shared_pathways_service.kube.paths import Target
+
+__all__ = ["CONNECT_S", "Transport"]
+
+#: Seconds until a connection stands.
+CONNECT_S = 10.0
+#: Seconds after a connection failed in which a refusal is not taken for final.
+_SETTLING_S = 15.0
+#: Bytes of a WebSocket message that are taken.
+_MESSAGE_BYTES = 16 << 20
+_MAX_CONNECTIONS = 100
+#: Seconds without a word until the kernel asks the other end, between asking, and how often.
+_KEEPALIVE = (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+
+
+class Transport:
+    """Connections to one API server. Belongs to the event loop that first uses it.
+
+    Args:
+      access: The way there.
+    """
+
+    def __init__(self, access: ClusterAccess) -> None:
+        self._access = access
+        self._session: aiohttp.ClientSession | None = None
+        self._broke_at = float("-inf")
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    @contextlib.asynccontextmanager
+    async def answer(
+        self,
+        target: Target,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        data: str | None = None,
+        content_type: str = "",
+        read_within_s: float | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Sends a request; what goes wrong while the answer is read is translated too.
+
+        Args:
+          target: What the request is for, for errors.
+          method: Of HTTP.
+          path: Of the URL.
+          params: Of the query.
+          data: The body.
+          content_type: Of the body.
+          read_within_s: For the whole; None: the answer has no end.
+
+        Yields:
+          A success.
+
+        Raises:
+          AccessDenied: 401 (with a token fetched anew as well) or 403.
+          ApiError: Another answer that is no success.
+          ApiUnreachable: No answer, or it broke off.
+        """
+        headers = {"Content-Type": content_type} if content_type else {}
+        timeout = aiohttp.ClientTimeout(total=read_within_s, sock_connect=CONNECT_S)
+        with self.translated(target):
+            for is_last in (False, True):
+                header = await self._access.tokens.header()
+                async with self._http().request(
+                    method,
+                    self._access.server + path,
+                    params=params,
+                    data=data,
+                    headers=headers | _authorization(header),
+                    timeout=timeout,
+                    allow_redirects=False,
+                    **self._way(),
+                ) as response:
+                    if response.status < 300:
+                        yield response
+                        return
+                    if response.status != 401 or is_last:
+                        raise await _error_of(target, response)
+                self._access.tokens.refused(header)
+
+    async def websocket(
+        self,
+        target: Target,
+        path: str,
+        *,
+        params: Mapping[str, str] | None,
+        protocols: Sequence[str],
+        heartbeat_s: float | None,
+    ) -> aiohttp.ClientWebSocketResponse:
+        """Opens a WebSocket; arguments and errors as those of `KubeApi.websocket`."""
+        with self.translated(target):
+            for is_last in (False, True):
+                header = await self._access.tokens.header()
+                try:
+                    opened: aiohttp.ClientWebSocketResponse = await self._http().ws_connect(
+                        self._access.server + path,
+                        params=params,
+                        protocols=protocols,
+                        headers=_authorization(header),
+                        heartbeat=heartbeat_s,
+                        max_msg_size=_MESSAGE_BYTES,
+                        **self._way(),
+                    )
+                except aiohttp.WSServerHandshakeError as error:
+                    if error.status != 401 or is_last:
+                        raise error_of_answer(target, error.status, {}) from error
+                    self._access.tokens.refused(header)
+                else:
+                    return opened
+        raise AssertionError("the last try returns or raises")
+
+    def is_settling(self, error: SharedPathwaysError) -> bool:
+        """Whether a refusal may be that of a server that was away a moment ago.
+
+        An API server that has just been started answers before it knows all users, rules and kinds:
+        403 to who is allowed and 404 without a reason for a custom resource were seen for 1 s.
+        """
+        is_such = isinstance(error, AccessDenied) or (
+            isinstance(error, ApiError) and error.status == 404 and not error.reason
+        )
+        return is_such and time.monotonic() - self._broke_at < _SETTLING_S
+
+    @contextlib.contextmanager
+    def translated(self, target: Target) -> Iterator[None]:
+        """Makes one error of all that may happen to a connection."""
+        try:
+            yield
+        except (aiohttp.ClientError, OSError, EOFError) as error:
+            cause = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else "")
+            raise self.unreachable(
+                target,
+                cause or type(error).__name__,
+                is_final=isinstance(error, ssl.SSLCertVerificationError),
+            ) from error
+
+    def unreachable(self, target: Target, cause: str, *, is_final: bool = False) -> ApiUnreachable:
+        """Returns the error for a request without an answer, and remembers that there was one."""
+        self._broke_at = time.monotonic()
+        server = self._access.server
+        return ApiUnreachable(
+            f"cannot {target}: no answer from the API server at {server}: {cause}",
+            server=server,
+            cause=cause,
+            is_final=is_final,
+        )
+
+    def _http(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=_MAX_CONNECTIONS, socket_factory=_socket_that_notices
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                trust_env=True,
+            )
+        return self._session
+
+    def _way(self) -> dict[str, Any]:
+        way: dict[str, Any] = {"ssl": self._access.tls or True}
+        if self._access.server_name:
+            way["server_hostname"] = self._access.server_name
+        if self._access.proxy:
+            way["proxy"] = self._access.proxy
+        return way
+
+
+def _socket_that_notices(info: tuple[Any, ...]) -> socket.socket:
+    """Makes a socket that learns within a minute that the other end has gone without a word."""
+    family, kind, protocol = info[:3]
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE:
+        if hasattr(socket, name):  # not each is everywhere
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return made
+
+
+def _authorization(header: str) -> dict[str, str]:
+    return {"Authorization": header} if header else {}
+
+
+async def _error_of(target: Target, response: aiohttp.ClientResponse) -> SharedPathwaysError:
+    text = await response.text(errors="replace")
+    try:
+        body = json.loads(text)
+    except ValueError:
+        body = {}  # of a proxy on the way, not of Kubernetes
+    retry_after = response.headers.get("Retry-After", "")
+    return error_of_answer(
+        target,
+        response.status,
+        body if isinstance(body, dict) else {},
+        retry_after_s=float(retry_after) if retry_after.isdecimal() else None,
+    )

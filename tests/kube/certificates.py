@@ -1,0 +1,76 @@
+"""Certificates of a test's own."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+_LIFE = datetime.timedelta(days=2)
+
+
+def new_key() -> tuple[str, str]:
+    """Returns a new private key and its public one, as PEM."""
+    key = rsa.generate_private_key(65537, 2048)
+    public = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return _pem(key), public.decode()
+
+
+class Authority:
+    """Who signs certificates; `certificate` is its own."""
+
+    def __init__(self, name: str) -> None:
+        self._key = rsa.generate_private_key(65537, 2048)
+        self._name = _name(name)
+        signed = (
+            self._builder(self._name, self._key.public_key())
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .sign(self._key, hashes.SHA256())
+        )
+        self.certificate = signed.public_bytes(serialization.Encoding.PEM).decode()
+
+    def issue(self, name: str, *, address: str = "", group: str = "") -> tuple[str, str]:
+        """Returns a certificate and its key, as PEM."""
+        key = rsa.generate_private_key(65537, 2048)
+        builder = self._builder(_name(name, group), key.public_key())
+        if address:
+            names = [x509.IPAddress(ipaddress.ip_address(address))]
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        else:
+            usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
+            builder = builder.add_extension(usage, critical=False)
+        signed = builder.sign(self._key, hashes.SHA256())
+        return signed.public_bytes(serialization.Encoding.PEM).decode(), _pem(key)
+
+    def _builder(self, subject: x509.Name, key: rsa.RSAPublicKey) -> x509.CertificateBuilder:
+        now = datetime.datetime.now(datetime.UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - _LIFE)
+            .not_valid_after(now + _LIFE)
+        )
+
+
+def _name(name: str, group: str = "") -> x509.Name:
+    parts = [x509.NameAttribute(NameOID.COMMON_NAME, name)]
+    if group:
+        parts.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, group))
+    return x509.Name(parts)
+
+
+def _pem(key: rsa.RSAPrivateKey) -> str:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    ).decode()

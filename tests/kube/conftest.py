@@ -1,0 +1,42 @@
+"""One API server for the tests of this directory, a namespace for each of them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kube.control_plane import ControlPlane, binaries
+
+
+@pytest.fixture(scope="session")
+def _control_plane() -> Iterator[ControlPlane]:
+    programs = binaries()
+    if programs is None:
+        message = "no kube-apiserver: set SPS_TESTBED_BIN to a directory with it and etcd"
+        assert os.environ.get("CI") != "true", message
+        pytest.skip(message)
+    plane = ControlPlane(programs)
+    try:
+        plane.start()
+        yield plane
+    finally:
+        plane.stop()
+
+
+@pytest.fixture
+def control_plane(_control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """The control plane; its API server runs again after a test that killed it."""
+    yield _control_plane
+    if not _control_plane.is_up:
+        _control_plane.start()
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane) -> str:
+    name = f"t-{secrets.token_hex(4)}"
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    control_plane.call("POST", "/api/v1/namespaces", body)
+    return name

@@ -1,0 +1,177 @@
+"""Requests against a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from shared_pathways_service.errors import AccessDenied
+from shared_pathways_service.kube import paths
+from shared_pathways_service.kube.api import SESSION_LABEL, KubeApi
+from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
+from shared_pathways_service.kube.kubeconfig import access_of_context, read_kubeconfig
+from tests.kube.control_plane import ControlPlane
+
+WAIT_S = 90.0
+
+
+def secret(name: str, session: str = "") -> dict[str, Any]:
+    labels = {SESSION_LABEL: session} if session else {}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "labels": labels}}
+
+
+def with_api(plane: ControlPlane, token: str, work: Callable[[KubeApi], Awaitable[None]]) -> None:
+    config = read_kubeconfig([plane.kubeconfig({"token": token})])
+
+    async def main() -> None:
+        async with KubeApi(access_of_context(config)) as api:
+            await work(api)
+
+    asyncio.run(main())
+
+
+def allow(plane: ControlPlane, namespace: str, *rules: dict[str, Any]) -> None:
+    """Lets alice do so in the namespace."""
+    group = "rbac.authorization.k8s.io"
+    root = f"/apis/{group}/v1/namespaces/{namespace}"
+    plane.call("POST", f"{root}/roles", {"metadata": {"name": "alice"}, "rules": rules})
+    binding = {
+        "metadata": {"name": "alice"},
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": "alice"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "alice"}],
+    }
+    plane.call("POST", f"{root}/rolebindings", binding)
+
+
+def test_life_of_an_object(control_plane: ControlPlane, namespace: str) -> None:
+    async def work(api: KubeApi) -> None:
+        path = paths.collection("secrets", namespace)
+        made = await api.create(path, secret("one", "s1"))
+        one = paths.item("secrets", namespace, "one")
+        patched = await api.patch(one, {"metadata": {"annotations": {"a": "b"}}})
+        assert patched["metadata"]["annotations"] == {"a": "b"}
+        assert (await api.get(one))["metadata"]["uid"] == made["metadata"]["uid"]
+        assert not await api.delete(one, uid="00000000-0000-0000-0000-000000000000")
+        assert await api.delete(one, uid=made["metadata"]["uid"])
+        assert not await api.delete(one, uid=made["metadata"]["uid"])
+        with pytest.raises(ApiError) as caught:
+            await api.get(one)
+        assert (caught.value.status, caught.value.reason) == (404, "NotFound")
+        assert caught.value.is_final
+
+    with_api(control_plane, control_plane.admin, work)
+
+
+def test_create_again_is_ours_only_under_our_session(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    async def work(api: KubeApi) -> None:
+        path = paths.collection("secrets", namespace)
+        made = await api.create(path, secret("one", "s1"))
+        again = await api.create(path, secret("one", "s1"))
+        assert again["metadata"]["uid"] == made["metadata"]["uid"]
+        for other in ("s2", ""):
+            with pytest.raises(ApiError) as caught:
+                await api.create(path, secret("one", other))
+            assert caught.value.reason == "AlreadyExists"
+        await api.create(path, secret("unlabelled"))
+        with pytest.raises(ApiError):
+            await api.create(path, secret("unlabelled"))
+
+    with_api(control_plane, control_plane.admin, work)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "verb", "resource"),
+    [
+        ("GET", "/apis/batch/v1/namespaces/NS/jobs", "list", "jobs"),
+        ("POST", "/apis/batch/v1/namespaces/NS/jobs", "create", "jobs"),
+        ("DELETE", "/apis/batch/v1/namespaces/NS/jobs/j", "delete", "jobs"),
+        ("PATCH", "/apis/batch/v1/namespaces/NS/jobs/j", "patch", "jobs"),
+        ("GET", "/api/v1/namespaces/NS/pods/p/log", "get", "pods/log"),
+    ],
+)
+def test_what_is_not_allowed_is_named(
+    control_plane: ControlPlane, namespace: str, method: str, path: str, verb: str, resource: str
+) -> None:
+    async def work(api: KubeApi) -> None:
+        with pytest.raises(AccessDenied) as caught:
+            await api.request(method, path.replace("NS", namespace), body={"metadata": {}})
+        error = caught.value
+        assert (error.verb, error.resource, error.namespace) == (verb, resource, namespace)
+        assert f'"verbs": ["{verb}"]' in error.rule
+        assert 'User "alice" cannot' in error.message
+
+    with_api(control_plane, control_plane.alice, work)
+
+
+def test_port_forward_that_is_not_allowed(control_plane: ControlPlane, namespace: str) -> None:
+    async def connect(api: KubeApi) -> None:
+        await api.websocket(
+            paths.port_forward(namespace, "p"),
+            params={"ports": "29000"},
+            protocols=["v4.channel.k8s.io"],
+        )
+
+    async def denied(api: KubeApi) -> None:
+        with pytest.raises(AccessDenied) as caught:
+            await connect(api)
+        assert (caught.value.verb, caught.value.resource) == ("create", "pods/portforward")
+
+    async def missing(api: KubeApi) -> None:
+        with pytest.raises(ApiError) as caught:
+            await connect(api)
+        assert (caught.value.status, caught.value.is_final) == (404, True)
+
+    with_api(control_plane, control_plane.alice, denied)
+    with_api(control_plane, control_plane.admin, missing)
+
+
+def test_quota_is_no_lack_of_permission(control_plane: ControlPlane, namespace: str) -> None:
+    quota = {"metadata": {"name": "q"}, "spec": {"hard": {"count/secrets": "0"}}}
+    made = control_plane.call(
+        "POST", paths.collection("resourcequotas", namespace), {**quota, "status": quota["spec"]}
+    )
+    status = {**made, "status": {"hard": {"count/secrets": "0"}, "used": {"count/secrets": "0"}}}
+    control_plane.call("PUT", paths.item("resourcequotas", namespace, "q") + "/status", status)
+
+    async def work(api: KubeApi) -> None:
+        with pytest.raises(ApiError) as caught:
+            await api.create(paths.collection("secrets", namespace), secret("one", "s1"))
+        assert (caught.value.status, caught.value.is_final) == (403, True)
+        assert "exceeded quota" in caught.value.message
+
+    with_api(control_plane, control_plane.admin, work)
+
+
+def test_request_goes_on_when_the_server_is_back(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    allow(control_plane, namespace, {"apiGroups": [""], "resources": ["secrets"], "verbs": ["*"]})
+
+    async def work(api: KubeApi) -> None:
+        path = paths.collection("secrets", namespace)
+        control_plane.kill()
+        async with asyncio.TaskGroup() as group:
+            creating = group.create_task(api.create(path, secret("one", "s1"), timeout_s=WAIT_S))
+            await asyncio.to_thread(control_plane.start)
+        assert (await creating)["metadata"]["name"] == "one"
+
+    with_api(control_plane, control_plane.alice, work)
+
+
+def test_server_that_stays_away(control_plane: ControlPlane) -> None:
+    async def work(api: KubeApi) -> None:
+        with pytest.raises(ApiUnreachable) as caught:
+            await api.get(paths.collection("nodes"), timeout_s=1)
+        assert caught.value.server == control_plane.url
+        with pytest.raises(ApiUnreachable):
+            await api.websocket(paths.port_forward("n", "p"), protocols=["v4.channel.k8s.io"])
+        with pytest.raises(ApiUnreachable):
+            await anext(api.stream_lines(paths.pod_log("n", "p")))
+
+    control_plane.kill()
+    with_api(control_plane, control_plane.admin, work)

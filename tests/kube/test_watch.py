@@ -1,0 +1,163 @@
+"""Watches of a real API server, that is killed and forgets under them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from shared_pathways_service.errors import AccessDenied
+from shared_pathways_service.kube import paths
+from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
+from shared_pathways_service.kube.watch import WatchEvent, watch
+from tests.kube.control_plane import ControlPlane
+from tests.kube.test_api import allow, secret, with_api
+
+WAIT_S = 90.0
+
+
+class Told:
+    """What a watch tells, taken one by one."""
+
+    def __init__(self, events: AsyncIterator[WatchEvent]) -> None:
+        self._events = events
+
+    async def next(self) -> tuple[str, str]:
+        event = await asyncio.wait_for(anext(self._events), WAIT_S)
+        return event.kind, event.object["metadata"]["name"] if event.object else ""
+
+    async def until_synced(self) -> list[tuple[str, str]]:
+        told = []
+        while (last := await self.next()) != ("SYNCED", ""):
+            told.append(last)
+        return told
+
+
+@contextlib.asynccontextmanager
+async def watched(api: KubeApi, path: str, **options: Any) -> AsyncIterator[Told]:
+    async with contextlib.aclosing(watch(api, path, **options)) as events:
+        yield Told(events)
+
+
+def create(plane: ControlPlane, namespace: str, name: str) -> dict[str, Any]:
+    made: dict[str, Any] = plane.call("POST", paths.collection("secrets", namespace), secret(name))
+    return made
+
+
+def change(plane: ControlPlane, namespace: str, name: str) -> None:
+    body = {"metadata": {"annotations": {"changed": "yes"}}}
+    plane.call("PATCH", paths.item("secrets", namespace, name), body)
+
+
+def delete(plane: ControlPlane, namespace: str, name: str) -> None:
+    plane.call("DELETE", paths.item("secrets", namespace, name))
+
+
+def test_tells_what_is_there_and_what_becomes_of_it(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    async def work(api: KubeApi) -> None:
+        create(control_plane, namespace, "a")
+        async with watched(api, paths.collection("secrets", namespace)) as told:
+            assert await told.until_synced() == [("ADDED", "a")]
+            create(control_plane, namespace, "b")
+            assert await told.next() == ("ADDED", "b")
+            change(control_plane, namespace, "a")
+            assert await told.next() == ("MODIFIED", "a")
+            delete(control_plane, namespace, "b")
+            assert await told.next() == ("DELETED", "b")
+
+    with_api(control_plane, control_plane.admin, work)
+
+
+def test_goes_on_from_a_version_without_a_list(control_plane: ControlPlane, namespace: str) -> None:
+    async def work(api: KubeApi) -> None:
+        made = create(control_plane, namespace, "a")
+        create(control_plane, namespace, "b")
+        only_b = {"fieldSelector": "metadata.name=b"}
+        version = made["metadata"]["resourceVersion"]
+        path = paths.collection("secrets", namespace)
+        async with watched(api, path, params=only_b, resource_version=version) as told:
+            assert await told.next() == ("ADDED", "b")
+
+    with_api(control_plane, control_plane.admin, work)
+
+
+def test_api_server_killed_in_the_middle(control_plane: ControlPlane, namespace: str) -> None:
+    async def work(api: KubeApi) -> None:
+        async with watched(api, paths.collection("secrets", namespace)) as told:
+            assert await told.until_synced() == []
+            create(control_plane, namespace, "a")
+            assert await told.next() == ("ADDED", "a")
+            control_plane.kill()
+            # Refused, while it is away and until it knows alice again.
+            async with asyncio.TaskGroup() as group:
+                waiting = group.create_task(told.next())
+                await asyncio.to_thread(control_plane.start)
+                create(control_plane, namespace, "b")
+            events = [await waiting]
+            while ("ADDED", "b") not in events:
+                events.append(await told.next())
+            # Either resumed, or listed again: nothing told twice, nothing left out.
+            assert [e for e in events if e[0] != "SYNCED"] == [("ADDED", "b")]
+
+    allow(control_plane, namespace, {"apiGroups": [""], "resources": ["secrets"], "verbs": ["*"]})
+    with_api(control_plane, control_plane.alice, work)
+
+
+def test_version_that_is_gone(control_plane: ControlPlane, namespace: str) -> None:
+    known = [create(control_plane, namespace, name) for name in ("kept", "changed", "deleted")]
+    change(control_plane, namespace, "changed")
+    delete(control_plane, namespace, "deleted")
+    create(control_plane, namespace, "new")
+    control_plane.kill()
+    control_plane.compact()
+    control_plane.start()
+
+    async def work(api: KubeApi) -> None:
+        path = paths.collection("secrets", namespace)
+        version = known[-1]["metadata"]["resourceVersion"]
+        async with watched(api, path, resource_version=version, known=known) as told:
+            assert sorted(await told.until_synced()) == [
+                ("ADDED", "new"),
+                ("DELETED", "deleted"),
+                ("MODIFIED", "changed"),
+            ]
+            create(control_plane, namespace, "newer")
+            assert await told.next() == ("ADDED", "newer")
+
+    with_api(control_plane, control_plane.admin, work)
+
+
+def test_final_answers_end_it_at_once(control_plane: ControlPlane, namespace: str) -> None:
+    async def denied(api: KubeApi) -> None:
+        async with watched(api, paths.collection("pods", namespace)) as told:
+            with pytest.raises(AccessDenied) as caught:
+                await told.next()
+            assert (caught.value.verb, caught.value.resource) == ("list", "pods")
+
+    async def unknown(api: KubeApi) -> None:
+        async with watched(api, paths.collection("jobsets", namespace)) as told:
+            with pytest.raises(ApiError) as caught:
+                await told.next()
+            assert caught.value.status == 404
+
+    with_api(control_plane, control_plane.alice, denied)
+    with_api(control_plane, control_plane.admin, unknown)
+
+
+def test_gives_up_on_a_server_that_stays_away(control_plane: ControlPlane, namespace: str) -> None:
+    async def work(api: KubeApi) -> None:
+        path = paths.collection("secrets", namespace)
+        async with watched(api, path, give_up_after_s=1.0) as told:
+            assert await told.until_synced() == []
+            control_plane.kill()
+            with pytest.raises(ApiUnreachable) as caught:
+                await told.next()
+            assert caught.value.server == control_plane.url
+
+    with_api(control_plane, control_plane.admin, work)
