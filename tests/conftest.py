@@ -25,6 +25,9 @@ ENDING_S = 20.0
 
 T = TypeVar("T")
 
+#: Fixtures that several directories of tests use.
+pytest_plugins = ("tests.testbed.plugin",)
+
 # Behind a shell's `&` or `nohup` they are ignored, and the programs that tests signal inherit that.
 for _number, _usual in (
     (signal.SIGINT, signal.default_int_handler),
