@@ -14,8 +14,8 @@ from shared_pathways_service.servers.resource_manager.options import ResourceMan
 from shared_pathways_service.servers.worker.options import WorkerOptions
 
 YAMLS = Path(__file__).parents[2] / "yamls"
-#: What the manifests leave to whoever applies them, and what Kubernetes puts in.
-FILLED_IN = {"GCS_BUCKET": "bucket", "$(PATHWAYS_HEAD)": "pathways-cluster-pathways-head-0-0"}
+#: What Kubernetes puts in.
+FILLED_IN = {"$(PATHWAYS_HEAD)": "pathways-cluster-pathways-head-0-0"}
 
 
 def _containers(node: Any) -> Iterator[dict[str, Any]]:

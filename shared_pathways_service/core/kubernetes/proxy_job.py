@@ -211,6 +211,8 @@ def _container(inputs: ProxyJobInputs) -> dict[str, Any]:
         "image": inputs.image,
         "args": _arguments(inputs),
         "env": _environment(inputs),
+        # The end of its log outlives its pod's: it stands in the status.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "ports": [{"containerPort": constants.PROXY_PORT, "protocol": "TCP"}],
         "resources": {
             "requests": {"cpu": options.cpu, "memory": options.memory},

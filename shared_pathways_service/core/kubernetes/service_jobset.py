@@ -35,6 +35,8 @@ _RM_PORTS: Final = (constants.RESOURCE_MANAGER_PORT, 29002)
 _WORKER_PORTS: Final = (constants.WORKER_PORT, 29006, 8471, 8080)
 #: Failures of a Job before it is given up, which ends the whole service: as good as never.
 _BACKOFF_LIMIT: Final = 1_000_000
+#: The end of the log stands in the pod's status, where it tells why a server crashes.
+_LOG_AS_MESSAGE: Final = "FallbackToLogsOnError"
 _ALL_ADDRESSES: Final = "0.0.0.0"  # noqa: S104 - a pod's own
 
 
@@ -147,6 +149,7 @@ def _head_job(inputs: ServiceInputs) -> dict[str, Any]:
         "args": arguments,
         "env": variables,
         "ports": _ports(_RM_PORTS),
+        "terminationMessagePolicy": _LOG_AS_MESSAGE,
     }
     return _replicated_job(
         names.HEAD_JOB,
@@ -174,6 +177,7 @@ def _worker_job(inputs: ServiceInputs, name: str, kind: InstanceType, count: int
             *(_worker_variables(inputs, kind) if is_ours(inputs.image) else ()),
         ],
         "ports": _ports(_WORKER_PORTS),
+        "terminationMessagePolicy": _LOG_AS_MESSAGE,
         "resources": {"limits": {"google.com/tpu": str(kind.chips_per_host)}},
     }
     pod = {

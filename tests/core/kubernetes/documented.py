@@ -1,0 +1,77 @@
+"""The manifests in yamls/, from the code that makes them.
+
+``python -m tests.core.kubernetes.documented`` writes them anew.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from shared_pathways_service.core.kubernetes.proxy_job import ProxyJobInputs, proxy_job
+from shared_pathways_service.core.kubernetes.service_jobset import (
+    ServiceInputs,
+    service_address,
+    service_jobset,
+)
+from shared_pathways_service.core.proxy_options import ProxyOptions
+from shared_pathways_service.core.requests import DEFAULT_PROXY_IMAGE
+
+YAMLS = Path(__file__).parents[3] / "yamls"
+
+SERVICE = ServiceInputs(
+    name="pathways-cluster", instances={"tpuv6e:2x2": 2}, gcs_bucket="gs://my-bucket"
+)
+PROXY = ProxyJobInputs(
+    name="isc-proxy-example",
+    namespace="default",
+    session="00000000-0000-0000-0000-000000000000",
+    service_name=SERVICE.name,
+    service_address=service_address(SERVICE.name),
+    virtual_slices=("tpuv6e:2x2", "tpuv6e:2x2"),
+    image=DEFAULT_PROXY_IMAGE,
+    gcs_bucket="gs://my-bucket",
+    options=ProxyOptions(use_insecure_credentials=True),
+    user="ada",
+    host="laptop",
+    client_version="VERSION",
+)
+
+_SERVICE_SAYS = """\
+# A Shared Pathways Service of two v6e 2x2 slices: the head with the resource manager only, and one
+# worker pod a host of each slice. Tenants bring their own proxies (isc-proxy.yaml).
+# Replace gs://my-bucket. Source of images, flags and ports: the public documents of Pathways on
+# Cloud. This is what service_jobset() makes of the inputs in tests/core/kubernetes/documented.py.
+"""
+_PROXY_SAYS = """\
+# A tenant's proxy that asks a Shared Pathways Service for two v6e 2x2 slices. connect() creates one
+# like it for each connection and moves its deadline on; by hand, raise activeDeadlineSeconds.
+# Replace gs://my-bucket, and the service's address where it has another name.
+# This is what proxy_job() makes of the inputs in tests/core/kubernetes/documented.py.
+"""
+
+
+def documented() -> dict[str, str]:
+    """Returns the text of each file."""
+    return {
+        "pathways-service.yaml": _SERVICE_SAYS + _yaml(service_jobset(SERVICE)),
+        "isc-proxy.yaml": _PROXY_SAYS + _yaml(proxy_job(PROXY)),
+    }
+
+
+def _yaml(manifest: dict[str, Any]) -> str:
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+        def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+            super().increase_indent(flow, False)
+
+    return yaml.dump(manifest, Dumper=Dumper, sort_keys=False, width=100)
+
+
+if __name__ == "__main__":
+    for name, text in documented().items():
+        (YAMLS / name).write_text(text)
