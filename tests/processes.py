@@ -192,7 +192,7 @@ class Service:
             f"--state_file={root / 'state'}",
             *flags,
         ]
-        self.rm = self.start_rm()
+        self.rm = self.start_rm("--first_start")
         options = (("grpc.max_reconnect_backoff_ms", 200),)
         self.channel = self._stack.enter_context(grpc.insecure_channel(self.address, options))
         self.stub = pb_grpc.ResourceManagerStub(self.channel)

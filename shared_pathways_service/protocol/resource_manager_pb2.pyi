@@ -100,14 +100,19 @@ class WorkerHello(_message.Message):
     HOST_FIELD_NUMBER: _builtins.int
     NODE_POOL_FIELD_NUMBER: _builtins.int
     PID_FIELD_NUMBER: _builtins.int
+    WELCOMED_BEFORE_FIELD_NUMBER: _builtins.int
     slice_id: _builtins.str
     """The physical slice, e.g. "slice-0"; DNS label."""
     instance_type: _builtins.str
-    """e.g. "tpuv6e:2x2"; must be one of the RM's types."""
+    """e.g. "tpuv6e:2x2"; must be one of the RM's types. Empty: the RM's only type; refused where it
+    has several.
+    """
     host_index: _builtins.int
     """This host among the hosts of the slice, from 0."""
     host_count: _builtins.int
-    """Hosts of the slice, as the worker knows it; must agree with the instance type."""
+    """Hosts of the slice, as the worker knows it; must agree with the instance type. 0: it does not
+    say.
+    """
     incarnation: _builtins.str
     """Made anew whenever the process starts (a UUID): a newer incarnation of a host replaces the
     older one, and its slice counts as lost in between.
@@ -115,8 +120,13 @@ class WorkerHello(_message.Message):
     address: _builtins.str
     """Where the worker itself serves: "host:port" or "unix:/path"."""
     host: _builtins.str
+    """For people: the machine, its node pool on Kubernetes, and the process."""
     node_pool: _builtins.str
     pid: _builtins.int
+    welcomed_before: _builtins.bool
+    """Whether this incarnation was welcomed before, by this RM or by one before it. An RM that has
+    lost its state believes nobody who says to hold a slice of a worker that was not.
+    """
     @_builtins.property
     def versions(self) -> Global___VersionRange: ...
     def __init__(
@@ -132,10 +142,11 @@ class WorkerHello(_message.Message):
         host: _builtins.str = ...,
         node_pool: _builtins.str = ...,
         pid: _builtins.int = ...,
+        welcomed_before: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["versions", b"versions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "host", b"host", "host_count", b"host_count", "host_index", b"host_index", "incarnation", b"incarnation", "instance_type", b"instance_type", "node_pool", b"node_pool", "pid", b"pid", "slice_id", b"slice_id", "versions", b"versions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "host", b"host", "host_count", b"host_count", "host_index", b"host_index", "incarnation", b"incarnation", "instance_type", b"instance_type", "node_pool", b"node_pool", "pid", b"pid", "slice_id", b"slice_id", "versions", b"versions", "welcomed_before", b"welcomed_before"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -143,11 +154,13 @@ Global___WorkerHello: _TypeAlias = WorkerHello  # noqa: Y015
 
 @_typing.final
 class WorkerBeat(_message.Message):
+    """The worker is alive. Without one for a while it counts as hung: it is refused, its slice lost."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SEQUENCE_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
-    """Counts from 1."""
+    """Counts from 1, on each stream."""
     def __init__(
         self,
         *,
@@ -167,6 +180,7 @@ class WorkerBye(_message.Message):
 
     REASON_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
+    """What the holder of its slice is told; one line, may be empty."""
     def __init__(
         self,
         *,
@@ -275,6 +289,7 @@ class TenantHello(_message.Message):
     PID_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     CLAIMS_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     """The session's name, e.g. "isc-proxy-ada-x7k2p"; DNS label."""
     incarnation: _builtins.str
@@ -295,6 +310,11 @@ class TenantHello(_message.Message):
     host: _builtins.str
     pid: _builtins.int
     address: _builtins.str
+    """Where the proxy itself serves: "host:port" or "unix:/path"."""
+    running: _builtins.bool
+    """Whether the proxy has heard TenantRunning: an RM that has lost its state then does not queue
+    it, also when it has no slice left to claim.
+    """
     @_builtins.property
     def versions(self) -> Global___VersionRange: ...
     @_builtins.property
@@ -321,10 +341,11 @@ class TenantHello(_message.Message):
         pid: _builtins.int = ...,
         address: _builtins.str = ...,
         claims: _abc.Iterable[Global___Claim] | None = ...,
+        running: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_queue_timeout_s", b"_queue_timeout_s", "queue_timeout_s", b"queue_timeout_s", "versions", b"versions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue_timeout_s", b"_queue_timeout_s", "address", b"address", "claims", b"claims", "host", b"host", "incarnation", b"incarnation", "num_elastic_slices", b"num_elastic_slices", "pid", b"pid", "priority", b"priority", "queue_timeout_s", b"queue_timeout_s", "team", b"team", "tenant", b"tenant", "user", b"user", "versions", b"versions", "virtual_slices", b"virtual_slices"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue_timeout_s", b"_queue_timeout_s", "address", b"address", "claims", b"claims", "host", b"host", "incarnation", b"incarnation", "num_elastic_slices", b"num_elastic_slices", "pid", b"pid", "priority", b"priority", "queue_timeout_s", b"queue_timeout_s", "running", b"running", "team", b"team", "tenant", b"tenant", "user", b"user", "versions", b"versions", "virtual_slices", b"virtual_slices"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__queue_timeout_s: _TypeAlias = _typing.Literal["queue_timeout_s"]  # noqa: Y015
     _WhichOneofArgType__queue_timeout_s: _TypeAlias = _typing.Literal["_queue_timeout_s", b"_queue_timeout_s"]  # noqa: Y015
@@ -334,7 +355,7 @@ Global___TenantHello: _TypeAlias = TenantHello  # noqa: Y015
 
 @_typing.final
 class Claim(_message.Message):
-    """A placement that a proxy knows of."""
+    """A placement that a proxy knows of, as Placement told it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -342,8 +363,11 @@ class Claim(_message.Message):
     SLICE_ID_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     virtual_index: _builtins.int
+    """each index once"""
     slice_id: _builtins.str
+    """each slice once"""
     generation: _builtins.int
+    """from 1"""
     def __init__(
         self,
         *,
@@ -365,6 +389,7 @@ class TenantBye(_message.Message):
 
     REASON_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
+    """For the log; one line, may be empty."""
     def __init__(
         self,
         *,
@@ -449,17 +474,21 @@ Global___TenantWelcome: _TypeAlias = TenantWelcome  # noqa: Y015
 
 @_typing.final
 class TenantQueued(_message.Message):
+    """The tenant waits. Sent again when something of it changes, of many changes the last."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     POSITION_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     HOLDERS_FIELD_NUMBER: _builtins.int
     position: _builtins.int
-    """from 1"""
+    """from 1: the farthest back of its places in the lines of its types"""
     reason: _builtins.str
     """e.g. "2 x tpuv6e:2x2 wanted, 0 free" """
     @_builtins.property
-    def holders(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def holders(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """"ada@laptop: 2 x tpuv6e:2x2"; of many the first"""
+
     def __init__(
         self,
         *,
@@ -531,14 +560,16 @@ Global___Placement: _TypeAlias = Placement  # noqa: Y015
 
 @_typing.final
 class TenantRunning(_message.Message):
-    """The gang is placed: the tenant may compute. Sent once."""
+    """The gang is placed: the tenant may compute. Sent once on each stream, as soon as it is so."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PLACED_FIELD_NUMBER: _builtins.int
     WANTED_FIELD_NUMBER: _builtins.int
     placed: _builtins.int
+    """virtual slices that are placed now"""
     wanted: _builtins.int
+    """all of them, the elastic ones too"""
     def __init__(
         self,
         *,
@@ -637,14 +668,17 @@ class TenantRefused(_message.Message):
     TYPES_FIELD_NUMBER: _builtins.int
     kind: Global___TenantRefused.Kind.ValueType
     message: _builtins.str
+    """for people: what was wanted, and what there is"""
     position: _builtins.int
     """of one that had queued"""
     @_builtins.property
     def wanted(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """by instance type"""
+        """slices asked for, by instance type"""
 
     @_builtins.property
-    def free(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
+    def free(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """that could be granted now, spares not counted"""
+
     @_builtins.property
     def holders(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """"ada@laptop: 2 x tpuv6e:2x2" """
@@ -685,7 +719,9 @@ class WatchRequest(_message.Message):
     tenant: _builtins.str
     """Only events of this tenant (which need not exist yet); empty: all events."""
     @_builtins.property
-    def versions(self) -> Global___VersionRange: ...
+    def versions(self) -> Global___VersionRange:
+        """that the watcher knows"""
+
     def __init__(
         self,
         *,

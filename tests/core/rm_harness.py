@@ -45,6 +45,7 @@ class Rm:
         self.said: list[m.Instruction] = []
         self.core = ResourceManagerCore(self.config, restored, now)
         self.asked: dict[str, m.TenantAsked] = {}
+        self.welcomed: set[str] = set()
         self.do(m.Tick())
         if ready:
             for kind, count in counts.items():
@@ -87,6 +88,7 @@ class Rm:
         restored = None if changes.get("state_lost") else self.restored
         fresh = Rm(ready=False, restored=restored, now=self.now + 1.0, **config)
         fresh.asked = dict(self.asked)
+        fresh.welcomed = set(self.welcomed)
         return fresh
 
     # ---- workers
@@ -94,14 +96,18 @@ class Rm:
     def join(
         self, slice_id: str, host: int = 0, *, kind: InstanceType = SMALL, life: str = "1"
     ) -> list[m.Instruction]:
-        return self.do(
+        incarnation = f"{slice_id}/{host}/{life}"
+        said = self.do(
             m.WorkerJoined(
                 slice_id=slice_id,
                 instance_type=kind,
                 host_index=host,
-                incarnation=f"{slice_id}/{host}/{life}",
+                incarnation=incarnation,
+                welcomed_before=incarnation in self.welcomed,
             )
         )
+        self.welcomed |= {w.incarnation for w in said if isinstance(w, m.WelcomeWorker)}
+        return said
 
     def end_worker(self, slice_id: str, host: int = 0, *, life: str = "1") -> None:
         self.do(

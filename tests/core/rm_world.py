@@ -30,6 +30,7 @@ class Worker:
     running: bool = False
     connected: bool = False
     stopped: bool = False
+    welcomed: bool = False
 
 
 @dataclasses.dataclass
@@ -40,6 +41,7 @@ class Proxy:
     arrival: int
     connected: bool = False
     running: bool = False
+    ran: bool = False
     away_since: float = 0.0
     came_at: int = 0
     released: bool = False
@@ -82,6 +84,7 @@ class World:
         self.proxies: dict[str, Proxy] = {}
         self.placings: dict[int, Placing] = {}
         self.broke: dict[str, int] = {}  # slice: step in which it last had a reason to be lost
+        self.replaced: dict[str, int] = {}  # slice: step in which it last got another process
         self.disk_lost_at = -math.inf
         self.started_at = self.now
         self.made = 0
@@ -99,7 +102,8 @@ class World:
         worker.incarnation = self.new_name()
         worker.running = True
         worker.stopped = False
-        self.broke[worker.slice_id] = self.step + 1
+        worker.welcomed = False
+        self.broke[worker.slice_id] = self.replaced[worker.slice_id] = self.step + 1
         self.connect_worker(key)
 
     def connect_worker(self, key: str) -> None:
@@ -113,6 +117,7 @@ class World:
                 instance_type=worker.kind,
                 host_index=worker.host,
                 incarnation=worker.incarnation,
+                welcomed_before=worker.welcomed,
             )
         )
 
@@ -152,6 +157,7 @@ class World:
         self.do(
             dataclasses.replace(
                 proxy.asks,
+                running=proxy.ran,
                 claims=tuple(
                     m.Claim(virtual_index=index, slice_id=slice_id, generation=generation)
                     for index, (slice_id, generation) in claims.items()
@@ -251,6 +257,7 @@ class World:
                 self._persist(one)
             case m.WelcomeWorker():
                 assert self._worker(one).connected
+                self._worker(one).welcomed = True
             case m.RefuseWorker():
                 worker = self._worker(one)
                 if worker.incarnation == one.incarnation:
@@ -281,7 +288,7 @@ class World:
                 proxy = self._listening(one.tenant)
                 assert one.placed >= proxy.needed, "half of a gang runs"
                 assert one.placed == len(proxy.view), "told to run before it was told where"
-                proxy.running = True
+                proxy.running = proxy.ran = True
             case m.TellQueued():
                 proxy = self._listening(one.tenant)
                 assert one != proxy.queued, "told the same thing twice"
@@ -427,9 +434,11 @@ class World:
     def _judge_broken(self, after: StatusReport) -> None:
         """No placement outlives a break of its slice, whether the manager saw it or was away."""
         for one in after.slices:
-            if one.tenant and self.disk_lost_at < 0:
+            if one.tenant:
+                # Without the disk, that a stream broke and was taken up again is not known.
+                trouble = self.broke if self.disk_lost_at < 0 else self.replaced
                 placed = self.placings[one.generation].step
-                assert self.broke.get(one.id, -1) <= placed, f"{one.id} broke, and is held"
+                assert trouble.get(one.id, -1) <= placed, f"{one.id} broke, and is held"
 
     def _judge_spares(self, after: StatusReport, instructions: list[m.Instruction]) -> None:
         """Only what was placed before is placed on spares."""

@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 from shared_pathways_service.core.rm import messages as m
-from tests.core.rm_harness import OTHER, SMALL, Rm
+from tests.core.rm_harness import OTHER, SMALL, TWO_HOSTS, Rm
 
 
 def busy() -> Rm:
@@ -228,12 +228,13 @@ def test_without_the_disk_the_later_of_two_claims_wins() -> None:
 def test_without_the_disk_impossible_claims_are_not_believed() -> None:
     rm = Rm({SMALL: 1, OTHER: 1}).restarted(state_lost=True)
     rm.join("slice-0")
+    rm.join("tpuv5e-2x2-0", kind=OTHER)
     for index, claim in enumerate(
         (
             (0, "slice-0", 0),
             (0, "slice-0", 2**63),
             (7, "slice-0", 1),
-            (0, "unknown", 1),
+            (0, "tpuv5e-2x2-0", 1),
         )
     ):
         tenant = f"t{index}"
@@ -282,3 +283,121 @@ def test_a_restart_amid_the_recovery_from_a_lost_disk_believes_claims_again() ->
     settled = again.restarted(state_lost=False)
     settled.come_back("bob", (0, "slice-2", 3))
     assert settled.refusal("bob").kind is m.RefusalKind.LOST, "the disk is complete again"
+
+
+def test_without_the_disk_two_claims_of_one_slice_are_one() -> None:
+    rm = Rm(3)
+    rm.ask("ada", 2)
+    fresh = rm.restarted(state_lost=True)
+    all_join(fresh)
+    fresh.come_back("ada", (0, "slice-0", 1), (1, "slice-0", 2))
+    assert fresh.placed("ada") == {1: ("slice-0", 2)}
+    (lost,) = fresh.heard("ada", m.TellUnplaced)
+    assert (lost.virtual_index, lost.generation) == (0, 1)
+    fresh.after(21.0)
+    assert fresh.on("ada") == ["slice-1", "slice-0"]
+    fresh.release("ada")
+    fresh.ask("bob", 3)
+    assert len(fresh.placed("bob")) == 3
+
+
+def test_without_the_disk_a_slice_that_broke_before_its_claim_came_is_lost() -> None:
+    rm = busy().restarted(state_lost=True)
+    all_join(rm)
+    rm.end_worker("slice-0")
+    rm.join("slice-0", life="2")
+    rm.come_back("ada", (0, "slice-0", 1), (1, "slice-1", 2))
+    assert [one.slice_id for one in rm.heard("ada", m.TellUnplaced)] == ["slice-0"]
+    assert rm.on("ada") == ["slice-1"]
+    rm.after(21.0)
+    assert rm.placed("ada")[0][1] > 3, "it is placed again"
+
+
+def test_without_the_disk_a_worker_that_is_new_has_lost_its_slice() -> None:
+    for claim_first in (False, True):
+        rm = busy().restarted(state_lost=True)
+        if not claim_first:
+            rm.join("slice-0", life="2")
+        rm.come_back("ada", (0, "slice-0", 1), (1, "slice-1", 2))
+        if claim_first:
+            rm.join("slice-0", life="2")
+        assert [one.slice_id for one in rm.heard("ada", m.TellUnplaced)] == ["slice-0"]
+        assert rm.on("ada") == ["slice-1"]
+
+
+def test_without_the_disk_a_tenant_whose_slices_are_all_lost_is_placed_again() -> None:
+    rm = busy().restarted(state_lost=True)
+    rm.join("slice-2", life="2")
+    rm.come_back("bob", (0, "slice-2", 3))
+    assert rm.placed("bob") == {}
+    assert rm.tenant("bob").state is m.TenantState.RUNNING
+    rm.after(21.0)
+    assert rm.on("bob") == ["slice-2"]
+    assert rm.placed("bob")[0][1] > 3
+
+
+def test_without_the_disk_a_tenant_that_had_no_slice_left_still_runs() -> None:
+    rm = Rm(1)
+    rm.ask("ada", 1)
+    rm.end_worker("slice-0")
+    fresh = rm.restarted(state_lost=True)
+    fresh.ask("new", 1, queue=math.inf)
+    fresh.asked["ada"] = dataclasses.replace(fresh.asked["ada"], running=True)
+    fresh.come_back("ada")
+    fresh.join("slice-0", life="2")
+    fresh.after(21.0)
+    assert fresh.on("ada") == ["slice-0"], "it goes before those that never ran"
+    assert fresh.queue == ["new"]
+
+
+def test_without_the_disk_who_comes_late_has_its_slices_unless_they_were_given_away() -> None:
+    rm = Rm(2)
+    rm.ask("ada", 1)
+    rm.ask("bob", 1)
+    fresh = rm.restarted(state_lost=True)
+    for index in range(2):
+        fresh.join(f"slice-{index}")
+    fresh.after(21.0)
+    fresh.ask("new", 1)
+    assert fresh.on("new") == ["slice-0"]
+    fresh.come_back("ada", (0, "slice-0", 1))
+    assert fresh.refusal("ada").kind is m.RefusalKind.LOST
+    fresh.come_back("bob", (0, "slice-1", 2))
+    assert fresh.placed("bob") == {0: ("slice-1", 2)}
+    fresh.release("bob")
+    fresh.said.clear()
+    fresh.do(dataclasses.replace(fresh.asked["bob"], incarnation="bob/2"))
+    assert fresh.placed("bob")[0][1] > 3
+
+
+def test_a_service_whose_workers_are_all_new_is_new() -> None:
+    rm = Rm({SMALL: 1, TWO_HOSTS: 1}, ready=False, state_lost=True)
+    rm.ask("ada", 1)
+    rm.join("slice-0")
+    rm.join("s", 0, kind=TWO_HOSTS)
+    assert rm.state == "recovering"
+    assert not rm.heard("ada", m.RefuseTenant)
+    rm.join("s", 1, kind=TWO_HOSTS)
+    assert rm.state == "serving"
+    assert rm.on("ada") == ["slice-0"]
+
+
+def test_a_service_with_one_worker_of_before_is_not_new() -> None:
+    rm = busy().restarted(state_lost=True)
+    rm.join("slice-0", life="2")
+    rm.join("slice-1", life="2")
+    rm.join("slice-2")
+    assert rm.state == "recovering"
+    rm.come_back("bob", (0, "slice-2", 3))
+    assert rm.on("bob") == ["slice-2"]
+
+
+def test_when_all_workers_were_replaced_with_the_disk_tenants_are_placed_again() -> None:
+    rm = busy().restarted(state_lost=True)
+    for index in range(3):
+        rm.join(f"slice-{index}", life="2")
+    assert rm.state == "serving", "nobody holds anything any more"
+    rm.come_back("ada", (0, "slice-0", 1), (1, "slice-1", 2))
+    assert len(rm.heard("ada", m.TellUnplaced)) == 2
+    assert rm.on("ada") == ["slice-0", "slice-1"]
+    assert min(generation for _, generation in rm.placed("ada").values()) > 3

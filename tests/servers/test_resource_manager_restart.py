@@ -201,3 +201,64 @@ def test_a_manager_told_to_stop_ends_at_once_and_forgets_nothing(
     assert service.rm.stop() == 0
     service.start_rm()
     _expect_nothing_new(service.tenant("ada", claims=claims))
+
+
+def _lose_state(service: Service) -> None:
+    service.rm.kill()
+    for path in service.root.glob("state*"):
+        path.unlink()
+
+
+def test_with_its_state_file_gone_a_manager_asks_who_holds_what(make_service: MakeService) -> None:
+    service = make_service("--recovering_s=600", "--tenant_ttl_s=600")
+    workers = service.start_ready_workers("slice-0", "slice-1")
+    ada = service.tenant("ada", virtual_slices=[KIND] * 2)
+    claims = _placements(ada, 2)
+    ada.expect("running")
+    _lose_state(service)
+    workers[0].kill()
+    service.start_worker("slice-0")
+    service.start_rm()
+    service.wait_for_states({"slice-0": "ready", "slice-1": "ready"})
+    assert service.status().state == "recovering"
+    back = service.tenant("ada", virtual_slices=[KIND] * 2, claims=claims, running=True)
+    lost = back.expect("placement")
+    assert (lost.state, lost.slice_id) == (pb.Placement.UNPLACED, "slice-0")
+    held = {entry.id: entry.tenant for entry in service.status().slices}
+    assert held == {"slice-0": "", "slice-1": "ada"}
+
+
+def test_a_manager_killed_while_it_asks_asks_again(make_service: MakeService) -> None:
+    service = make_service("--recovering_s=600", "--tenant_ttl_s=600")
+    service.start_ready_workers("slice-0", "slice-1")
+    claims = _placements(service.tenant("ada"), 1)
+    _lose_state(service)
+    service.start_rm()
+    service.rm.kill()
+    service.start_rm()
+    _expect_nothing_new(service.tenant("ada", claims=claims))
+    (entry,) = [s for s in service.status().slices if s.id == claims[0].slice_id]
+    assert (entry.tenant, entry.generation) == ("ada", claims[0].generation)
+
+
+def test_after_a_lost_state_new_placements_have_new_generations(make_service: MakeService) -> None:
+    service = make_service("--recovering_s=0.2", "--tenant_ttl_s=600")
+    service.start_ready_workers("slice-0", "slice-1")
+    claims = _placements(service.tenant("ada"), 1)
+    _lose_state(service)
+    service.start_rm()
+    _expect_nothing_new(service.tenant("ada", claims=claims))
+    (claim,) = _placements(service.tenant("bob", queue_timeout_s=600), 1)
+    assert claim.slice_id != claims[0].slice_id
+    assert claim.generation > claims[0].generation
+
+
+def test_a_service_is_new_when_all_its_workers_are(make_service: MakeService) -> None:
+    service = make_service("--recovering_s=600")
+    _lose_state(service)
+    service.start_rm()
+    assert service.status().state == "recovering"
+    service.start_worker("slice-0")
+    service.start_worker("slice-1")
+    service.tenant("ada").expect("running")
+    assert service.status().state == "serving"

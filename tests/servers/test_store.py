@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -40,8 +41,8 @@ def _write(store: Store, *grants: PersistedGrant, forgotten: tuple[str, ...] = (
     store.write(Persist(grants=grants, forgotten=forgotten, last_generation=9, last_order=4))
 
 
-def _reopened(path: Path) -> Restored | None:
-    store, damage = open_store(str(path))
+def _reopened(path: Path) -> Restored:
+    store, damage = open_store(str(path), first_start=False)
     assert not damage
     with contextlib.closing(store):
         return store.restored
@@ -49,8 +50,7 @@ def _reopened(path: Path) -> Restored | None:
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "state"
-    assert _reopened(path) is None
-    with contextlib.closing(Store(str(path))) as store:
+    with contextlib.closing(Store(str(path), first_start=True)) as store:
         _write(store, RUNNING, WAITING)
     assert _reopened(path) == Restored(grants=(RUNNING, WAITING), last_generation=9, last_order=4)
 
@@ -58,38 +58,65 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
 def test_a_grant_replaces_the_older_one_and_may_be_forgotten(tmp_path: Path) -> None:
     path = tmp_path / "state"
     later = dataclasses.replace(WAITING, running=True, placements={0: ("slice-1", 6)})
-    with contextlib.closing(Store(str(path))) as store:
+    with contextlib.closing(Store(str(path), first_start=True)) as store:
         _write(store, RUNNING, WAITING)
         _write(store, later, forgotten=("ada", "never-there"))
     restored = _reopened(path)
-    assert restored is not None
     assert restored.grants == (later,)
 
 
 def test_a_write_that_fails_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "state"
-    with contextlib.closing(Store(str(path))) as store:
+    with contextlib.closing(Store(str(path), first_start=True)) as store:
         _write(store, RUNNING)
         unwritable = dataclasses.replace(WAITING, user=object())  # type: ignore[arg-type]
         with pytest.raises(TypeError):
             _write(store, unwritable, forgotten=("ada",))
     restored = _reopened(path)
-    assert restored is not None
     assert restored.grants == (RUNNING,)
 
 
 def test_a_grant_of_another_form_is_damage(tmp_path: Path) -> None:
     path = tmp_path / "state"
-    with contextlib.closing(Store(str(path))) as store:
+    with contextlib.closing(Store(str(path), first_start=True)) as store:
         _write(store, RUNNING)
         store._db.execute("UPDATE grants SET data = '{}'")
-    store, damage = open_store(str(path))
+    store, damage = open_store(str(path), first_start=True)
     with contextlib.closing(store):
         assert "a grant of another form" in damage
-        assert store.restored is None
+        assert store.restored == Restored(state_lost=True)
     assert len(list(tmp_path.glob("state.damaged-*"))) >= 1
 
 
 def test_a_place_that_cannot_be_is_told(tmp_path: Path) -> None:
     with pytest.raises(SharedPathwaysError, match="cannot open the state file"):
-        open_store(str(tmp_path / "none" / "state"))
+        open_store(str(tmp_path / "none" / "state"), first_start=True)
+
+
+def test_without_its_file_only_a_first_start_knows_that_nothing_was_granted(tmp_path: Path) -> None:
+    for first_start in (False, True):
+        path = tmp_path / f"state-{first_start}"
+        with contextlib.closing(Store(str(path), first_start=first_start)) as store:
+            assert store.restored == Restored(state_lost=not first_start)
+        # Nothing was written since: it is as it was, whatever the second start says of itself.
+        with contextlib.closing(Store(str(path), first_start=True)) as store:
+            assert store.restored == Restored(state_lost=not first_start)
+
+
+def test_that_the_state_was_lost_is_known_until_it_is_whole_again(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    for lost in (True, False):
+        with contextlib.closing(Store(str(path), first_start=True)) as store:
+            store.write(
+                Persist(grants=(), forgotten=(), last_generation=1, last_order=1, state_lost=lost)
+            )
+        assert _reopened(path).state_lost is lost
+
+
+def test_a_full_disk_is_called_one(tmp_path: Path) -> None:
+    with contextlib.closing(Store(str(tmp_path / "state"), first_start=True)) as store:
+        # SQLite refuses to let the file grow, with the error of a full disk.
+        store._db.execute("PRAGMA max_page_count = 1")
+        large = dataclasses.replace(RUNNING, tenant="ada" * 20_000)
+        with pytest.raises(sqlite3.OperationalError, match="database or disk is full"):
+            _write(store, large)

@@ -24,7 +24,8 @@ class RmConfig:
       starting_grace_s: How long after the start a request that would fit once all slices are ready
         waits for them instead of being refused.
       retell_s: Of many changes of the queue, waiting tenants hear once in this time.
-      state_lost: This is a restart whose state is gone: tenants and workers tell what was so.
+      state_lost: Nothing says that the service is new, and nothing is known of what was before:
+        tenants and workers tell. `Restored.state_lost` does the same.
     """
 
     slices: Mapping[InstanceType, int]

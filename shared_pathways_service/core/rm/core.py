@@ -82,6 +82,7 @@ class ResourceManagerCore:
                 if not self._speaker.gathered:
                     return []
             case WorkerJoined():
+                self._recovery.heard(event)
                 self._workers.joined(event)
             case WorkerEnded():
                 self._workers.ended(event)
@@ -142,7 +143,7 @@ class ResourceManagerCore:
         self._tenants.welcome(event, recovering=recovering)
         if self._tenants.refuses_at_once(event):
             return
-        if event.claims:
+        if self._recovery.concerns(event):
             self._recovery.claimed(event)
         else:
             self._newcomers.append(self._tenants.enter(event))

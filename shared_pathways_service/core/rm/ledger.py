@@ -84,6 +84,10 @@ class Ledger:
         self._touch(changed.pool)
         self._count_free(changed, was_free)
 
+    def renew(self, about: Slice) -> None:
+        """Enters that no placement from before this resource manager's start is on a slice."""
+        about.renewed = True
+
     def take_free(self, pool: Pool) -> Slice:
         """Returns the free slice whose name comes first; the caller places somebody on it."""
         while True:

@@ -94,12 +94,18 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerJoined:
-    """A worker said hello. A newer incarnation of a host replaces the older one."""
+    """A worker said hello. A newer incarnation of a host replaces the older one.
+
+    Attributes:
+      welcomed_before: Whether this incarnation was let in before, by whichever resource manager:
+        only then can somebody hold its slice from before.
+    """
 
     slice_id: str
     instance_type: InstanceType
     host_index: int
     incarnation: str
+    welcomed_before: bool = False
     address: str = ""
     host: str = ""
     node_pool: str = ""
@@ -134,6 +140,7 @@ class TenantAsked:
 
     Attributes:
       queue_timeout_s: None: refused at once when slices are taken; else seconds, infinity allowed.
+      running: Whether it has heard that its gang was placed.
       claims: What it holds already.
     """
 
@@ -147,6 +154,7 @@ class TenantAsked:
     team: str = ""
     host: str = ""
     pid: int = 0
+    running: bool = False
     claims: tuple[Claim, ...] = ()
 
 
@@ -233,8 +241,8 @@ class Persist:
       forgotten: Names of tenants to delete.
       last_generation: The highest generation ever given.
       last_order: The highest arrival number ever given.
-      state_lost: What was there before is gone and not all of it may be known again: a restart
-        must hear everybody's claims once more. True only after `RmConfig.state_lost`.
+      state_lost: What was there before is not known, and not all of it may be known again: a
+        restart must hear everybody's claims once more.
     """
 
     grants: tuple[PersistedGrant, ...]
@@ -252,7 +260,7 @@ class Restored:
       grants: In any order.
       last_generation: As of the last `Persist`.
       last_order: As of the last `Persist`.
-      state_lost: As of the last `Persist`.
+      state_lost: As of the last `Persist`; True before the first one, unless the service is new.
     """
 
     grants: tuple[PersistedGrant, ...] = ()

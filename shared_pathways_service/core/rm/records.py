@@ -42,6 +42,8 @@ class Slice:
       since: When `state`, or the holder, last changed.
       relied_on: The incarnations of its workers that the holder relies on, one a host; empty when
         nobody holds it, or when they are not known.
+      renewed: Whether, since the resource manager started, it was lost or got a worker that had
+        never been in before: no placement of before is on it any more.
       in_heap: Whether the pool's heap of free slices has an entry of it, true or outdated.
     """
 
@@ -54,6 +56,7 @@ class Slice:
     index: int = -1
     generation: int = 0
     relied_on: tuple[str, ...] = ()
+    renewed: bool = False
     in_heap: bool = False
     sort_key: tuple[object, ...] = ()
 

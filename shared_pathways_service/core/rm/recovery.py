@@ -1,8 +1,13 @@
 """What a restart left: grants from the disk, claims of proxies, and the time until both agree.
 
 While it recovers, the resource manager grants nothing. With its disk, it knows every grant: a claim
-is right if it is the one on the disk. Without it, it believes the claims; of two for one slice, the
-one with the higher generation.
+is right if it is the one on the disk.
+
+Without it, it believes the claims: of two for one slice, the one with the higher generation; none
+for a slice that was lost, or whose worker was replaced, in the meantime. A proxy that comes when
+the recovery has ended is still believed as far as nobody was given its slices: names take a while
+to lead to another machine. A service that is new cannot be told from one whose state is gone until
+all its workers are in, and none of them was let in before: then nobody holds anything.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from shared_pathways_service.core.rm.messages import (
     Restored,
     SliceState,
     TenantAsked,
+    WorkerJoined,
 )
 from shared_pathways_service.core.rm.records import Slice, Tenant
 from shared_pathways_service.core.rm.speaker import Speaker
@@ -26,8 +32,11 @@ from shared_pathways_service.core.rm.workers import Workers
 
 __all__ = ["Recovery"]
 
-#: A claim of more is nobody's that was ever granted, and would use the numbers up.
-_MAX_CLAIMED = 2**62
+# Without a disk, generations begin above all that was ever given, also to proxies that are not heard
+# of in time: so many a second are more than are given.
+_GENERATIONS_PER_S = 1000
+#: How far another machine's clock may have been ahead. A claim beyond that is nobody's.
+_MAX_SKEW_S = 86_400
 
 
 class Recovery:
@@ -57,6 +66,7 @@ class Recovery:
         self._until = ledger.now
         self._unheard_tenants: list[Tenant] = []
         self._unheard_slices: list[Slice] = []
+        self._had_a_past = False
         self.active = False
 
     def begin(self, restored: Restored) -> None:
@@ -73,40 +83,57 @@ class Recovery:
         self._state_lost |= restored.state_lost
         if self._state_lost:
             ledger.set_state_lost(True)
-            # Above all that was ever given, also to proxies that are not heard of in time: fewer
-            # than a thousand a second are.
-            ledger.last_generation = max(ledger.last_generation, int(ledger.now * 1000))
+            floor = int(ledger.now * _GENERATIONS_PER_S)
+            ledger.last_generation = max(ledger.last_generation, floor)
         if not restored.grants and not self._state_lost:
             return
         self.active = True
+        self._had_a_past = bool(restored.grants)
         self._until = ledger.now + self._recovering_s
         self._speaker.waits_for = "the resource manager is recovering"
         self._speaker.say(Announce(kind="rm.recovering", data={"tenants": len(ledger.tenants)}))
         self._deadlines.add(lambda: self._until if self.active else None, self._end)
 
     def end_if_complete(self) -> None:
-        """Ends when everybody known has reported; without the disk, nobody knows who that is."""
+        """Ends when everybody known has reported, or when it turns out that the service is new."""
+        if self._state_lost:
+            pools = self._ledger.pools.values()
+            if not self._had_a_past and all(pool.ready >= pool.count for pool in pools):
+                self._end()
+            return
         tenants, slices = self._unheard_tenants, self._unheard_slices
         while tenants and (tenants[-1].connected or tenants[-1].gone):
             tenants.pop()
         while slices and (slices[-1].tenant is None or slices[-1].state is SliceState.READY):
             slices.pop()
-        if not tenants and not slices and not self._state_lost:
+        if not tenants and not slices:
             self._end()
 
+    def heard(self, event: WorkerJoined) -> None:
+        """Takes note of a worker, before it is let in."""
+        self._had_a_past |= event.welcomed_before
+
+    def concerns(self, event: TenantAsked) -> bool:
+        """Returns whether a proxy speaks of a past that is not known."""
+        return bool(event.claims) or (event.running and self.active and self._state_lost)
+
     def claimed(self, event: TenantAsked) -> None:
-        """Hears a proxy that holds slices and whose tenant is not known."""
-        if not any(self._believes(event, claim) for claim in event.claims):
+        """Hears a proxy that ran and whose tenant is not known."""
+        standing = [claim for claim in event.claims if self._stands(event, claim)]
+        if event.claims and not standing:
             why = "its time to live has run out: its slices are others'"
             self._tenants.refuse(event, RefusalKind.LOST, why)
             return
+        self._had_a_past = True
         tenant = self._tenants.enter(event, running=True)
-        for claim in event.claims:
-            # Asked anew: an earlier one of these claims may have changed the answer.
-            if claim.virtual_index not in tenant.placed and self._believes(event, claim):
+        # The latest first: of two for one slice, the other one then no longer stands.
+        for claim in sorted(event.claims, key=lambda claim: claim.generation, reverse=True):
+            if self._stands(event, claim) and self._may_adopt(tenant, claim):
                 self._adopt(tenant, claim)
             else:
                 self._tenants.deny(tenant, claim)
+        last = max((claim.generation for claim in standing), default=0)
+        self._ledger.last_generation = max(self._ledger.last_generation, last)
         self._want_missing(tenant, {claim.virtual_index for claim in event.claims})
         self._speaker.running(tenant)
 
@@ -124,7 +151,8 @@ class Recovery:
             elif found.tenant is not None or found.pool is not tenant.pools[index]:
                 continue  # a damaged disk: nobody is told that two hold one slice
             self._ledger.hold(tenant, index, found, generation)
-            found.relied_on = tuple(grant.incarnations.get(slice_id, ()))
+            relied_on = tuple(grant.incarnations.get(slice_id, ()))
+            found.relied_on = relied_on if len(relied_on) == len(found.workers) else ()
             self._unheard_slices.append(found)
         lost = set(grant.lost)
         for index in range(len(tenant.kinds)):
@@ -137,19 +165,29 @@ class Recovery:
 
     # ---- claims
 
-    def _believes(self, event: TenantAsked, claim: Claim) -> bool:
-        if not self.active or not self._state_lost:
+    def _stands(self, event: TenantAsked, claim: Claim) -> bool:
+        """Whether a claim can be true as far as other placements go, be its slice there or not."""
+        if not self._state_lost or not 0 <= claim.virtual_index < len(event.virtual_slices):
             return False
-        if not 0 <= claim.virtual_index < len(event.virtual_slices):
+        latest = int((self._ledger.now + _MAX_SKEW_S) * _GENERATIONS_PER_S)
+        if not 0 < claim.generation <= latest:
             return False
-        if not 0 < claim.generation < _MAX_CLAIMED:
-            return False
-        pool = self._ledger.pools[event.virtual_slices[claim.virtual_index]]
         found = self._ledger.slices.get(claim.slice_id)
         if found is None:
-            return len(pool.slices) < pool.count
-        usable = found.state is not SliceState.LOST and found.pool is pool
-        return usable and claim.generation > found.generation
+            return True
+        pool = self._ledger.pools[event.virtual_slices[claim.virtual_index]]
+        return found.pool is pool and claim.generation > found.generation
+
+    def _may_adopt(self, tenant: Tenant, claim: Claim) -> bool:
+        """Whether the slice of a claim that stands is still there, as it was."""
+        if claim.virtual_index in tenant.placed:
+            return False
+        found = self._ledger.slices.get(claim.slice_id)
+        if found is None:
+            pool = tenant.pools[claim.virtual_index]
+            return self.active and len(pool.slices) < pool.count
+        silent = self.active and found.state is SliceState.STARTING
+        return not found.renewed and (silent or found.state is SliceState.READY)
 
     def _adopt(self, tenant: Tenant, claim: Claim) -> None:
         found = self._ledger.slices.get(claim.slice_id)
@@ -158,7 +196,6 @@ class Recovery:
         elif found.tenant is not None:
             self._workers.unplace(found, f"{found.id} is {tenant.label}'s by a later placement")
         self._ledger.hold(tenant, claim.virtual_index, found, claim.generation)
-        self._ledger.last_generation = max(self._ledger.last_generation, claim.generation)
 
     def _want_missing(self, tenant: Tenant, claimed: set[int]) -> None:
         missing = [index for index in range(len(tenant.kinds)) if index not in tenant.placed]

@@ -60,6 +60,7 @@ class Workers:
 
     def lose(self, lost: Slice, reason: str) -> None:
         """Enters that a slice cannot be used, and takes it from its holder."""
+        self._ledger.renew(lost)
         in_use = lost.state is SliceState.READY or lost.tenant is not None
         starts_on = lost.state is SliceState.STARTING and not lost.empty
         if not in_use and (starts_on or lost.state is SliceState.LOST):
@@ -113,6 +114,8 @@ class Workers:
             pid=event.pid,
             beat_at=self._ledger.now,
         )
+        if not event.welcomed_before:
+            self._ledger.renew(into)
         first = into.empty
         into.workers[event.host_index] = worker
         self._speaker.say(
@@ -139,7 +142,7 @@ class Workers:
             if former.incarnation != event.incarnation:
                 self._dismiss(former, f"another worker has taken the place of {_name(former)}")
             self._unseat(former, "was replaced")
-        elif into.relied_on and into.relied_on[event.host_index] != event.incarnation:
+        elif _is_another(event, into):
             name = f"worker {event.host_index} of {into.id}"
             self.lose(into, f"{name} was replaced while the resource manager was away")
 
@@ -196,6 +199,16 @@ class Workers:
 
 def _vacant(about: Slice) -> bool:
     return about.tenant is None and about.empty
+
+
+def _is_another(event: WorkerJoined, into: Slice) -> bool:
+    """Whether the holder of a slice relies on another worker than the one that joins."""
+    if into.tenant is None:
+        return False
+    if into.relied_on:
+        return into.relied_on[event.host_index] != event.incarnation
+    # A claim told who holds the slice, not on whom it relies; on a new process it cannot.
+    return not event.welcomed_before
 
 
 def _name(worker: Worker) -> str:

@@ -88,9 +88,9 @@ def hosts_of(options: SupervisorOptions) -> list[Host]:
 
 
 def resource_manager_command(
-    paths: RuntimePaths, options: SupervisorOptions, ready_fd: int
+    paths: RuntimePaths, options: SupervisorOptions, ready_fd: int, *, first_start: bool
 ) -> list[str]:
-    """Returns the resource manager's command line; the same one for a restart."""
+    """Returns the resource manager's command line, for its first start or for a later one."""
     counts = [str(count + options.spares) for _, count in options.slices]
     return [
         *_PYTHON,
@@ -105,6 +105,7 @@ def resource_manager_command(
         f"--hung_after_s={options.hung_after_s}",
         f"--tenant_ttl_s={options.tenant_ttl_s}",
         f"--recovering_s={options.recovering_s}",
+        f"--first_start={str(first_start).lower()}",
         *_common(paths.token, ready_fd),
     ]
 

@@ -108,7 +108,9 @@ class Fleet:
         self._report = report
         self._on_change = on_change
         self.resource_manager = Member(
-            lambda fd: resource_manager_command(paths, options, fd),
+            lambda fd: resource_manager_command(
+                paths, options, fd, first_start=self.resource_manager.child is None
+            ),
             RestartPolicy(),
             role="rm",
             name="rm",

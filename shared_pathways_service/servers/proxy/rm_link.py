@@ -71,6 +71,7 @@ class ResourceManagerLink:
         self._ending = ending
         self._metadata = bearer(token)
         self._closing = threading.Event()
+        self._running = False
         self._messages: queue.SimpleQueue[pb.TenantMessage | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="rm-link", daemon=True)
 
@@ -122,6 +123,7 @@ class ResourceManagerLink:
         hello.CopyFrom(self._hello)
         hello.versions.min = PROTOCOL_MIN
         hello.versions.max = PROTOCOL_MAX
+        hello.running = self._running
         for epoch in self._slices.current():
             if epoch.generation is not None:
                 hello.claims.add(
@@ -146,6 +148,7 @@ class ResourceManagerLink:
             self._place(update.placement)
         elif kind == "running":
             running = update.running
+            self._running = True
             glog("I", f"All placements done: {running.placed} of {running.wanted} slices placed")
         elif kind == "refused":
             self._refused(update.refused)

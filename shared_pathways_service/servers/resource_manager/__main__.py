@@ -16,6 +16,7 @@ import grpc.aio
 from shared_pathways_service.constants import RESOURCE_MANAGER_PORT
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.core import ResourceManagerCore
+from shared_pathways_service.core.rm.messages import Restored
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
@@ -74,18 +75,21 @@ def _restore(
     options: ResourceManagerOptions, clock: SteadyClock
 ) -> tuple[ResourceManagerCore, Store | None]:
     """Makes the core, of what the state file holds where there is one."""
-    store, damage = open_store(options.state_file) if options.state_file else (None, "")
-    if damage:
-        glog("E", damage)
+    store: Store | None = None
+    restored = Restored(state_lost=not options.first_start)
+    if options.state_file:
+        store, damage = open_store(options.state_file, first_start=options.first_start)
+        restored = store.restored
+        if damage:
+            glog("E", damage)
     config = RmConfig(
         slices=options.slices(),
         spares=options.num_spares,
         hung_after_s=options.hung_after_s,
         tenant_ttl_s=options.tenant_ttl_s,
         recovering_s=options.recovering_s,
-        state_lost=options.state_lost or bool(damage),
     )
-    return ResourceManagerCore(config, store.restored if store else None, clock()), store
+    return ResourceManagerCore(config, restored, clock()), store
 
 
 async def _serve(options: ResourceManagerOptions) -> int:

@@ -56,6 +56,10 @@ class ResourceManagerOptions:
         help="Of the slices, how many of each type are kept free for re-placement.",
     )
     state_file: str = flag("", env="SPS_STATE_FILE", help="SQLite file; empty: nothing is kept.")
+    first_start: bool = flag(
+        False,
+        help="Nobody holds anything yet: without a state file's word, reports are not awaited.",
+    )
     token_file: str = flag("", env="SPS_TOKEN_FILE", help="File with the token callers must show.")
     beat_interval_s: float = flag(
         constants.WORKER_BEAT_S, parse=seconds, help="Seconds between two beats of a worker."
@@ -71,9 +75,6 @@ class ResourceManagerOptions:
     )
     watcher_limit: int = flag(
         10_000, parse=positive_int, help="Events that may wait for a watcher that does not read."
-    )
-    state_lost: bool = flag(
-        False, help="This is a restart whose state is gone: ask tenants and workers what was so."
     )
     parent_pid: int = flag(0, help="The process whose end ends this one; 0: none.")
     ready_fd: int | None = flag(

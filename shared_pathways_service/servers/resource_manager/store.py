@@ -24,6 +24,9 @@ __all__ = ["Store", "open_store"]
 #: Version of the tables; a file of another version is not read.
 _SCHEMA = 1
 
+#: The counter that is 1 while `Restored.state_lost` holds.
+_STATE_LOST = "state_lost"
+
 _TABLES = """
 CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS grants (tenant TEXT PRIMARY KEY, data TEXT NOT NULL) STRICT;
@@ -33,8 +36,13 @@ CREATE TABLE IF NOT EXISTS grants (tenant TEXT PRIMARY KEY, data TEXT NOT NULL) 
 class Store:
     """The state file of one resource manager, which holds its lock as long as it lives."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, first_start: bool) -> None:
         """Opens the file, or makes it.
+
+        Args:
+          path: Where it is.
+          first_start: Whether a file that is not there says that nothing was ever granted; else it
+            says that what was granted is not known.
 
         Raises:
           SharedPathwaysError: Another process has it, or it cannot be opened at all.
@@ -47,8 +55,8 @@ class Store:
             raise SharedPathwaysError(f"cannot open the state file {path}: {error}") from error
         with contextlib.ExitStack() as undo:
             undo.callback(self._db.close)
-            #: What the file held when it was opened; None for a new one.
-            self.restored = self._open()
+            #: What the file held when it was opened, or was made with.
+            self.restored = self._open(first_start=first_start)
             undo.pop_all()
 
     def write(self, persist: Persist) -> None:
@@ -56,6 +64,7 @@ class Store:
         counters = (
             ("last_generation", persist.last_generation),
             ("last_order", persist.last_order),
+            (_STATE_LOST, persist.state_lost),
         )
         rows = [(grant.tenant, _to_json(grant)) for grant in persist.grants]
         with self._transaction():
@@ -68,8 +77,8 @@ class Store:
         """Lets go of the file."""
         self._db.close()
 
-    def _open(self) -> Restored | None:
-        """Returns what is there; None for a new file."""
+    def _open(self, *, first_start: bool) -> Restored:
+        """Returns what is there."""
         try:
             self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
             self._db.execute("PRAGMA journal_mode = WAL")
@@ -79,8 +88,11 @@ class Store:
                 with self._transaction():
                     for statement in _TABLES.split(";"):
                         self._db.execute(statement)
+                    # A kill before the first grant must not make a lost state a new service.
+                    row = (_STATE_LOST, not first_start)
+                    self._db.execute("INSERT INTO counters VALUES (?, ?)", row)
                     self._db.execute(f"PRAGMA user_version = {_SCHEMA}")
-                return None
+                return self._read()
             if version != _SCHEMA:
                 raise ValueError(f"it is of version {version}, this is {_SCHEMA}")
             check = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
@@ -90,9 +102,10 @@ class Store:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorname in {"SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR"}:
                 raise ValueError(str(error)) from error
+            is_locked = error.sqlite_errorname in {"SQLITE_BUSY", "SQLITE_LOCKED"}
             raise SharedPathwaysError(
                 f"cannot use the state file {self._path}: {error}",
-                hint="does another resource manager use it?",
+                hint="does another resource manager use it?" if is_locked else "",
             ) from error
         except sqlite3.DatabaseError as error:
             raise ValueError(str(error)) from error
@@ -104,6 +117,7 @@ class Store:
             grants=tuple(_from_json(data) for (data,) in grants),
             last_generation=counters.get("last_generation", 0),
             last_order=counters.get("last_order", 0),
+            state_lost=bool(counters.get(_STATE_LOST, False)),
         )
 
     @contextlib.contextmanager
@@ -112,13 +126,19 @@ class Store:
         try:
             yield
         except BaseException:
-            self._db.execute("ROLLBACK")
+            # A full disk has undone the transaction already; a second error would hide the first.
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
             raise
         self._db.execute("COMMIT")
 
 
-def open_store(path: str) -> tuple[Store, str]:
+def open_store(path: str, *, first_start: bool) -> tuple[Store, str]:
     """Opens a state file; one that cannot be read is moved aside and a new one made.
+
+    Args:
+      path: Where it is.
+      first_start: As of `Store`; a file that was moved aside was not the first.
 
     Returns:
       The store, and what was wrong with a file that was moved, with its new place; empty: nothing.
@@ -127,13 +147,15 @@ def open_store(path: str) -> tuple[Store, str]:
       SharedPathwaysError: Another process has the file, or it cannot be opened at all.
     """
     try:
-        return Store(path), ""
+        return Store(path, first_start=first_start), ""
     except ValueError as error:
         aside = f"{path}.damaged-{time.time_ns()}"
         for suffix in ("", "-wal", "-shm"):
             with contextlib.suppress(FileNotFoundError):
                 Path(path + suffix).rename(aside + suffix)
-        return Store(path), f"state file {path} is damaged ({error}); moved to {aside}"
+        return Store(
+            path, first_start=False
+        ), f"state file {path} is damaged ({error}); moved to {aside}"
 
 
 def _to_json(grant: PersistedGrant) -> str:

@@ -5,6 +5,7 @@ What comes from outside is checked here, field by field; the core sees only what
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterable
 from typing import TypeAlias
 
@@ -75,6 +76,7 @@ def worker_joined(hello: pb.WorkerHello, known: Iterable[InstanceType]) -> messa
         host=_text("host", hello.host),
         node_pool=_text("node_pool", hello.node_pool),
         pid=hello.pid,
+        welcomed_before=hello.welcomed_before,
     )
 
 
@@ -103,6 +105,7 @@ def tenant_asked(hello: pb.TenantHello) -> messages.TenantAsked:
         team=_text("team", hello.team),
         host=_text("host", hello.host),
         pid=hello.pid,
+        running=hello.running,
         claims=_claims(hello.claims, count),
     )
 
@@ -194,9 +197,15 @@ def _claims(claims: Iterable[pb.Claim], virtual_slices: int) -> tuple[messages.C
         )
         for claim in claims
     )
-    if len({claim.virtual_index for claim in made}) < len(made):
-        raise InvalidRequestError("claims.virtual_index", "repeated", "each index once")
+    _check_once("claims.virtual_index", [claim.virtual_index for claim in made])
+    _check_once("claims.slice_id", [claim.slice_id for claim in made])
     return made
+
+
+def _check_once(field: str, values: Iterable[str | int]) -> None:
+    for value, times in collections.Counter(values).items():
+        if times > 1:
+            raise InvalidRequestError(field, value, f"each once, not {times} times")
 
 
 def _text(field: str, value: str) -> str:
