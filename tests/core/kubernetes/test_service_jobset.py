@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from shared_pathways_service.core.kubernetes.service_jobset import (
+    ServiceInputs,
+    service_address,
+    service_jobset,
+)
+from shared_pathways_service.core.kubernetes.services import read_service
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.servers.options import parse_flags
+from shared_pathways_service.servers.resource_manager.options import ResourceManagerOptions
+from shared_pathways_service.servers.worker.options import WorkerOptions
+
+OUR_IMAGE = "r.io/x/shared-pathways-service/server:0.1.0"
+GOOGLES = ServiceInputs(name="pw", instances={"tpuv6e:4x4": 3}, gcs_bucket="gs://bucket")
+OURS = ServiceInputs(
+    name="pw",
+    namespace="team-a",
+    instances={"tpuv6e:4x4": 3, "tpuv5e:2x2": 2},
+    image=OUR_IMAGE,
+    spares=1,
+    recovering_s=2.5,
+)
+
+
+def job(inputs: ServiceInputs, name: str) -> dict[str, Any]:
+    jobs = service_jobset(inputs)["spec"]["replicatedJobs"]
+    [found] = [job for job in jobs if job["name"] == name]
+    replicated: dict[str, Any] = found
+    return replicated
+
+
+def pod(inputs: ServiceInputs, name: str) -> dict[str, Any]:
+    spec: dict[str, Any] = job(inputs, name)["template"]["spec"]["template"]["spec"]
+    return spec
+
+
+def container(inputs: ServiceInputs, name: str) -> dict[str, Any]:
+    [only] = pod(inputs, name)["containers"]
+    found: dict[str, Any] = only
+    return found
+
+
+def variables(inputs: ServiceInputs, name: str, **fields: str) -> dict[str, str]:
+    """What the container sees, with `fields` in place of what is taken from the pod's fields."""
+    env = container(inputs, name)["env"]
+    found = {v["name"]: v.get("value", fields.get(v["name"], "")) for v in env}
+    for name_, value in fields.items():
+        found = {key: text.replace(f"$({name_})", value) for key, text in found.items()}
+    return found
+
+
+def test_the_head_is_restarted_when_it_dies() -> None:
+    for inputs in (GOOGLES, OURS):
+        spec = job(inputs, "pathways-head")["template"]["spec"]
+        assert spec["backoffLimit"] == 1_000_000
+        assert (spec["completions"], spec["parallelism"]) == (1, 1)
+        assert pod(inputs, "pathways-head")["restartPolicy"] == "OnFailure"
+
+
+def test_a_slice_has_a_pod_a_host_on_a_node_pool_of_its_own() -> None:
+    worker = job(GOOGLES, "worker")
+    assert worker["replicas"] == 3
+    spec = worker["template"]["spec"]
+    assert (spec["completions"], spec["parallelism"]) == (4, 4)
+    assert list(worker["template"]["metadata"]["annotations"].values()) == [
+        "cloud.google.com/gke-nodepool"
+    ]
+    assert pod(GOOGLES, "worker")["nodeSelector"] == {
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",
+        "cloud.google.com/gke-tpu-topology": "4x4",
+    }
+    assert container(GOOGLES, "worker")["resources"] == {"limits": {"google.com/tpu": "4"}}
+
+
+def test_chips_of_a_host_follow_from_the_type() -> None:
+    for kind, chips, hosts in (("tpuv6e1t:2x4", "8", 1), ("tpuv6e:2x4", "4", 2)):
+        inputs = dataclasses.replace(GOOGLES, instances={kind: 1})
+        limits = container(inputs, "worker")["resources"]["limits"]
+        assert limits == {"google.com/tpu": chips}
+        assert job(inputs, "worker")["template"]["spec"]["completions"] == hosts
+
+
+def test_our_resource_manager_takes_flags_and_variables() -> None:
+    seen = variables(OURS, "pathways-head")
+    assert seen["SPS_STATE_LOST"] == "true"
+    assert seen["SPS_RECOVERING_S"] == "2.5"
+    options = parse_flags(ResourceManagerOptions, container(OURS, "pathways-head")["args"], seen)
+    assert {str(kind): count for kind, count in options.slices().items()} == OURS.instances
+    assert (options.num_spares, options.bind_address) == (1, "0.0.0.0")
+    assert options.server_port == 29001
+
+
+def test_our_workers_know_their_type_and_slices_of_two_types_are_not_mixed_up() -> None:
+    fields = {"MEGASCALE_SLICE_ID": "1", "PATHWAYS_HEAD": "pw-pathways-head-0-0.pw"}
+    slices = set()
+    for name, kind in (("worker", "tpuv6e:4x4"), ("worker-tpuv5e-2x2", "tpuv5e:2x2")):
+        seen = variables(OURS, name, SPS_HOST="node-7", **fields)
+        arguments = [
+            argument.replace("$(PATHWAYS_HEAD)", fields["PATHWAYS_HEAD"])
+            for argument in container(OURS, name)["args"]
+        ]
+        options = parse_flags(WorkerOptions, arguments, seen)
+        assert options.instance_type == kind
+        assert options.resource_manager_address == service_address("pw")
+        assert (options.bind_address, options.host) == ("0.0.0.0", "node-7")
+        slices.add(options.slice_id)
+    assert len(slices) == 2
+
+
+def test_a_single_types_slices_are_counted_as_the_real_ones() -> None:
+    inputs = dataclasses.replace(OURS, instances={"tpuv6e:4x4": 3})
+    assert "SPS_SLICE_ID" not in variables(inputs, "worker")
+
+
+def test_googles_images_get_no_variable_of_ours() -> None:
+    for name in ("pathways-head", "worker"):
+        assert not [v for v in variables(GOOGLES, name) if v.startswith("SPS_")]
+
+
+def test_without_a_bucket_none_is_named() -> None:
+    for name in ("pathways-head", "worker"):
+        assert not [a for a in container(OURS, name)["args"] if "gcs" in a]
+
+
+def test_the_nodes_network_is_used_when_asked_for() -> None:
+    for name in ("pathways-head", "worker"):
+        assert "hostNetwork" not in pod(GOOGLES, name)
+        spec = pod(dataclasses.replace(GOOGLES, host_network=True), name)
+        assert (spec["hostNetwork"], spec["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+
+
+@pytest.mark.parametrize("inputs", [GOOGLES, OURS])
+def test_what_was_put_in_is_read_out_again(inputs: ServiceInputs) -> None:
+    service = read_service(service_jobset(inputs))
+    assert service is not None
+    assert (service.name, service.namespace) == (inputs.name, inputs.namespace)
+    assert service.address == service_address(inputs.name)
+    assert service.instances == inputs.instances
+    assert service.wanted == sum(inputs.instances.values())
+    assert service.gcs_scratch_location == inputs.gcs_bucket
+    assert service.image == inputs.image
+    assert {g.instance_type: g.slices for g in service.workers} == inputs.instances
+
+
+@pytest.mark.parametrize(
+    ("field", "changed"),
+    [
+        ("name", {"name": "Pw"}),
+        ("instances", {"instances": {}}),
+        ("instances", {"instances": {"tpuv6e:4x4": 1, "tpuv5e:2x2": 1}}),
+        ("gcs_bucket", {"gcs_bucket": "bucket"}),
+        ("spares", {"spares": 1}),
+        ("spares", {"spares": 3, "image": OUR_IMAGE}),
+        ("recovering_s", {"recovering_s": 2.0}),
+    ],
+)
+def test_what_no_service_can_be_made_of_is_refused(field: str, changed: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        dataclasses.replace(GOOGLES, **changed)
+    assert caught.value.field == field

@@ -1,0 +1,16 @@
+"""The manifests that are shown are those that the code makes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.core.kubernetes.documented import YAMLS, documented
+
+
+@pytest.mark.parametrize("name", sorted(documented()))
+def test_manifest_is_what_the_code_makes(name: str) -> None:
+    assert (YAMLS / name).read_text() == documented()[name]
+
+
+def test_no_other_manifest_is_shown() -> None:
+    assert sorted(path.name for path in YAMLS.iterdir()) == sorted(documented())
