@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import stat
 import tempfile
@@ -23,6 +24,7 @@ from typing import Any, Literal
 
 import platformdirs
 
+from shared_pathways_service.constants import PROXY_DEADLINE_S
 from shared_pathways_service.errors import AccessDenied, InvalidRequestError
 
 __all__ = ["RUNTIME_DIR_LIMIT", "Settings", "private_directory"]
@@ -32,6 +34,8 @@ _APP = "shared-pathways-service"
 #: Bytes of the runtime directory's path: a socket in it has a name of up to 20 bytes, and a whole
 #: path must fit the smallest limit of the systems we run on (103 bytes, macOS).
 RUNTIME_DIR_LIMIT = 82
+
+_SHORTEST_DEADLINE_S = 5.0
 
 LogFormat = Literal["text", "json"]
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -54,6 +58,8 @@ class Settings:
       log_level: A level of `logging`.
       log_format: ``text`` or ``json``.
       bind_address: Where servers in pods listen; the embedded service always binds loopback.
+      proxy_deadline_s: Seconds that a proxy in a cluster outlives the last sign of its session's
+        life; from 5 up.
     """
 
     runtime_dir: Path
@@ -64,6 +70,7 @@ class Settings:
     log_level: str = "INFO"
     log_format: LogFormat = "text"
     bind_address: str = "127.0.0.1"
+    proxy_deadline_s: float = PROXY_DEADLINE_S
 
     @classmethod
     def load(
@@ -186,6 +193,15 @@ def _address(field: str, value: object) -> str:
     return value
 
 
+def _deadline(field: str, value: object) -> float:
+    number = -1.0
+    with contextlib.suppress(TypeError, ValueError):
+        number = float(value)  # type: ignore[arg-type]
+    if not _SHORTEST_DEADLINE_S <= number < math.inf:
+        raise InvalidRequestError(field, value, f"seconds, {_SHORTEST_DEADLINE_S:g} or more")
+    return number
+
+
 _READERS: dict[str, Callable[[str, object], Any]] = {
     "runtime_dir": _runtime_dir,
     "state_dir": _path,
@@ -194,6 +210,7 @@ _READERS: dict[str, Callable[[str, object], Any]] = {
     "log_level": _log_level,
     "log_format": _log_format,
     "bind_address": _address,
+    "proxy_deadline_s": _deadline,
 }
 
 

@@ -66,6 +66,7 @@ class AgentSession:
         self._snapshot = Snapshot(name=start.spec.name, phase=Phase.NEW)
         self._token: str | None = None
         self._token_file: Path | None = None
+        self._insecure_credentials = True
         self._refusal: SharedPathwaysError | None = None
         self._said_end = False
         self._lost = False
@@ -101,6 +102,11 @@ class AgentSession:
     def token_file(self) -> Path | None:
         """Where child processes find the token; None where there is none."""
         return self._token_file
+
+    @property
+    def insecure_credentials(self) -> bool:
+        """Whether the proxy's port is a plain one."""
+        return self._insecure_credentials
 
     @property
     def pid(self) -> int:
@@ -281,6 +287,7 @@ class AgentSession:
                     self._token = message["token"]
                     path = message["token_file"]
                     self._token_file = Path(path) if path else None
+                    self._insecure_credentials = message["insecure_credentials"]
                 case "reply":
                     self._replies[message["id"]] = message
                 case "ended":

@@ -20,4 +20,8 @@ def make_home(choice: HomeChoice) -> Home:
         from shared_pathways_service.homes.embedded import EmbeddedHome  # noqa: PLC0415
 
         return EmbeddedHome(**choice.options)
-    raise InvalidRequestError("home", choice.name, "'embedded'")
+    if choice.name == "kubernetes":
+        from shared_pathways_service.homes.kubernetes import KubernetesHome  # noqa: PLC0415
+
+        return KubernetesHome(**choice.options)
+    raise InvalidRequestError("home", choice.name, "'embedded' or 'kubernetes'")

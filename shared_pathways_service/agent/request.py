@@ -8,11 +8,11 @@ import platform
 import secrets
 import string
 import uuid
+from typing import Any
 
 from shared_pathways_service.agent.messages import HomeChoice, Start
 from shared_pathways_service.core.requests import ConnectRequest
 from shared_pathways_service.core.session_messages import Plan
-from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.homes.base import ProxySpec
 from shared_pathways_service.processes import identity_of
 from shared_pathways_service.settings import Settings, private_directory
@@ -34,18 +34,11 @@ def build_request(**keywords: object) -> ConnectRequest:
     """Checks connect()'s keywords; nothing is started.
 
     Raises:
-      InvalidRequestError: One is wrong, or asks for a home that this version does not have.
+      InvalidRequestError: One is wrong.
     """
     suffix = "".join(secrets.choice(_SUFFIX_LETTERS) for _ in range(5))
     # (Its keywords are connect()'s, each checked there.)
-    request = ConnectRequest.build(user=user_name(), suffix=suffix, **keywords)
-    if request.home != "embedded":
-        given = ("cluster", "context", "pathways_service")
-        field = next(name for name in given if getattr(request, name) is not None)
-        raise InvalidRequestError(
-            field, getattr(request, field), "None: this version has the embedded service only"
-        )
-    return request
+    return ConnectRequest.build(user=user_name(), suffix=suffix, **keywords)
 
 
 def start_of(request: ConnectRequest, settings: Settings) -> Start:
@@ -81,12 +74,25 @@ def start_of(request: ConnectRequest, settings: Settings) -> Start:
     )
     # The home lives in another process, and a journal's entry may be read by a third.
     directories = ("runtime_dir", "state_dir", "cache_dir", "config")
-    options = {name: str(getattr(settings, name)) for name in directories}
+    options: dict[str, Any] = {name: str(getattr(settings, name)) for name in directories}
+    options["profile"] = settings.profile
+    if request.home == "kubernetes":
+        options |= _cluster_options(request, settings)
     journal = private_directory(settings.state_dir, "SPS_STATE_DIR") / "journal"
     return Start(
-        home=HomeChoice(name=request.home, options={**options, "profile": settings.profile}),
+        home=HomeChoice(name=request.home, options=options),
         spec=spec,
         plan=plan,
         owner=owner.to_json(),
         journal=str(journal),
     )
+
+
+def _cluster_options(request: ConnectRequest, settings: Settings) -> dict[str, Any]:
+    """Returns what `KubernetesHome` takes, good in another process and on another day."""
+    fields = ("cluster", "project", "region", "context", "pathways_service")
+    return {
+        **{name: getattr(request, name) or "" for name in fields},
+        "namespace": request.namespace,
+        "proxy_deadline_s": settings.proxy_deadline_s,
+    }

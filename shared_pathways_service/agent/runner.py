@@ -167,7 +167,14 @@ class SessionRunner:
         file = None
         if handle.token is not None:
             file = str(self._journal.write_token(self._start.spec.session, handle.token))
-        self._send({"type": "proxy", "token": handle.token, "token_file": file})
+        self._send(
+            {
+                "type": "proxy",
+                "token": handle.token,
+                "token_file": file,
+                "insecure_credentials": handle.insecure_credentials,
+            }
+        )
         return m.ProxyCreated(uid=handle.uid, pod=handle.pod, log=handle.log)
 
     async def _open_tunnel(self) -> m.SessionEvent:

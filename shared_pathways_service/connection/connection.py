@@ -67,6 +67,7 @@ class Connection:
         self._attachment: Attachment | None = None
         self._undo = contextlib.ExitStack()
         self._timings: dict[str, float] = {}
+        self._warnings: list[str] = []
         self._left: CleanupError | None = None
         self._reason = ""
         self._patience_s: float | None = None
@@ -91,6 +92,7 @@ class Connection:
         self._process = os.getpid()
         self._agent = self._failure = self._raised = None
         self._timings = {}
+        self._warnings = []
         self._undo.callback(one_live.release, self)
         try:
             self._begin()
@@ -313,6 +315,7 @@ class Connection:
             token=agent.token,
             token_file=agent.token_file,
             local_devices=self._request.local_devices,
+            insecure_credentials=agent.insecure_credentials,
         )
         try:
             self._attachment = attach(target, timeout=self._request.timeout)
@@ -324,6 +327,8 @@ class Connection:
             raise
         self._undo.callback(self._detach)
         self._compare_jaxlib(agent.snapshot.jaxlib_version)
+        for warning in self._warnings:
+            warnings.warn(warning, stacklevel=4)
         self._timings["attach"] = time.monotonic() - began
 
     def _compare_jaxlib(self, theirs: str) -> None:
@@ -337,6 +342,8 @@ class Connection:
 
     def _heard(self, event: Event) -> None:
         self._progress(event)
+        if event.kind == "service.warning" and event.reason:
+            self._warnings.append(event.reason)
         if self._request.on_event is not None and not self._is_forked():
             self._request.on_event(event)
 

@@ -58,9 +58,10 @@ SETTLE_S = 1.0
 
 #: Phases in which the session is on its way up, with the proxy created or being created.
 _RISING = (Phase.PREFLIGHT, Phase.CREATE, Phase.START, Phase.TUNNEL, Phase.PROBE, Phase.PLACE)
+_BEFORE_JAX = (Phase.START, Phase.TUNNEL, Phase.PROBE)
 _ENDING = (Phase.UNDO, Phase.DELETE, Phase.CLOSED, Phase.FAILED)
-_SOURCES = {"proxy": "proxy", "service": "agent", "home": "agent"}
-_LOST_KINDS = ("proxy.exited", "proxy.deleted", "home.lost")
+_SOURCES = {"proxy": "proxy", "service": "agent", "home": "agent", "tunnel": "agent"}
+_LOST_KINDS = ("proxy.exited", "proxy.deleted", "home.lost", "tunnel.broken")
 
 
 class Session:
@@ -197,8 +198,9 @@ class Session:
     # ---- news
 
     def _news(self, news: News) -> None:
-        if self.phase is Phase.PREFLIGHT and news.kind == "service.waiting":
-            self._waited_for = news
+        if self.phase is Phase.PREFLIGHT and news.kind.startswith("service."):
+            if news.kind == "service.waiting":
+                self._waited_for = news
         elif self.phase in (Phase.NEW, Phase.PREFLIGHT, *_ENDING):
             return
         index = news.data.get("virtual_index")
@@ -210,6 +212,8 @@ class Session:
             data=news.data,
         )
         self._last_event = f"{news.kind} {news.reason}".strip()
+        if news.kind == "tunnel.broken" and self.phase in _BEFORE_JAX:
+            return  # nobody but the probe was on it, which tries again
         if news.kind == "tenant.refused":
             self._fail(session_errors.when_refused(self.plan, news))
         elif news.kind in _LOST_KINDS:

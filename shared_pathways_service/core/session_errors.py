@@ -107,11 +107,24 @@ def when_lost(plan: Plan, news: News) -> SharedPathwaysError:
             cause=news.reason,
             hint="connect again; `sps status` shows whether there is a service",
         )
+    if news.kind == "tunnel.broken":
+        return TunnelError(
+            f"the tunnel to the proxy {plan.name} broke: {news.reason or 'no reason'}; "
+            "JAX cannot resume a connection",
+            pod=plan.name,
+            cause=news.reason,
+            hint="connect again",
+        )
     if news.kind == "proxy.deleted":
         return ProxyFailed(
             f"the proxy {plan.name} was deleted by somebody else"
             + (f": {news.reason}" if news.reason else ""),
             hint="connect again",
+        )
+    if data.get("outcome") == "quota":
+        return CapacityError(
+            f"the namespace's quota leaves no room for the proxy {plan.name}: {news.reason}",
+            hint="end other work of the namespace, or have its quota raised",
         )
     code = data.get("exit_code")
     exit_code = int(code) if isinstance(code, int | float) else None

@@ -79,6 +79,7 @@ class ProxyHandle:
       token: What the client must show; None where the home has none.
       pod: The pod's name, or empty.
       log: Where its log is, for people.
+      insecure_credentials: Whether its port is a plain one, so that the client must speak so too.
     """
 
     name: str
@@ -86,6 +87,7 @@ class ProxyHandle:
     token: str | None = None
     pod: str = ""
     log: str = ""
+    insecure_credentials: bool = True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,6 +97,7 @@ class HomeEvent:
     Kinds, with what `data` holds:
       ``service.waiting``  before there is a proxy: the service is not ready; reason tells why;
                            ready, wanted (int, slices), pods (newline-joined)
+      ``service.warning``  something that may go wrong later; reason tells what
       ``proxy.waiting``    the proxy does not run yet; reason tells why
       ``proxy.serving``    the server runs; nothing is known of placement; pod where there is one
       ``proxy.exited``     exit_code (int or None), reason, log_tail (newline-joined), report (JSON)
@@ -104,6 +107,7 @@ class HomeEvent:
       ``tenant.running``   placed, wanted (int): the gang is placed
       ``slice.placed``     virtual_index, slice_id, generation, instance_type
       ``slice.unplaced``   virtual_index, slice_id, generation; reason tells why
+      ``tunnel.broken``    an open connection to the proxy broke; reason tells why
       ``home.lost``        the home cannot be watched any more; reason tells why. Last event.
     """
 

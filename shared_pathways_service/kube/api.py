@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import json
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -100,7 +100,11 @@ class KubeApi:
                 content_type="" if body is None else content_type,
                 read_within_s=min(_TRY_S, timeout_s),
             ) as response:
-                answer: dict[str, Any] = await response.json(content_type=None)
+                try:
+                    answer: dict[str, Any] = await response.json(content_type=None)
+                except ValueError as error:
+                    cause = "the answer is no JSON; is there a proxy on the way?"
+                    raise self._transport.unreachable(target, cause) from error
                 return answer
 
         try:
@@ -255,7 +259,7 @@ class KubeApi:
 
     async def stream_lines(
         self, path: str, *, params: Mapping[str, str] | None = None
-    ) -> AsyncIterator[str]:
+    ) -> AsyncGenerator[str, None]:
         """Yields the lines of an answer as they come, until the server ends it.
 
         A line of more than 64 KiB is cut. Close the generator (`contextlib.aclosing`) to close the

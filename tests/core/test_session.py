@@ -292,6 +292,34 @@ def test_a_service_that_is_waited_for_says_why_and_is_named_in_the_error() -> No
     assert "1 of 2 slices" in str(error)
 
 
+def test_a_broken_tunnel_matters_only_once_jax_may_be_on_it() -> None:
+    driver = to_probe()
+    driver.news("tunnel.broken", "reset")
+    assert driver.at(m.Phase.PROBE)
+    driver = to_serve()
+    driver.news("tunnel.broken", "the API server went away")
+    ends_clean(driver, m.Phase.FAILED)
+    assert isinstance(driver.error, TunnelError)
+    assert "the API server went away" in driver.error.message
+    assert driver.error.hint == "connect again"
+
+
+def test_a_full_quota_is_a_lack_of_capacity() -> None:
+    driver = to_start()
+    driver.news("proxy.exited", "exceeded quota: pods", outcome="quota")
+    driver.expire()
+    ends_clean(driver, m.Phase.FAILED)
+    assert type(driver.error) is CapacityError
+    assert "exceeded quota: pods" in driver.error.message
+
+
+def test_a_warning_of_the_service_is_told() -> None:
+    driver = Driver()
+    driver.news("service.warning", "JAX is older there")
+    assert [e.reason for e in driver.said if e.kind == "service.warning"] == ["JAX is older there"]
+    assert driver.at(m.Phase.PREFLIGHT)
+
+
 def test_the_pod_is_known_once_it_serves() -> None:
     driver = to_start()
     driver.news("proxy.serving", pod="p-x7k2p")

@@ -13,7 +13,9 @@ __all__ = ["TTL_AFTER_FINISHED_S", "deadline_patch", "deadline_s", "delete_body"
 TTL_AFTER_FINISHED_S: Final = 120
 
 
-def deadline_s(age_s: float, max_lifetime_s: float | None = None) -> int:
+def deadline_s(
+    age_s: float, max_lifetime_s: float | None = None, *, ahead_s: float = PROXY_DEADLINE_S
+) -> int:
     """Returns the ``activeDeadlineSeconds`` that a Job should have now.
 
     Kubernetes counts them from the Job's start; whole seconds, at least 1.
@@ -21,8 +23,9 @@ def deadline_s(age_s: float, max_lifetime_s: float | None = None) -> int:
     Args:
       age_s: Seconds since the Job's start; 0 for one to be created.
       max_lifetime_s: Beyond which it is never moved; None: no limit.
+      ahead_s: Seconds between now and the deadline.
     """
-    ahead = math.ceil(max(age_s, 0.0) + PROXY_DEADLINE_S)
+    ahead = math.ceil(max(age_s, 0.0) + ahead_s)
     limit = math.inf if max_lifetime_s is None else max_lifetime_s
     return max(1, math.ceil(min(ahead, limit)))
 

@@ -1,0 +1,309 @@
+"""The home in a cluster: a proxy is a Job, reached through the API server's port-forward."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from shared_pathways_service.constants import PROXY_PORT
+from shared_pathways_service.core.kubernetes.images import proxy_image_for
+from shared_pathways_service.core.kubernetes.lifetime import deadline_s
+from shared_pathways_service.core.kubernetes.links import log_link
+from shared_pathways_service.core.kubernetes.names import bears_session
+from shared_pathways_service.core.kubernetes.proxy_job import (
+    ProxyJobInputs,
+    proxy_job,
+    token_secret,
+)
+from shared_pathways_service.core.kubernetes.services import Service
+from shared_pathways_service.core.requests import DEFAULT_PROXY_IMAGE
+from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
+from shared_pathways_service.homes.base import (
+    HomeEvent,
+    ProxyHandle,
+    ProxySpec,
+    ServiceInfo,
+    Tell,
+)
+from shared_pathways_service.homes.kubernetes_deadline import DeadlineKeeper
+from shared_pathways_service.homes.kubernetes_dial import dial_pod
+from shared_pathways_service.homes.kubernetes_manager import ManagerLink
+from shared_pathways_service.homes.kubernetes_preflight import Preflight
+from shared_pathways_service.homes.kubernetes_proxy import ProxyFollower
+from shared_pathways_service.kube.access import ClusterChoice, resolve
+from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.errors import ApiError
+from shared_pathways_service.kube.paths import collection, item, pod_log
+from shared_pathways_service.settings import Settings
+from shared_pathways_service.tunnel.relay import FailureKind, Relay, TunnelFailure
+
+__all__ = ["KubernetesHome"]
+
+_TOKEN_BYTES = 32
+#: Seconds in which the resource manager's last words on an ended proxy come.
+_LAST_WORDS_S = 1.0
+_LAST_KINDS = ("proxy.exited", "proxy.deleted", "home.lost")
+_NOT_FOUND = 404
+
+
+class KubernetesHome:
+    """A service in a cluster, as one user.
+
+    Args:
+      namespace: Of the service, and of what is created.
+      cluster: A GKE cluster, with its `project` and `region`; empty: `context`.
+      project: See `cluster`.
+      region: See `cluster`.
+      context: A kubeconfig's context; empty: the ambient one.
+      pathways_service: ``host:port`` of the resource manager; empty: of the one there is.
+      **settings: Settings by name, as for `Settings.load`.
+    """
+
+    name = "kubernetes"
+
+    def __init__(
+        self,
+        *,
+        namespace: str,
+        cluster: str = "",
+        project: str = "",
+        region: str = "",
+        context: str = "",
+        pathways_service: str = "",
+        **settings: object,
+    ) -> None:
+        self._settings = Settings.load(**settings)  # type: ignore[arg-type]
+        self._choice = ClusterChoice(
+            cluster=cluster, project=project, region=region, context=context
+        )
+        self._namespace = namespace
+        self._address = pathways_service
+        self._api: KubeApi | None = None
+        self._service: Service | None = None
+        self._manager: ManagerLink | None = None
+        self._spec: ProxySpec | None = None
+        self._job: Mapping[str, Any] = {}
+        self._follower: ProxyFollower | None = None
+        self._relay: Relay | None = None
+        self._token = secrets.token_urlsafe(_TOKEN_BYTES)
+        self._events: asyncio.Queue[HomeEvent] = asyncio.Queue()
+        self._undo = contextlib.AsyncExitStack()
+
+    async def preflight(self, spec: ProxySpec, tell: Tell) -> ServiceInfo:
+        """Finds the service, checks what can be checked, and waits until it is ready.
+
+        Raises:
+          AccessDenied: Something that is needed is not permitted; all of it is listed.
+          InvalidRequestError: The service has no such slices, or not so many.
+          ServiceNotFound: There is no such service, or more than one.
+          ServiceNotReady: It cannot become ready by itself.
+          VersionSkew: Client and service cannot work together.
+        """
+        api = await self._connected()
+        readiness = await Preflight(api, self._namespace, self._address).run(spec, tell)
+        service = self._service = readiness.service
+        if service.is_ours:
+            head = readiness.head.name if readiness.head else ""
+            self._manager = ManagerLink(
+                api, service, runtime_dir=self._settings.runtime_dir, head=head
+            )
+            await self._manager.open()
+            self._undo.push_async_callback(self._manager.close)
+        return ServiceInfo(
+            address=service.address,
+            version=service.image,
+            instance_types=tuple(service.instances),
+            namespace=self._namespace,
+        )
+
+    async def create_proxy(self, spec: ProxySpec) -> ProxyHandle:
+        """Creates the Job, and the Secret with its token where the image is ours."""
+        api, service = self._api, self._service
+        assert api is not None, "preflight comes first"
+        assert service is not None, "preflight comes first"
+        if self._manager is not None:
+            # Before there is anything to miss.
+            self._manager.news.follow(spec.name, self._events.put_nowait)
+            await self._manager.news.wait_until_listening()
+        inputs = self._inputs(spec, service)
+        job = await self._create_job(api, inputs)
+        uid = str(job["metadata"]["uid"])
+        self._spec, self._job = spec, job
+        if inputs.has_token:
+            await self._create_secret(api, inputs, uid)
+        keeper = DeadlineKeeper(
+            api,
+            item("jobs", self._namespace, spec.name),
+            ahead_s=self._settings.proxy_deadline_s,
+            max_lifetime_s=spec.max_lifetime_s,
+        )
+        self._undo.push_async_callback(keeper.close)
+        return ProxyHandle(
+            name=spec.name,
+            uid=uid,
+            token=self._token if inputs.has_token else None,
+            log=log_link(api.access.project, self._choice.cluster, self._namespace, spec.name),
+            insecure_credentials=inputs.has_token or spec.options.use_insecure_credentials,
+        )
+
+    async def follow(self, handle: ProxyHandle) -> AsyncIterator[HomeEvent]:  # noqa: ARG002
+        """Tells what becomes of the Job, its pod and its slices, until it ends."""
+        assert self._api is not None, "preflight comes first"
+        assert self._spec is not None, "create_proxy comes first"
+        follower = self._follower = ProxyFollower(
+            self._api,
+            self._namespace,
+            self._spec,
+            self._job,
+            tell=self._events.put_nowait,
+            reads_log=self._manager is None,
+        )
+        following = asyncio.create_task(self._run_follower(follower))
+        try:
+            while True:
+                event = await self._events.get()
+                yield event
+                if event.kind in _LAST_KINDS:
+                    break
+            if self._relay is not None:
+                self._relay.pod_died(event.reason)
+            # The resource manager's news of the same end may be a moment late.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_WORDS_S):
+                    while not self._is_over or not self._events.empty():
+                        yield await self._events.get()
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+    async def open_tunnel(
+        self,
+        handle: ProxyHandle,  # noqa: ARG002
+        local_port: int | None,
+    ) -> str:
+        """Opens the way to the proxy's pod; each connection to it is a port-forward of its own."""
+        api, follower = self._api, self._follower
+        assert api is not None, "preflight comes first"
+        assert follower is not None, "follow comes first"
+        relay = self._relay = Relay(
+            lambda: dial_pod(api, self._namespace, follower.pod, PROXY_PORT),
+            pod=follower.pod,
+            runtime_dir=self._settings.runtime_dir,
+            local_port=local_port,
+            on_failure=self._hear_of_failure,
+        )
+        address = await relay.start()
+        self._undo.push_async_callback(relay.close)
+        return address
+
+    async def logs(self, handle: ProxyHandle, lines: int) -> list[str]:  # noqa: ARG002
+        """Returns the last lines of the pod's log; none before there is a pod."""
+        if self._api is None or self._follower is None or not self._follower.pod:
+            return []
+        path = pod_log(self._namespace, self._follower.pod)
+        stream = self._api.stream_lines(path, params={"tailLines": str(lines)})
+        async with contextlib.aclosing(stream):
+            return [line async for line in stream]
+
+    async def delete_proxy(self, name: str, uid: str, session: str) -> bool:
+        """Deletes the Job, and with it its pod and its Secret; never somebody else's."""
+        api = await self._connected()
+        path = item("jobs", self._namespace, name)
+        if not uid:
+            uid = await self._find_own(api, path, session)
+        return bool(uid) and await api.delete(path, uid=uid)
+
+    async def close(self) -> None:
+        """Ends tunnels, watches and what keeps the Job alive."""
+        await self._undo.aclose()
+        if self._api is not None:
+            await self._api.close()
+            self._api = None
+
+    # ---- the rest
+
+    async def _connected(self) -> KubeApi:
+        if self._api is None:
+            self._api = KubeApi(await resolve(self._choice))
+        return self._api
+
+    @property
+    def _is_over(self) -> bool:
+        return self._manager is None or self._manager.news.tenant_is_over
+
+    def _inputs(self, spec: ProxySpec, service: Service) -> ProxyJobInputs:
+        chosen = spec.image if spec.image != DEFAULT_PROXY_IMAGE else ""
+        return ProxyJobInputs(
+            name=spec.name,
+            namespace=self._namespace,
+            session=spec.session,
+            service_address=service.address,
+            service_name=service.name,
+            virtual_slices=spec.virtual_slices or tuple(service.instances)[:1],
+            image=chosen or proxy_image_for(service.image),
+            gcs_bucket=spec.gcs_bucket or service.gcs_scratch_location,
+            num_elastic_slices=spec.num_elastic_slices,
+            queue_timeout_s=spec.queue_timeout_s,
+            priority=spec.priority,
+            options=spec.options,
+            user=spec.user,
+            host=spec.host,
+            team=spec.team,
+            labels=spec.labels,
+            created_by_pid=spec.owner_pid,
+            deadline_s=deadline_s(
+                0.0, spec.max_lifetime_s, ahead_s=self._settings.proxy_deadline_s
+            ),
+        )
+
+    async def _create_job(self, api: KubeApi, inputs: ProxyJobInputs) -> Mapping[str, Any]:
+        try:
+            return await api.create(collection("jobs", self._namespace), proxy_job(inputs))
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
+            raise InvalidRequestError(
+                "proxy_job_name",
+                inputs.name,
+                f"a name that no Job in namespace {self._namespace} has",
+                hint="without proxy_job_name= a name is made up",
+            ) from error
+
+    async def _create_secret(self, api: KubeApi, inputs: ProxyJobInputs, uid: str) -> None:
+        secret = token_secret(inputs, self._token, uid)
+        try:
+            await api.create(collection("secrets", self._namespace), secret)
+        except ApiError as error:
+            # The answer to an earlier try was lost. (If it is somebody else's after all, its token
+            # is another, and the proxy lets us in as little as them.)
+            if error.reason != "AlreadyExists":
+                raise
+
+    async def _find_own(self, api: KubeApi, path: str, session: str) -> str:
+        """Returns the UID of the session's Job; empty when there is none of that name."""
+        try:
+            job = await api.get(path)
+        except ApiError as error:
+            if error.status == _NOT_FOUND:
+                return ""
+            raise
+        return str(job["metadata"]["uid"]) if bears_session(job, session) else ""
+
+    async def _run_follower(self, follower: ProxyFollower) -> None:
+        reason = "the proxy is not watched any more"
+        try:
+            await follower.run()
+        except SharedPathwaysError as error:
+            reason = str(error)
+        # (Told after the proxy's own end, this is passed over.)
+        self._events.put_nowait(HomeEvent(kind="home.lost", reason=reason))
+
+    def _hear_of_failure(self, failure: TunnelFailure) -> None:
+        # A pod that does not take a connection yet is tried again by the probe, and the end of one
+        # that took it is seen by who watches it.
+        if failure.kind in (FailureKind.BROKEN, FailureKind.REFUSED):
+            reason = failure.error.cause or str(failure.error)
+            self._events.put_nowait(HomeEvent(kind="tunnel.broken", reason=reason))

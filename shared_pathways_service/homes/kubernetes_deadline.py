@@ -1,0 +1,63 @@
+"""Keeps a proxy's Job alive: its deadline is moved on for as long as somebody wants it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+
+from shared_pathways_service.core.kubernetes.lifetime import deadline_patch, deadline_s
+from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.kube.api import KubeApi
+
+__all__ = ["DeadlineKeeper"]
+
+#: How often the deadline is moved on while it runs down once.
+_PUSHES = 5
+
+_log = logging.getLogger(__name__)
+
+
+class DeadlineKeeper:
+    """Moves the deadline of one Job, from now on until `close`.
+
+    Args:
+      api: The server.
+      path: Of the Job.
+      ahead_s: Seconds between now and the deadline.
+      max_lifetime_s: Beyond which it is never moved; None: no limit.
+    """
+
+    def __init__(
+        self, api: KubeApi, path: str, *, ahead_s: float, max_lifetime_s: float | None
+    ) -> None:
+        self._api = api
+        self._path = path
+        self._ahead_s = ahead_s
+        self._max_lifetime_s = max_lifetime_s
+        self._began = time.monotonic()
+        self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """Moves it no more."""
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _run(self) -> None:
+        pause = self._ahead_s / _PUSHES
+        deadline = 0
+        while True:
+            await asyncio.sleep(pause)
+            # (The Job counts from its start, which came a moment after ours.)
+            age = time.monotonic() - self._began
+            wanted = deadline_s(age, self._max_lifetime_s, ahead_s=self._ahead_s)
+            if wanted == deadline:
+                return
+            try:
+                await self._api.patch(self._path, deadline_patch(wanted), timeout_s=pause)
+                deadline = wanted
+            except SharedPathwaysError as error:
+                # There are several tries until it would matter, and who watches the Job sees more.
+                _log.warning("the deadline of %s was not moved on: %s", self._path, error)

@@ -1,0 +1,97 @@
+"""The resource manager of a service in a cluster, reached through its pod; for images of ours."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import grpc.aio
+
+from shared_pathways_service.constants import RESOURCE_MANAGER_PORT
+from shared_pathways_service.core.kubernetes.names import HEAD_JOB, LABEL_REPLICATED_JOB
+from shared_pathways_service.core.kubernetes.readiness import read_readiness, service_selector
+from shared_pathways_service.core.kubernetes.services import Service
+from shared_pathways_service.errors import ServiceNotReady
+from shared_pathways_service.homes.kubernetes_dial import dial_pod
+from shared_pathways_service.homes.manager_news import ManagerNews
+from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.errors import ApiError
+from shared_pathways_service.kube.paths import collection
+from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
+from shared_pathways_service.tunnel.relay import Relay
+
+__all__ = ["ManagerLink"]
+
+_NOT_FOUND = 404
+
+
+class ManagerLink:
+    """A channel to the resource manager that finds its pod again when it was replaced.
+
+    Use it as a context manager.
+
+    Args:
+      api: The server.
+      service: Whose resource manager it is.
+      runtime_dir: For the relay's socket.
+      head: Its pod where that is known already.
+    """
+
+    def __init__(
+        self, api: KubeApi, service: Service, *, runtime_dir: Path, head: str = ""
+    ) -> None:
+        self._api = api
+        self._service = service
+        self._runtime_dir = runtime_dir
+        self._head = head
+        self._undo = contextlib.AsyncExitStack()
+        self._news: ManagerNews | None = None
+
+    @property
+    def news(self) -> ManagerNews:
+        """What it tells."""
+        assert self._news is not None, "open comes first"
+        return self._news
+
+    async def open(self) -> None:
+        """Begins to listen; the first words come when the resource manager answers."""
+        async with contextlib.AsyncExitStack() as stack:
+            relay = Relay(
+                self._dial, pod=f"{self._service.name} head", runtime_dir=self._runtime_dir
+            )
+            stack.push_async_callback(relay.close)
+            channel = grpc.aio.insecure_channel(await relay.start())
+            stack.push_async_callback(channel.close)
+            stub: pb_grpc.ResourceManagerAsyncStub = pb_grpc.ResourceManagerStub(channel)
+            self._news = ManagerNews(stub)
+            stack.push_async_callback(self._news.close)
+            self._undo = stack.pop_all()
+
+    async def close(self) -> None:
+        """Listens no more."""
+        await self._undo.aclose()
+
+    async def _dial(self) -> aiohttp.ClientWebSocketResponse[Any]:
+        self._head = self._head or await self._find_head()
+        try:
+            return await dial_pod(
+                self._api, self._service.namespace, self._head, RESOURCE_MANAGER_PORT
+            )
+        except ApiError as error:
+            if error.status != _NOT_FOUND:
+                raise
+            # Not the end: the head is started again, as another pod.
+            self._head = ""
+            raise ServiceNotReady(f"the head of {self._service.name} is being replaced") from error
+
+    async def _find_head(self) -> str:
+        selector = f"{service_selector(self._service)},{LABEL_REPLICATED_JOB}={HEAD_JOB}"
+        pods = await self._api.get(
+            collection("pods", self._service.namespace), params={"labelSelector": selector}
+        )
+        head = read_readiness(self._service, pods.get("items") or ()).head
+        if head is None or not head.ready:
+            raise ServiceNotReady(f"the head of {self._service.name} is not ready")
+        return head.name

@@ -1,0 +1,251 @@
+"""What becomes of one proxy in a cluster: its Job, its pod, the events about both, and its log."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from shared_pathways_service.core.kubernetes.log_cursor import LogCursor
+from shared_pathways_service.core.kubernetes.log_lines import parse_line
+from shared_pathways_service.core.kubernetes.names import (
+    LABEL_SESSION,
+    PROXY_SELECTOR,
+    Holder,
+    holder_of,
+)
+from shared_pathways_service.core.kubernetes.placement import PlacementFollower, PlacementNews
+from shared_pathways_service.core.kubernetes.proxy_progress import (
+    Outcome,
+    ProxyProgress,
+    Stage,
+    read_progress,
+)
+from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.homes.base import HomeEvent, ProxySpec, Tell
+from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.paths import collection, pod_log
+from shared_pathways_service.kube.watch import WatchEvent, watch
+
+__all__ = ["ProxyFollower"]
+
+Object = Mapping[str, Any]
+
+#: Seconds after which a log that ended, or could not be read, is asked for again.
+_LOG_PAUSE_S = 1.0
+
+
+class ProxyFollower:
+    """Follows one proxy from its creation to its end.
+
+    Args:
+      api: The server.
+      namespace: Where it is.
+      spec: What was asked for.
+      job: The Job as it was created.
+      tell: Hears the news.
+      reads_log: Whether placement is told by the proxy's log, as nobody else tells it.
+    """
+
+    def __init__(
+        self,
+        api: KubeApi,
+        namespace: str,
+        spec: ProxySpec,
+        job: Object,
+        *,
+        tell: Tell,
+        reads_log: bool,
+    ) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._spec = spec
+        self._job: Object | None = job
+        self._uid = str(job["metadata"]["uid"])
+        self._version = str(job["metadata"]["resourceVersion"])
+        self._tell = tell
+        self._reads_log = reads_log
+        self._pods: dict[str, Object] = {}
+        self._hints: dict[str, Object] = {}
+        self._running = asyncio.Event()
+        self._progress = ProxyProgress(stage=Stage.WAITING)
+
+    @property
+    def pod(self) -> str:
+        """Its pod's name; empty before there is one."""
+        return self._progress.pod
+
+    async def run(self) -> None:
+        """Tells what becomes of it; returns when it has ended.
+
+        Raises:
+          SharedPathwaysError: It cannot be followed any more.
+        """
+        ended = asyncio.create_task(self._follow_objects())
+        others = [asyncio.create_task(self._follow_hints())]
+        if self._reads_log:
+            others.append(asyncio.create_task(self._follow_log()))
+        try:
+            # What only adds detail fails alone.
+            await ended
+        finally:
+            for task in (ended, *others):
+                task.cancel()
+            await asyncio.gather(ended, *others, return_exceptions=True)
+
+    # ---- objects
+
+    async def _follow_objects(self) -> None:
+        path = f"{collection('jobs', self._namespace)}"
+        of_job = {"fieldSelector": f"metadata.name={self._spec.name}"}
+        of_pods = {"labelSelector": f"{LABEL_SESSION}={self._spec.session}"}
+        known = [self._job] if self._job is not None else []
+        await _first_of(
+            self._follow_each(path, of_job, self._take_job, known),
+            self._follow_each(collection("pods", self._namespace), of_pods, self._take_pod, []),
+        )
+
+    async def _follow_each(
+        self,
+        path: str,
+        params: Mapping[str, str],
+        take: Callable[[WatchEvent], None],
+        known: list[Object],
+    ) -> None:
+        """Takes changes in until the proxy has ended."""
+        changes = watch(self._api, path, params=params, resource_version=self._version, known=known)
+        async with contextlib.aclosing(changes):
+            async for change in changes:
+                if change.kind == "SYNCED":
+                    continue
+                take(change)
+                if self._look():
+                    return
+
+    def _take_job(self, change: WatchEvent) -> None:
+        if change.object["metadata"]["uid"] == self._uid:
+            self._job = None if change.kind == "DELETED" else change.object
+
+    def _take_pod(self, change: WatchEvent) -> None:
+        # (A pod that is gone is kept as it was last: it may tell why.)
+        self._pods[str(change.object["metadata"]["uid"])] = change.object
+
+    async def _follow_hints(self) -> None:
+        """Listens to the events about Job and pod until the proxy runs; some reasons are there."""
+        changes = watch(
+            self._api, collection("events", self._namespace), resource_version=self._version
+        )
+        async with contextlib.aclosing(changes):
+            async for change in changes:
+                if self._running.is_set():
+                    return
+                about = (change.object.get("involvedObject") or {}).get("uid")
+                if about == self._uid or about in self._pods:
+                    self._hints[str(change.object["metadata"]["uid"])] = change.object
+                    self._look()
+
+    # ---- what they come to
+
+    def _look(self) -> bool:
+        """Tells what is new; returns whether the proxy has ended."""
+        before = self._progress
+        if before.stage is Stage.ENDED:
+            return True
+        now = self._progress = read_progress(self._job, self._pods.values(), self._hints.values())
+        match now.stage:
+            case Stage.WAITING if now.reason != before.reason:
+                self._tell(HomeEvent(kind="proxy.waiting", reason=now.reason))
+            case Stage.RUNNING if not self._running.is_set():
+                self._running.set()
+                self._tell(HomeEvent(kind="proxy.serving", data={"pod": now.pod}))
+            case Stage.ENDED:
+                self._tell(_end_of(now))
+        return now.stage is Stage.ENDED
+
+    # ---- the log
+
+    async def _follow_log(self) -> None:
+        placement = PlacementFollower(
+            self._spec.virtual_slices, num_elastic_slices=self._spec.num_elastic_slices
+        )
+        await self._running.wait()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch_patience(placement))
+            cursor = LogCursor()
+            while True:
+                with contextlib.suppress(SharedPathwaysError):
+                    await self._read_log(cursor, placement)
+                await asyncio.sleep(_LOG_PAUSE_S)
+
+    async def _read_log(self, cursor: LogCursor, placement: PlacementFollower) -> None:
+        params = {"follow": "true", "timestamps": "true", "container": "pathways-proxy"}
+        if cursor.since:
+            params["sinceTime"] = cursor.since
+        cursor.restart()
+        lines = self._api.stream_lines(pod_log(self._namespace, self.pod), params=params)
+        async with contextlib.aclosing(lines):
+            async for line in lines:
+                text = cursor.take(line)
+                event = parse_line(text) if text is not None else None
+                if event is not None:
+                    for news in placement.hear(event, time.monotonic()):
+                        await self._pass_on(news)
+
+    async def _watch_patience(self, placement: PlacementFollower) -> None:
+        """Waits for the moment at which slices that were not placed count as taken."""
+        while True:
+            due = placement.taken_at
+            await asyncio.sleep(1.0 if due is None else max(0.0, due - time.monotonic()))
+            for news in placement.tick(time.monotonic()):
+                await self._pass_on(news)
+
+    async def _pass_on(self, news: PlacementNews) -> None:
+        if news.kind == "proxy.serving":
+            return  # told as soon as the container runs
+        data = dict(news.data)
+        kind = news.kind
+        if kind == "tenant.queued":
+            data["holders"] = "\n".join(map(str, await self._holders()))
+            if self._spec.queue_timeout_s is None:
+                kind, data["kind"], data["message"] = "tenant.refused", "slices_taken", news.reason
+        self._tell(HomeEvent(kind=kind, reason=news.reason, data=data))
+
+    async def _holders(self) -> list[Holder]:
+        """Returns whose proxies there are; a resource manager that is not ours names nobody."""
+        jobs: Object = {}
+        with contextlib.suppress(SharedPathwaysError):
+            jobs = await self._api.get(
+                collection("jobs", self._namespace), params={"labelSelector": PROXY_SELECTOR}
+            )
+        others = (holder_of(job) for job in jobs.get("items") or ())
+        return [holder for holder in others if holder.name != self._spec.name]
+
+
+def _end_of(progress: ProxyProgress) -> HomeEvent:
+    if progress.outcome is Outcome.DELETED:
+        return HomeEvent(kind="proxy.deleted", reason=progress.reason)
+    return HomeEvent(
+        kind="proxy.exited",
+        reason=progress.reason,
+        data={
+            "exit_code": progress.exit_code,
+            "reason": progress.reason,
+            "outcome": progress.outcome.value,
+            "log_tail": "\n".join(progress.log_tail),
+        },
+    )
+
+
+async def _first_of(*coroutines: Coroutine[Any, Any, None]) -> None:
+    """Runs them until one ends, and ends the others; its error is raised."""
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
