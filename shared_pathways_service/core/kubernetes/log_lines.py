@@ -199,7 +199,7 @@ _Form = tuple[Callable[[str], re.Match[str] | None], Callable[[str, re.Match[str
 _FORMS: Final[Sequence[_Form]] = (
     (
         _start(
-            rf"Waiting for placement at position (?P<count>{_N}): (?P<reason>.*?)"
+            rf"Waiting for placement at position (?P<count>{_N}): ?(?P<reason>.*?)"
             r"( \(held by (?P<holders>.*)\))?\Z"
         ),
         _queued,
@@ -213,7 +213,7 @@ _FORMS: Final[Sequence[_Form]] = (
         _transition,
     ),
     (_start(r"Lost the RM \((?P<reason>.*)\);"), _with_reason(LogKind.MANAGER_LOST)),
-    (_start(rf"Ending with exit code (?P<count>{_N}): (?P<reason>.*)"), _ending),
+    (_start(rf"Ending with exit code (?P<count>{_N}): ?(?P<reason>.*)"), _ending),
     (
         _anywhere(r"\bPathways (Server|Proxy) serving on (?P<address>\S+)"),
         _serving,
