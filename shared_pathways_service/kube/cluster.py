@@ -48,6 +48,7 @@ class ClusterAccess:
       name: The cluster for people, e.g. ``context kind-dev``.
       server_name: That the server's certificate must bear; empty: the URL's host.
       proxy: URL of an HTTP proxy on the way; empty: none but the environment's.
+      headers: Sent with every request.
       project: Google Cloud project where that is known, else empty.
     """
 
@@ -58,4 +59,5 @@ class ClusterAccess:
     name: str = ""
     server_name: str = ""
     proxy: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
     project: str = ""

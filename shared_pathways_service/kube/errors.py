@@ -84,10 +84,12 @@ def error_of_answer(
     Args:
       target: What was asked.
       status: Of HTTP, 400 or more.
-      body: A ``Status`` of Kubernetes; empty when the answer was something else.
+      body: A ``Status`` of Kubernetes, or what else it was; empty when that was no JSON.
       retry_after_s: From the answer's header.
     """
-    said = str(body.get("message") or f"HTTP {status}")
+    # (Google's APIs put theirs into one field.)
+    told = body.get("error") or body
+    said = str((told.get("message") if isinstance(told, Mapping) else told) or f"HTTP {status}")
     if status == 401:
         return AccessDenied(
             f"the API server does not take our credentials: {said}",
@@ -112,4 +114,7 @@ def _is_for_lack_of_permission(body: Mapping[str, Any]) -> bool:
 
     Only the text tells them apart: the authorizer's has ``User "U" cannot VERB resource``.
     """
-    return not body or " cannot " in str(body.get("message") or "").partition(":")[2]
+    return (
+        body.get("kind") != "Status"
+        or " cannot " in str(body.get("message") or "").partition(":")[2]
+    )

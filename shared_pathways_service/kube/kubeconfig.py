@@ -21,10 +21,14 @@ import yaml
 
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.kube.cluster import ClusterAccess
+from shared_pathways_service.kube.exec_plugin import Plugin
 from shared_pathways_service.kube.tls import client_tls, show_certificate
-from shared_pathways_service.kube.tokens import TokenSource, static_token
+from shared_pathways_service.kube.token_file import token_file
+from shared_pathways_service.kube.tokens import Token, TokenSource, static_token
 
 __all__ = ["Entry", "Kubeconfig", "access_of_context", "kubeconfig_paths", "read_kubeconfig"]
+
+_IMPERSONATION = (("User", "as"), ("Uid", "as-uid"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,14 +92,25 @@ def read_kubeconfig(paths: Sequence[Path] | None = None) -> Kubeconfig:
         document = _read(path)
         current = current or str(document.get("current-context") or "")
         for kind, entries in found.items():
-            for item in document.get(kind) or ():
-                entry = Entry(
-                    name=str(item["name"]),
-                    data=item.get(kind.removesuffix("s")) or {},
-                    where=path.absolute().parent,
-                )
+            for entry in _entries(document, kind, path):
                 entries.setdefault(entry.name, entry)
     return Kubeconfig(current=current, **found)
+
+
+def _entries(document: Mapping[str, Any], kind: str, path: Path) -> list[Entry]:
+    try:
+        return [
+            Entry(
+                name=str(item["name"]),
+                data=item.get(kind.removesuffix("s")) or {},
+                where=path.absolute().parent,
+            )
+            for item in document.get(kind) or ()
+        ]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InvalidRequestError(
+            "kubeconfig", str(path), f"a name for each of the {kind}, each a mapping"
+        ) from error
 
 
 def _read(path: Path) -> Mapping[str, Any]:
@@ -139,11 +154,12 @@ def access_of_context(config: Kubeconfig, context: str = "") -> ClusterAccess:
     return ClusterAccess(
         server=server,
         tls=tls,
-        tokens=_tokens(user),
+        tokens=_tokens(user, cluster, tls),
         namespace=str(chosen.data.get("namespace") or ""),
         name=f"context {name}",
         server_name=str(cluster.data.get("tls-server-name") or ""),
         proxy=str(cluster.data.get("proxy-url") or ""),
+        headers=_impersonation(user),
     )
 
 
@@ -168,7 +184,37 @@ def _tls(cluster: Entry, user: Entry) -> ssl.SSLContext:
     return context
 
 
-def _tokens(user: Entry) -> TokenSource:
+def _tokens(user: Entry, cluster: Entry, tls: ssl.SSLContext | None) -> TokenSource:
+    if plugin := user.data.get("exec"):
+        return _plugin_tokens(Plugin(exec=plugin, cluster=cluster.data, where=user.where), tls)
+    if provider := user.data.get("auth-provider"):
+        raise InvalidRequestError(
+            f"auth-provider of user {user.name}",
+            provider.get("name"),
+            "a token, a client certificate or an exec plug-in, as kubectl has them since 1.26",
+        )
+    if path := user.data.get("tokenFile"):
+        return token_file(user.where / Path(path).expanduser())
     if token := user.data.get("token"):
         return static_token(f"Bearer {token}")
+    if name := user.data.get("username"):
+        pair = f"{name}:{user.data.get('password', '')}"
+        return static_token(f"Basic {base64.b64encode(pair.encode()).decode()}")
     return static_token()
+
+
+def _plugin_tokens(plugin: Plugin, tls: ssl.SSLContext | None) -> TokenSource:
+    async def fetch() -> Token:
+        given = await plugin.run()
+        if given.certificate and tls is not None:
+            show_certificate(tls, given.certificate, given.key)
+        header = f"Bearer {given.token}" if given.token else ""
+        return Token(header=header, expires_at=given.expires_at)
+
+    return TokenSource(fetch)
+
+
+def _impersonation(user: Entry) -> tuple[tuple[str, str], ...]:
+    headers = [(f"Impersonate-{what}", user.data.get(key)) for what, key in _IMPERSONATION]
+    groups = [("Impersonate-Group", group) for group in user.data.get("as-groups") or ()]
+    return tuple((name, str(value)) for name, value in [*headers, *groups] if value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
 
@@ -17,6 +18,9 @@ _LOG = logging.getLogger(__name__)
 #: whichever is later: a request that is on its way must not meet an expired one.
 _MARGIN_S = 300.0
 _MARGIN_SHARE = 0.25
+#: Seconds that a renewal may take while the last token is good, and until the next try.
+_PATIENCE_S = 5.0
+_AGAIN_S = 30.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,23 +72,23 @@ class TokenSource:
 
     async def _renew(self) -> None:
         asked_at = self._now()
-        try:
+        last = self._token
+        if last is None or last.expires_at is None or asked_at >= last.expires_at:
             token = await self._fetch()
-        except SharedPathwaysError as error:
-            if self._token is None or self._has_expired(self._token):
-                raise
-            # There is time left for another try, by the next one who asks.
-            _LOG.warning("cannot renew the token yet: %s", error)
-            return
-        self._token = token
-        if token.expires_at is None:
-            self._renew_at = float("inf")
         else:
-            life = token.expires_at - asked_at
-            self._renew_at = token.expires_at - min(_MARGIN_S, life * _MARGIN_SHARE)
-
-    def _has_expired(self, token: Token) -> bool:
-        return token.expires_at is not None and self._now() >= token.expires_at
+            try:
+                # Nobody is held up for long while the last one is good.
+                async with asyncio.timeout(_PATIENCE_S):
+                    token = await self._fetch()
+            except (SharedPathwaysError, TimeoutError) as error:
+                _LOG.warning("cannot renew the token yet: %s", error or "it takes too long")
+                self._renew_at = min(asked_at + _AGAIN_S, last.expires_at)
+                return
+        self._token = token
+        self._renew_at = math.inf
+        if token.expires_at is not None:
+            life_s = token.expires_at - asked_at
+            self._renew_at = token.expires_at - min(_MARGIN_S, life_s * _MARGIN_SHARE)
 
 
 def static_token(header: str = "") -> TokenSource:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 import aiohttp
+from multidict import CIMultiDict
 
 from shared_pathways_service.errors import AccessDenied, SharedPathwaysError
 from shared_pathways_service.kube.cluster import ClusterAccess
@@ -78,7 +79,6 @@ class Transport:
           ApiError: Another answer that is no success.
           ApiUnreachable: No answer, or it broke off.
         """
-        headers = {"Content-Type": content_type} if content_type else {}
         timeout = aiohttp.ClientTimeout(total=read_within_s, sock_connect=CONNECT_S)
         with self.translated(target):
             for is_last in (False, True):
@@ -88,7 +88,7 @@ class Transport:
                     self._access.server + path,
                     params=params,
                     data=data,
-                    headers=headers | _authorization(header),
+                    headers=self._headers(header, content_type),
                     timeout=timeout,
                     allow_redirects=False,
                     **self._way(),
@@ -118,7 +118,7 @@ class Transport:
                         self._access.server + path,
                         params=params,
                         protocols=protocols,
-                        headers=_authorization(header),
+                        headers=self._headers(header),
                         heartbeat=heartbeat_s,
                         max_msg_size=_MESSAGE_BYTES,
                         **self._way(),
@@ -177,6 +177,10 @@ class Transport:
             )
         return self._session
 
+    def _headers(self, authorization: str, content_type: str = "") -> CIMultiDict[str]:
+        given = (("Authorization", authorization), ("Content-Type", content_type))
+        return CIMultiDict([*self._access.headers, *((n, v) for n, v in given if v)])
+
     def _way(self) -> dict[str, Any]:
         way: dict[str, Any] = {"ssl": self._access.tls or True}
         if self._access.server_name:
@@ -195,10 +199,6 @@ def _socket_that_notices(info: tuple[Any, ...]) -> socket.socket:
         if hasattr(socket, name):  # not each is everywhere
             made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return made
-
-
-def _authorization(header: str) -> dict[str, str]:
-    return {"Authorization": header} if header else {}
 
 
 async def _error_of(target: Target, response: aiohttp.ClientResponse) -> SharedPathwaysError:

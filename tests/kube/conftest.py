@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from shared_pathways_service.kube.gke import ENDPOINT_VARIABLE
+from shared_pathways_service.testing.google import FakeGoogle
 from tests.kube.control_plane import ControlPlane, binaries
 
 
@@ -40,3 +44,20 @@ def namespace(control_plane: ControlPlane) -> str:
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     control_plane.call("POST", "/api/v1/namespaces", body)
     return name
+
+
+@pytest.fixture
+def google(monkeypatch: pytest.MonkeyPatch, own_directories: Path) -> Callable[..., FakeGoogle]:
+    """Makes a stand-in for Google that google-auth and the GKE look-up then use."""
+
+    def use(*args: Any, **kwargs: Any) -> FakeGoogle:
+        fake = FakeGoogle(*args, **kwargs)
+        own_directories.mkdir(exist_ok=True)
+        fake.write_credentials(own_directories / "credentials.json")
+        monkeypatch.setenv(
+            "GOOGLE_APPLICATION_CREDENTIALS", str(own_directories / "credentials.json")
+        )
+        monkeypatch.setenv(ENDPOINT_VARIABLE, fake.url + "/")
+        return fake
+
+    return use

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -175,3 +177,23 @@ def test_server_that_stays_away(control_plane: ControlPlane) -> None:
 
     control_plane.kill()
     with_api(control_plane, control_plane.admin, work)
+
+
+def test_lines_of_an_answer(control_plane: ControlPlane) -> None:
+    async def work(api: KubeApi) -> None:
+        lines = [line async for line in api.stream_lines("/metrics")]
+        assert lines[0].startswith("# HELP")
+        assert len(lines) > 1000
+
+    with_api(control_plane, control_plane.admin, work)
+
+
+def test_imports_neither_a_kubernetes_client_nor_google() -> None:
+    """Each would cost a connect() more than its requests do."""
+    code = (
+        "import sys, shared_pathways_service.kube.access, shared_pathways_service.kube.watch\n"
+        "found = {name.partition('.')[0] for name in sys.modules}\n"
+        "print(sorted(found & {'kubernetes', 'google', 'grpc', 'jax', 'pydantic', 'requests'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,171 @@
+"""Credentials from a program that the user's kubeconfig names, e.g. ``gke-gcloud-auth-plugin``.
+
+The protocol: "client-go credential plugins" and "client.authentication.k8s.io/v1" of the
+Kubernetes documentation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import datetime
+import json
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shared_pathways_service.errors import AccessDenied, InvalidRequestError
+
+__all__ = ["Credential", "Plugin"]
+
+#: Seconds that a plug-in may take; it may have to reach an identity provider.
+_PLUGIN_S = 60.0
+_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+_SHOWN_LINES = 5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Credential:
+    """What a plug-in gave.
+
+    Attributes:
+      token: Empty when it gave a certificate only.
+      certificate: PEM chain of a client; empty when it gave a token only.
+      key: PEM key of the certificate.
+      expires_at: Seconds since the epoch; None: when it is refused.
+    """
+
+    token: str = dataclasses.field(default="", repr=False)
+    certificate: str = ""
+    key: str = dataclasses.field(default="", repr=False)
+    expires_at: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plugin:
+    """A program, as the kubeconfig has it.
+
+    Attributes:
+      exec: The ``exec`` of the user.
+      cluster: The cluster, for plug-ins that want to be told of it.
+      where: Directory that a relative command is relative to.
+    """
+
+    exec: Mapping[str, Any]
+    cluster: Mapping[str, Any]
+    where: Path
+
+    def __post_init__(self) -> None:
+        if not self.exec.get("command"):
+            raise InvalidRequestError("exec.command of the kubeconfig", "", "a program")
+        if self.exec.get("apiVersion") not in _VERSIONS:
+            raise InvalidRequestError(
+                "exec.apiVersion of the kubeconfig",
+                self.exec.get("apiVersion"),
+                " or ".join(_VERSIONS),
+            )
+        if self.exec.get("interactiveMode") == "Always":
+            raise InvalidRequestError(
+                "exec.interactiveMode of the kubeconfig",
+                "Always",
+                "a plug-in that needs no terminal: it runs in the background",
+            )
+
+    @property
+    def name(self) -> str:
+        """The program's name."""
+        return str(self.exec["command"])
+
+    async def run(self) -> Credential:
+        """Runs it.
+
+        Raises:
+          AccessDenied: It is not there, failed, did not end, or gave no credential.
+        """
+        try:
+            status, output, complaints = await self._output()
+        except OSError as error:
+            raise self._denied(f"cannot be started: {error}") from error
+        except TimeoutError as error:
+            raise self._denied(f"did not end within {_PLUGIN_S:g} s") from error
+        if status != 0:
+            last = "\n".join(complaints.decode(errors="replace").splitlines()[-_SHOWN_LINES:])
+            raise self._denied(f"ended with {status}: {last}")
+        try:
+            return _credential(json.loads(output))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise self._denied(f"gave no ExecCredential: {error!r}") from error
+
+    async def _output(self) -> tuple[int, bytes, bytes]:
+        process = await asyncio.create_subprocess_exec(
+            self._command(),
+            *map(str, self.exec.get("args") or ()),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=self._environment(),
+            # With what it starts itself, so that all of it can be ended.
+            start_new_session=True,
+        )
+        try:
+            async with asyncio.timeout(_PLUGIN_S):
+                output, complaints = await process.communicate()
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+        return process.returncode or 0, output, complaints
+
+    def _command(self) -> str:
+        command = Path(self.name)
+        return str(self.where / command) if len(command.parts) > 1 else self.name
+
+    def _environment(self) -> dict[str, str]:
+        spec: dict[str, Any] = {"interactive": False}
+        if self.exec.get("provideClusterInfo"):
+            spec["cluster"] = _told(self.cluster)
+        info = {"apiVersion": self.exec["apiVersion"], "kind": "ExecCredential", "spec": spec}
+        named = {str(item["name"]): str(item["value"]) for item in self.exec.get("env") or ()}
+        return {**os.environ, **named, "KUBERNETES_EXEC_INFO": json.dumps(info)}
+
+    def _denied(self, what: str) -> AccessDenied:
+        return AccessDenied(
+            f"no credentials for the cluster: {self.name} {what}",
+            verb="connect",
+            resource="cluster",
+            hint=str(self.exec.get("installHint") or ""),
+        )
+
+
+def _told(cluster: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns of a cluster what the protocol has of it; its names are the kubeconfig's."""
+    names = (
+        "server",
+        "tls-server-name",
+        "insecure-skip-tls-verify",
+        "certificate-authority-data",
+        "proxy-url",
+    )
+    told = {name: cluster[name] for name in names if name in cluster}
+    for extension in cluster.get("extensions") or ():
+        if extension.get("name") == "client.authentication.k8s.io/exec":
+            told["config"] = extension.get("extension")
+    return told
+
+
+def _credential(answer: Mapping[str, Any]) -> Credential:
+    status = answer["status"]
+    until = status.get("expirationTimestamp")
+    given = Credential(
+        token=str(status.get("token") or ""),
+        certificate=str(status.get("clientCertificateData") or ""),
+        key=str(status.get("clientKeyData") or ""),
+        expires_at=datetime.datetime.fromisoformat(until).timestamp() if until else None,
+    )
+    if not given.token and not given.certificate:
+        raise ValueError("neither token nor clientCertificateData")
+    return given

@@ -1,0 +1,132 @@
+"""Google's access tokens, by google-auth: who the user is is its business.
+
+Its credentials are synchronous: they run in a thread. Their requests come back to the event loop,
+so that they have one deadline, and end with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from collections.abc import Mapping
+from concurrent import futures
+from typing import Any
+
+import aiohttp
+import google.auth
+from google.auth import credentials, exceptions, transport
+
+from shared_pathways_service.errors import AccessDenied, SharedPathwaysError
+from shared_pathways_service.kube.errors import ApiUnreachable
+from shared_pathways_service.kube.tokens import Token, TokenSource
+
+__all__ = ["google_tokens"]
+
+#: GKE takes the e-mail address of a service account for its name in RBAC.
+_SCOPES = (
+    "https://www.googleapis.com/auth/cloud-platform",
+    "https://www.googleapis.com/auth/userinfo.email",
+)
+#: For all that google-auth does to get one token, looking for a metadata server included.
+_FETCH_S = 45.0
+#: For one of its requests.
+_REQUEST_S = 15.0
+_LOG_IN = "gcloud auth application-default login"
+
+
+def google_tokens() -> TokenSource:
+    """Returns a source of tokens of the user's Application Default Credentials."""
+    found: list[credentials.Credentials] = []
+
+    async def fetch() -> Token:
+        try:
+            async with asyncio.timeout(_FETCH_S), aiohttp.ClientSession(trust_env=True) as session:
+                request = _LoopRequest(session)
+                if not found:
+                    found.append(await asyncio.to_thread(_default, request))
+                await asyncio.to_thread(found[0].refresh, request)
+        except (exceptions.GoogleAuthError, TimeoutError) as error:
+            raise _translated(error) from error
+        return _token(found[0])
+
+    return TokenSource(fetch)
+
+
+def _default(request: transport.Request) -> credentials.Credentials:
+    given, _ = google.auth.default(scopes=_SCOPES, request=request)
+    return given
+
+
+def _token(given: credentials.Credentials) -> Token:
+    until = given.expiry  # in UTC, and does not say so
+    return Token(
+        header=f"Bearer {given.token}",
+        expires_at=until.replace(tzinfo=datetime.UTC).timestamp() if until else None,
+    )
+
+
+def _translated(error: Exception) -> SharedPathwaysError:
+    if isinstance(error, TimeoutError | exceptions.TransportError):
+        cause = str(error) or f"no answer within {_FETCH_S:g} s"
+        return ApiUnreachable(
+            f"cannot get a token from Google: {cause}", server="Google", cause=cause
+        )
+    return AccessDenied(
+        f"no credentials for Google Cloud: {error}",
+        verb="connect",
+        resource="Google Cloud",
+        hint=_LOG_IN,
+    )
+
+
+class _Answer(transport.Response):
+    def __init__(self, status: int, headers: Mapping[str, str], data: bytes) -> None:
+        self._status, self._headers, self._data = status, headers, data
+
+    @property
+    def status(self) -> int:
+        return self._status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._headers
+
+    @property
+    def data(self) -> bytes:
+        return self._data
+
+
+class _LoopRequest(transport.Request):
+    """Called in a thread, sends its request in the event loop it was made in."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+        self._loop = asyncio.get_running_loop()
+
+    def __call__(
+        self,
+        url: str,
+        method: str = "GET",
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        **_options: Any,
+    ) -> _Answer:
+        work = self._send(url, method, body, headers, min(timeout or _REQUEST_S, _REQUEST_S))
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        except (aiohttp.ClientError, OSError, RuntimeError, futures.CancelledError) as error:
+            raise exceptions.TransportError(str(error) or type(error).__name__) from error
+
+    async def _send(
+        self,
+        url: str,
+        method: str,
+        body: bytes | None,
+        headers: Mapping[str, str] | None,
+        total_s: float,
+    ) -> _Answer:
+        async with self._session.request(
+            method, url, data=body, headers=headers, timeout=aiohttp.ClientTimeout(total=total_s)
+        ) as response:
+            return _Answer(response.status, response.headers, await response.read())

@@ -1,0 +1,56 @@
+"""The cluster that this process runs in, by its pod's service account.
+
+Where things are: "Accessing the Kubernetes API from a Pod" of the Kubernetes documentation.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from pathlib import Path
+
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.kube.cluster import ClusterAccess
+from shared_pathways_service.kube.tls import client_tls
+from shared_pathways_service.kube.token_file import token_file
+
+__all__ = ["in_cluster_access", "is_in_cluster"]
+
+_HOST, _PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+def is_in_cluster(directory: Path = _SERVICE_ACCOUNT) -> bool:
+    """Whether this process runs in a pod that has a service account.
+
+    Args:
+      directory: Where its files are.
+    """
+    return bool(os.environ.get(_HOST)) and (directory / "token").exists()
+
+
+def in_cluster_access(directory: Path = _SERVICE_ACCOUNT) -> ClusterAccess:
+    """Returns the way to the cluster around this pod.
+
+    Args:
+      directory: Where the service account's files are.
+
+    Raises:
+      InvalidRequestError: They cannot be read.
+    """
+    host, port = os.environ[_HOST], os.environ.get(_PORT) or "443"
+    try:
+        authority = (directory / "ca.crt").read_text()
+        namespace = (directory / "namespace").read_text().strip()
+        tls = client_tls(authority=authority)
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidRequestError(
+            "service account", str(directory), f"its files, not: {error}"
+        ) from error
+    return ClusterAccess(
+        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        tls=tls,
+        tokens=token_file(directory / "token"),
+        namespace=namespace,
+        name="the cluster of this pod",
+    )

@@ -1,0 +1,334 @@
+"""Every way to be somebody in a cluster, tried on a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import shlex
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared_pathways_service.errors import AccessDenied, InvalidRequestError
+from shared_pathways_service.kube import paths
+from shared_pathways_service.kube.access import ClusterAccess, ClusterChoice, resolve
+from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.exec_plugin import Plugin
+from shared_pathways_service.kube.in_cluster import in_cluster_access, is_in_cluster
+from shared_pathways_service.kube.kubeconfig import read_kubeconfig
+from tests.kube.control_plane import ControlPlane
+
+NOBODY = ClusterChoice()
+
+
+def who(access: ClusterAccess) -> str:
+    """Asks the API server who we are."""
+
+    async def ask() -> str:
+        async with KubeApi(access) as api:
+            path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+            answer = await api.request("POST", path, body={"kind": "SelfSubjectReview"})
+            return str(answer["status"]["userInfo"]["username"])
+
+    return asyncio.run(ask())
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    return lambda path: monkeypatch.setenv("KUBECONFIG", str(path))
+
+
+def plugin_that_says(directory: Path, status: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Returns the exec of a plug-in that counts how often it ran."""
+    directory.mkdir(exist_ok=True)
+    answer = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": status,
+    }
+    (directory / "answer.json").write_text(json.dumps(answer))
+    program = directory / "plugin"
+    program.write_text(
+        f"#!/bin/sh\ncd {shlex.quote(str(directory))}\n"
+        'echo ran >> runs\nprintf "%s" "$KUBERNETES_EXEC_INFO" > info\ncat answer.json\n'
+    )
+    program.chmod(0o700)
+    version = "client.authentication.k8s.io/v1"
+    return {"exec": {"apiVersion": version, "command": str(program), "args": ["x"], **more}}
+
+
+def runs(directory: Path) -> int:
+    return len((directory / "runs").read_text().splitlines())
+
+
+@pytest.mark.parametrize("kind", ["token", "tokenFile", "certificate", "exec", "exec-certificate"])
+def test_ways_of_a_kubeconfig(
+    control_plane: ControlPlane, own_directories: Path, use: Callable[[Path], None], kind: str
+) -> None:
+    certificate, key = control_plane.clients.issue("alice", group="tenants")
+    own_directories.mkdir(exist_ok=True)
+    (own_directories / "token").write_text(f"{control_plane.alice}\n")
+    credential = {"clientCertificateData": certificate, "clientKeyData": key}
+    users: dict[str, Callable[[], dict[str, Any]]] = {
+        "token": lambda: {"token": control_plane.alice},
+        "tokenFile": lambda: {"tokenFile": str(own_directories / "token")},
+        "certificate": lambda: {
+            "client-certificate-data": encoded(certificate),
+            "client-key-data": encoded(key),
+        },
+        "exec": lambda: plugin_that_says(own_directories, {"token": control_plane.alice}),
+        "exec-certificate": lambda: plugin_that_says(own_directories, credential),
+    }
+    user = users[kind]()
+    path = control_plane.kubeconfig(user, namespace="team-a")
+    before = path.read_bytes()
+    use(path)
+    access = asyncio.run(resolve(NOBODY))
+    assert (access.namespace, access.name) == ("team-a", "context tb")
+    assert who(access) == "alice"
+    assert path.read_bytes() == before
+
+
+def test_impersonation(control_plane: ControlPlane, use: Callable[[Path], None]) -> None:
+    use(control_plane.kubeconfig({"token": control_plane.admin, "as": "bob"}))
+    assert who(asyncio.run(resolve(NOBODY))) == "bob"
+
+
+def test_server_of_another_authority_is_not_believed(
+    control_plane: ControlPlane, use: Callable[[Path], None], own_directories: Path
+) -> None:
+    from shared_pathways_service.kube.errors import ApiUnreachable
+
+    path = control_plane.kubeconfig({"token": control_plane.admin})
+    document = json.loads(path.read_text())
+    document["clusters"][0]["cluster"]["certificate-authority-data"] = encoded(
+        control_plane.clients.certificate
+    )
+    path.write_text(json.dumps(document))
+    use(path)
+    with pytest.raises(ApiUnreachable) as caught:
+        who(asyncio.run(resolve(NOBODY)))
+    assert caught.value.is_final
+    document["clusters"][0]["cluster"] = {
+        "server": control_plane.url,
+        "insecure-skip-tls-verify": True,
+    }
+    path.write_text(json.dumps(document))
+    assert who(asyncio.run(resolve(NOBODY))) == "admin"
+
+
+def test_plugin_runs_once_and_again_when_its_token_is_refused(
+    control_plane: ControlPlane, own_directories: Path, use: Callable[[Path], None]
+) -> None:
+    user = plugin_that_says(own_directories, {"token": "expired"}, provideClusterInfo=True)
+    use(control_plane.kubeconfig(user))
+
+    async def work() -> None:
+        async with KubeApi(await resolve(NOBODY)) as api:
+            with pytest.raises(AccessDenied) as caught:
+                await api.get(paths.collection("nodes"))
+            assert caught.value.verb == "connect"
+            assert runs(own_directories) == 2
+            answer = json.loads((own_directories / "answer.json").read_text())
+            answer["status"]["token"] = control_plane.admin
+            (own_directories / "answer.json").write_text(json.dumps(answer))
+            await asyncio.gather(*(api.get(paths.collection("nodes")) for _ in range(5)))
+            assert runs(own_directories) == 3
+
+    asyncio.run(work())
+    info = json.loads((own_directories / "info").read_text())
+    assert info["spec"]["interactive"] is False
+    assert info["spec"]["cluster"]["server"] == control_plane.url
+
+
+def test_websocket_gets_a_token_that_is_good(
+    control_plane: ControlPlane, own_directories: Path, use: Callable[[Path], None]
+) -> None:
+    from shared_pathways_service.kube.errors import ApiError
+
+    user = plugin_that_says(own_directories, {"token": "expired"})
+    use(control_plane.kubeconfig(user))
+
+    async def work() -> None:
+        async with KubeApi(await resolve(NOBODY)) as api:
+            await api.access.tokens.header()
+            answer = json.loads((own_directories / "answer.json").read_text())
+            answer["status"]["token"] = control_plane.admin
+            (own_directories / "answer.json").write_text(json.dumps(answer))
+            with pytest.raises(ApiError) as caught:
+                await api.websocket(
+                    paths.port_forward("default", "p"), protocols=["v4.channel.k8s.io"]
+                )
+            # Who we are was accepted: only there is no such pod.
+            assert caught.value.status == 404
+
+    asyncio.run(work())
+
+
+def script(text: str) -> Plugin:
+    version = "client.authentication.k8s.io/v1"
+    command = {"apiVersion": version, "command": sys.executable, "args": ["-c", text]}
+    hint = {"installHint": "install it from somewhere"}
+    return Plugin(exec={**command, **hint}, cluster={}, where=Path("/"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import sys; sys.exit('please log in')", "please log in"),
+        ("print('hello')", "no ExecCredential"),
+        ("print('{}')", "no ExecCredential"),
+        ("print('{\"status\": {}}')", "neither token"),
+    ],
+)
+def test_plugin_that_fails_is_told(text: str, said: str) -> None:
+    with pytest.raises(AccessDenied) as caught:
+        asyncio.run(script(text).run())
+    assert said in caught.value.message
+    assert caught.value.hint == "install it from somewhere"
+
+
+def test_plugin_that_is_missing() -> None:
+    command = {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin"}
+    with pytest.raises(AccessDenied, match="no-such-plugin cannot be started"):
+        asyncio.run(Plugin(exec=command, cluster={}, where=Path("/")).run())
+
+
+def test_plugin_ends_with_who_waits_for_it(own_directories: Path) -> None:
+    own_directories.mkdir(exist_ok=True)
+    fifo = own_directories / "started"
+    os.mkfifo(fifo)
+    text = f"import time; open({str(fifo)!r}, 'w').close(); time.sleep(600)"
+
+    async def work() -> None:
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(script(text).run())
+            await asyncio.to_thread(fifo.read_bytes)
+            running.cancel()
+        assert running.cancelled()
+
+    asyncio.run(work())  # and `leaves_nothing_behind` looks for the process
+
+
+@pytest.mark.parametrize(
+    ("exec_", "field"),
+    [
+        ({"command": "x", "apiVersion": "client.authentication.k8s.io/v1alpha1"}, "apiVersion"),
+        ({"apiVersion": "client.authentication.k8s.io/v1"}, "command"),
+        (
+            {
+                "command": "x",
+                "apiVersion": "client.authentication.k8s.io/v1",
+                "interactiveMode": "Always",
+            },
+            "interactiveMode",
+        ),
+    ],
+)
+def test_plugin_that_cannot_be_used(exec_: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        Plugin(exec=exec_, cluster={}, where=Path("/"))
+    assert field in caught.value.field
+
+
+def test_several_files_first_one_is_right(own_directories: Path) -> None:
+    own_directories.mkdir(exist_ok=True)
+    one, two = own_directories / "one", own_directories / "two"
+    one.write_text("contexts: [{name: a, context: {cluster: from-one}}]\n")
+    two.write_text(
+        "current-context: b\n"
+        "contexts: [{name: a, context: {cluster: from-two}}, {name: b, context: {}}]\n"
+        "clusters:\nusers: []\n"
+    )
+    config = read_kubeconfig([one, own_directories / "missing", two])
+    assert config.current == "b"
+    assert sorted(config.contexts) == ["a", "b"]
+    assert config.contexts["a"].data["cluster"] == "from-one"
+
+
+def of_cluster(cluster: str, user: str = "") -> str:
+    return (
+        "{contexts: [{name: a, context: {cluster: c, user: u}}], "
+        f"clusters: [{{name: c, cluster: {{{cluster}}}}}], "
+        f"users: [{{name: u, user: {{{user}}}}}]}}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "context", "field"),
+    [
+        ("[", "", "kubeconfig"),
+        ("- a list", "", "kubeconfig"),
+        ("contexts: [{name: a, context: {cluster: c}}]", "b", "context"),
+        ("contexts: [{name: a, context: {cluster: c}}]", "a", "cluster of context a"),
+        ("contexts: [{context: {cluster: c}}]", "a", "kubeconfig"),
+        (of_cluster("server: 'ftp://x'"), "a", "server of cluster c"),
+        (of_cluster("server: 'https://x'", "auth-provider: {name: gcp}"), "a", "auth-provider"),
+        (of_cluster("server: 'https://x', certificate-authority: none.crt"), "a", "authority of c"),
+        (
+            of_cluster("server: 'https://x', certificate-authority-data: aGVsbG8="),
+            "a",
+            "certificates of cluster c",
+        ),
+    ],
+)
+def test_kubeconfig_that_is_not_right(
+    own_directories: Path, use: Callable[[Path], None], text: str, context: str, field: str
+) -> None:
+    own_directories.mkdir(exist_ok=True)
+    path = own_directories / "kubeconfig"
+    path.write_text(text)
+    use(path)
+    with pytest.raises(InvalidRequestError) as caught:
+        asyncio.run(resolve(ClusterChoice(context=context)))
+    assert field in caught.value.field
+
+
+def test_pod_of_the_cluster(
+    control_plane: ControlPlane, own_directories: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_directories.mkdir(exist_ok=True)
+    assert not is_in_cluster(own_directories)
+    (own_directories / "ca.crt").write_text(control_plane.authority)
+    (own_directories / "namespace").write_text("team-b\n")
+    (own_directories / "token").write_text("old")
+    host, port = control_plane.url.removeprefix("https://").split(":")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
+    assert is_in_cluster(own_directories)
+    access = in_cluster_access(own_directories)
+    assert access.namespace == "team-b"
+
+    async def work() -> None:
+        async with KubeApi(access) as api:
+            await access.tokens.header()
+            # The kubelet has written a new one since.
+            (own_directories / "token").write_text(control_plane.admin)
+            await api.get(paths.collection("nodes"))
+
+    asyncio.run(work())
+
+
+def test_no_cluster_at_all(
+    own_directories: Path, use: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    use(own_directories / "missing")
+    with pytest.raises(InvalidRequestError) as caught:
+        asyncio.run(resolve(NOBODY))
+    assert caught.value.field == "cluster"
+    with pytest.raises(InvalidRequestError, match="project"):
+        ClusterChoice(cluster="c", region="r")
+    with pytest.raises(InvalidRequestError, match="context"):
+        ClusterChoice(cluster="c", project="p", region="r", context="x")
+    assert threading.active_count() == 1

@@ -1,0 +1,136 @@
+"""When a token is fetched again, by a clock of the test's."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from shared_pathways_service.errors import AccessDenied
+from shared_pathways_service.kube.tokens import Token, TokenSource, static_token
+
+
+class Issuer:
+    """Gives tokens that live an hour; fails while `error` is set."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+        self.life_s: float | None = 3600.0
+        self.fetched = 0
+        self.error: AccessDenied | None = None
+
+    async def fetch(self) -> Token:
+        self.fetched += 1
+        await asyncio.sleep(0)
+        if self.error:
+            raise self.error
+        until = None if self.life_s is None else self.now + self.life_s
+        return Token(header=f"Bearer {self.fetched}", expires_at=until)
+
+    def source(self) -> TokenSource:
+        return TokenSource(self.fetch, now=lambda: self.now)
+
+
+def test_fetched_once_for_all_who_ask() -> None:
+    issuer = Issuer()
+
+    async def work() -> None:
+        source = issuer.source()
+        assert await asyncio.gather(*(source.header() for _ in range(10))) == ["Bearer 1"] * 10
+
+    asyncio.run(work())
+
+
+def test_renewed_before_it_expires() -> None:
+    issuer = Issuer()
+
+    async def work() -> None:
+        source = issuer.source()
+        assert await source.header() == "Bearer 1"
+        issuer.now += 3600 - 301
+        assert await source.header() == "Bearer 1"
+        issuer.now += 2
+        assert await source.header() == "Bearer 2"
+
+    asyncio.run(work())
+
+
+def test_short_life_is_used_for_the_most_part() -> None:
+    issuer = Issuer()
+    issuer.life_s = 40.0
+
+    async def work() -> None:
+        source = issuer.source()
+        await source.header()
+        issuer.now += 29
+        assert await source.header() == "Bearer 1"
+        issuer.now += 2
+        assert await source.header() == "Bearer 2"
+
+    asyncio.run(work())
+
+
+def test_refused_token_is_replaced_once() -> None:
+    issuer = Issuer()
+    issuer.life_s = None
+
+    async def work() -> None:
+        source = issuer.source()
+        first = await source.header()
+        source.refused(first)
+        assert await source.header() == "Bearer 2"
+        # Somebody else's request with the first one comes back later.
+        source.refused(first)
+        assert await source.header() == "Bearer 2"
+
+    asyncio.run(work())
+
+
+def test_failed_renewal_counts_only_when_the_last_token_has_expired(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    issuer = Issuer()
+
+    async def work() -> None:
+        source = issuer.source()
+        await source.header()
+        issuer.error = AccessDenied("log in again")
+        issuer.now += 3500
+        assert await source.header() == "Bearer 1"
+        assert "log in again" in caplog.text
+        # Not with every request: the next try is later.
+        assert await source.header() == "Bearer 1"
+        assert issuer.fetched == 2
+        issuer.now += 101
+        with pytest.raises(AccessDenied):
+            await source.header()
+        issuer.error = None
+        assert await source.header() == "Bearer 4"
+
+    asyncio.run(work())
+
+
+def test_renewal_that_hangs_holds_nobody_up_while_the_token_is_good(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("shared_pathways_service.kube.tokens._PATIENCE_S", 0.01)
+    issuer = Issuer()
+
+    async def hang() -> Token:
+        if issuer.fetched:
+            await asyncio.Event().wait()
+        return await issuer.fetch()
+
+    async def work() -> None:
+        source = TokenSource(hang, now=lambda: issuer.now)
+        await source.header()
+        issuer.now += 3500
+        assert await source.header() == "Bearer 1"
+
+    asyncio.run(work())
+
+
+def test_static_token_and_none() -> None:
+    assert asyncio.run(static_token("Bearer x").header()) == "Bearer x"
+    assert asyncio.run(static_token().header()) == ""
+    assert "secret" not in repr(Token(header="Bearer secret"))
