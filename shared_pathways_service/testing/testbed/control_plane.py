@@ -83,8 +83,8 @@ class ControlPlane:
         self._certificates = certificates
         self._admin = users[0]
         self._port = port
-        kubeconfig = directory / "admin.kubeconfig"
-        write_kubeconfig(kubeconfig, self.server, certificates.authority, self._admin)
+        self.kubeconfig = directory / "admin.kubeconfig"
+        write_kubeconfig(self.kubeconfig, self.server, certificates.authority, self._admin)
         tokens = directory / "tokens.csv"
         tokens.touch(mode=0o600)
         tokens.write_text("".join(_token_line(user) for user in users), encoding="utf-8")
@@ -102,10 +102,10 @@ class ControlPlane:
             "--authentication-token-webhook-version=v1",
         )
         self._controllers = (
-            daemon("kube-controller-manager", *_manager_flags(kubeconfig, certificates)),
+            daemon("kube-controller-manager", *_manager_flags(self.kubeconfig, certificates)),
             daemon(
                 "kube-scheduler",
-                f"--kubeconfig={kubeconfig}",
+                f"--kubeconfig={self.kubeconfig}",
                 "--leader-elect=false",
                 "--secure-port=0",
             ),

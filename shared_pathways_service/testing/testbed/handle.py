@@ -14,7 +14,7 @@ from typing import Any
 
 import shared_pathways_service
 from shared_pathways_service.settings import Settings
-from shared_pathways_service.testing.testbed.api import Api
+from shared_pathways_service.testing.testbed.api import WAIT_S, Api
 from shared_pathways_service.testing.testbed.build import find_or_build
 from shared_pathways_service.testing.testbed.control import call
 from shared_pathways_service.testing.testbed.description import Description
@@ -138,6 +138,59 @@ class Testbed:
         """Writes a user's kubeconfig (context ``testbed``) into the testbed's directory."""
         path = self.directory / f"{namespace}-{user.name}.kubeconfig"
         return write_kubeconfig(path, self.server, self.authority, user, namespace=namespace)
+
+    def add_pools(
+        self,
+        pools: Mapping[str, int],
+        *,
+        cpu_nodes: int = 1,
+        prefix: str = "",
+        namespace: str = "",
+    ) -> list[str]:
+        """Makes nodes.
+
+        Args:
+          pools: TPU slices by instance type, e.g. ``{"tpuv6e:2x2": 3}``; a node pool each.
+          cpu_nodes: Nodes without TPUs, for heads and proxies.
+          prefix: Begins their names, which must be new.
+          namespace: Whose pods alone go there; empty: anybody's.
+
+        Returns:
+          The names of the nodes, those without TPUs last.
+        """
+        nodes: list[str] = self.command(
+            "add_pools", prefix=prefix, pools=dict(pools), cpu_nodes=cpu_nodes, namespace=namespace
+        )
+        return nodes
+
+    def drain(self, node: str, *, timeout_s: float = WAIT_S) -> None:
+        """Cordons a node and evicts its pods, as `kubectl drain` does; waits for their end."""
+        self.api.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
+        on_node = {"fieldSelector": f"spec.nodeName={node}"}
+        for pod in self.api.items("/api/v1/pods", **on_node):
+            metadata = {key: pod["metadata"][key] for key in ("name", "namespace")}
+            path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/eviction"
+            body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+            self.api.create(path, body)
+        self.api.wait_until(
+            "/api/v1/pods",
+            lambda left: not left,
+            what=f"end of the pods on {node}",
+            timeout_s=timeout_s,
+            **on_node,
+        )
+
+    def uncordon(self, node: str) -> None:
+        """Lets pods come to a node again."""
+        self.api.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": False}})
+
+    def vanish(self, node: str) -> None:
+        """Lets a node go without a word, and count as unreachable at once."""
+        self.command("vanish", node=node)
+
+    def bring_back(self, node: str) -> None:
+        """Lets a node that vanished come back."""
+        self.command("bring_back", node=node)
 
     def kill_api_server(self) -> None:
         """Kills the API server; `start_api_server` brings it back, on the same port."""

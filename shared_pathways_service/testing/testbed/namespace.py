@@ -1,22 +1,22 @@
-"""A namespace of a testbed: with users of its own, and gone with all it has at the end."""
+"""A namespace of a testbed: with nodes and users of its own, all gone at its end."""
 
 from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 from shared_pathways_service.testing.testbed.api import WAIT_S, Object
+from shared_pathways_service.testing.testbed.errors import TestbedError
 from shared_pathways_service.testing.testbed.handle import Testbed
-from shared_pathways_service.testing.testbed.users import (
-    OPERATOR_RULES,
-    TENANT_RULES,
-    User,
-    role_objects,
-)
+from shared_pathways_service.testing.testbed.node_agent.nodes import NAMESPACE_LABEL, NODE_SELECTOR
+from shared_pathways_service.testing.testbed.users import User, role_objects, usual_rules
 
 __all__ = ["Namespace", "new_namespace"]
+
+T = TypeVar("T")
 
 
 class Namespace:
@@ -25,11 +25,13 @@ class Namespace:
     Attributes:
       testbed: Where it is.
       name: As Kubernetes knows it.
+      nodes: Nodes that only its pods go to, those without TPUs last.
     """
 
     def __init__(self, testbed: Testbed, name: str) -> None:
         self.testbed = testbed
         self.name = name
+        self.nodes: list[str] = []
         self._users: dict[str, User] = {}
 
     def path(self, resource: str, name: str = "") -> str:
@@ -37,12 +39,14 @@ class Namespace:
 
         Args:
           resource: e.g. ``pods``, ``batch/v1/jobs`` or ``jobset.x-k8s.io/v1alpha2/jobsets``.
-          name: Of an object; empty: the list.
+          name: Of an object, with its subresource if need be; empty: the list.
         """
         group, _, plural = resource.rpartition("/")
         root = f"/apis/{group}" if group else "/api/v1"
         path = f"{root}/namespaces/{self.name}/{plural}"
         return f"{path}/{name}" if name else path
+
+    # ---- users
 
     def user(self, role: str, rules: Sequence[Object] | None = None) -> User:
         """Returns this namespace's user of a role, whom no other namespace knows.
@@ -53,9 +57,8 @@ class Namespace:
           rules: RBAC rules instead of those of the role.
         """
         if role not in self._users:
-            usual = {"tenant": TENANT_RULES, "operator": OPERATOR_RULES}
             user = self.testbed.add_user(f"{self.name}-{role}")
-            wanted = rules if rules is not None else usual.get(role, ())
+            wanted = usual_rules(role) if rules is None else rules
             for resource, body in role_objects(self.name, user.name, wanted).items():
                 self.testbed.api.create(self.path(f"rbac.authorization.k8s.io/v1/{resource}"), body)
             self._users[role] = user
@@ -65,33 +68,127 @@ class Namespace:
         """Returns the kubeconfig (context ``testbed``) of this namespace's user of a role."""
         return self.testbed.kubeconfig_of(self.user(role), namespace=self.name)
 
+    # ---- nodes
+
+    def add_nodes(self, pools: Mapping[str, int], *, cpu_nodes: int = 1) -> list[str]:
+        """Makes nodes that only this namespace's pods go to; returns their names.
+
+        Args:
+          pools: TPU slices by instance type, e.g. ``{"tpuv6e:2x2": 3}``; a node pool each.
+          cpu_nodes: Nodes without TPUs, for heads and proxies.
+        """
+        prefix = f"{self.name}-" if not self.nodes else f"{self.name}-{len(self.nodes)}-"
+        nodes = self.testbed.add_pools(
+            pools, cpu_nodes=cpu_nodes, prefix=prefix, namespace=self.name
+        )
+        self.nodes += nodes
+        return nodes
+
+    def processes(self) -> dict[str, dict[str, int]]:
+        """Returns process ids on this machine: of each pod's running containers, by name."""
+        found: dict[str, dict[str, int]] = self.testbed.command("processes", namespace=self.name)
+        return found
+
+    # ---- objects
+
+    def create(self, resource: str, body: Mapping[str, Any]) -> Object:
+        """Creates an object in this namespace, whatever namespace it names."""
+        metadata = {**body["metadata"], "namespace": self.name}
+        return self.testbed.api.create(self.path(resource), {**body, "metadata": metadata})
+
+    def items(self, resource: str, **params: str) -> list[Object]:
+        """Returns the objects of a resource."""
+        return self.testbed.api.items(self.path(resource), **params)
+
+    def delete(self, resource: str, name: str, **options: Any) -> None:
+        """Deletes an object."""
+        self.testbed.api.delete(self.path(resource, name), **options)
+
+    def log(self, pod: str, **params: str) -> str:
+        """Returns a pod's log, e.g. of ``container="x"``."""
+        return self.testbed.api.text(self.path("pods", f"{pod}/log"), **params)
+
+    def wait_until(
+        self,
+        resource: str,
+        condition: Callable[[Sequence[Object]], T | None],
+        *,
+        what: str,
+        timeout_s: float = WAIT_S,
+        **params: str,
+    ) -> T:
+        """Waits for a condition of the objects of a resource; see `Api.wait_until`."""
+        return self.testbed.api.wait_until(
+            self.path(resource), condition, what=what, timeout_s=timeout_s, **params
+        )
+
+    def wait_for_pod(
+        self, name: str, condition: Callable[[Object], bool], *, what: str = "", **waiting: Any
+    ) -> Object:
+        """Waits until a pod is as wanted, and returns it."""
+
+        def found(pods: Sequence[Object]) -> Object | None:
+            return next((pod for pod in pods if condition(pod)), None)
+
+        selector = f"metadata.name={name}"
+        what = what or f"wanted state of pod {name}"
+        return self.wait_until("pods", found, what=what, fieldSelector=selector, **waiting)
+
+    # ---- what went wrong
+
+    def diagnostics(self) -> str:
+        """Returns what a person wants to see of a test that failed: pods, events, logs."""
+        lines = []
+        for pod in self.items("pods"):
+            name, status = pod["metadata"]["name"], pod.get("status", {})
+            where = pod["spec"].get("nodeName", "no node")
+            lines.append(f"pod {name} on {where}: {status.get('phase')}")
+            for container in [
+                *status.get("initContainerStatuses", ()),
+                *status.get("containerStatuses", ()),
+            ]:
+                lines.append(f"  {container['name']}: {container['state']}")
+                with contextlib.suppress(TestbedError):
+                    text = self.log(name, container=container["name"], tailLines="30")
+                    lines += [f"    {line}" for line in text.splitlines()]
+        lines += [
+            f"event {e['involvedObject']['name']}: {e.get('reason')}: {e.get('message')}"
+            for e in self.items("events")
+        ]
+        return "\n".join(lines)
+
 
 @contextlib.contextmanager
 def new_namespace(
-    testbed: Testbed, *, labels: Mapping[str, str] | None = None
+    testbed: Testbed,
+    *,
+    pools: Mapping[str, int] | None = None,
+    cpu_nodes: int = 1,
+    labels: Mapping[str, str] | None = None,
 ) -> Iterator[Namespace]:
-    """Makes a namespace for the length of a block.
+    """Makes a namespace for the length of a block, with nodes that only its pods go to.
 
     Args:
       testbed: Where.
+      pools: TPU slices by instance type, e.g. ``{"tpuv6e:2x2": 3}``.
+      cpu_nodes: Nodes without TPUs, for heads and proxies.
       labels: Of the namespace, e.g. a pod security level.
     """
     name = f"ns-{uuid.uuid4().hex[:8]}"
-    testbed.api.create(
-        "/api/v1/namespaces", {"metadata": {"name": name, "labels": dict(labels or {})}}
-    )
+    metadata = {
+        "name": name,
+        "labels": dict(labels or {}),
+        "annotations": {NODE_SELECTOR: f"{NAMESPACE_LABEL}={name}"},
+    }
+    testbed.api.create("/api/v1/namespaces", {"metadata": metadata})
     with contextlib.ExitStack() as stack:
         stack.callback(_delete, testbed, name)
-        yield Namespace(testbed, name)
+        namespace = Namespace(testbed, name)
+        namespace.add_nodes(pools or {}, cpu_nodes=cpu_nodes)
+        yield namespace
 
 
 def _delete(testbed: Testbed, name: str) -> None:
-    """Deletes a namespace, and waits until all that was in it is gone."""
+    """Has a namespace deleted, which takes a while; its processes are gone at once."""
     testbed.api.delete(f"/api/v1/namespaces/{name}")
-    testbed.api.wait_until(
-        "/api/v1/namespaces",
-        lambda left: not left,
-        what=f"end of namespace {name}",
-        timeout_s=WAIT_S,
-        fieldSelector=f"metadata.name={name}",
-    )
+    testbed.command("remove_nodes", namespace=name)

@@ -6,41 +6,20 @@ import dataclasses
 import secrets
 from collections.abc import Sequence
 
+from shared_pathways_service.core.kubernetes.permissions import granting_rules, needed
 from shared_pathways_service.testing.testbed.api import Object
 
 __all__ = [
     "AUDITED_GROUP",
-    "OPERATOR_RULES",
-    "TENANT_RULES",
     "User",
     "new_user",
     "role_objects",
+    "usual_rules",
 ]
 
 #: Members' requests stand in the audit log.
 AUDITED_GROUP = "testbed:users"
 ADMIN_GROUP = "system:masters"
-
-#: What an ordinary tenant may do in the namespace of its proxies.
-TENANT_RULES: Sequence[Object] = (
-    {
-        "apiGroups": ["batch"],
-        "resources": ["jobs"],
-        "verbs": ["create", "delete", "get", "list", "patch", "watch"],
-    },
-    {"apiGroups": [""], "resources": ["pods", "events"], "verbs": ["get", "list", "watch"]},
-    {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
-    {"apiGroups": [""], "resources": ["pods/portforward"], "verbs": ["create", "get"]},
-    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "delete", "get"]},
-    {
-        "apiGroups": ["jobset.x-k8s.io"],
-        "resources": ["jobsets"],
-        "verbs": ["get", "list", "watch"],
-    },
-)
-
-#: What an operator of the service may do in its namespace.
-OPERATOR_RULES: Sequence[Object] = ({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,6 +40,13 @@ class User:
 def new_user(name: str, *groups: str) -> User:
     """Makes a user up, with a token."""
     return User(name=name, token=secrets.token_hex(16), groups=groups or (AUDITED_GROUP,))
+
+
+def usual_rules(role: str) -> Sequence[Object]:
+    """Returns the RBAC rules of a role: ``tenant``, ``operator``; of any other word none."""
+    if role == "operator":
+        return ({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},)
+    return granting_rules(needed(ours=True)) if role == "tenant" else ()
 
 
 def role_objects(namespace: str, user: str, rules: Sequence[Object]) -> dict[str, Object]:

@@ -1,0 +1,173 @@
+"""What comes on top of the control plane: JobSet's controller with its webhooks, and KWOK.
+
+KWOK serves as every node's kubelet endpoint (logs, port-forward), and nothing else: it is given no
+Stages, so it leaves nodes and pods alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import yaml
+
+from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.errors import ApiError
+from shared_pathways_service.testing.testbed.build import Programs
+from shared_pathways_service.testing.testbed.certificates import Certificates
+from shared_pathways_service.testing.testbed.daemons import Daemon
+from shared_pathways_service.testing.testbed.errors import TestbedError
+from shared_pathways_service.testing.testbed.node_agent.nodes import MANAGED_LABEL
+from shared_pathways_service.testing.testbed.ports import LOOPBACK
+
+__all__ = ["Extensions"]
+
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
+_KWOK_KINDS = ("stages", "portforwards", "logs", "execs", "attaches")
+_READY_S = 120.0
+_POLL_S = 0.05
+
+
+class Extensions:
+    """Starts and stops them.
+
+    Args:
+      programs: What was built.
+      directory: For logs and configuration.
+      certificates: To serve with.
+      kubeconfig: The administrator's.
+      ports: Three free ones.
+      report: Is told when a program ended by itself.
+    """
+
+    def __init__(
+        self,
+        programs: Programs,
+        directory: Path,
+        certificates: Certificates,
+        kubeconfig: Path,
+        *,
+        ports: Sequence[int],
+        report: Callable[[str], None],
+    ) -> None:
+        self.kubelet_port, self._webhook_port, self._health_port = ports
+        self._programs = programs
+        self._certificates = certificates
+        self._directory = directory
+        self._kwok = Daemon(
+            [str(programs.path("kwok")), *self._kwok_flags(kubeconfig)],
+            log=directory / "kwok.log",
+            report=report,
+        )
+        self._jobset = Daemon(
+            [
+                str(programs.path("jobset")),
+                f"--config={self._jobset_config()}",
+                f"--kubeconfig={kubeconfig}",
+            ],
+            log=directory / "jobset.log",
+            report=report,
+        )
+
+    async def start(self, api: KubeApi) -> None:
+        """Starts them on a control plane that is ready, and waits until they are.
+
+        Raises:
+          TestbedError: One of them does not come up.
+        """
+        crds = [self._read(f"kwok-{kind}.yaml") for kind in _KWOK_KINDS]
+        crds.append(self._read("jobset-crd.yaml"))
+        await asyncio.gather(*(api.request("POST", _CRDS, body=one) for [one] in crds))
+        await asyncio.gather(*(self._established(api, one["metadata"]["name"]) for [one] in crds))
+        await self._kwok.start()
+        await self._jobset.start()
+        await self._serving(self._jobset, f"http://{LOOPBACK}:{self._health_port}/readyz")
+        await self._serving(self._kwok, f"https://{LOOPBACK}:{self.kubelet_port}/healthz")
+        for webhook in self._read("jobset-webhooks.yaml"):
+            await self._register(api, webhook)
+
+    async def stop(self) -> None:
+        """Ends them."""
+        await asyncio.gather(self._kwok.kill(), self._jobset.kill())
+
+    async def _established(self, api: KubeApi, name: str) -> None:
+        deadline = time.monotonic() + _READY_S
+        while time.monotonic() < deadline:
+            found = await api.get(f"{_CRDS}/{name}")
+            conditions = found.get("status", {}).get("conditions") or ()
+            if any(c["type"] == "Established" and c["status"] == "True" for c in conditions):
+                return
+            await asyncio.sleep(_POLL_S)
+        raise TestbedError(f"{name} is not established after {_READY_S:.0f} s")
+
+    async def _serving(self, daemon: Daemon, url: str) -> None:
+        deadline = time.monotonic() + _READY_S
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
+            while time.monotonic() < deadline:
+                daemon.check()
+                try:
+                    async with session.get(url, ssl=False) as answer:
+                        if answer.status == 200:
+                            return
+                except (aiohttp.ClientError, TimeoutError):
+                    pass
+                await asyncio.sleep(_POLL_S)
+        raise TestbedError(f"{daemon.name} is not ready", hint=f"its log ends: {daemon.tail()}")
+
+    async def _register(self, api: KubeApi, webhook: dict[str, Any]) -> None:
+        """Registers webhooks by URL: there are no services behind which a local process stands."""
+        authority = base64.b64encode(self._certificates.authority.read_bytes()).decode()
+        for hook in webhook["webhooks"]:
+            path = hook["clientConfig"]["service"]["path"]
+            url = f"https://{LOOPBACK}:{self._webhook_port}{path}"
+            hook["clientConfig"] = {"url": url, "caBundle": authority}
+        webhook["metadata"]["name"] = f"jobset-{webhook['metadata']['name']}"
+        plural = f"{webhook['kind'].lower()}s"
+        try:
+            await api.request("POST", f"{_WEBHOOKS}/{plural}", body=webhook)
+        except ApiError as error:
+            raise TestbedError(f"cannot register JobSet's webhooks: {error}") from error
+
+    def _read(self, manifest: str) -> list[dict[str, Any]]:
+        text = self._programs.manifest(manifest).read_text(encoding="utf-8")
+        return [document for document in yaml.safe_load_all(text) if document]
+
+    def _kwok_flags(self, kubeconfig: Path) -> list[str]:
+        return [
+            f"--kubeconfig={kubeconfig}",
+            f"--manage-nodes-with-label-selector={MANAGED_LABEL}",
+            f"--node-ip={LOOPBACK}",
+            f"--node-port={self.kubelet_port}",
+            f"--server-address={LOOPBACK}:{self.kubelet_port}",
+            f"--tls-cert-file={self._certificates.certificate}",
+            f"--tls-private-key-file={self._certificates.key}",
+            # The node agent keeps the leases.
+            "--node-lease-duration-seconds=0",
+            "--enable-crds=Stage,PortForward,Logs,Exec,Attach",
+        ]
+
+    def _jobset_config(self) -> Path:
+        path = self._directory / "jobset.json"
+        certificates = self._directory / "jobset-certificates"
+        certificates.mkdir()
+        (certificates / "tls.crt").symlink_to(self._certificates.certificate)
+        (certificates / "tls.key").symlink_to(self._certificates.key)
+        webhook = {"host": LOOPBACK, "port": self._webhook_port, "certDir": str(certificates)}
+        content = {
+            "apiVersion": "config.jobset.x-k8s.io/v1alpha1",
+            "kind": "Configuration",
+            "leaderElection": {"leaderElect": False},
+            "internalCertManagement": {"enable": False},
+            "webhook": webhook,
+            "metrics": {"bindAddress": "0"},
+            "health": {"healthProbeBindAddress": f"{LOOPBACK}:{self._health_port}"},
+        }
+        path.write_text(json.dumps(content), encoding="utf-8")
+        return path

@@ -1,0 +1,97 @@
+"""Loopback addresses: one for each pod, so that their ports never collide."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterable, Mapping
+
+from shared_pathways_service.testing.testbed.errors import TestbedError
+
+__all__ = ["AddressBook"]
+
+#: A testbed takes blocks 127.1.N.0/24, each by holding this port of its first address: another
+#: testbed on this machine takes others, and with the process its blocks are free again.
+_CLAIM_PORT = 29_999
+_BLOCKS = 256
+_HOST_NAME = (
+    r"(?<![\w.-])([a-z0-9][-a-z0-9]*)\.({services})"
+    r"(?:\.{namespace}(?:\.svc(?:\.cluster\.local)?)?)?(?![\w-])"
+)
+
+
+class AddressBook:
+    """Gives out addresses in 127.1.0.0/16.
+
+    A pod with a host name (``NAME.SERVICE``) gets that name's, which stays; any other a fresh one.
+    """
+
+    def __init__(self) -> None:
+        self._claims: list[socket.socket] = []
+        self._free: list[str] = []
+        self._named: dict[tuple[str, str], str] = {}
+
+    def close(self) -> None:
+        """Frees the blocks."""
+        for claim in self._claims:
+            claim.close()
+
+    def take(self) -> str:
+        """Returns an address that nobody has.
+
+        Raises:
+          TestbedError: There is none left.
+        """
+        if not self._free:
+            self._claim_block()
+        # The one that was given back first: whoever still has its old owner's gets no answer.
+        return self._free.pop(0)
+
+    def give_back(self, address: str) -> None:
+        """Makes an address free that `take` returned."""
+        self._free.append(address)
+
+    def of_name(self, namespace: str, name: str) -> str:
+        """Returns the address of a host name, e.g. ``a-0-0.a``: always the same one."""
+        key = namespace, name
+        if key not in self._named:
+            self._named[key] = self.take()
+        return self._named[key]
+
+    def of_names_in(
+        self, texts: Iterable[str], namespace: str, services: Iterable[str]
+    ) -> Mapping[str, str]:
+        """Returns the addresses of all host names in texts, as they are written there.
+
+        Args:
+          texts: Arguments and variables of a container.
+          namespace: The pod's.
+          services: Names of the namespace's services: what may stand after the dot.
+        """
+        known = "|".join(map(re.escape, services))
+        if not known:
+            return {}
+        form = re.compile(_HOST_NAME.format(services=known, namespace=re.escape(namespace)))
+        return {
+            match[0]: self.of_name(namespace, f"{match[1]}.{match[2]}")
+            for text in texts
+            for match in form.finditer(text)
+        }
+
+    def forget(self, namespace: str) -> None:
+        """Frees the addresses of a namespace's host names."""
+        for key in [key for key in self._named if key[0] == namespace]:
+            self.give_back(self._named.pop(key))
+
+    def _claim_block(self) -> None:
+        for block in range(_BLOCKS):
+            claim = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            try:
+                claim.bind((f"127.1.{block}.0", _CLAIM_PORT))
+            except OSError:
+                claim.close()
+                continue
+            self._claims.append(claim)
+            self._free += [f"127.1.{block}.{number}" for number in range(1, 255)]
+            return
+        raise TestbedError("no address of 127.1.0.0/16 is left for a pod")

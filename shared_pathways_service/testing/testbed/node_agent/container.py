@@ -1,0 +1,206 @@
+"""One container: a process in namespaces of its own, with a log as the container runtime's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import datetime
+import logging
+import os
+import shutil
+import signal
+import subprocess
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from shared_pathways_service.testing.testbed.daemons import TIED_TO_PARENT
+
+__all__ = ["Container", "Isolation", "find_isolation", "now"]
+
+_log = logging.getLogger(__name__)
+
+_NAMESPACES = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+#: For who is not root: the same, in a user namespace.
+_AS_ROOT = ("--user", "--map-root-user")
+#: Seconds that a log may take to end after its process, where a descendant holds it open.
+_LOG_END_S = 2.0
+_LINE_LIMIT = 1 << 16
+#: What the kubelet puts into a status of the end of the log.
+_TAIL_LINES = 80
+_TAIL_BYTES = 2048
+
+
+@dataclasses.dataclass(frozen=True)
+class Isolation:
+    """How containers are kept apart; `find_isolation` says what this machine permits.
+
+    Attributes:
+      prefix: Goes before a container's command; empty: it is an ordinary process.
+    """
+
+    prefix: tuple[str, ...]
+
+
+def find_isolation() -> Isolation:
+    """Returns the best that this machine permits; says so loudly when that is none."""
+    for prefix in (_NAMESPACES, (_NAMESPACES[0], *_AS_ROOT, *_NAMESPACES[1:])):
+        if shutil.which(prefix[0]) is None:
+            break
+        tried = subprocess.run([*prefix, "true"], capture_output=True, check=False, timeout=60)
+        if tried.returncode == 0:
+            return Isolation(prefix)
+    _log.warning(
+        "NO PID NAMESPACES HERE: containers run as ordinary processes, each a process group. What "
+        "they start may outlive them, and signals that process 1 passes over kill them."
+    )
+    return Isolation(())
+
+
+class Container:
+    """A running container; made by `start`.
+
+    Attributes:
+      started_at: RFC 3339.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process, isolation: Isolation) -> None:
+        self.started_at = now()
+        self._process = process
+        self._isolation = isolation
+        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._pump: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def start(
+        cls,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        directory: Path,
+        log: Path,
+        isolation: Isolation,
+    ) -> Container:
+        """Starts a container.
+
+        Args:
+          argv: The program and its arguments.
+          env: All its variables.
+          directory: Where it begins.
+          log: Made anew.
+          isolation: How it is kept apart.
+
+        Raises:
+          OSError: There is no such program.
+        """
+        if shutil.which(argv[0], path=env.get("PATH")) is None:
+            raise FileNotFoundError(f"{argv[0]}: executable file not found in $PATH")
+        process = await asyncio.create_subprocess_exec(
+            *TIED_TO_PARENT,
+            *isolation.prefix,
+            *argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=env,
+            cwd=directory,
+            start_new_session=True,
+            limit=_LINE_LIMIT,
+        )
+        container = cls(process, isolation)
+        container._pump = asyncio.create_task(container._write_log(log))
+        return container
+
+    @property
+    def pid(self) -> int | None:
+        """The container's process 1, as this machine numbers it; None when there is none (yet)."""
+        if self._process.returncode is not None:
+            return None
+        outer = self._process.pid
+        if not self._isolation.prefix:
+            return outer
+        with contextlib.suppress(OSError):
+            children = Path(f"/proc/{outer}/task/{outer}/children").read_text(encoding="ascii")
+            if children.strip():
+                return int(children.split()[0])
+        return None
+
+    @property
+    def tail(self) -> str:
+        """The end of its log, as the kubelet puts it into a status."""
+        return "\n".join(self._tail)[-_TAIL_BYTES:]
+
+    async def wait(self) -> int:
+        """Returns the exit code, once it has ended and its log is written; 128 + N for a signal."""
+        code = await self._process.wait()
+        if not self._isolation.prefix:
+            self._signal_group(signal.SIGKILL)
+        assert self._pump is not None
+        try:
+            async with asyncio.timeout(_LOG_END_S):
+                await asyncio.shield(self._pump)
+        except TimeoutError:
+            self._pump.cancel()
+        return 128 - code if code < 0 else code
+
+    def terminate(self) -> None:
+        """Asks its process 1 to end."""
+        if (pid := self.pid) is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kills it, with all that it started."""
+        if self._process.returncode is not None:
+            return
+        if not self._isolation.prefix:
+            self._signal_group(signal.SIGKILL)
+            return
+        # With the program that made the namespaces process 1 dies, and with that the rest. Told
+        # apart, the exit code would be that program's; process 1 itself first, where it is there.
+        with contextlib.suppress(ProcessLookupError):
+            pid = self.pid
+            if pid is None:
+                self._process.kill()
+            else:
+                os.kill(pid, signal.SIGKILL)
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+    async def _write_log(self, log: Path) -> None:
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        with log.open("wb", buffering=0) as file:
+            await asyncio.gather(
+                self._copy(self._process.stdout, "stdout", file),
+                self._copy(self._process.stderr, "stderr", file),
+            )
+
+    async def _copy(self, stream: asyncio.StreamReader, name: str, file: BinaryIO) -> None:
+        while data := await _read_line(stream):
+            text = data.rstrip(b"\n")
+            kind = "F" if data.endswith(b"\n") else "P"
+            file.write(f"{_nanoseconds()} {name} {kind} ".encode() + text + b"\n")
+            self._tail.append(text.decode(errors="replace"))
+
+
+async def _read_line(stream: asyncio.StreamReader) -> bytes:
+    try:
+        return await stream.readuntil(b"\n")
+    except asyncio.IncompleteReadError as error:
+        return error.partial
+    except asyncio.LimitOverrunError as error:
+        return await stream.readexactly(max(1, min(error.consumed, _LINE_LIMIT)))
+
+
+def now() -> str:
+    """Returns the time as Kubernetes writes it in a status."""
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _nanoseconds() -> str:
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%f000Z")

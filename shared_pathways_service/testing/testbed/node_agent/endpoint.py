@@ -1,0 +1,52 @@
+"""The kubelet's endpoint, which KWOK is: a pod runs only once that knows of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import aiohttp
+
+from shared_pathways_service.testing.testbed.ports import LOOPBACK
+
+__all__ = ["KubeletEndpoint"]
+
+#: Seconds between two looks, and after which a pod is said to run all the same.
+_LOOK_S = 0.03
+_KNOWN_S = 10.0
+_UNKNOWN = "no logs found"
+
+
+class KubeletEndpoint:
+    """Asks KWOK what it knows; it learns of a pod's logs and ports some 0.3 s after they are told.
+
+    Attributes:
+      port: On loopback.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self._session: aiohttp.ClientSession | None = None
+
+    async def start(self) -> None:
+        """Opens what is asked with."""
+        # Who serves it is this testbed's own KWOK, and nothing is told to it.
+        connector = aiohttp.TCPConnector(ssl=False)
+        self._session = aiohttp.ClientSession(connector=connector)
+
+    async def stop(self) -> None:
+        """Closes it."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def until_known(self, namespace: str, pod: str, container: str) -> None:
+        """Waits until a pod's logs can be read."""
+        assert self._session is not None
+        url = f"https://{LOOPBACK}:{self.port}/containerLogs/{namespace}/{pod}/{container}"
+        with contextlib.suppress(TimeoutError, aiohttp.ClientError):
+            async with asyncio.timeout(_KNOWN_S):
+                while True:
+                    async with self._session.get(url, params={"tailLines": "1"}) as answer:
+                        if _UNKNOWN not in await answer.text(errors="replace"):
+                            return
+                    await asyncio.sleep(_LOOK_S)

@@ -1,0 +1,82 @@
+"""What an image name runs here, where there are no images."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+
+from shared_pathways_service.core.kubernetes.images import Image, is_ours
+
+__all__ = ["COMMAND_IMAGE", "MISSING_TAG", "CannotPull", "ImageCommand", "command_of"]
+
+#: An image whose containers run their own `command`, as a program of this machine.
+COMMAND_IMAGE = "testbed/command"
+#: ``testbed/exit:CODE`` says so and ends with that code, whatever its arguments.
+_EXIT_IMAGE = "testbed/exit"
+#: No image has this tag.
+MISSING_TAG = "no-such-tag"
+
+_GOOGLES = "cloud-tpu-v2-images/pathways/"
+_SERVERS = "shared_pathways_service.servers"
+_EXIT = "import sys; print('this image ends with', sys.argv[1]); sys.exit(int(sys.argv[1]))"
+
+
+class CannotPull(Exception):  # noqa: N818 - it is the image's fault, not an error of ours
+    """There is no such image."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageCommand:
+    """A process to start.
+
+    Attributes:
+      argv: The program and its arguments.
+      is_server: Whether it is one of this project's servers, which is told where to bind.
+      knows_extensions: Whether the image would know this project's own variables.
+    """
+
+    argv: tuple[str, ...]
+    is_server: bool = False
+    knows_extensions: bool = False
+
+
+def command_of(image: str, command: Sequence[str], arguments: Sequence[str]) -> ImageCommand:
+    """Returns what a container runs.
+
+    Args:
+      image: Its image. This project's and Google's servers run as this project's own; see also
+        `COMMAND_IMAGE`.
+      command: The container's, which is run instead of the image's where there is one.
+      arguments: The container's.
+
+    Raises:
+      CannotPull: There is no such image.
+    """
+    parsed = Image.parse(image)
+    if parsed.tag == MISSING_TAG:
+        raise CannotPull(image)
+    if parsed.repository == _EXIT_IMAGE:
+        return ImageCommand(argv=(sys.executable, "-c", _EXIT, parsed.tag or "0"))
+    ours = is_ours(image)
+    if not ours and _GOOGLES not in parsed.repository and parsed.repository != COMMAND_IMAGE:
+        raise CannotPull(image)
+    if command:
+        return ImageCommand(argv=(*command, *arguments))
+    if parsed.repository == COMMAND_IMAGE:
+        raise CannotPull(f"{image}, which has no command of its own")
+    module = _module(parsed.name, arguments)
+    return ImageCommand(
+        argv=(sys.executable, "-P", "-m", module, *arguments),
+        is_server=True,
+        knows_extensions=ours,
+    )
+
+
+def _module(name: str, arguments: Sequence[str]) -> str:
+    if name == "proxy_server":
+        return f"{_SERVERS}.proxy"
+    if name != "server":
+        raise CannotPull(name)
+    is_manager = "--node_type=resource_manager" in arguments
+    return f"{_SERVERS}.{'resource_manager' if is_manager else 'worker'}"

@@ -1,0 +1,45 @@
+"""Readiness probes, as far as a container here has any."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+
+__all__ = ["until_ready"]
+
+_PERIOD_S = 0.2
+
+
+async def until_ready(probe: Mapping[str, Any], address: str) -> None:
+    """Waits until a container is ready; one that was once is believed to stay so.
+
+    Args:
+      probe: ``tcpSocket``, ``httpGet``, or ``grpc``, which is as good as ``tcpSocket`` here.
+      address: The pod's.
+    """
+    await asyncio.sleep(probe.get("initialDelaySeconds", 0))
+    # The kubelet's 10 s are nobody's to wait for in a test.
+    period_s = min(_PERIOD_S, probe.get("periodSeconds", 10))
+    # Nothing tells of it: this is what a probe is.
+    while not await _succeeds(probe, address):  # noqa: ASYNC110
+        await asyncio.sleep(period_s)
+
+
+async def _succeeds(probe: Mapping[str, Any], address: str) -> bool:
+    wanted = probe.get("httpGet") or probe.get("tcpSocket") or probe.get("grpc")
+    if wanted is None:
+        return True
+    with contextlib.suppress(OSError, aiohttp.ClientError, TimeoutError):
+        async with asyncio.timeout(probe.get("timeoutSeconds", 1)):
+            if "httpGet" in probe:
+                url = f"http://{address}:{wanted['port']}{wanted.get('path', '/')}"
+                async with aiohttp.ClientSession() as session, session.get(url) as answer:
+                    return answer.status < 400
+            _, writer = await asyncio.open_connection(address, wanted["port"])
+            writer.close()
+            return True
+    return False

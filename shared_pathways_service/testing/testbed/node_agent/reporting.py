@@ -1,0 +1,195 @@
+"""What the node agent tells the API server of one pod, and asks it for."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from shared_pathways_service.errors import AccessDenied
+from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
+from shared_pathways_service.testing.testbed.api import Object
+from shared_pathways_service.testing.testbed.node_agent.container import now
+from shared_pathways_service.testing.testbed.node_agent.endpoint import KubeletEndpoint
+from shared_pathways_service.testing.testbed.node_agent.status import PodRecord, status_of
+
+__all__ = ["PodReporter"]
+
+_log = logging.getLogger(__name__)
+
+_KWOK = "/apis/kwok.x-k8s.io/v1alpha1"
+_STRATEGIC = "application/strategic-merge-patch+json"
+_MERGE = "application/merge-patch+json"
+#: Ports that can be forwarded though a pod does not declare them: those of the three servers.
+_USUAL_PORTS = (29000, 29001, 29005)
+_GONE = (404, 409, 410, 422)
+#: Seconds after which an API server that was not there is looked for again.
+_PAUSE_S = 0.2
+
+
+class PodReporter:
+    """Writes one pod's status as it changes: the latest, one at a time, until it is written.
+
+    Args:
+      api: The API server, as the administrator.
+      endpoint: The kubelet's.
+      pod: The pod.
+    """
+
+    def __init__(self, api: KubeApi, endpoint: KubeletEndpoint, pod: Object) -> None:
+        self._api = api
+        self._endpoint = endpoint
+        self._known: asyncio.Task[None] | None = None
+        self._metadata: Mapping[str, Any] = pod["metadata"]
+        self._namespace: str = self._metadata["namespace"]
+        self._name: str = self._metadata["name"]
+        self._node: str = pod["spec"]["nodeName"]
+        self._path = f"/api/v1/namespaces/{self._namespace}/pods/{self._name}"
+        self._latest: Object | None = None
+        self._writer: asyncio.Task[None] | None = None
+        self._events: set[asyncio.Task[None]] = set()
+
+    async def begin(
+        self, record: PodRecord, logs: Mapping[str, Path], ports: Sequence[int]
+    ) -> None:
+        """Makes the pod's logs and ports reachable through the kubelet's endpoint."""
+        entries = [
+            {
+                "containers": [name],
+                "logsFile": str(path),
+                "previousLogsFile": str(path.with_suffix(".previous.log")),
+                "follow": True,
+            }
+            for name, path in logs.items()
+        ]
+        forwards = [
+            {"ports": [port], "target": {"address": record.address, "port": port}}
+            for port in sorted({*ports, *_USUAL_PORTS})
+        ]
+        await self._describe("PortForward", "portforwards", {"forwards": forwards})
+        await self._describe("Logs", "logs", {"logs": entries})
+        known = self._endpoint.until_known(self._namespace, self._name, next(iter(logs)))
+        self._known = asyncio.create_task(known)
+
+    def tell(self, record: PodRecord) -> None:
+        """Has the status written, soon."""
+        self._latest = status_of(record, now())
+        if self._writer is None or self._writer.done():
+            self._writer = asyncio.create_task(self._write())
+
+    def event(self, kind: str, reason: str, message: str) -> None:
+        """Has an event written, soon."""
+        task = asyncio.create_task(self._write_event(kind, reason, message))
+        self._events.add(task)
+        task.add_done_callback(self._events.discard)
+
+    async def delete(self, record: PodRecord) -> None:
+        """Writes the last status, and lets the API server forget the pod."""
+        self.tell(record)
+        assert self._writer is not None
+        await self._writer
+        # The parameter of the query would be passed over where there is a body.
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "gracePeriodSeconds": 0,
+            "preconditions": {"uid": self._metadata["uid"]},
+        }
+        await self._persist("DELETE", self._path, body, "application/json")
+
+    async def close(self) -> None:
+        """Ends what is under way."""
+        tasks = [*self._events, *(task for task in (self._writer, self._known) if task)]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def services(self) -> list[str]:
+        """Returns the names of the services in the pod's namespace."""
+        answer = await self._persist("GET", f"/api/v1/namespaces/{self._namespace}/services")
+        return [item["metadata"]["name"] for item in (answer or {}).get("items", ())]
+
+    async def data_of(self, resource: str, name: str) -> dict[str, bytes] | None:
+        """Returns the contents of a Secret or ConfigMap; None while there is none."""
+        path = f"/api/v1/namespaces/{self._namespace}/{resource}/{name}"
+        found = await self._persist("GET", path)
+        if found is None:
+            return None
+        data = found.get("data") or {}
+        if resource == "secrets":
+            return {key: base64.b64decode(value) for key, value in data.items()}
+        return {key: str(value).encode() for key, value in data.items()}
+
+    async def _write(self) -> None:
+        while (status := self._latest) is not None:
+            self._latest = None
+            if self._known is not None and status["phase"] != "Pending":
+                await self._known
+            # Never of a later pod of the same name.
+            body = {"metadata": {"uid": self._metadata["uid"]}, "status": status}
+            await self._persist("PATCH", f"{self._path}/status", body, _STRATEGIC)
+
+    async def _write_event(self, kind: str, reason: str, message: str) -> None:
+        body = {
+            "metadata": {"name": f"{self._name}.{uuid.uuid4().hex[:16]}"},
+            "involvedObject": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": self._name,
+                "namespace": self._namespace,
+                "uid": self._metadata["uid"],
+            },
+            "type": kind,
+            "reason": reason,
+            "message": message,
+            "count": 1,
+            "firstTimestamp": now(),
+            "lastTimestamp": now(),
+            "source": {"component": "kubelet", "host": self._node},
+        }
+        path = f"/api/v1/namespaces/{self._namespace}/events"
+        await self._persist("POST", path, body, "application/json")
+
+    async def _describe(self, kind: str, resource: str, spec: Object) -> None:
+        owner = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": self._name,
+            "uid": self._metadata["uid"],
+        }
+        body = {
+            "apiVersion": "kwok.x-k8s.io/v1alpha1",
+            "kind": kind,
+            # Gone with the pod.
+            "metadata": {"name": self._name, "ownerReferences": [owner]},
+            "spec": spec,
+        }
+        path = f"{_KWOK}/namespaces/{self._namespace}/{resource}"
+        if await self._persist("POST", path, body, "application/json") is None:
+            # An earlier pod of this name had one, which is not collected yet.
+            await self._persist("PATCH", f"{path}/{self._name}", body, _MERGE)
+
+    async def _persist(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+    ) -> Object | None:
+        """Sends a request until it is answered; None when there is nothing (any more) to do."""
+        while True:
+            try:
+                return await self._api.request(method, path, body=body, content_type=content_type)
+            except ApiUnreachable:
+                await asyncio.sleep(_PAUSE_S)
+            except AccessDenied:
+                return None  # its namespace is being deleted
+            except ApiError as error:
+                if error.status not in _GONE:
+                    _log.warning("%s %s: %s", method, path, error)
+                return None

@@ -1,0 +1,142 @@
+"""A pod's status, made of what its containers do (Kubernetes' documents: Pod Lifecycle)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from shared_pathways_service.testing.testbed.api import Object
+
+__all__ = ["ContainerRecord", "PodRecord", "restarts", "status_of"]
+
+
+@dataclasses.dataclass(kw_only=True)
+class ContainerRecord:
+    """What is known of one container.
+
+    Attributes:
+      name: The container's.
+      image: Its image.
+      policy: When it is started again: ``Always``, ``OnFailure`` or ``Never``.
+      initial: Whether it is an init container.
+      state: As in a status: ``waiting``, ``running`` or ``terminated``, with what it says.
+      last_state: Of its run before.
+      restarts: How often it was started again.
+      ready: Whether it is ready.
+    """
+
+    name: str
+    image: str
+    policy: str
+    initial: bool = False
+    state: Object = dataclasses.field(
+        default_factory=lambda: {"waiting": {"reason": "ContainerCreating"}}
+    )
+    last_state: Object = dataclasses.field(default_factory=dict)
+    restarts: int = 0
+    ready: bool = False
+
+    @property
+    def is_sidecar(self) -> bool:
+        """Whether it is an init container that goes on beside the others."""
+        return self.initial and self.policy == "Always"
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it has not ended for good."""
+        return self.state["terminated"]["exitCode"] if "terminated" in self.state else None
+
+
+@dataclasses.dataclass(kw_only=True)
+class PodRecord:
+    """What is known of a pod.
+
+    Attributes:
+      containers: In the order of its spec, init containers first.
+      address: Of the pod.
+      node_address: Of its node.
+      started_at: RFC 3339.
+      initialized: Whether the init containers are done, sidecars aside.
+      ending: Whether it is being deleted: nothing is started again.
+    """
+
+    containers: Sequence[ContainerRecord]
+    address: str
+    node_address: str
+    started_at: str
+    initialized: bool = False
+    ending: bool = False
+
+    @property
+    def phase(self) -> str:
+        """``Pending``, ``Running``, ``Succeeded`` or ``Failed``."""
+        main = [c for c in self.containers if not c.initial]
+        initial = [c for c in self.containers if c.initial and not c.is_sidecar]
+        if any(c.exit_code for c in initial) and not self.initialized:
+            return "Failed"
+        # Between two runs of a container its pod goes on running.
+        over = [c.exit_code is not None for c in main]
+        if all(over):
+            return "Failed" if any(c.exit_code for c in main) else "Succeeded"
+        if self.ending and not any("running" in c.state for c in self.containers):
+            return "Failed"
+        if any(over) or any("running" in c.state or c.restarts for c in main):
+            return "Running"
+        return "Pending"
+
+
+def restarts(policy: str, exit_code: int) -> bool:
+    """Whether a container that ended with a code is started again."""
+    return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
+
+
+def status_of(pod: PodRecord, now: str) -> Object:
+    """Returns the status as a patch: conditions of others are left as they are.
+
+    Args:
+      pod: What is known.
+      now: For conditions that change; RFC 3339.
+    """
+    phase = pod.phase
+    main = [c for c in pod.containers if not c.initial]
+    ready = phase == "Running" and all(c.ready for c in main) and not pod.ending
+    over = phase == "Succeeded"
+    reason = {"reason": "PodCompleted"} if over else {}
+    unready = reason or {"reason": "ContainersNotReady"}
+
+    def condition(kind: str, value: bool, why: dict[str, str]) -> Object:
+        extra: dict[str, Any] = {"reason": None} if value else why
+        return {"type": kind, "status": str(value), "lastTransitionTime": now, **extra}
+
+    return {
+        "phase": phase,
+        "podIP": pod.address,
+        "podIPs": [{"ip": pod.address}],
+        "hostIP": pod.node_address,
+        "hostIPs": [{"ip": pod.node_address}],
+        "startTime": pod.started_at,
+        "conditions": [
+            condition("PodReadyToStartContainers", phase == "Running", {}),
+            condition("Initialized", pod.initialized, {"reason": "ContainersNotInitialized"}),
+            condition("ContainersReady", ready, unready),
+            condition("Ready", ready, unready),
+        ],
+        "initContainerStatuses": [_status(c) for c in pod.containers if c.initial],
+        "containerStatuses": [_status(c) for c in main],
+    }
+
+
+def _status(container: ContainerRecord) -> Object:
+    running = "running" in container.state
+    done = container.initial and container.exit_code == 0
+    return {
+        "name": container.name,
+        "image": container.image,
+        "imageID": "",
+        "restartCount": container.restarts,
+        "ready": done or (running and container.ready),
+        "started": running,
+        "state": container.state,
+        "lastState": container.last_state,
+    }

@@ -1,0 +1,73 @@
+"""Volumes of a pod: directories of its own, filled from Secrets and ConfigMaps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shared_pathways_service.testing.testbed.api import Object
+from shared_pathways_service.testing.testbed.node_agent.reporting import PodReporter
+
+__all__ = ["Volumes"]
+
+#: Seconds between two looks for an object that is not there yet.
+_RETRY_S = (0.1, 0.2, 0.4, 0.8, 1.6)
+_MODE = 0o644
+
+
+class Volumes:
+    """The volumes of one pod; Secret, ConfigMap and emptyDir are known."""
+
+    def __init__(self, pod: Object, directory: Path, reporter: PodReporter) -> None:
+        self._volumes: list[Mapping[str, Any]] = pod["spec"].get("volumes") or []
+        self._directory = directory
+        self._reporter = reporter
+
+    async def mount(self) -> None:
+        """Makes all volumes; waits for objects that are not there yet."""
+        for volume in self._volumes:
+            path = self._directory / volume["name"]
+            path.mkdir(parents=True)
+            for kind, resource, key in (
+                ("secret", "secrets", "secretName"),
+                ("configMap", "configmaps", "name"),
+            ):
+                if kind in volume:
+                    source = volume[kind]
+                    data = await self._found(resource, source[key], volume["name"])
+                    self._fill(path, source, data)
+
+    def places(self, container: Object) -> dict[str, str]:
+        """Returns where the mounted directories of a container really are."""
+        known = {volume["name"] for volume in self._volumes}
+        return {
+            mount["mountPath"].rstrip("/"): str(self._directory / mount["name"])
+            for mount in container.get("volumeMounts") or ()
+            if mount["name"] in known
+        }
+
+    async def _found(self, resource: str, name: str, volume: str) -> Mapping[str, bytes]:
+        tries = 0
+        while (data := await self._reporter.data_of(resource, name)) is None:
+            if not tries:
+                missing = f'{resource.removesuffix("s")} "{name}" not found'
+                text = f'MountVolume.SetUp failed for volume "{volume}": {missing}'
+                self._reporter.event("Warning", "FailedMount", text)
+            await asyncio.sleep(_RETRY_S[min(tries, len(_RETRY_S) - 1)])
+            tries += 1
+        return data
+
+    @staticmethod
+    def _fill(path: Path, source: Mapping[str, Any], data: Mapping[str, bytes]) -> None:
+        mode = source.get("defaultMode", _MODE)
+        paths = {item["key"]: item["path"] for item in source.get("items") or ()}
+        for key, content in data.items():
+            if paths and key not in paths:
+                continue
+            file = path / paths.get(key, key)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch(mode=0o600)
+            file.write_bytes(content)
+            file.chmod(mode)
