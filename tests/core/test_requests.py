@@ -135,6 +135,22 @@ def test_bad_instances_are_refused_by_name(value: object) -> None:
                 ["xla_flags:--xla_a=1 rm -rf"],
                 ["xla_flags:'--xla_a"],
                 ["sidecar:true", "sidecar:false"],
+                ["cpu:0"],
+                ["cpu:four"],
+                ["cpu:4", "cpu:4"],
+                ["memory:-1Gi"],
+                ["memory:1gb"],
+                ["node_selector:pool"],
+                ["node_selector:a=b,a=c"],
+                ["node_selector:a b=c"],
+                ["node_selector:"],
+                ["tolerations:a=b:Sometimes"],
+                ["tolerations:=b"],
+                ["tolerations:a,,b"],
+                ["host_network:1"],
+                ["run_as_user:root"],
+                ["run_as_user:-1"],
+                ["run_as_user:9999999999"],
                 [5],
                 "sidecar:true",
                 7,
@@ -244,10 +260,61 @@ def test_proxy_options_are_checked_however_they_are_made() -> None:
     options = ProxyOptions(xla_flags=["--xla_a"])  # type: ignore[arg-type]
     assert options.xla_flags == ("--xla_a",)
     assert build(proxy_options=options).proxy_options is options
-    for wrong in ({"xla_flags": "--xla_a"}, {"xla_flags": ("x",)}, {"sidecar": 1}):
+    wrong_ones: list[dict[str, Any]] = [
+        {"xla_flags": "--xla_a"},
+        {"xla_flags": ("x",)},
+        {"sidecar": 1},
+        {"host_network": "true"},
+        {"cpu": 4},
+        {"memory": ""},
+        {"node_selector": "a=b"},
+        {"node_selector": {"a": 1}},
+        {"node_selector": {1: "a"}},
+        {"tolerations": "a"},
+        {"tolerations": [7]},
+        {"run_as_user": True},
+    ]
+    for wrong in wrong_ones:
         with pytest.raises(InvalidRequestError) as caught:
             ProxyOptions(**wrong)
         assert caught.value.field == "proxy_options"
+
+
+def test_pod_options_are_read_and_add_up() -> None:
+    options = build(
+        proxy_options=[
+            "cpu:500m",
+            "memory:1.5Gi",
+            "node_selector:cloud.google.com/gke-nodepool=cpu-np, empty=",
+            "node_selector:zone=a",
+            "tolerations:dedicated=proxies:NoSchedule, spot",
+            "tolerations:example.com/x:NoExecute",
+            "host_network:True",
+            "run_as_user:0",
+        ]
+    ).proxy_options
+    assert (options.cpu, options.memory) == ("500m", "1.5Gi")
+    assert options.node_selector == {
+        "cloud.google.com/gke-nodepool": "cpu-np",
+        "empty": "",
+        "zone": "a",
+    }
+    assert options.tolerations == (
+        "dedicated=proxies:NoSchedule",
+        "spot",
+        "example.com/x:NoExecute",
+    )
+    assert options.host_network
+    assert options.run_as_user == 0
+
+
+def test_proxy_options_are_their_own_and_can_be_told_apart() -> None:
+    selector = {"a": "b"}
+    options = ProxyOptions(node_selector=selector)
+    selector["a"] = "c"
+    assert options.node_selector == {"a": "b"}
+    assert hash(options) == hash(ProxyOptions(node_selector={"a": "b"}))
+    assert options != ProxyOptions()
 
 
 @given(user=st.text(max_size=100))

@@ -37,6 +37,9 @@ _WORKER_PORTS: Final = (constants.WORKER_PORT, 29006, 8471, 8080)
 _BACKOFF_LIMIT: Final = 1_000_000
 #: The end of the log stands in the pod's status, where it tells why a server crashes.
 _LOG_AS_MESSAGE: Final = "FallbackToLogsOnError"
+#: A pod that is deleted or evicted and ends with 0 counts as work that is done: its Job, and with
+#: the head's the whole service, would be complete. As a shell reports SIGTERM.
+_STOPPED: Final = "143"
 _ALL_ADDRESSES: Final = "0.0.0.0"  # noqa: S104 - a pod's own
 
 
@@ -136,6 +139,7 @@ def _head_job(inputs: ServiceInputs) -> dict[str, Any]:
     if is_ours(inputs.image):
         variables += [
             env("SPS_BIND_ADDRESS", _ALL_ADDRESSES),
+            env("SPS_STOP_EXIT_CODE", _STOPPED),
             # Its state went with its container: workers and proxies tell what was so.
             env("SPS_STATE_LOST", "true"),
         ]
@@ -202,6 +206,7 @@ def _worker_variables(inputs: ServiceInputs, kind: InstanceType) -> list[dict[st
     variables = [
         env("SPS_BIND_ADDRESS", _ALL_ADDRESSES),
         env("SPS_INSTANCE_TYPE", str(kind)),
+        env("SPS_STOP_EXIT_CODE", _STOPPED),
         {"name": "SPS_HOST", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
     ]
     if len(inputs.counts) > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -175,8 +176,7 @@ def _words(container: Mapping[str, Any]) -> list[str]:
 def _flags(container: Mapping[str, Any]) -> dict[str, str]:
     """Returns flags by name, of ``--name=value`` and of ``--name value``."""
     flags: dict[str, str] = {}
-    words = _words(container)
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in itertools.pairwise([*_words(container), ""]):
         if not word.startswith("--"):
             continue
         name, equals, value = word[2:].partition("=")

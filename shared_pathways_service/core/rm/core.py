@@ -138,7 +138,7 @@ class ResourceManagerCore:
                 self._tenants.returned(tenant, event, recovering=recovering)
                 self._newcomers.append(tenant)
             else:
-                self._tenants.turn_away(event)
+                self._tenants.turn_away(event, tenant)
             return
         self._tenants.welcome(event, recovering=recovering)
         if self._tenants.refuses_at_once(event):
@@ -174,14 +174,14 @@ class ResourceManagerCore:
         if self._recovery.active:
             return None
         undecided = self._ledger.undecided
-        return next((tenant for tenant in undecided if not self._may_fit_soon(tenant)), None)
-
-    def _may_fit_soon(self, tenant: Tenant) -> bool:
-        """Returns whether a gang fits once the service has started, all others served before."""
         if self._ledger.now >= self._starting_until:
-            return False
-        hoped = sum(min(want, _hope(pool, tenant)) for pool, want in tenant.wants.items())
-        return hoped >= tenant.needed
+            return next(iter(undecided))
+        left = {pool: _left_when_started(pool) for pool in self._ledger.pools.values()}
+        for tenant in undecided:
+            hoped = sum(min(want, left[pool][tenant]) for pool, want in tenant.wants.items())
+            if hoped < tenant.needed:
+                return tenant
+        return None
 
     def _retell(self, pool: Pool) -> None:
         pause = self._config.retell_s
@@ -192,11 +192,19 @@ class ResourceManagerCore:
             )
 
 
-def _hope(pool: Pool, tenant: Tenant) -> int:
-    """Returns how many slices of a starting pool are left for a waiting tenant."""
+def _left_when_started(pool: Pool) -> dict[Tenant, int]:
+    """Returns how many slices of a pool each waiting tenant can have, all before it served.
+
+    Counted for the whole line at once: of a service that starts, everybody may want slices.
+    """
     if pool.ready >= pool.count:
-        first = pool.waiting.first()
-        return pool.grantable if first is not None and first[-1] is tenant else 0
-    ahead = pool.waiting.entries[: pool.waiting.ahead_of(tenant)]
-    taken = pool.held + len(pool.repairs) + len(pool.fills)
-    return pool.usable - taken - sum(entry[-1].wants[pool] for entry in ahead)
+        # Nothing more will come: the free slices are those of whoever is first.
+        left = dict.fromkeys((entry[-1] for entry in pool.waiting.entries), 0)
+        left.update((tenant, pool.grantable) for tenant in list(left)[:1])
+        return left
+    left = {}
+    rest = pool.usable - pool.held - len(pool.repairs) - len(pool.fills)
+    for *_, tenant in pool.waiting.entries:
+        left[tenant] = rest
+        rest -= tenant.wants[pool]
+    return left

@@ -9,6 +9,9 @@ from typing import TypeAlias
 
 __all__ = ["Deadlines"]
 
+#: Entries from which on it is worth looking for those that are never due.
+_MANY = 1000
+
 #: Returns until when there is nothing to do; None: never again.
 Until: TypeAlias = Callable[[], float | None]
 
@@ -23,6 +26,7 @@ class Deadlines:
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Until, Callable[[], None]]] = []
         self._numbers = itertools.count()
+        self._many = _MANY
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -36,8 +40,11 @@ class Deadlines:
           act: What is done then.
         """
         when = until()
-        if when is not None:
-            heapq.heappush(self._heap, (when, next(self._numbers), until, act))
+        if when is None:
+            return
+        if len(self._heap) >= self._many:
+            self._sweep()
+        heapq.heappush(self._heap, (when, next(self._numbers), until, act))
 
     def next(self) -> float | None:
         """Returns the earliest time at which something is due; None: never."""
@@ -58,3 +65,13 @@ class Deadlines:
         if when is None or when > now or when == float("inf"):
             return None
         return heapq.heappop(self._heap)[3]
+
+    def _sweep(self) -> None:
+        """Removes what is never due: a wait of a year that was over in a second would stay for it.
+
+        Done whenever there are twice as many entries as were left last time, it costs an entry the
+        same however many there are.
+        """
+        self._heap = [entry for entry in self._heap if entry[2]() is not None]
+        heapq.heapify(self._heap)
+        self._many = max(_MANY, 2 * len(self._heap))

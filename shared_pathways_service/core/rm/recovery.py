@@ -32,8 +32,8 @@ from shared_pathways_service.core.rm.workers import Workers
 
 __all__ = ["Recovery"]
 
-# Without a disk, generations begin above all that was ever given, also to proxies that are not heard
-# of in time: so many a second are more than are given.
+# Without a disk, generations begin above all that was ever given, also to proxies that are not
+# heard of in time: so many a second are more than are given.
 _GENERATIONS_PER_S = 1000
 #: How far another machine's clock may have been ahead. A claim beyond that is nobody's.
 _MAX_SKEW_S = 86_400

@@ -258,9 +258,12 @@ class Tenants:
             )
         )
 
-    def turn_away(self, event: TenantAsked) -> None:
-        """Ends a stream whose tenant is another live proxy's."""
+    def turn_away(self, event: TenantAsked, owner: Tenant) -> None:
+        """Ends a stream whose tenant is another proxy's, which is there or may come back."""
         reason = f"{event.tenant} is another proxy's, which is alive"
+        if owner.ttl_at is not None:
+            left = owner.ttl_at - self._ledger.now
+            reason = f"{event.tenant} is another proxy's, which may come back for {left:.1f} s"
         self._speaker.say(
             EndTenantStream(tenant=event.tenant, incarnation=event.incarnation, reason=reason)
         )

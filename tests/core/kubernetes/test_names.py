@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +25,9 @@ def test_only_an_object_of_the_session_bears_it() -> None:
     mine = {"metadata": {"labels": {names.LABEL_SESSION: "s1"}}}
     assert names.bears_session(mine, "s1")
     assert not names.bears_session(mine, "s2")
-    for other in ({}, {"metadata": {}}, {"metadata": {"labels": {names.LABEL_SESSION: ""}}}):
+    unlabelled: dict[str, Any] = {"metadata": {"labels": {names.LABEL_SESSION: ""}}}
+    others: list[dict[str, Any]] = [{}, {"metadata": {}}, unlabelled]
+    for other in others:
         assert not names.bears_session(other, "")
         assert not names.bears_session(other, "s1")
 

@@ -225,6 +225,7 @@ def test_a_users_text_is_nowhere_expanded() -> None:
     ],
 )
 def test_what_no_job_can_be_made_of_is_refused(field: str, value: object) -> None:
+    changed: dict[str, Any] = {field: value}
     with pytest.raises(InvalidRequestError) as caught:
-        dataclasses.replace(GOOGLES, **{field: value})
+        dataclasses.replace(GOOGLES, **changed)
     assert caught.value.field == field

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from shared_pathways_service.core.kubernetes.proxy_progress import (
@@ -12,7 +14,7 @@ from tests.core.kubernetes import objects
 from tests.core.kubernetes.objects import Object, event, failed, job
 
 
-def of(pod: Object, **status: object) -> ProxyProgress:
+def of(pod: Object, **status: Any) -> ProxyProgress:
     return read_progress(job(**status), [pod])
 
 
