@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shared_pathways_service.agent.journal import Journal
-from shared_pathways_service.agent.launch import AGENT_COMMAND, launch_agent
+from shared_pathways_service.agent.launch import AGENT_COMMAND, launch_agent, let_linger
 from shared_pathways_service.agent.messages import Decoder, MessageError, Start, encode
 from shared_pathways_service.core.session_messages import Phase, Snapshot
 from shared_pathways_service.errors import (
@@ -69,6 +69,7 @@ class AgentSession:
         self._insecure_credentials = True
         self._refusal: SharedPathwaysError | None = None
         self._said_end = False
+        self._lingers = False
         self._lost = False
         self._replies: dict[int, Mapping[str, Any]] = {}
         self._ids = itertools.count(1)
@@ -251,10 +252,12 @@ class AgentSession:
         if self._reader.ident is not None:
             self._reader.join()
         self._socket.close()
-        # (One that still works at the deletion ends when it is done.)
-        if self._said_end or self._lost:
+        if (self._said_end and not self._lingers) or self._lost:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_EXIT_S)
+        if self._process.poll() is None:
+            # It still works at the deletion, and ends when that is done.
+            let_linger(self._process)
 
     # ---- the agent's words
 
@@ -295,6 +298,7 @@ class AgentSession:
                         self._snapshot = Snapshot.from_json(message["state"])
                     if message.get("error"):
                         self._refusal = from_json(message["error"])
+                    self._lingers = bool(message.get("lingers"))
                     self._said_end = True
                 case _:
                     pass
@@ -345,8 +349,10 @@ def clean_up_sessions(
         sock.settimeout(_CLEAN_UP_S)
         left = _hear_out(sock, orders)
     # (One that still tries goes on by itself.)
-    with contextlib.suppress(subprocess.TimeoutExpired):
+    try:
         process.wait(_EXIT_S)
+    except subprocess.TimeoutExpired:
+        let_linger(process)
     return left
 
 
@@ -367,5 +373,5 @@ def _left_over(left: Sequence[str], whose: str) -> CleanupError:
         f"{whose}: not confirmed deleted: {'; '.join(left)}",
         left=left,
         command="sps list",
-        hint="its agent goes on trying; `sps list` shows what is left",
+        hint="its agent goes on trying for a while; `sps list` shows what is left, and tries again",
     )

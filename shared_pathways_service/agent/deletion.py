@@ -23,7 +23,7 @@ __all__ = ["HomeMaker", "clean_up", "delete_for_certain"]
 
 HomeMaker = Callable[[HomeChoice], Home]
 
-#: Seconds for one try, and for all tries on an entry that an earlier session left behind.
+#: Seconds for one try, and by default for all tries on an entry.
 _TRY_S = 20.0
 _ENTRY_S = 60.0
 
@@ -58,9 +58,19 @@ def _failure(state: tenacity.RetryCallState) -> BaseException | None:
 
 
 async def clean_up(
-    journal: Journal, entries: Iterable[Entry], make_home: HomeMaker
+    journal: Journal,
+    entries: Iterable[Entry],
+    make_home: HomeMaker,
+    *,
+    within_s: float = _ENTRY_S,
 ) -> CleanupError | None:
     """Takes down what the entries name, and forgets each that is gone.
+
+    Args:
+      journal: Where they stand.
+      entries: One after the other.
+      make_home: Makes the home of each.
+      within_s: Seconds for each.
 
     Returns:
       None when nothing is left; else what is, for whoever asked.
@@ -68,7 +78,7 @@ async def clean_up(
     left = []
     for entry in entries:
         try:
-            await _clean_up_one(journal, entry, make_home)
+            await _clean_up_one(journal, entry, make_home, within_s)
         except (SharedPathwaysError, OSError) as error:
             _log.warning("%s is left behind: %s", entry.name, error or "not confirmed in time")
             left.append(f"proxy {entry.name}: {error or 'not confirmed deleted in time'}")
@@ -79,11 +89,13 @@ async def clean_up(
     )
 
 
-async def _clean_up_one(journal: Journal, entry: Entry, make_home: HomeMaker) -> None:
+async def _clean_up_one(
+    journal: Journal, entry: Entry, make_home: HomeMaker, within_s: float
+) -> None:
     home = make_home(entry.home)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(home.close)
-        async with asyncio.timeout(_ENTRY_S):
+        async with asyncio.timeout(within_s):
             await delete_for_certain(home, name=entry.name, uid=entry.uid, session=entry.session)
     journal.remove(entry.session)
     _log.info("cleaned up %s", entry.name)

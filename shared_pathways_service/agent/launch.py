@@ -15,13 +15,16 @@ from typing import BinaryIO
 import shared_pathways_service
 from shared_pathways_service.settings import private_directory
 
-__all__ = ["AGENT_COMMAND", "launch_agent"]
+__all__ = ["AGENT_COMMAND", "launch_agent", "let_linger"]
 
 #: ``-P``: a module of the user's own directory must not take the place of one that is needed.
 AGENT_COMMAND = (sys.executable, "-P", "-m", "shared_pathways_service.agent")
 
 #: Logs of agents that are kept.
 _LOGS_KEPT = 20
+
+#: Agents that outlive their sessions: children of this process all the same.
+_lingering: list[subprocess.Popen[bytes]] = []
 
 
 def launch_agent(
@@ -41,6 +44,7 @@ def launch_agent(
     """
     private_directory(log.parent, "SPS_STATE_DIR")
     _thin_out(log.parent)
+    _lingering[:] = [process for process in _lingering if process.poll() is None]
     with contextlib.ExitStack() as stack:
         mine, theirs = socket.socketpair()
         stack.enter_context(theirs)
@@ -59,6 +63,11 @@ def launch_agent(
         )
         undo.pop_all()
     return process, mine
+
+
+def let_linger(process: subprocess.Popen[bytes]) -> None:
+    """Leaves an agent to itself that still has something to do; its end is noted some time."""
+    _lingering.append(process)
 
 
 def _environment() -> dict[str, str]:

@@ -86,7 +86,14 @@ async def _run_session(
     ]
     async with _running(beside):
         end = await runner.run()
-    channel.send({"type": "ended", "state": end.to_json(), "error": None})
+    goes_on = bool(end.left) and not runner.is_hopeless
+    left = journal.read(start.spec.session) if goes_on else None
+    channel.send(
+        {"type": "ended", "state": end.to_json(), "error": None, "lingers": left is not None}
+    )
+    if left is not None:
+        # Nobody waits any more, and the service may be back in a while.
+        await clean_up(journal, [left], make_home, within_s=ORPHAN_DELETE_S)
 
 
 @contextlib.asynccontextmanager

@@ -41,6 +41,9 @@ class SessionRunner:
       journal: Written before anything is created.
       probe: Asks the proxy whether it answers.
       send: Sends a message to the client.
+
+    Attributes:
+      is_hopeless: Whether the deletion failed in a way that trying again does not help.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class SessionRunner:
         self._handle: ProxyHandle | None = None
         self._entry: Entry | None = None
         self._finished = False
+        self.is_hopeless = False
         self._last = m.Snapshot(name=start.spec.name, phase=m.Phase.NEW)
 
     def cancel(self, cancelled: m.Cancelled) -> None:
@@ -193,7 +197,13 @@ class SessionRunner:
                 async with asyncio.timeout(_LOG_S):
                     tail = await self.logs(effect.log_lines)
         spec = self._start.spec
-        await delete_for_certain(self._home, name=spec.name, uid=effect.uid, session=spec.session)
+        try:
+            await delete_for_certain(
+                self._home, name=spec.name, uid=effect.uid, session=spec.session
+            )
+        except SharedPathwaysError:
+            self.is_hopeless = True
+            raise
         self._entry = None
         self._journal.remove(spec.session)
         return m.Deleted(log_tail=tuple(tail))

@@ -187,6 +187,19 @@ def test_what_cannot_be_deleted_is_said_and_stays_in_the_journal(bench: Bench) -
     assert start.spec.name in left.left[0]
     [entry] = bench.journal.entries()
     assert entry.session == start.spec.session
+    # It goes on trying.
+    agent = psutil.Process(session.pid)
+    assert agent.is_running()
+    agent.kill()
+
+
+def test_a_deletion_that_nobody_waits_for_any_more_goes_on(bench: Bench) -> None:
+    start = bench.start(fail_deletes=8, delete_timeout_s=0.2)
+    with bench.session(start) as (session, _):
+        serve(session)
+        assert isinstance(session.close("done"), CleanupError)
+        assert len(bench.home.proxies) == 1
+    eventually(bench.nothing_left, "the agent to have deleted it")
 
 
 def test_a_killed_agent_is_told_of_and_nothing_is_left(bench: Bench) -> None:
