@@ -107,7 +107,7 @@ async def _serve(options: ResourceManagerOptions) -> int:
 
     async with contextlib.AsyncExitStack() as stack:
         for sig in STOP_SIGNALS:
-            loop.add_signal_handler(sig, end, 0)
+            loop.add_signal_handler(sig, end, options.stop_exit_code)
         if options.parent_pid:
             watch = exit_with_parent(options.parent_pid, _stop_self)
             if watch is not None:

@@ -76,6 +76,12 @@ class ResourceManagerOptions:
     watcher_limit: int = flag(
         10_000, parse=positive_int, help="Events that may wait for a watcher that does not read."
     )
+    stop_exit_code: int = flag(
+        0,
+        parse=_count_from_zero,
+        env="SPS_STOP_EXIT_CODE",
+        help="Exit code after a stop signal; a Job of Kubernetes takes 0 for work that is done.",
+    )
     parent_pid: int = flag(0, help="The process whose end ends this one; 0: none.")
     ready_fd: int | None = flag(
         None, parse=_count_from_zero, help="Descriptor that is told where this process serves."

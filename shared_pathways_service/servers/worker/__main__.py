@@ -104,7 +104,7 @@ def main(argv: Sequence[str]) -> int:
     except SharedPathwaysError as error:
         glog("E", str(error))
         return 1
-    return 0
+    return options.stop_exit_code
 
 
 if __name__ == "__main__":

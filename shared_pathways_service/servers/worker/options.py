@@ -77,6 +77,12 @@ class WorkerOptions:
         parse=seconds,
         help="Longest time between two beats; the resource manager may want a shorter one.",
     )
+    stop_exit_code: int = flag(
+        0,
+        parse=_index,
+        env="SPS_STOP_EXIT_CODE",
+        help="Exit code after a stop signal; a Job of Kubernetes takes 0 for work that is done.",
+    )
     parent_pid: int = flag(0, help="The process whose end ends this one; 0: none.")
     ready_fd: int | None = flag(
         None, parse=_index, help="Descriptor that is told where this process serves."

@@ -266,6 +266,8 @@ class PodLife:
         argv, env = list(command.argv), dict(variables)
         if command.is_server and not command.knows_extensions:
             env = {name: value for name, value in env.items() if not name.startswith("SPS_")}
+            # What is known of Google's images is that a service outlives the loss of its pods.
+            env["SPS_STOP_EXIT_CODE"] = "143"
         if command.is_server:
             # All addresses of this machine would be those of other pods, too.
             env["SPS_BIND_ADDRESS"] = self._record.address
