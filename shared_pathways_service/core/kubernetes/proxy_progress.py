@@ -122,6 +122,9 @@ def _over(job: Mapping[str, Any] | None, state: PodState | None) -> ProxyProgres
         if failed.get("status") == "True":
             return _failed(failed, state)
     if condition(job, "Complete").get("status") == "True":
+        if state is not None and state.final:
+            # One that is taken away may end well, which its Job takes for work that is done.
+            return _of(state, Stage.ENDED, _OUTCOMES[state.trouble], state.reason)
         return _of(state, Stage.ENDED, Outcome.COMPLETED, "the proxy ended by itself")
     status = job.get("status") or {}
     if state is None and (status.get("failed") or status.get("uncountedTerminatedPods")):

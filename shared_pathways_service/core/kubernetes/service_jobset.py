@@ -2,6 +2,7 @@
 
 Flags, ports, variables and the form of the JobSet are those of the public documents and manifests
 of Pathways on Cloud, but for two: the head is restarted when it dies, and it restarts in place.
+What it knew went with it: workers and proxies tell a resource manager of ours what was so.
 """
 
 from __future__ import annotations
@@ -54,8 +55,6 @@ class ServiceInputs:
       gcs_bucket: ``gs://…`` for scratch data; empty: none is named.
       image: Of resource manager and workers.
       spares: How many slices of each type are kept free for re-placement; an image of ours.
-      recovering_s: Seconds that a resource manager waits for reports when it starts; it knows not
-        whether it is a restart. None: the server's own; an image of ours.
       host_network: Whether pods use their nodes' network, as the Pathways controller has it.
       labels: More labels, for the JobSet.
     """
@@ -66,7 +65,6 @@ class ServiceInputs:
     gcs_bucket: str = ""
     image: str = DEFAULT_SERVER_IMAGE
     spares: int = 0
-    recovering_s: float | None = None
     host_network: bool = False
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
@@ -81,10 +79,10 @@ class ServiceInputs:
             raise InvalidRequestError(
                 "instances", dict(self.instances), f"one instance type with the image {self.image}"
             )
-        if self.spares or self.recovering_s is not None:
+        if self.spares:
             raise InvalidRequestError(
-                "spares" if self.spares else "recovering_s",
-                self.spares or self.recovering_s,
+                "spares",
+                self.spares,
                 f"none with the image {self.image}, whose resource manager knows none",
             )
 
@@ -140,13 +138,9 @@ def _head_job(inputs: ServiceInputs) -> dict[str, Any]:
         variables += [
             env("SPS_BIND_ADDRESS", _ALL_ADDRESSES),
             env("SPS_STOP_EXIT_CODE", _STOPPED),
-            # Its state went with its container: workers and proxies tell what was so.
-            env("SPS_STATE_LOST", "true"),
         ]
         if inputs.spares:
             variables.append(env("SPS_NUM_SPARES", str(inputs.spares)))
-        if inputs.recovering_s is not None:
-            variables.append(env("SPS_RECOVERING_S", f"{inputs.recovering_s:g}"))
     container = {
         "name": names.RM_CONTAINER,
         "image": inputs.image,

@@ -136,6 +136,15 @@ def test_a_job_that_is_complete() -> None:
     assert (progress.stage, progress.outcome) == (Stage.ENDED, Outcome.COMPLETED)
 
 
+def test_a_proxy_that_is_taken_away_and_ends_well_did_not_end_by_itself() -> None:
+    done = job(conditions=[{"type": "Complete", "status": "True"}])
+    evicted = objects.disrupted("EvictionByEvictionAPI", "drained")
+    assert read_progress(done, [evicted]).outcome is Outcome.EVICTED
+    deleted = objects.ended(0, deleted=True)
+    assert read_progress(done, [deleted]).outcome is Outcome.POD_DELETED
+    assert read_progress(done).outcome is Outcome.COMPLETED
+
+
 def test_the_newest_pod_counts() -> None:
     old = objects.ended(1, "old", created="2026-01-01T00:00:00Z")
     new = objects.running("new", created="2026-01-01T00:00:09Z")

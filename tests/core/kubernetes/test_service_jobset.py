@@ -24,7 +24,6 @@ OURS = ServiceInputs(
     instances={"tpuv6e:4x4": 3, "tpuv5e:2x2": 2},
     image=OUR_IMAGE,
     spares=1,
-    recovering_s=2.5,
 )
 
 
@@ -88,12 +87,12 @@ def test_chips_of_a_host_follow_from_the_type() -> None:
 
 def test_our_resource_manager_takes_flags_and_variables() -> None:
     seen = variables(OURS, "pathways-head")
-    assert seen["SPS_STATE_LOST"] == "true"
-    assert seen["SPS_RECOVERING_S"] == "2.5"
     options = parse_flags(ResourceManagerOptions, container(OURS, "pathways-head")["args"], seen)
     assert {str(kind): count for kind, count in options.slices().items()} == OURS.instances
     assert (options.num_spares, options.bind_address) == (1, "0.0.0.0")
     assert options.server_port == 29001
+    # A Job takes 0 for work that is done, and a head that is drained would end the service.
+    assert options.stop_exit_code > 0
 
 
 def test_our_workers_know_their_type_and_slices_of_two_types_are_not_mixed_up() -> None:
@@ -109,6 +108,7 @@ def test_our_workers_know_their_type_and_slices_of_two_types_are_not_mixed_up() 
         assert options.instance_type == kind
         assert options.resource_manager_address == service_address("pw")
         assert (options.bind_address, options.host) == ("0.0.0.0", "node-7")
+        assert options.stop_exit_code > 0
         slices.add(options.slice_id)
     assert len(slices) == 2
 
@@ -157,7 +157,6 @@ def test_what_was_put_in_is_read_out_again(inputs: ServiceInputs) -> None:
         ("gcs_bucket", {"gcs_bucket": "bucket"}),
         ("spares", {"spares": 1}),
         ("spares", {"spares": 3, "image": OUR_IMAGE}),
-        ("recovering_s", {"recovering_s": 2.0}),
     ],
 )
 def test_what_no_service_can_be_made_of_is_refused(field: str, changed: dict[str, Any]) -> None:
