@@ -288,7 +288,17 @@ def test_the_name_of_a_live_tenant_is_nobody_elses() -> None:
     (ended,) = rm.ask("ada", 1, life="2")
     assert isinstance(ended, m.EndTenantStream)
     assert ended.incarnation == "ada/2"
+    assert ended.reason == "ada is another proxy's, which is alive"
     assert rm.on("ada") == ["slice-0", "slice-1"]
+
+
+def test_the_name_of_a_tenant_that_may_come_back_is_nobody_elses() -> None:
+    rm = full(tenant_ttl_s=15.0)
+    rm.cut("ada")
+    rm.after(5.0)
+    (ended,) = rm.ask("ada", 1, life="2")
+    assert isinstance(ended, m.EndTenantStream)
+    assert ended.reason == "ada is another proxy's, which may come back for 10.0 s"
 
 
 # ---- releases

@@ -77,3 +77,29 @@ def test_what_breaks_a_write_is_raised() -> None:
             await outbox.send(broken)
 
     asyncio.run(work())
+
+
+def test_a_write_on_its_way_ends_and_none_is_begun_behind_it() -> None:
+    async def work() -> None:
+        outbox: Outbox[int] = Outbox(10, first=[1, 2, 3])
+        began: list[int] = []
+        read = asyncio.Event()
+        writing = asyncio.Event()
+        ended: list[int] = []
+
+        async def write(message: int) -> None:
+            began.append(message)
+            writing.set()
+            await read.wait()
+            ended.append(message)
+            read.clear()
+
+        sending = asyncio.create_task(outbox.send(write))
+        await writing.wait()
+        sending.cancel()
+        asyncio.get_running_loop().call_soon(read.set)
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        assert (began, ended) == ([1], [1])
+
+    asyncio.run(work())

@@ -43,6 +43,9 @@ _OPTIONS = (
     # Retries are this module's own.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2000),
+    # By default a dial to an address where nobody is any more is given up after 20 s: as long as a
+    # restarted RM waits for its proxies, and longer than their time to live.
+    ("grpc.min_reconnect_backoff_ms", 5000),
 )
 
 

@@ -11,12 +11,15 @@ import sqlite3
 import time
 from collections.abc import Callable
 
+import grpc
+
 from shared_pathways_service.core.rm import messages
 from shared_pathways_service.core.rm.core import ResourceManagerCore
+from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.servers.resource_manager import status, wire
-from shared_pathways_service.servers.resource_manager.outbox import Outbox
+from shared_pathways_service.servers.resource_manager.outbox import Outbox, StreamEnded
 from shared_pathways_service.servers.resource_manager.store import Store
 from shared_pathways_service.servers.resource_manager.streams import TenantStreams, WorkerStreams
 
@@ -100,6 +103,12 @@ class Authority:
             # To answer what is not on disk would let a restart grant it twice.
             self.close()
             self._on_fatal(f"cannot write the state file: {error}")
+        except Exception as error:
+            # Half an event may be in the books, or half of what it means be told; what is on disk
+            # is whole, and a restart goes on from there.
+            self.close()
+            self._on_fatal(f"cannot go on after {type(event).__name__}: {error!r}")
+            raise
         finally:
             self._arm()
 
@@ -108,9 +117,16 @@ class Authority:
         return status.status_message(self._core.status(self._clock()))
 
     def release(self, released: messages.TenantReleased) -> bool:
-        """Takes a tenant's slices back; False when there is no such tenant."""
+        """Takes a tenant's slices back; False when there is no such tenant.
+
+        Raises:
+          StreamEnded: This process is about to end, and they were not.
+        """
         known = self._core.knows(released.tenant, released.incarnation)
         self.handle(released)
+        if self._closed:
+            error = SharedPathwaysError(f"{released.tenant} is not released: the server is ending")
+            raise StreamEnded(error, grpc.StatusCode.UNAVAILABLE)
         return known
 
     # ---- streams

@@ -92,6 +92,7 @@ class Outbox(Generic[M]):
             await asyncio.wait({sending, overflow}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             overflow.cancel()
+            self._waiting.clear()
             # gRPC loses the status of a call whose write is cancelled halfway, and its client waits
             # for ever; so a write that can end, ends.
             with contextlib.suppress(TimeoutError):

@@ -45,6 +45,9 @@ _CHANNEL_OPTIONS = (
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.http2.max_pings_without_data", 0),
+    # By default a dial to an address where nobody is any more is given up after 20 s: as long as a
+    # restarted RM waits for its workers, whose name may lead to the old place at first.
+    ("grpc.min_reconnect_backoff_ms", 5_000),
 )
 
 

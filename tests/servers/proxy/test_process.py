@@ -232,8 +232,13 @@ def test_a_dead_worker_loses_its_slice_and_a_spare_takes_over(
     assert not (tmp_path / "report").exists()
 
 
+@pytest.mark.parametrize("state", ["kept", "lost"])
 def test_work_goes_on_while_the_resource_manager_is_away(
-    make_service: MakeService, start_proxy: StartProxy, connect: MakeClient, tmp_path: Path
+    make_service: MakeService,
+    start_proxy: StartProxy,
+    connect: MakeClient,
+    tmp_path: Path,
+    state: str,
 ) -> None:
     service = make_service()
     service.start_ready_workers("slice-0", "slice-1")
@@ -247,6 +252,9 @@ def test_work_goes_on_while_the_resource_manager_is_away(
     program = client.compile(sharded_double(8), range(8))
     (result,) = client.execute(program, [array])
     np.testing.assert_array_equal(client.fetch(result), 2 * EIGHT)
+    if state == "lost":
+        for path in service.root.glob("state*"):
+            path.unlink()
     service.start_rm()
     proxy.wait_for_line("2 of 2 slices placed", times=2)
     np.testing.assert_array_equal(client.fetch(result), 2 * EIGHT)
