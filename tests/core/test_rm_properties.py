@@ -18,9 +18,15 @@ _TIMES = st.sampled_from([0.0, 0.5, 1.0, 5.0, 12.0, 16.0, 35.0])
 class ResourceManagerMachine(RuleBasedStateMachine):
     world: World
 
-    @initialize(spares=st.integers(0, 1), ready=st.integers(0, 3), small=st.integers(2, 5))
-    def begin(self, spares: int, ready: int, small: int) -> None:
-        self.world = World(RmConfig(slices={SMALL: small, LARGE: 2}, spares=spares))
+    @initialize(
+        spares=st.integers(0, 1),
+        ready=st.integers(0, 3),
+        small=st.integers(2, 5),
+        first_start=st.booleans(),
+    )
+    def begin(self, spares: int, ready: int, small: int, first_start: bool) -> None:
+        slices = {SMALL: small, LARGE: 2}
+        self.world = World(RmConfig(slices=slices, spares=spares, state_lost=not first_start))
         if ready:
             for key in self.world.workers:
                 self.world.start_worker(key)
