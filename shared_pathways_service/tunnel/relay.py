@@ -6,58 +6,64 @@ import asyncio
 import contextlib
 import dataclasses
 import enum
+import functools
 import secrets
-from collections.abc import Awaitable, Callable
+import socket
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import aiohttp
 import tenacity
 
-from shared_pathways_service.core.tunnel.frames import DATA, Channels
+from shared_pathways_service.core.tunnel.websocket import WebSocketViolation
 from shared_pathways_service.errors import AccessDenied, SharedPathwaysError, TunnelError
 from shared_pathways_service.settings import private_directory
+from shared_pathways_service.tunnel.pump import Broken, Pump, PumpTimes
+from shared_pathways_service.tunnel.upgrade import Dial, Upgraded, upgraded
 
-__all__ = ["Dial", "FailureKind", "Relay", "RelayOptions", "TunnelFailure", "unheard"]
+__all__ = ["FailureKind", "Relay", "RelayOptions", "TunnelFailure", "unheard"]
 
-#: Opens one port-forward, with a token that is valid now. What it raises is final when it is an
-#: `AccessDenied`, has a true ``is_final``, or is a handshake answered with 4xx but 408 and 429;
-#: other `SharedPathwaysError`s, `aiohttp.ClientError`s and `OSError`s are tried again.
-Dial = Callable[[], Awaitable["aiohttp.ClientWebSocketResponse[Any]"]]
-
-_CHUNK = 256 << 10
-_WAITING = (408, 429)
+_BACKLOG = 128
+_ACCEPT_AGAIN_S = 0.1
+#: Answers of 4xx that ask to try again: too slow, too many.
+_NOT_FINAL = (408, 429)
+_SETUP_ERRORS = (SharedPathwaysError, aiohttp.ClientError, OSError)
 
 
 class FailureKind(enum.Enum):
     """What failed.
 
     Attributes:
-      REFUSED: The API server's answer to a dial is final; every later connection is refused too.
-      UNREACHABLE: No dial succeeded in time; a later connection dials anew.
-      PORT: The pod did not take the connection, or lost it; a later connection dials anew.
-      BROKEN: An open port-forward ended without a word; a later connection dials anew.
-      POD_DIED: `Relay.pod_died` was called; every later connection is refused.
+      REFUSED: The API server's answer to a dial is final. The relay has ended.
+      POD_DIED: `Relay.pod_died` was called. The relay has ended.
+      UNREACHABLE: No dial succeeded in time. A later connection dials anew.
+      PORT: The pod did not take the connection, or lost it. A later connection dials anew.
+      BROKEN: An open port-forward ended without a word. A later connection dials anew.
     """
 
     REFUSED = "refused"
+    POD_DIED = "pod_died"
     UNREACHABLE = "unreachable"
     PORT = "port"
     BROKEN = "broken"
-    POD_DIED = "pod_died"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TunnelFailure:
-    """What `on_failure` is told; ``error.__cause__`` is what the dial raised, if it did.
+    """What `on_failure` is told.
 
     Attributes:
-      final: Whether the relay has ended with it: every later connection is refused.
+      error: ``error.__cause__`` is what the dial raised, where it was a dial.
     """
 
     kind: FailureKind
     error: TunnelError
-    final: bool
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the relay has ended with it, so that every later connection is refused."""
+        return self.kind in (FailureKind.REFUSED, FailureKind.POD_DIED)
 
 
 def unheard(failure: TunnelFailure) -> None:
@@ -70,13 +76,13 @@ class RelayOptions:
 
     Attributes:
       dial_timeout_s: For one dial.
-      redial_s: For one connection's dials together.
-      ping_s: Between two pings.
+      redial_s: For all dials of one connection together.
+      pump: Of open connections.
     """
 
     dial_timeout_s: float = 10.0
     redial_s: float = 20.0
-    ping_s: float = 20.0
+    pump: PumpTimes = dataclasses.field(default_factory=PumpTimes)
 
 
 class Relay:
@@ -85,9 +91,10 @@ class Relay:
     Args:
       dial: Opens one port-forward.
       pod: The pod's name, for errors.
-      runtime_dir: Where the Unix socket is made; made private if it is missing.
+      runtime_dir: Where the Unix socket is made; made, for this user only, if it is missing.
       local_port: None: a Unix socket; else a loopback TCP port, 0 for any.
-      on_failure: Told at once what goes wrong; must not block. Not told of ordinary ends.
+      on_failure: Told at once what goes wrong, but not of ordinary ends; must not block.
+      options: Times.
     """
 
     def __init__(
@@ -106,92 +113,95 @@ class Relay:
         self._local_port = local_port
         self._on_failure = on_failure
         self._options = options or RelayOptions()
-        self._server: asyncio.Server | None = None
-        self._socket: Path | None = None
+        self._stack = contextlib.ExitStack()
+        self._accepting: asyncio.Task[None] | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._ended: TunnelError | None = None
 
     async def start(self) -> str:
-        """Listens; returns ``unix:/path`` or ``127.0.0.1:port``.
+        """Listens.
+
+        Returns:
+          ``unix:/path`` or ``127.0.0.1:port``.
 
         Raises:
+          AccessDenied: `runtime_dir` is not this user's alone.
           OSError: The port is taken.
         """
-        if self._local_port is not None:
-            self._server = await asyncio.start_server(
-                self._serve, "127.0.0.1", self._local_port, limit=_CHUNK
-            )
-            return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-        directory = private_directory(self._runtime_dir, "SPS_RUNTIME_DIR")
-        self._socket = directory / f"t-{secrets.token_hex(6)}"
-        self._server = await asyncio.start_unix_server(self._serve, self._socket, limit=_CHUNK)
-        return f"unix:{self._socket}"
+        listener, address = self._listen()
+        self._stack.callback(listener.close)
+        listener.setblocking(False)
+        self._accepting = asyncio.create_task(self._accept(listener))
+        return address
 
     def pod_died(self, reason: str) -> None:
         """Ends every connection at once and refuses later ones; `on_failure` is told."""
-        cause = f"pod {self._pod} has died: {reason}"
-        self._end(FailureKind.POD_DIED, TunnelError(cause, pod=self._pod, cause=reason))
+        message = f"pod {self._pod} has died: {reason}"
+        self._end(FailureKind.POD_DIED, TunnelError(message, pod=self._pod, cause=reason))
 
     async def close(self) -> None:
         """Ends every connection and stops listening; leaves no task, socket or file."""
-        self._ended = self._ended or TunnelError("the relay was closed", pod=self._pod)
-        if self._server is not None:
-            self._server.close()
-        for task in self._connections:
+        tasks = {*self._connections, *({self._accepting} if self._accepting else ())}
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
-        if self._socket is not None:
-            self._socket.unlink(missing_ok=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._stack.close()
 
     async def __aenter__(self) -> Self:
-        await self.start()
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
         await self.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task
-        self._connections.add(task)
-        try:
-            await self._forward(reader, writer)
-        except asyncio.CancelledError:
-            pass  # the relay ends; the task is the stream server's, which reports cancellation
-        finally:
-            self._connections.discard(task)
-            writer.transport.abort()
+    def _listen(self) -> tuple[socket.socket, str]:
+        if self._local_port is not None:
+            listener = socket.create_server(("127.0.0.1", self._local_port), backlog=_BACKLOG)
+            return listener, f"127.0.0.1:{listener.getsockname()[1]}"
+        directory = private_directory(self._runtime_dir, "SPS_RUNTIME_DIR")
+        path = directory / f"t-{secrets.token_hex(6)}"
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._stack.callback(path.unlink, missing_ok=True)
+        listener.bind(str(path))
+        listener.listen(_BACKLOG)
+        return listener, f"unix:{path}"
 
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                local, _ = await loop.sock_accept(listener)
+            except OSError:
+                # No descriptors are left, or the peer gave up: neither ends the tunnel.
+                await asyncio.sleep(_ACCEPT_AGAIN_S)
+                continue
+            if local.family == socket.AF_INET:
+                local.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection = asyncio.create_task(self._forward(local))
+            self._connections.add(connection)
+            connection.add_done_callback(functools.partial(self._forget, local))
+
+    async def _forward(self, local: socket.socket) -> None:
         if self._ended:
             return
         try:
             remote = await self._dial_until_open()
-        except (SharedPathwaysError, aiohttp.ClientError, OSError, TimeoutError) as error:
-            final = _is_final(error)
-            kind = FailureKind.REFUSED if final else FailureKind.UNREACHABLE
-            cause = str(error) or type(error).__name__
-            told = TunnelError(f"no way to pod {self._pod}: {cause}", pod=self._pod, cause=cause)
-            told.__cause__ = error
-            if final:
-                self._end(kind, told)
-            else:
-                self._on_failure(TunnelFailure(kind=kind, error=told, final=False))
+        except _SETUP_ERRORS as error:
+            self._tell_of_dial(error)
             return
-        try:
-            async with asyncio.TaskGroup() as group:
-                up = group.create_task(_up(reader, remote))
-                await _down(remote, writer)
-                up.cancel()
-        except* (TunnelError, aiohttp.ClientError, OSError) as broken:
-            first = broken.exceptions[0]
-            kind = FailureKind.PORT if isinstance(first, TunnelError) else FailureKind.BROKEN
-            told = TunnelError(f"pod {self._pod}: {first}", pod=self._pod, cause=str(first))
-            self._on_failure(TunnelFailure(kind=kind, error=told, final=False))
-        finally:
-            await remote.close()
+        with contextlib.closing(remote):
+            try:
+                await Pump(local, remote, self._options.pump).run()
+            except TunnelError as error:
+                self._tell(FailureKind.PORT, error)
+            except (Broken, WebSocketViolation) as error:
+                self._tell(FailureKind.BROKEN, error)
 
-    async def _dial_until_open(self) -> aiohttp.ClientWebSocketResponse[Any]:
+    def _forget(self, local: socket.socket, connection: asyncio.Task[None]) -> None:
+        # Not in the task: one that is cancelled before it begins runs no line of its own.
+        local.close()
+        self._connections.discard(connection)
+
+    async def _dial_until_open(self) -> Upgraded:
         async for attempt in tenacity.AsyncRetrying(
             retry=tenacity.retry_if_exception(_is_transient),
             wait=tenacity.wait_random_exponential(multiplier=0.1, max=2.0),
@@ -200,43 +210,43 @@ class Relay:
         ):
             with attempt:
                 async with asyncio.timeout(self._options.dial_timeout_s):
-                    return await self._dial()
-        raise AssertionError
+                    return await upgraded(self._dial)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _tell_of_dial(self, error: Exception) -> None:
+        cause = str(error) or type(error).__name__
+        told = TunnelError(f"no way to pod {self._pod}: {cause}", pod=self._pod, cause=cause)
+        told.__cause__ = error
+        if _is_final(error):
+            self._end(FailureKind.REFUSED, told)
+        else:
+            self._on_failure(TunnelFailure(kind=FailureKind.UNREACHABLE, error=told))
+
+    def _tell(self, kind: FailureKind, error: Exception) -> None:
+        cause = error.cause if isinstance(error, TunnelError) else str(error)
+        told = TunnelError(
+            f"the connection to pod {self._pod} broke: {cause}", pod=self._pod, cause=cause
+        )
+        told.__cause__ = error
+        self._on_failure(TunnelFailure(kind=kind, error=told))
 
     def _end(self, kind: FailureKind, error: TunnelError) -> None:
+        """Refuses everything from now on: who connects is hung up on at once."""
         if self._ended:
             return
         self._ended = error
         for task in self._connections - {asyncio.current_task()}:
             task.cancel()
-        self._on_failure(TunnelFailure(kind=kind, error=error, final=True))
+        self._on_failure(TunnelFailure(kind=kind, error=error))
 
 
 def _is_final(error: BaseException) -> bool:
     if isinstance(error, AccessDenied) or getattr(error, "is_final", False):
         return True
-    status = getattr(error, "status", 0) if isinstance(error, aiohttp.ClientResponseError) else 0
-    return 400 <= status < 500 and status not in _WAITING
+    if not isinstance(error, aiohttp.ClientResponseError):
+        return False
+    return 400 <= error.status < 500 and error.status not in _NOT_FINAL
 
 
 def _is_transient(error: BaseException) -> bool:
-    known = isinstance(error, SharedPathwaysError | aiohttp.ClientError | OSError)
-    return known and not _is_final(error)
-
-
-async def _up(reader: asyncio.StreamReader, remote: aiohttp.ClientWebSocketResponse[Any]) -> None:
-    while chunk := await reader.read(_CHUNK):
-        await remote.send_bytes(bytes((DATA,)) + chunk)
-    await remote.close()
-
-
-async def _down(remote: aiohttp.ClientWebSocketResponse[Any], writer: asyncio.StreamWriter) -> None:
-    channels = Channels()
-    async for message in remote:
-        if message.type is not aiohttp.WSMsgType.BINARY:
-            break
-        writer.write(channels.receive(memoryview(message.data)))
-        await writer.drain()
-    with contextlib.suppress(OSError):
-        writer.close()
-        await writer.wait_closed()
+    return isinstance(error, _SETUP_ERRORS) and not _is_final(error)

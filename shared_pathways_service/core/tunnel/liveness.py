@@ -1,0 +1,63 @@
+"""When to ask the far end whether it is there, and when to stop believing that it is."""
+
+from __future__ import annotations
+
+import enum
+
+__all__ = ["Liveness", "Verdict"]
+
+
+class Verdict(enum.Enum):
+    """What to do now."""
+
+    WAIT = "wait"
+    PING = "ping"
+    GONE = "gone"
+
+
+class Liveness:
+    """Decides by what was heard; whatever arrives proves the far end alive.
+
+    While a connection is held up, pings and pongs wait behind its data, so that silence proves
+    nothing: time begins anew when it flows again.
+
+    Args:
+      ping_s: Seconds between two pings.
+      pong_s: Seconds that an answer may take.
+      now: Seconds on any clock that only goes forward, as are all further times.
+    """
+
+    def __init__(self, ping_s: float, pong_s: float, now: float) -> None:
+        self._ping_s = ping_s
+        self._pong_s = pong_s
+        self._heard_at = now
+        self._pinged_at = now
+        self._is_asked = False
+
+    @property
+    def due_at(self) -> float:
+        """When to look again."""
+        return self._pinged_at + (self._pong_s if self._is_asked else self._ping_s)
+
+    def heard(self, now: float) -> None:
+        """Something arrived."""
+        self._heard_at = now
+
+    def look(self, now: float, *, is_held_up: bool) -> Verdict:
+        """Decides.
+
+        Args:
+          now: The time.
+          is_held_up: Whether one of the directions waits for its reader.
+        """
+        if now < self.due_at:
+            return Verdict.WAIT
+        if self._is_asked and self._heard_at < self._pinged_at and not is_held_up:
+            return Verdict.GONE
+        if self._is_asked:
+            # The next ping is due one interval after the last, however long the answer took.
+            self._is_asked = False
+            self._pinged_at = now if is_held_up else self._pinged_at
+            return self.look(now, is_held_up=is_held_up)
+        self._is_asked, self._pinged_at = True, now
+        return Verdict.PING

@@ -1,0 +1,299 @@
+"""One local socket and one port-forward, joined: bytes both ways, in bounded buffers.
+
+Each direction has one buffer, and reads into it only when all that was in it is on its way: whoever
+sends too fast waits, as on a plain connection. The local socket is read and written directly, which
+saves a copy in each direction over asyncio's transports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import select
+import socket
+
+from shared_pathways_service.core.tunnel.frames import DATA, Channels
+from shared_pathways_service.core.tunnel.liveness import Liveness, Verdict
+from shared_pathways_service.core.tunnel.websocket import (
+    CLOSE,
+    KEY_BYTES,
+    PING,
+    PONG,
+    FrameBuffer,
+    FrameReader,
+    WebSocketViolation,
+    control_frame,
+)
+from shared_pathways_service.errors import TunnelError
+from shared_pathways_service.tunnel.upgrade import Upgraded
+
+__all__ = ["Broken", "Pump", "PumpTimes"]
+
+#: Bytes of each buffer: as much as sockets and TLS hand over at once.
+_BUFFER = 256 << 10
+#: Pieces that one system call takes (IOV_MAX is 1024).
+_PIECES = 512
+_NORMAL_CLOSURE = (1000).to_bytes(2, "big")
+
+
+class Broken(Exception):  # noqa: N818 - reads as what happened
+    """The port-forward ended without saying that it would."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PumpTimes:
+    """Seconds.
+
+    Attributes:
+      ping_s: Between two pings.
+      pong_s: That the answer to one may take, while nothing holds the connection up.
+      half_closed_s: Without a byte from the pod, after the local side has ended its sending. (The
+        way to the pod knows no half-close, and a TCP peer that is gone looks the same.)
+      drain_s: Without a byte taken by the local side, after the pod's side has ended.
+      closing_s: For the far end to take what is on its way and hang up.
+    """
+
+    ping_s: float = 20.0
+    pong_s: float = 10.0
+    half_closed_s: float = 5.0
+    drain_s: float = 60.0
+    closing_s: float = 10.0
+
+
+class Pump(asyncio.BufferedProtocol):
+    """Joins the two until one of them ends.
+
+    Args:
+      local: Connected, not blocking; the caller closes it afterwards.
+      remote: The caller closes it afterwards.
+
+    Raises:
+      TunnelError: The remote connection has ended before it began.
+    """
+
+    def __init__(self, local: socket.socket, remote: Upgraded, times: PumpTimes) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._local = local
+        # The loop is told the descriptor: for a socket it makes up texts that cost system calls.
+        self._fd = local.fileno()
+        self._remote = remote
+        self._times = times
+        self._frames = FrameReader()
+        self._channels = Channels()
+        self._in = memoryview(bytearray(_BUFFER))
+        self._out = FrameBuffer(_BUFFER, DATA)
+        self._pending: list[memoryview] = []  # in `_in`, for the local socket
+        self._is_reading_paused = False
+        self._is_writing_paused = False
+        self._idle_since = now = self._loop.time()
+        self._liveness = Liveness(times.ping_s, times.pong_s, now)
+        self._has_local_ended = False
+        self._has_remote_ended = False
+        self._failure: Exception | None = None
+        self._lost = self._loop.create_future()
+        self._news = asyncio.Event()
+        self._is_done = False
+        self._transport, self._early = remote.hand_to(self)
+
+    async def run(self) -> None:
+        """Pumps until either side ends.
+
+        Raises:
+          TunnelError: The pod's side could not reach the port, or lost it.
+          Broken: The port-forward broke.
+        """
+        try:
+            # Nothing may stay in the transport that refers to our buffer: it is used again. (The
+            # two kinds of transports take the limit as "more than" and as "at least".)
+            has_tls = self._transport.get_extra_info("sslcontext") is not None
+            self._transport.set_write_buffer_limits(high=1 if has_tls else 0, low=0)
+            self._receive(memoryview(self._early))
+            self._loop.add_reader(self._fd, self._on_local_readable)
+            await self._watch()
+            await self._close_politely()
+        finally:
+            self._loop.remove_reader(self._fd)
+            self._loop.remove_writer(self._fd)
+            if not self._lost.done():
+                self._transport.abort()
+                await self._lost
+        if self._failure is not None:
+            raise self._failure
+
+    async def _watch(self) -> None:
+        """Waits for the end, and looks after what has to be done in time."""
+        while not self._is_done:
+            self._news.clear()
+            now = self._loop.time()
+            verdict = self._liveness.look(now, is_held_up=self._is_held_up())
+            if verdict is Verdict.PING:
+                self._send(control_frame(PING, b"", os.urandom(KEY_BYTES)))
+            elif verdict is Verdict.GONE:
+                self._end_remote(Broken(f"no answer to a ping within {self._times.pong_s:g} s"))
+                continue
+            due = self._liveness.due_at
+            if (patience := self._patience_s()) is not None:
+                due = min(due, self._idle_since + patience)
+                if now >= self._idle_since + patience:
+                    self._finish()
+                    continue
+            timer = self._loop.call_at(due, self._news.set)
+            await self._news.wait()
+            timer.cancel()
+
+    def _patience_s(self) -> float | None:
+        if self._has_remote_ended:
+            return self._times.drain_s
+        return self._times.half_closed_s if self._has_local_ended else None
+
+    def _is_held_up(self) -> bool:
+        return bool(self._pending) or self._is_writing_paused
+
+    async def _close_politely(self) -> None:
+        """Says that it is over, and lets what is on its way arrive before the far end hangs up."""
+        if self._has_remote_ended or self._lost.done():
+            return
+        self._has_remote_ended = True
+        self._send(control_frame(CLOSE, _NORMAL_CLOSURE, os.urandom(KEY_BYTES)))
+        await asyncio.wait({self._lost}, timeout=self._times.closing_s)
+
+    def _finish(self) -> None:
+        self._is_done = True
+        self._news.set()
+
+    def _send(self, data: bytes | memoryview) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    # ---- from the pod
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Returns where to put what arrives; as much as asyncio's TLS has, or it would lose it."""
+        if sizehint > len(self._in):
+            self._in = memoryview(bytearray(sizehint))
+        return self._in
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Passes on what has arrived."""
+        self._receive(self._in[:nbytes])
+
+    def eof_received(self) -> None:
+        """The far end hung up; `connection_lost` follows."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The far end is gone, expectedly or not."""
+        self._remote.lost(exc)
+        self._lost.set_result(None)
+        self._end_remote(Broken(str(exc) if exc else "the connection was closed without a word"))
+
+    def _receive(self, data: memoryview) -> None:
+        self._liveness.heard(self._loop.time())
+        if self._has_remote_ended:
+            return
+        arrived: list[memoryview] = []
+        has_ended, failure = False, None
+        try:
+            has_ended = self._take(data, arrived)
+        except (TunnelError, WebSocketViolation) as error:
+            has_ended, failure = True, error
+        # What came before the end is the local side's, whatever the end is.
+        self._pending += arrived
+        self._flush()
+        if has_ended:
+            self._end_remote(failure)
+
+    def _take(self, data: memoryview, arrived: list[memoryview]) -> bool:
+        """Sorts what has come; returns whether the far end closes."""
+        for piece in self._frames.feed(data):
+            if piece.opcode == PING:
+                self._send(control_frame(PONG, bytes(piece.payload), os.urandom(KEY_BYTES)))
+            elif piece.opcode == CLOSE:
+                self._send(control_frame(CLOSE, bytes(piece.payload), os.urandom(KEY_BYTES)))
+                return True
+            elif piece.opcode != PONG and (body := self._channels.receive(piece)):
+                arrived.append(body)
+        return False
+
+    def _end_remote(self, failure: Exception | None) -> None:
+        if self._has_remote_ended:
+            return
+        self._has_remote_ended = True
+        self._failure = failure
+        self._idle_since = self._loop.time()
+        self._loop.remove_reader(self._fd)
+        self._is_done = not self._pending
+        self._news.set()
+
+    # ---- to the local side
+
+    def _flush(self) -> None:
+        """Passes on what is pending; where the local side does not take it, no more is read."""
+        try:
+            while self._pending:
+                self._pending = _rest(self._pending, self._local.sendmsg(self._pending[:_PIECES]))
+                self._idle_since = self._loop.time()
+        except BlockingIOError:
+            if not self._is_reading_paused:
+                self._is_reading_paused = True
+                self._transport.pause_reading()
+                self._loop.add_writer(self._fd, self._on_local_writable)
+        except OSError:
+            self._pending.clear()
+            self._finish()
+
+    def _on_local_writable(self) -> None:
+        self._flush()
+        if self._pending:
+            return
+        self._is_reading_paused = False
+        self._loop.remove_writer(self._fd)
+        if self._has_remote_ended:
+            self._finish()
+        else:
+            self._transport.resume_reading()
+
+    # ---- from the local side
+
+    def _on_local_readable(self) -> None:
+        try:
+            length = self._local.recv_into(self._out.space)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._finish()
+            return
+        if length:
+            self._send(self._out.frame(length, os.urandom(KEY_BYTES)))
+            return
+        self._loop.remove_reader(self._fd)
+        self._has_local_ended = True
+        self._idle_since = self._loop.time()
+        self._is_done = self._is_done or _is_closed(self._local)
+        self._news.set()
+
+    def pause_writing(self) -> None:
+        """The far end does not take more for now."""
+        self._is_writing_paused = True
+        self._loop.remove_reader(self._fd)
+
+    def resume_writing(self) -> None:
+        """The buffer is free again."""
+        self._is_writing_paused = False
+        if not (self._has_local_ended or self._has_remote_ended or self._is_done):
+            self._loop.add_reader(self._fd, self._on_local_readable)
+
+
+def _rest(pieces: list[memoryview], sent: int) -> list[memoryview]:
+    for index, piece in enumerate(pieces):
+        if sent < len(piece):
+            return [piece[sent:], *pieces[index + 1 :]]
+        sent -= len(piece)
+    return []
+
+
+def _is_closed(local: socket.socket) -> bool:
+    """Whether the other end has closed, not only ended its sending; TCP does not tell."""
+    poll = select.poll()
+    poll.register(local, 0)
+    return any(events & select.POLLHUP for _, events in poll.poll(0))
