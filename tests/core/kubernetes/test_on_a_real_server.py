@@ -1,0 +1,130 @@
+"""What a real API server says of the manifests, and of what one may do."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from shared_pathways_service.core.kubernetes.permissions import (
+    evaluate,
+    granting_rules,
+    needed,
+    rules_review,
+)
+from shared_pathways_service.core.kubernetes.proxy_job import (
+    ProxyJobInputs,
+    proxy_job,
+    token_secret,
+)
+from shared_pathways_service.core.kubernetes.service_jobset import ServiceInputs, service_jobset
+from shared_pathways_service.core.proxy_options import ProxyOptions
+from shared_pathways_service.testing.testbed import ApiRefused, Namespace, Testbed, new_namespace
+from tests.core.kubernetes.documented import PROXY, SERVICE
+
+OURS = dataclasses.replace(
+    PROXY,
+    image="r.io/shared-pathways-service/proxy_server:0.1.0",
+    user="Ada Lövelace $(HOME)",
+    team="a/b",
+    labels={"cost/center": "7"},
+    num_elastic_slices=1,
+    priority=-2,
+    queue_timeout_s=math.inf,
+    created_by_pid=7,
+    options=ProxyOptions.from_list(
+        [
+            "sidecar:true",
+            "xla_flags:--xla_a=$(X) --xla_b",
+            "cpu:500m",
+            "memory:1.5Gi",
+            "node_selector:cloud.google.com/gke-nodepool=cpu-np",
+            "tolerations:dedicated=proxies:NoSchedule,spot",
+        ]
+    ),
+)
+OUR_SERVICE = ServiceInputs(
+    name="pw",
+    instances={"tpuv6e:4x4": 2, "tpuv5e:2x2": 3},
+    image="r.io/shared-pathways-service/server:0.1.0",
+    spares=1,
+    labels={"cost/center": "7"},
+)
+JOBS, JOBSETS = "batch/v1/jobs", "jobset.x-k8s.io/v1alpha2/jobsets"
+
+
+@pytest.fixture
+def restricted(testbed: Testbed) -> Iterator[Namespace]:
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    with new_namespace(testbed, cpu_nodes=0, labels=labels) as made:
+        yield made
+
+
+@pytest.fixture
+def baseline(testbed: Testbed) -> Iterator[Namespace]:
+    labels = {"pod-security.kubernetes.io/enforce": "baseline"}
+    with new_namespace(testbed, cpu_nodes=0, labels=labels) as made:
+        yield made
+
+
+def try_to_create(namespace: Namespace, resource: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Has the server check all of an object, unknown fields too, and keep nothing."""
+    metadata = {**body["metadata"], "namespace": namespace.name}
+    params = {"dryRun": "All", "fieldValidation": "Strict"}
+    return namespace.testbed.api.request(
+        "POST", namespace.path(resource), body={**body, "metadata": metadata}, params=params
+    )
+
+
+def pod_of(job: Mapping[str, Any]) -> dict[str, Any]:
+    """The pod that a Job makes: pod security concerns pods."""
+    template = job["spec"]["template"]
+    return {"metadata": {"name": "pod", **template.get("metadata", {})}, "spec": template["spec"]}
+
+
+@pytest.mark.parametrize("inputs", [PROXY, OURS], ids=["googles", "ours"])
+def test_a_proxy_is_accepted_under_restricted_pod_security(
+    restricted: Namespace, inputs: ProxyJobInputs
+) -> None:
+    made = try_to_create(restricted, JOBS, proxy_job(inputs))
+    assert made["metadata"]["labels"]["sps.dev/session"] == inputs.session
+    try_to_create(restricted, "pods", pod_of(proxy_job(inputs)))
+
+
+@pytest.mark.parametrize("option", ["host_network:true", "run_as_user:0"])
+def test_what_restricted_pod_security_refuses_is_what_the_options_say(
+    restricted: Namespace, option: str
+) -> None:
+    inputs = dataclasses.replace(PROXY, options=ProxyOptions.from_list([option]))
+    with pytest.raises(ApiRefused, match="PodSecurity"):
+        try_to_create(restricted, "pods", pod_of(proxy_job(inputs)))
+
+
+def test_a_token_is_accepted(restricted: Namespace) -> None:
+    made = try_to_create(restricted, "secrets", token_secret(OURS, "token", "uid-1"))
+    assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-1"
+
+
+@pytest.mark.parametrize("inputs", [SERVICE, OUR_SERVICE], ids=["googles", "ours"])
+def test_a_service_is_accepted(baseline: Namespace, inputs: ServiceInputs) -> None:
+    jobset = service_jobset(inputs)
+    made = try_to_create(baseline, JOBSETS, jobset)
+    assert made["spec"]["coordinator"]["replicatedJob"] == "pathways-head"
+    for job in jobset["spec"]["replicatedJobs"]:
+        try_to_create(baseline, "pods", pod_of(job["template"]))
+
+
+def test_a_review_is_read_as_the_server_means_it(baseline: Namespace) -> None:
+    wanted = needed(ours=True)
+    for number, lacking in enumerate((wanted[:1], wanted[2:5], wanted[-1:], ())):
+        rules = granting_rules(p for p in wanted if p not in lacking)
+        user = baseline.user(f"role-{number}", rules)
+        review = baseline.testbed.api_of(user).create(
+            "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", rules_review(baseline.name)
+        )
+        verdict = evaluate(review, wanted)
+        assert set(verdict.missing) == set(lacking)
+        assert verdict.unknown == ()
