@@ -49,7 +49,17 @@ class PodState:
     message: str = ""
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.reason or 'ready'}"
+        told = f"{self.name}: {self.reason or 'ready'}"
+        return f"{told} ({words})" if (words := self._last_words) else told
+
+    @property
+    def _last_words(self) -> str:
+        """The end of what it wrote before it crashed, in one line."""
+        if self.trouble is not Trouble.CRASHED:
+            return ""
+        lines = [line.strip() for line in self.message.splitlines() if line.strip()]
+        text = " | ".join(lines[-_LAST_LINES:])
+        return f"at last: …{text[-_LAST_CHARACTERS:]}" if len(text) > _LAST_CHARACTERS else text
 
 
 #: Reasons for which an image's pull is not worth waiting for, in the kubelet's or runtime's words.
@@ -64,6 +74,9 @@ _CONFIG_REASONS: Final = ("CreateContainerConfigError", "CreateContainerError", 
 #: Disruptions (the pod condition DisruptionTarget) that come of the node, not of a wish.
 _NODE_REASONS: Final = ("DeletionByTaintManager", "DeletionByPodGC")
 _SIGNALS: Final = range(128 + 1, 128 + 65)
+#: Of a crashed container's log, what stands in one line about it.
+_LAST_LINES: Final = 3
+_LAST_CHARACTERS: Final = 400
 
 
 def condition(item: Mapping[str, Any], kind: str) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from shared_pathways_service.core.kubernetes import names
 from shared_pathways_service.core.kubernetes.log_lines import LogEvent, LogKind
-from shared_pathways_service.core.kubernetes.pods import PodState, pod_state
+from shared_pathways_service.core.kubernetes.pods import PodState, Trouble, pod_state
 from shared_pathways_service.core.kubernetes.services import Service, WorkerGroup
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotReady
 
@@ -35,6 +35,8 @@ class ServiceReadiness:
       troubles: Each pod that is not ready, with the reason, the head's first; and slices that
         lack a pod.
       detail: What the resource manager's log adds; may be empty.
+      crashed: Pods that crash and say nothing of why: their logs may.
+      lacks_pods: Whether there are fewer pods than there should be: events may say why.
     """
 
     service: Service
@@ -44,6 +46,8 @@ class ServiceReadiness:
     ready_by_type: Mapping[str, int]
     troubles: tuple[str, ...]
     detail: str = ""
+    crashed: tuple[PodState, ...] = ()
+    lacks_pods: bool = False
 
     @property
     def head_ready(self) -> bool:
@@ -103,6 +107,8 @@ def read_readiness(
     service: Service,
     pods: Iterable[Mapping[str, Any]],
     manager_log: Iterable[LogEvent] = (),
+    *,
+    last_words: Mapping[str, str] | None = None,
 ) -> ServiceReadiness:
     """Says how a service stands.
 
@@ -110,17 +116,21 @@ def read_readiness(
       service: As its JobSet describes it.
       pods: Its pods (`service_selector`); others are passed over.
       manager_log: Lines of the resource manager's log, oldest first.
+      last_words: Ends of logs of crashed pods, by UID, where a pod's status has none.
     """
     mine = [p for p in pods if names.labels_of(p).get(names.LABEL_JOBSET) == service.name]
-    head = _head(mine)
+    told = last_words or {}
+    head = _head(mine, told)
     ready: Counter[str] = Counter()
-    troubles = [] if head is None or head.ready else [str(head)]
-    if head is None:
-        troubles.append("the head has no pod")
+    amiss: list[PodState] = [] if head is None or head.ready else [head]
+    troubles = [str(head or "the head has no pod")] if head is None or not head.ready else []
+    lacks_pods = head is None
     for group in service.workers:
-        slices, amiss = _group(group, mine)
-        ready[group.instance_type] += slices
-        troubles += amiss
+        found = _group(group, mine, told)
+        ready[group.instance_type] += found.ready
+        amiss += found.amiss
+        troubles += [*map(str, found.amiss), *found.lacking]
+        lacks_pods = lacks_pods or bool(found.lacking)
     return ServiceReadiness(
         service=service,
         head=head,
@@ -129,6 +139,8 @@ def read_readiness(
         ready_by_type=dict(ready),
         troubles=tuple(troubles),
         detail=_detail(manager_log),
+        crashed=tuple(p for p in amiss if p.trouble is Trouble.CRASHED and not p.message),
+        lacks_pods=lacks_pods,
     )
 
 
@@ -158,39 +170,54 @@ def check_instances(service: Service, virtual_slices: Sequence[str]) -> None:
             )
 
 
-def _head(pods: Iterable[Mapping[str, Any]]) -> PodState | None:
-    heads = [
-        p for p in pods if names.labels_of(p).get(names.LABEL_REPLICATED_JOB) == names.HEAD_JOB
-    ]
-    states = [pod_state(pod, names.RM_CONTAINER) for pod in _current(heads)]
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Group:
+    """How the slices of a group stand."""
+
+    ready: int
+    amiss: Sequence[PodState]
+    lacking: Sequence[str]
+
+
+def _head(pods: Iterable[Mapping[str, Any]], told: Mapping[str, str]) -> PodState | None:
+    heads = _of_job(pods, names.HEAD_JOB)
+    states = [_state(pod, names.RM_CONTAINER, told) for pod in _current(heads)]
     return max(states, key=lambda state: state.ready, default=None)
 
 
-def _group(group: WorkerGroup, pods: Iterable[Mapping[str, Any]]) -> tuple[int, list[str]]:
-    """Returns how many slices of a group are ready, and what is amiss with the others."""
-    mine = _of_job(pods, group.name)
+def _group(
+    group: WorkerGroup, pods: Iterable[Mapping[str, Any]], told: Mapping[str, str]
+) -> _Group:
     ready: dict[str, set[str]] = {}
-    amiss: dict[str, list[str]] = {str(index): [] for index in range(group.slices)}
-    for pod in _current(mine):
+    amiss: dict[str, list[PodState]] = {str(index): [] for index in range(group.slices)}
+    for pod in _current(_of_job(pods, group.name)):
         labels = names.labels_of(pod)
         index, host = labels.get(names.LABEL_JOB_INDEX, ""), _host_index(pod)
-        state = pod_state(pod, names.WORKER_CONTAINER)
+        state = _state(pod, names.WORKER_CONTAINER, told)
         if state.ready:
             ready.setdefault(index, set()).add(host)
         elif index in amiss:
-            amiss[index].append(str(state))
+            amiss[index].append(state)
     count = 0
-    troubles: list[str] = []
+    unready: list[PodState] = []
+    lacking: list[str] = []
     for index, found in amiss.items():
         hosts = len(ready.get(index, ()))
         if hosts >= group.hosts:
             count += 1
             continue
-        troubles += found
+        unready += found
         absent = group.hosts - hosts - len(found)
         if absent > 0:
-            troubles.append(f"slice {index} of {group.name} lacks {absent} of {group.hosts} pods")
-    return count, troubles
+            lacking.append(f"slice {index} of {group.name} lacks {absent} of {group.hosts} pods")
+    return _Group(ready=count, amiss=unready, lacking=lacking)
+
+
+def _state(pod: Mapping[str, Any], container: str, told: Mapping[str, str]) -> PodState:
+    state = pod_state(pod, container)
+    if state.message or state.uid not in told:
+        return state
+    return dataclasses.replace(state, message=told[state.uid])
 
 
 def _of_job(pods: Iterable[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:

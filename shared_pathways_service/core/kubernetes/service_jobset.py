@@ -24,7 +24,7 @@ from shared_pathways_service.core.kubernetes.pod_parts import (
 )
 from shared_pathways_service.core.request_fields import check_bucket
 from shared_pathways_service.core.topology import InstanceType
-from shared_pathways_service.core.validation import check_dns_label, check_int
+from shared_pathways_service.core.validation import DNS_LABEL_LIMIT, check_dns_label, check_int
 from shared_pathways_service.errors import InvalidRequestError
 
 __all__ = ["DEFAULT_SERVER_IMAGE", "ServiceInputs", "service_address", "service_jobset"]
@@ -49,7 +49,7 @@ class ServiceInputs:
     """All that a service's JobSet is made of.
 
     Attributes:
-      name: The JobSet's, a DNS label.
+      name: The JobSet's, a DNS label of at most 22 characters that begins with a letter.
       instances: Slices by instance type, spares included, e.g. ``{"tpuv6e:2x2": 2}``. Several
         types need an image of ours.
       gcs_bucket: ``gs://…`` for scratch data; empty: none is named.
@@ -69,7 +69,7 @@ class ServiceInputs:
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_dns_label("name", self.name)
+        _check_name(self.name)
         check_bucket(self.gcs_bucket or None)
         counts = parse_instance_counts(self.instances, field="instances")
         check_int("spares", self.spares, low=0, high=min(counts.values()) - 1)
@@ -120,6 +120,18 @@ def service_jobset(inputs: ServiceInputs) -> dict[str, Any]:
             "replicatedJobs": [_head_job(inputs), *workers],
         },
     }
+
+
+def _check_name(name: str) -> None:
+    """The head's host name has the JobSet's twice, and stands in a label of every pod.
+
+    The JobSet controller takes a longer one, and then cannot create a single Job of it.
+    """
+    limit = (DNS_LABEL_LIMIT - len(f"-{names.HEAD_JOB}-0-0.")) // 2
+    why = f"the label with the head's host name has it twice in {DNS_LABEL_LIMIT} characters"
+    check_dns_label("name", name, limit=limit, why=why)
+    if not name[0].isalpha():
+        raise InvalidRequestError("name", name, "a name that begins with a letter")
 
 
 def _worker_name(number: int, kind: InstanceType) -> str:

@@ -123,6 +123,11 @@ def test_googles_images_get_no_variable_of_ours() -> None:
         assert not [v for v in variables(GOOGLES, name) if v.startswith("SPS_")]
 
 
+def test_the_heads_host_name_fits_into_a_label() -> None:
+    longest = ServiceInputs(name="a" * 22, instances={"tpuv6e:2x2": 1})
+    assert len(service_address(longest.name).rpartition(":")[0]) == 63
+
+
 def test_without_a_bucket_none_is_named() -> None:
     for name in ("pathways-head", "worker"):
         assert not [a for a in container(OURS, name)["args"] if "gcs" in a]
@@ -152,6 +157,8 @@ def test_what_was_put_in_is_read_out_again(inputs: ServiceInputs) -> None:
     ("field", "changed"),
     [
         ("name", {"name": "Pw"}),
+        ("name", {"name": "a" * 23}),
+        ("name", {"name": "7up"}),
         ("instances", {"instances": {}}),
         ("instances", {"instances": {"tpuv6e:4x4": 1, "tpuv5e:2x2": 1}}),
         ("gcs_bucket", {"gcs_bucket": "bucket"}),
