@@ -54,8 +54,8 @@ class Plugin:
       where: Directory that a relative command is relative to.
     """
 
-    exec: Mapping[str, Any]
-    cluster: Mapping[str, Any]
+    exec: Mapping[str, Any] = dataclasses.field(repr=False)
+    cluster: Mapping[str, Any] = dataclasses.field(repr=False)
     where: Path
 
     def __post_init__(self) -> None:
@@ -88,16 +88,16 @@ class Plugin:
         try:
             status, output, complaints = await self._output()
         except OSError as error:
-            raise self._denied(f"cannot be started: {error}") from error
+            raise self.denied(f"cannot be started: {error}") from error
         except TimeoutError as error:
-            raise self._denied(f"did not end within {_PLUGIN_S:g} s") from error
+            raise self.denied(f"did not end within {_PLUGIN_S:g} s") from error
         if status != 0:
             last = "\n".join(complaints.decode(errors="replace").splitlines()[-_SHOWN_LINES:])
-            raise self._denied(f"ended with {status}: {last}")
+            raise self.denied(f"ended with {status}: {last}")
         try:
             return _credential(json.loads(output))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise self._denied(f"gave no ExecCredential: {error!r}") from error
+            raise self.denied(f"gave no ExecCredential: {error!r}") from error
 
     async def _output(self) -> tuple[int, bytes, bytes]:
         process = await asyncio.create_subprocess_exec(
@@ -132,7 +132,8 @@ class Plugin:
         named = {str(item["name"]): str(item["value"]) for item in self.exec.get("env") or ()}
         return {**os.environ, **named, "KUBERNETES_EXEC_INFO": json.dumps(info)}
 
-    def _denied(self, what: str) -> AccessDenied:
+    def denied(self, what: str) -> AccessDenied:
+        """Returns the error for a plug-in that is of no use."""
         return AccessDenied(
             f"no credentials for the cluster: {self.name} {what}",
             verb="connect",

@@ -20,7 +20,7 @@ from shared_pathways_service.errors import AccessDenied, SharedPathwaysError
 from shared_pathways_service.kube.errors import ApiUnreachable
 from shared_pathways_service.kube.tokens import Token, TokenSource
 
-__all__ = ["google_tokens"]
+__all__ = ["GoogleUser", "google_tokens"]
 
 #: GKE takes the e-mail address of a service account for its name in RBAC.
 _SCOPES = (
@@ -34,27 +34,58 @@ _REQUEST_S = 15.0
 _LOG_IN = "gcloud auth application-default login"
 
 
-def google_tokens() -> TokenSource:
-    """Returns a source of tokens of the user's Application Default Credentials."""
-    found: list[credentials.Credentials] = []
+class GoogleUser:
+    """Whoever the Application Default Credentials are of.
 
-    async def fetch() -> Token:
+    Attributes:
+      tokens: Their access tokens.
+    """
+
+    def __init__(self) -> None:
+        self.tokens = TokenSource(self._fetch)
+        self._found: tuple[credentials.Credentials, str] | None = None
+
+    async def project(self) -> str:
+        """Returns the project that goes with the credentials; empty: none does.
+
+        Raises:
+          SharedPathwaysError: There are no credentials, or no token for them.
+        """
+        await self.tokens.header()
+        return self._found[1] if self._found else ""
+
+    async def metadata(self) -> tuple[tuple[str, str], ...]:
+        """Returns what a gRPC call to one of Google's APIs shows, keys in lower case.
+
+        Raises:
+          SharedPathwaysError: There are no credentials, or no token for them.
+        """
+        shown = [("authorization", await self.tokens.header())]
+        # A person's own credentials may say whose quota pays for the call.
+        if self._found and (pays := getattr(self._found[0], "quota_project_id", None)):
+            shown.append(("x-goog-user-project", str(pays)))
+        return tuple(shown)
+
+    async def _fetch(self) -> Token:
         try:
             async with asyncio.timeout(_FETCH_S), aiohttp.ClientSession(trust_env=True) as session:
                 request = _LoopRequest(session)
-                if not found:
-                    found.append(await asyncio.to_thread(_default, request))
-                await asyncio.to_thread(found[0].refresh, request)
+                if self._found is None:
+                    self._found = await asyncio.to_thread(_default, request)
+                await asyncio.to_thread(self._found[0].refresh, request)
         except (exceptions.GoogleAuthError, TimeoutError) as error:
             raise _translated(error) from error
-        return _token(found[0])
-
-    return TokenSource(fetch)
+        return _token(self._found[0])
 
 
-def _default(request: transport.Request) -> credentials.Credentials:
-    given, _ = google.auth.default(scopes=_SCOPES, request=request)
-    return given
+def google_tokens() -> TokenSource:
+    """Returns a source of tokens of the user's Application Default Credentials."""
+    return GoogleUser().tokens
+
+
+def _default(request: transport.Request) -> tuple[credentials.Credentials, str]:
+    given, project = google.auth.default(scopes=_SCOPES, request=request)
+    return given, project or ""
 
 
 def _token(given: credentials.Credentials) -> Token:

@@ -150,6 +150,9 @@ def access_of_context(config: Kubeconfig, context: str = "") -> ClusterAccess:
     server = str(cluster.data.get("server") or "").rstrip("/")
     if not server.startswith(("https://", "http://")):
         raise InvalidRequestError(f"server of cluster {cluster.name}", server, "https://HOST")
+    proxy = str(cluster.data.get("proxy-url") or "")
+    if proxy and not proxy.startswith(("http://", "https://")):
+        raise InvalidRequestError(f"proxy-url of cluster {cluster.name}", proxy, "http://HOST:PORT")
     tls = _tls(cluster, user) if server.startswith("https://") else None
     return ClusterAccess(
         server=server,
@@ -158,7 +161,7 @@ def access_of_context(config: Kubeconfig, context: str = "") -> ClusterAccess:
         namespace=str(chosen.data.get("namespace") or ""),
         name=f"context {name}",
         server_name=str(cluster.data.get("tls-server-name") or ""),
-        proxy=str(cluster.data.get("proxy-url") or ""),
+        proxy=proxy,
         headers=_impersonation(user),
     )
 
@@ -207,7 +210,10 @@ def _plugin_tokens(plugin: Plugin, tls: ssl.SSLContext | None) -> TokenSource:
     async def fetch() -> Token:
         given = await plugin.run()
         if given.certificate and tls is not None:
-            show_certificate(tls, given.certificate, given.key)
+            try:
+                show_certificate(tls, given.certificate, given.key)
+            except ssl.SSLError as error:
+                raise plugin.denied(f"gave no certificate with its key: {error}") from error
         header = f"Bearer {given.token}" if given.token else ""
         return Token(header=header, expires_at=given.expires_at)
 

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 import aiohttp
-from multidict import CIMultiDict
 
 from shared_pathways_service.errors import AccessDenied, SharedPathwaysError
 from shared_pathways_service.kube.cluster import ClusterAccess
@@ -98,6 +97,8 @@ class Transport:
                         return
                     if response.status != 401 or is_last:
                         raise await _error_of(target, response)
+                    # Not used again: a new client's certificate shows on new connections only.
+                    response.close()
                 self._access.tokens.refused(header)
 
     async def websocket(
@@ -177,9 +178,9 @@ class Transport:
             )
         return self._session
 
-    def _headers(self, authorization: str, content_type: str = "") -> CIMultiDict[str]:
+    def _headers(self, authorization: str, content_type: str = "") -> list[tuple[str, str]]:
         given = (("Authorization", authorization), ("Content-Type", content_type))
-        return CIMultiDict([*self._access.headers, *((n, v) for n, v in given if v)])
+        return [*self._access.headers, *((name, value) for name, value in given if value)]
 
     def _way(self) -> dict[str, Any]:
         way: dict[str, Any] = {"ssl": self._access.tls or True}

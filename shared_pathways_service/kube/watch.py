@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Literal
 
 from shared_pathways_service.errors import AccessDenied
@@ -74,8 +75,9 @@ async def watch(
             if not watching.version:
                 for event in await watching.list():
                     yield event
-            async for event in watching.stream():
-                yield event
+            async with contextlib.aclosing(watching.stream()) as events:
+                async for event in events:
+                    yield event
         except (AccessDenied, ApiError, ApiUnreachable) as error:
             watching.judge(error)
         await watching.pause()
@@ -123,11 +125,15 @@ class _Watching:
             "resourceVersion": self.version,
             "timeoutSeconds": str(random.randint(*_WATCH_S)),  # noqa: S311 - no secret
         }
+        rest = bytearray()
         async with self._api.stream(self._path, params=params) as chunks:
-            async for line in _messages(chunks):
-                event = self._take(json.loads(line))
-                if event is not None:
-                    yield event
+            async for chunk in chunks:
+                rest += chunk
+                while (end := rest.find(b"\n")) >= 0:
+                    event = self._take(json.loads(rest[:end]))
+                    del rest[: end + 1]
+                    if event is not None:
+                        yield event
 
     def _take(self, message: Mapping[str, Any]) -> WatchEvent | None:
         thing = message["object"]
@@ -169,12 +175,3 @@ class _Watching:
 
 def _version(thing: Mapping[str, Any]) -> str:
     return str(thing["metadata"]["resourceVersion"])
-
-
-async def _messages(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    rest = bytearray()
-    async for chunk in chunks:
-        rest += chunk
-        while (end := rest.find(b"\n")) >= 0:
-            yield bytes(rest[:end])
-            del rest[: end + 1]

@@ -17,6 +17,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from google.auth import crypt, jwt
+
 from tests.conftest import MARK
 from tests.kube.certificates import Authority, new_key
 
@@ -164,13 +166,37 @@ class ControlPlane:
         with urllib.request.urlopen(request, timeout=20) as answer:
             return json.load(answer)
 
-    def kubeconfig(self, user: dict[str, Any], *, namespace: str = "") -> Path:
-        """Writes a kubeconfig with one context, ``tb``; returns its path."""
+    def expired_token(self, account: dict[str, Any]) -> str:
+        """Returns a token of a service account that was good until an hour ago."""
+        metadata, now = account["metadata"], int(time.time())
+        claims = {
+            "iss": _ISSUER,
+            "aud": [_ISSUER],
+            "sub": f"system:serviceaccount:{metadata['namespace']}:{metadata['name']}",
+            "iat": now - 7200,
+            "exp": now - 3600,
+            "kubernetes.io": {
+                "namespace": metadata["namespace"],
+                "serviceaccount": {"name": metadata["name"], "uid": metadata["uid"]},
+            },
+        }
+        signer = crypt.RSASigner.from_string((self.directory / "sa.key").read_text())
+        token: bytes = jwt.encode(signer, claims)
+        return token.decode()
+
+    def kubeconfig(self, user: dict[str, Any], *, namespace: str = "", url: str = "") -> Path:
+        """Writes a kubeconfig with one context, ``tb``; returns its path.
+
+        Args:
+          user: As the kubeconfig has it.
+          namespace: Of the context.
+          url: Where the API server is to be found instead.
+        """
         context = {"cluster": "tb", "user": "me"}
         if namespace:
             context["namespace"] = namespace
         authority = base64.b64encode(self.authority.encode()).decode()
-        cluster = {"server": self.url, "certificate-authority-data": authority}
+        cluster = {"server": url or self.url, "certificate-authority-data": authority}
         document = {
             "apiVersion": "v1",
             "kind": "Config",

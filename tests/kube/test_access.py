@@ -25,6 +25,7 @@ from shared_pathways_service.kube.kubeconfig import read_kubeconfig
 from tests.kube.control_plane import ControlPlane
 
 NOBODY = ClusterChoice()
+WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
 
 def who(access: ClusterAccess) -> str:
@@ -32,8 +33,7 @@ def who(access: ClusterAccess) -> str:
 
     async def ask() -> str:
         async with KubeApi(access) as api:
-            path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-            answer = await api.request("POST", path, body={"kind": "SelfSubjectReview"})
+            answer = await api.request("POST", WHO_AM_I, body={})
             return str(answer["status"]["userInfo"]["username"])
 
     return asyncio.run(ask())
@@ -151,6 +151,29 @@ def test_plugin_runs_once_and_again_when_its_token_is_refused(
     assert info["spec"]["cluster"]["server"] == control_plane.url
 
 
+def test_service_accounts_token_that_has_expired(
+    control_plane: ControlPlane, namespace: str, own_directories: Path, use: Callable[[Path], None]
+) -> None:
+    accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    made = control_plane.call("POST", accounts, {"metadata": {"name": "tenant"}})
+    user = plugin_that_says(own_directories, {"token": control_plane.expired_token(made)})
+    use(control_plane.kubeconfig(user))
+
+    async def work() -> None:
+        async with KubeApi(await resolve(NOBODY)) as api:
+            with pytest.raises(AccessDenied) as caught:
+                await api.request("POST", WHO_AM_I, body={})
+            assert caught.value.verb == "connect"
+            asked = {"spec": {"expirationSeconds": 600}}
+            given = control_plane.call("POST", f"{accounts}/tenant/token", asked)["status"]
+            plugin_that_says(own_directories, given)
+            answer = await api.request("POST", WHO_AM_I, body={})
+            name = answer["status"]["userInfo"]["username"]
+            assert name == f"system:serviceaccount:{namespace}:tenant"
+
+    asyncio.run(work())
+
+
 def test_websocket_gets_a_token_that_is_good(
     control_plane: ControlPlane, own_directories: Path, use: Callable[[Path], None]
 ) -> None:
@@ -173,6 +196,15 @@ def test_websocket_gets_a_token_that_is_good(
             assert caught.value.status == 404
 
     asyncio.run(work())
+
+
+def test_plugins_certificate_that_is_none(
+    control_plane: ControlPlane, own_directories: Path, use: Callable[[Path], None]
+) -> None:
+    given = {"clientCertificateData": "nonsense", "clientKeyData": "nonsense"}
+    use(control_plane.kubeconfig(plugin_that_says(own_directories, given)))
+    with pytest.raises(AccessDenied, match="no certificate"):
+        who(asyncio.run(resolve(NOBODY)))
 
 
 def script(text: str) -> Plugin:
@@ -274,6 +306,7 @@ def of_cluster(cluster: str, user: str = "") -> str:
         ("contexts: [{context: {cluster: c}}]", "a", "kubeconfig"),
         (of_cluster("server: 'ftp://x'"), "a", "server of cluster c"),
         (of_cluster("server: 'https://x'", "auth-provider: {name: gcp}"), "a", "auth-provider"),
+        (of_cluster("server: 'https://x', proxy-url: 'socks5://y'"), "a", "proxy-url"),
         (of_cluster("server: 'https://x', certificate-authority: none.crt"), "a", "authority of c"),
         (
             of_cluster("server: 'https://x', certificate-authority-data: aGVsbG8="),

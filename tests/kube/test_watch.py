@@ -74,6 +74,21 @@ def test_tells_what_is_there_and_what_becomes_of_it(
     with_api(control_plane, control_plane.admin, work)
 
 
+def test_connection_ends_with_who_watches(control_plane: ControlPlane, namespace: str) -> None:
+    async def work(api: KubeApi) -> None:
+        async with watched(api, paths.collection("secrets", namespace)) as told:
+            await told.until_synced()
+            create(control_plane, namespace, "a")
+            await told.next()
+            assert api._transport._session is not None
+            connector = api._transport._session.connector
+            assert connector is not None
+            assert connector._acquired
+        assert not connector._acquired
+
+    with_api(control_plane, control_plane.admin, work)
+
+
 def test_goes_on_from_a_version_without_a_list(control_plane: ControlPlane, namespace: str) -> None:
     async def work(api: KubeApi) -> None:
         made = create(control_plane, namespace, "a")

@@ -1,0 +1,162 @@
+"""Connections that break at the worst moment, on the way to a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.server
+import json
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+
+import pytest
+
+from shared_pathways_service.kube import paths
+from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.cluster import ClusterAccess
+from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
+from shared_pathways_service.kube.kubeconfig import access_of_context, read_kubeconfig
+from shared_pathways_service.kube.tokens import static_token
+from tests.kube.control_plane import ControlPlane
+from tests.kube.relay import Relay, relay
+from tests.kube.test_api import secret
+from tests.kube.test_watch import create, watched
+
+
+@contextlib.asynccontextmanager
+async def relayed(plane: ControlPlane) -> AsyncIterator[tuple[KubeApi, Relay]]:
+    async with relay(plane.url) as (way, url):
+        path = plane.kubeconfig({"token": plane.admin}, url=url)
+        async with KubeApi(access_of_context(read_kubeconfig([path]))) as api:
+            yield api, way
+
+
+def test_create_whose_answer_is_lost(control_plane: ControlPlane, namespace: str) -> None:
+    async def work() -> None:
+        async with relayed(control_plane) as (api, way):
+            path = paths.collection("secrets", namespace)
+            await api.get(path)
+            way.cut_at_next_answer = True
+            made = await api.create(path, secret("one", "s1"))
+            assert way.was_cut.is_set()
+            found = await api.get(path)
+            assert [thing["metadata"]["uid"] for thing in found["items"]] == [
+                made["metadata"]["uid"]
+            ]
+
+    asyncio.run(work())
+
+
+def test_delete_whose_answer_is_lost(control_plane: ControlPlane, namespace: str) -> None:
+    uid = create(control_plane, namespace, "a")["metadata"]["uid"]
+
+    async def work() -> None:
+        async with relayed(control_plane) as (api, way):
+            await api.get(paths.collection("secrets", namespace))
+            way.cut_at_next_answer = True
+            # It is gone, whoever did it.
+            await api.delete(paths.item("secrets", namespace, "a"), uid=uid)
+            assert way.was_cut.is_set()
+            assert not (await api.get(paths.collection("secrets", namespace)))["items"]
+
+    asyncio.run(work())
+
+
+def test_connection_that_is_dead_without_a_word(
+    control_plane: ControlPlane, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared_pathways_service.kube.api._TRY_S", 2.0)
+
+    async def work() -> None:
+        async with relayed(control_plane) as (api, way):
+            path = paths.collection("secrets", namespace)
+            await api.get(path)
+            before, way.swallow_answers = way.connections, True
+            await api.get(path, timeout_s=60)
+            assert way.was_cut.is_set()
+            assert way.connections > before
+
+    asyncio.run(work())
+
+
+def test_watch_goes_on_where_its_connection_was_cut(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    async def work() -> None:
+        async with (
+            relayed(control_plane) as (api, way),
+            watched(api, paths.collection("secrets", namespace)) as told,
+        ):
+            assert await told.until_synced() == []
+            create(control_plane, namespace, "a")
+            assert await told.next() == ("ADDED", "a")
+            way.cut_at_next_answer = True
+            # Its news is what the connection is cut at.
+            create(control_plane, namespace, "b")
+            assert await told.next() == ("ADDED", "b")
+            assert way.was_cut.is_set()
+
+    asyncio.run(work())
+
+
+class Scripted(http.server.ThreadingHTTPServer):
+    """Answers what a real API server can hardly be made to."""
+
+    def __init__(self, answers: Sequence[tuple[int, dict[str, str], str]]) -> None:
+        script = iter(answers)
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                status, headers, body = next(script)
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body.encode())
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        super().__init__(("127.0.0.1", 0), Handler)
+
+
+@contextlib.contextmanager
+def scripted(*answers: tuple[int, dict[str, str], str]) -> Iterator[ClusterAccess]:
+    with Scripted(answers) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{server.server_address[1]}"
+            yield ClusterAccess(server=url, tls=None, tokens=static_token())
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+async def get(access: ClusterAccess) -> dict[str, object]:
+    async with KubeApi(access) as api:
+        return await api.get("/api/v1/nodes", timeout_s=5)
+
+
+def test_server_that_asks_to_come_back() -> None:
+    busy = json.dumps({"kind": "Status", "reason": "TooManyRequests", "message": "busy"})
+    later = {"Retry-After": "0"}
+    with scripted((429, later, busy), (503, later, "no JSON"), (200, {}, '{"items": []}')) as way:
+        assert asyncio.run(get(way)) == {"items": []}
+    with scripted((429, {"Retry-After": "600"}, busy)) as way:
+        with pytest.raises(ApiError, match="busy") as caught:
+            asyncio.run(get(way))
+        assert caught.value.retry_after_s == 600
+        assert not caught.value.is_final
+
+
+def test_answer_of_something_else_on_the_way() -> None:
+    headers: dict[str, str] = {}
+    page = (200, headers, "<html>log in to the network</html>")
+    with scripted(*[page] * 100) as way, pytest.raises(ApiUnreachable, match="no JSON"):
+        asyncio.run(get(way))
+    with scripted((302, {"Location": "/elsewhere"}, "")) as way:
+        with pytest.raises(ApiError) as caught:
+            asyncio.run(get(way))
+        assert caught.value.status == 302
