@@ -50,7 +50,7 @@ class PodState:
 
     def __str__(self) -> str:
         told = f"{self.name}: {self.reason or 'ready'}"
-        return f"{told} ({words})" if (words := self._last_words) else told
+        return f"{told} (at last: {words})" if (words := self._last_words) else told
 
     @property
     def _last_words(self) -> str:
@@ -59,7 +59,7 @@ class PodState:
             return ""
         lines = [line.strip() for line in self.message.splitlines() if line.strip()]
         text = " | ".join(lines[-_LAST_LINES:])
-        return f"at last: …{text[-_LAST_CHARACTERS:]}" if len(text) > _LAST_CHARACTERS else text
+        return f"…{text[-_LAST_CHARACTERS:]}" if len(text) > _LAST_CHARACTERS else text
 
 
 #: Reasons for which an image's pull is not worth waiting for, in the kubelet's or runtime's words.

@@ -123,10 +123,7 @@ def service_jobset(inputs: ServiceInputs) -> dict[str, Any]:
 
 
 def _check_name(name: str) -> None:
-    """The head's host name has the JobSet's twice, and stands in a label of every pod.
-
-    The JobSet controller takes a longer one, and then cannot create a single Job of it.
-    """
+    """Checks the JobSet's name, which the head's host name has twice, in a label of every pod."""
     limit = (DNS_LABEL_LIMIT - len(f"-{names.HEAD_JOB}-0-0.")) // 2
     why = f"the label with the head's host name has it twice in {DNS_LABEL_LIMIT} characters"
     check_dns_label("name", name, limit=limit, why=why)
