@@ -189,7 +189,7 @@ class KubernetesHome:
         assert api is not None, "preflight comes first"
         assert follower is not None, "follow comes first"
         relay = self._relay = Relay(
-            lambda: dial_pod(api, self._namespace, follower.pod, PROXY_PORT),
+            lambda headers: dial_pod(api, self._namespace, follower.pod, PROXY_PORT, headers),
             pod=follower.pod,
             runtime_dir=self._settings.runtime_dir,
             local_port=local_port,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 import aiohttp
 
@@ -11,13 +11,11 @@ from shared_pathways_service.kube.paths import port_forward
 
 __all__ = ["dial_pod"]
 
-_PROTOCOLS = ("v4.channel.k8s.io",)
-
 
 async def dial_pod(
-    api: KubeApi, namespace: str, pod: str, port: int
-) -> aiohttp.ClientWebSocketResponse[Any]:
-    """Opens a port-forward; raises what `KubeApi.websocket` does."""
-    return await api.websocket(
-        port_forward(namespace, pod), params={"ports": str(port)}, protocols=_PROTOCOLS
+    api: KubeApi, namespace: str, pod: str, port: int, headers: Mapping[str, str]
+) -> aiohttp.ClientResponse:
+    """Asks for a port-forward (a `tunnel.upgrade.Dial`); raises what `KubeApi.upgrade` does."""
+    return await api.upgrade(
+        port_forward(namespace, pod), params={"ports": str(port)}, headers=headers
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import grpc.aio
@@ -73,11 +73,11 @@ class ManagerLink:
         """Listens no more."""
         await self._undo.aclose()
 
-    async def _dial(self) -> aiohttp.ClientWebSocketResponse[Any]:
+    async def _dial(self, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
         self._head = self._head or await self._find_head()
         try:
             return await dial_pod(
-                self._api, self._service.namespace, self._head, RESOURCE_MANAGER_PORT
+                self._api, self._service.namespace, self._head, RESOURCE_MANAGER_PORT, headers
             )
         except ApiError as error:
             if error.status != _NOT_FOUND:

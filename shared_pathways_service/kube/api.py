@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import json
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -279,42 +279,38 @@ class KubeApi:
             if rest:
                 yield _text(rest)
 
-    async def websocket(
+    async def upgrade(
         self,
         path: str,
         *,
         params: Mapping[str, str] | None = None,
-        protocols: Sequence[str],
-        heartbeat_s: float | None = None,
+        headers: Mapping[str, str],
         timeout_s: float = CONNECT_S,
-    ) -> aiohttp.ClientWebSocketResponse:
-        """Opens a WebSocket, with a token that is good now; the caller closes it.
+    ) -> aiohttp.ClientResponse:
+        """Asks for another protocol on a connection, with a token that is good now.
 
         Args:
           path: E.g. `paths.port_forward`.
           params: E.g. ``{"ports": "29000"}``.
-          protocols: Sub-protocols offered, e.g. ``("v4.channel.k8s.io",)``.
-          heartbeat_s: Seconds between pings; None: none are sent. Half of it later without an
-            answer the WebSocket is closed.
+          headers: Of the handshake, e.g. those of a WebSocket.
           timeout_s: For the handshake. A connection that fails is not tried again.
+
+        Returns:
+          The answer, its connection still open; whether it is the handshake that was asked for is
+          the caller's to look at, and the connection the caller's to close.
 
         Raises:
           AccessDenied: 401 or 403.
-          ApiError: Another answer that is no handshake, e.g. 404.
+          ApiError: Another answer that is no success, e.g. 404.
           ApiUnreachable: No answer in time.
         """
         target = target_of("POST", path, params or {})
-
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
                     try:
-                        return await self._transport.websocket(
-                            target,
-                            path,
-                            params=params,
-                            protocols=protocols,
-                            heartbeat_s=heartbeat_s,
+                        return await self._transport.upgrade(
+                            target, path, params=params, headers=headers
                         )
                     except (AccessDenied, ApiError) as error:
                         if not self.is_settling(error):

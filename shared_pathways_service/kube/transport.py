@@ -7,7 +7,7 @@ import json
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import aiohttp
@@ -101,35 +101,34 @@ class Transport:
                     response.close()
                 self._access.tokens.refused(header)
 
-    async def websocket(
+    async def upgrade(
         self,
         target: Target,
         path: str,
         *,
         params: Mapping[str, str] | None,
-        protocols: Sequence[str],
-        heartbeat_s: float | None,
-    ) -> aiohttp.ClientWebSocketResponse:
-        """Opens a WebSocket; arguments and errors as those of `KubeApi.websocket`."""
+        headers: Mapping[str, str],
+    ) -> aiohttp.ClientResponse:
+        """Asks for another protocol; arguments and errors as those of `KubeApi.upgrade`."""
         with self.translated(target):
             for is_last in (False, True):
                 header = await self._access.tokens.header()
-                try:
-                    opened: aiohttp.ClientWebSocketResponse = await self._http().ws_connect(
-                        self._access.server + path,
-                        params=params,
-                        protocols=protocols,
-                        headers=self._headers(header),
-                        heartbeat=heartbeat_s,
-                        max_msg_size=_MESSAGE_BYTES,
-                        **self._way(),
-                    )
-                except aiohttp.WSServerHandshakeError as error:
-                    if error.status != 401 or is_last:
-                        raise error_of_answer(target, error.status, {}) from error
-                    self._access.tokens.refused(header)
-                else:
-                    return opened
+                response = await self._http().get(
+                    self._access.server + path,
+                    params=params,
+                    headers=[*self._headers(header), *headers.items()],
+                    # Of the connection only: it lasts.
+                    timeout=aiohttp.ClientTimeout(sock_connect=CONNECT_S),
+                    allow_redirects=False,
+                    **self._way(),
+                )
+                if response.status < 300:
+                    return response
+                async with response:
+                    if response.status != 401 or is_last:
+                        raise await _error_of(target, response)
+                    response.close()
+                self._access.tokens.refused(header)
         raise AssertionError("the last try returns or raises")
 
     def is_settling(self, error: SharedPathwaysError) -> bool:

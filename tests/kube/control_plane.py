@@ -19,11 +19,15 @@ from typing import Any
 
 from google.auth import crypt, jwt
 
+from shared_pathways_service.core.tunnel.frames import SUBPROTOCOL
+from shared_pathways_service.core.tunnel.websocket import handshake_headers
 from tests.conftest import MARK
 from tests.kube.certificates import Authority, new_key
 
 DEADLINE_S = 120.0
 _ISSUER = "https://kubernetes.default.svc"
+#: Of a WebSocket for a port-forward.
+HANDSHAKE = handshake_headers(bytes(16), SUBPROTOCOL)
 
 
 def binaries() -> Path | None:

@@ -22,7 +22,7 @@ from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.exec_plugin import Plugin
 from shared_pathways_service.kube.in_cluster import in_cluster_access, is_in_cluster
 from shared_pathways_service.kube.kubeconfig import read_kubeconfig
-from tests.kube.control_plane import ControlPlane
+from tests.kube.control_plane import HANDSHAKE, ControlPlane
 
 NOBODY = ClusterChoice()
 WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -189,9 +189,7 @@ def test_websocket_gets_a_token_that_is_good(
             answer["status"]["token"] = control_plane.admin
             (own_directories / "answer.json").write_text(json.dumps(answer))
             with pytest.raises(ApiError) as caught:
-                await api.websocket(
-                    paths.port_forward("default", "p"), protocols=["v4.channel.k8s.io"]
-                )
+                await api.upgrade(paths.port_forward("default", "p"), headers=HANDSHAKE)
             # Who we are was accepted: only there is no such pod.
             assert caught.value.status == 404
 

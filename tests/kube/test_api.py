@@ -15,7 +15,7 @@ from shared_pathways_service.kube import paths
 from shared_pathways_service.kube.api import SESSION_LABEL, KubeApi
 from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
 from shared_pathways_service.kube.kubeconfig import access_of_context, read_kubeconfig
-from tests.kube.control_plane import ControlPlane
+from tests.kube.control_plane import HANDSHAKE, ControlPlane
 
 WAIT_S = 90.0
 
@@ -112,10 +112,8 @@ def test_what_is_not_allowed_is_named(
 
 def test_port_forward_that_is_not_allowed(control_plane: ControlPlane, namespace: str) -> None:
     async def connect(api: KubeApi) -> None:
-        await api.websocket(
-            paths.port_forward(namespace, "p"),
-            params={"ports": "29000"},
-            protocols=["v4.channel.k8s.io"],
+        await api.upgrade(
+            paths.port_forward(namespace, "p"), params={"ports": "29000"}, headers=HANDSHAKE
         )
 
     async def denied(api: KubeApi) -> None:
@@ -171,7 +169,7 @@ def test_server_that_stays_away(control_plane: ControlPlane) -> None:
             await api.get(paths.collection("nodes"), timeout_s=1)
         assert caught.value.server == control_plane.url
         with pytest.raises(ApiUnreachable):
-            await api.websocket(paths.port_forward("n", "p"), protocols=["v4.channel.k8s.io"])
+            await api.upgrade(paths.port_forward("n", "p"), headers=HANDSHAKE)
         with pytest.raises(ApiUnreachable):
             await anext(api.stream_lines(paths.pod_log("n", "p")))
 
