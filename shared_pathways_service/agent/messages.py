@@ -103,6 +103,7 @@ class Start:
     Attributes:
       owner: The owning process's identity, as `processes.Identity.to_json` gives it.
       journal: The journal's directory.
+      collect_metrics: Whether metrics are sent to Google Cloud Monitoring.
     """
 
     home: HomeChoice
@@ -110,6 +111,7 @@ class Start:
     plan: Plan
     owner: Mapping[str, Any]
     journal: str
+    collect_metrics: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Returns it as plain data."""
@@ -134,6 +136,7 @@ class Start:
                 plan=Plan(**_tuples(data["plan"])),
                 owner=dict(data["owner"]),
                 journal=str(data["journal"]),
+                collect_metrics=bool(data["collect_metrics"]),
             )
         except (KeyError, TypeError) as error:
             raise MessageError(f"not a request: {error}") from error

@@ -8,7 +8,7 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shared_pathways_service.agent.channel import Channel
 from shared_pathways_service.agent.deletion import HomeMaker, clean_up
@@ -19,6 +19,9 @@ from shared_pathways_service.agent.runner import Probe, SessionRunner
 from shared_pathways_service.core.session_messages import Cancelled
 from shared_pathways_service.errors import ProxyFailed, SharedPathwaysError
 from shared_pathways_service.processes import Identity, identity_of
+
+if TYPE_CHECKING:
+    from shared_pathways_service.agent.metrics import MetricsReporter
 
 __all__ = ["serve"]
 
@@ -71,8 +74,14 @@ async def _run_session(
 ) -> None:
     start = Start.from_json(first)
     journal = Journal(Path(start.journal))
+    reporter = _reporter(start, channel) if start.collect_metrics else None
     runner = SessionRunner(
-        start, home=make_home(start.home), journal=journal, probe=probe, send=channel.send
+        start,
+        home=make_home(start.home),
+        journal=journal,
+        probe=probe,
+        send=channel.send,
+        watch=reporter.observe if reporter else None,
     )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -84,16 +93,23 @@ async def _run_session(
         _watch_owner(Identity.from_json(start.owner), runner),
         _sweep(journal, make_home),
     ]
-    async with _running(beside):
-        end = await runner.run()
-    goes_on = bool(end.left) and not runner.is_hopeless
-    left = journal.read(start.spec.session) if goes_on else None
-    channel.send(
-        {"type": "ended", "state": end.to_json(), "error": None, "lingers": left is not None}
-    )
-    if left is not None:
-        # Nobody waits any more, and the service may be back in a while.
-        await clean_up(journal, [left], make_home, within_s=ORPHAN_DELETE_S)
+    async with reporter or contextlib.nullcontext():
+        async with _running(beside):
+            end = await runner.run()
+        goes_on = bool(end.left) and not runner.is_hopeless
+        left = journal.read(start.spec.session) if goes_on else None
+        lingers = left is not None or (reporter is not None and reporter.is_behind)
+        channel.send({"type": "ended", "state": end.to_json(), "error": None, "lingers": lingers})
+        if left is not None:
+            # Nobody waits any more, and the service may be back in a while.
+            await clean_up(journal, [left], make_home, within_s=ORPHAN_DELETE_S)
+
+
+def _reporter(start: Start, channel: Channel) -> MetricsReporter:
+    # Only here: google-auth takes a while to import.
+    from shared_pathways_service.agent.metrics import MetricsReporter  # noqa: PLC0415
+
+    return MetricsReporter(start, channel.send)
 
 
 @contextlib.asynccontextmanager

@@ -85,6 +85,7 @@ def start_of(request: ConnectRequest, settings: Settings) -> Start:
         plan=plan,
         owner=owner.to_json(),
         journal=str(journal),
+        collect_metrics=request.collect_service_metrics,
     )
 
 

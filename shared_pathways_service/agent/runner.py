@@ -24,6 +24,7 @@ __all__ = ["Probe", "SessionRunner"]
 #: Asks the proxy at an address until it answers.
 Probe = Callable[[str], Awaitable[None]]
 Send = Callable[[Mapping[str, Any]], None]
+Watch = Callable[[m.Snapshot], object]
 
 #: Seconds for a step that is broken off to end, and for the last lines of a log.
 _STOP_S = 5.0
@@ -41,19 +42,28 @@ class SessionRunner:
       journal: Written before anything is created.
       probe: Asks the proxy whether it answers.
       send: Sends a message to the client.
+      watch: Is shown all that is known whenever it changed; must not block.
 
     Attributes:
       is_hopeless: Whether the deletion failed in a way that trying again does not help.
     """
 
     def __init__(
-        self, start: Start, *, home: Home, journal: Journal, probe: Probe, send: Send
+        self,
+        start: Start,
+        *,
+        home: Home,
+        journal: Journal,
+        probe: Probe,
+        send: Send,
+        watch: Watch | None = None,
     ) -> None:
         self._start = start
         self._home = home
         self._journal = journal
         self._probe = probe
         self._send = send
+        self._watch = watch
         self._inbox: asyncio.Queue[tuple[int | None, m.SessionEvent]] = asyncio.Queue()
         self._step: asyncio.Task[None] | None = None
         self._step_number = 0
@@ -245,6 +255,8 @@ class SessionRunner:
             return
         self._last = snapshot
         self._send({"type": "state", "state": snapshot.to_json()})
+        if self._watch is not None:
+            self._watch(snapshot)
         if self._entry is not None:
             try:
                 self._write_journal(snapshot)

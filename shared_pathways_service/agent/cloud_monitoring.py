@@ -1,0 +1,226 @@
+"""Google Cloud Monitoring, as far as it is needed to write a session's metrics.
+
+Its library comes with the extra ``metrics`` and is loaded when the first points are written, in a
+thread: it takes a second of computing. Calls show google-auth's tokens, got in this event loop, so
+that nothing outlasts the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from shared_pathways_service.core.metrics import LABELS, METRICS, PREFIX, Metric, Reading
+from shared_pathways_service.errors import AccessDenied, SharedPathwaysError
+from shared_pathways_service.kube.google_tokens import GoogleUser
+
+if TYPE_CHECKING:
+    import grpc
+    from google.api_core.exceptions import GoogleAPICallError
+    from google.cloud import monitoring_v3
+
+__all__ = ["ENDPOINT_VARIABLE", "CloudMonitoring", "Delayed", "Refused", "Unavailable"]
+
+#: Where Cloud Monitoring is; gcloud's own variable for it.
+ENDPOINT_VARIABLE: Final = "CLOUDSDK_API_ENDPOINT_OVERRIDES_MONITORING"
+_ENDPOINT: Final = "https://monitoring.googleapis.com/"
+#: Seconds for one call.
+_CALL_S: Final = 5.0
+#: Seconds for all that is done for one set of points: credentials, descriptors, the points.
+_WRITE_S: Final = 60.0
+
+#: Answers that will be the same next time, and those that may not; others are of these points.
+_FINAL: Final = ("PERMISSION_DENIED", "NOT_FOUND")
+_PASSING: Final = (
+    "ABORTED",
+    "CANCELLED",
+    "DEADLINE_EXCEEDED",
+    "INTERNAL",
+    "RESOURCE_EXHAUSTED",
+    "UNAUTHENTICATED",
+    "UNAVAILABLE",
+    "UNKNOWN",
+)
+
+_log = logging.getLogger(__name__)
+
+
+class Unavailable(Exception):  # noqa: N818 - reads as what happened, like its kin
+    """Nothing can be written in this session."""
+
+
+class Delayed(Exception):  # noqa: N818
+    """The points were not written; they may be later."""
+
+
+class Refused(Exception):  # noqa: N818
+    """The points were not written and never will be; others may."""
+
+
+class CloudMonitoring:
+    """One session's time series.
+
+    Args:
+      project: Whose they are; empty: the one that goes with the user's credentials.
+      labels: Values of `core.metrics.LABELS`.
+    """
+
+    def __init__(self, *, project: str, labels: Mapping[str, str]) -> None:
+        self._project = project
+        self._labels = dict(labels)
+        self._user = GoogleUser()
+        self._channel: grpc.aio.Channel | None = None
+        self._client: monitoring_v3.MetricServiceAsyncClient | None = None
+        self._is_declared = False
+        self._written_at = 0.0
+
+    async def write(self, readings: Sequence[Reading]) -> None:
+        """Writes one point a metric, all of this moment.
+
+        Raises:
+          Unavailable: The library, the credentials, the project or the permission is missing.
+          Delayed: No answer in time, or one that says to try later.
+          Refused: These points are not taken.
+        """
+        try:
+            async with asyncio.timeout(_WRITE_S):
+                client = self._client or await self._connect()
+                if not self._is_declared:
+                    await self._declare(client)
+                await self._send(client, readings)
+        except TimeoutError as error:
+            raise Delayed(f"no answer within {_WRITE_S:g} s") from error
+        except AccessDenied as error:
+            raise Unavailable(str(error)) from error
+        except SharedPathwaysError as error:
+            raise Delayed(str(error)) from error
+
+    async def close(self) -> None:
+        """Lets go of the connection."""
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def _connect(self) -> monitoring_v3.MetricServiceAsyncClient:
+        try:
+            await asyncio.to_thread(importlib.import_module, "google.cloud.monitoring_v3")
+        except ImportError as error:
+            raise Unavailable(f"{error}: pip install 'shared-pathways-service[metrics]'") from error
+        import grpc  # noqa: PLC0415
+        from google.cloud import monitoring_v3  # noqa: PLC0415
+        from google.cloud.monitoring_v3.services.metric_service.transports import (  # noqa: PLC0415
+            MetricServiceGrpcAsyncIOTransport,
+        )
+
+        if not self._project:
+            self._project = await self._user.project()
+        if not self._project:
+            raise Unavailable(
+                "no project is known: give connect() project= (with cluster=), or set "
+                "GOOGLE_CLOUD_PROJECT"
+            )
+        if self._channel is None:
+            endpoint = urlsplit(os.environ.get(ENDPOINT_VARIABLE) or _ENDPOINT)
+            if endpoint.scheme == "http":
+                self._channel = grpc.aio.insecure_channel(endpoint.netloc)
+            else:
+                tls = grpc.ssl_channel_credentials()
+                self._channel = grpc.aio.secure_channel(endpoint.netloc, tls)
+        transport = MetricServiceGrpcAsyncIOTransport(channel=self._channel)
+        self._client = monitoring_v3.MetricServiceAsyncClient(transport=transport)
+        return self._client
+
+    async def _declare(self, client: monitoring_v3.MetricServiceAsyncClient) -> None:
+        """Describes the metrics that the project does not have yet.
+
+        A point of a metric that is not described describes it, but for unit and texts: it is no
+        reason to write none.
+        """
+        from google.api_core.exceptions import GoogleAPICallError  # noqa: PLC0415
+
+        options = {**await self._options(), "timeout": _CALL_S}
+        request = {"name": f"projects/{self._project}", "filter": _ALL_OF_OURS}
+        try:
+            pages = await client.list_metric_descriptors(request=request, **options)
+            known = {descriptor.type async for descriptor in pages}
+            for metric in METRICS:
+                if PREFIX + metric.name not in known:
+                    await client.create_metric_descriptor(
+                        name=f"projects/{self._project}",
+                        metric_descriptor=_descriptor(metric),
+                        **options,
+                    )
+        except GoogleAPICallError as error:
+            if _status(error) in _PASSING:
+                raise self._translated(error) from error
+            _log.info("metrics are not described: %s", error.message)
+        self._is_declared = True
+
+    async def _send(
+        self, client: monitoring_v3.MetricServiceAsyncClient, readings: Sequence[Reading]
+    ) -> None:
+        from google.api_core.exceptions import GoogleAPICallError  # noqa: PLC0415
+
+        # (A clock that was set back must not put points before those that are written.)
+        self._written_at = max(time.time(), self._written_at)
+        series = [_time_series(reading, self._labels, self._written_at) for reading in readings]
+        try:
+            await client.create_time_series(
+                request={"name": f"projects/{self._project}", "time_series": series},
+                retry=None,
+                **await self._options(),
+            )
+        except GoogleAPICallError as error:
+            raise self._translated(error) from error
+
+    async def _options(self) -> dict[str, Any]:
+        return {"metadata": await self._user.metadata(), "timeout": _CALL_S}
+
+    def _translated(self, error: GoogleAPICallError) -> Exception:
+        status = _status(error)
+        text = f"Cloud Monitoring of project {self._project}: {status}: {error.message}"
+        if status in _FINAL:
+            return Unavailable(text)
+        return Delayed(text) if status in _PASSING else Refused(text)
+
+
+_ALL_OF_OURS: Final = f'metric.type = starts_with("{PREFIX}")'
+
+
+def _status(error: GoogleAPICallError) -> str:
+    """Returns the status's name; a call that had no answer has one too."""
+    return error.grpc_status_code.name if error.grpc_status_code else "UNKNOWN"
+
+
+def _descriptor(metric: Metric) -> dict[str, Any]:
+    return {
+        "type": PREFIX + metric.name,
+        "metric_kind": "GAUGE",
+        "value_type": metric.value_type,
+        "unit": metric.unit,
+        "description": metric.description,
+        "display_name": metric.display_name,
+        "labels": [
+            {"key": key, "value_type": "STRING", "description": text}
+            for key, text in LABELS.items()
+        ],
+    }
+
+
+def _time_series(reading: Reading, labels: Mapping[str, str], at: float) -> dict[str, Any]:
+    seconds, rest = divmod(at, 1)
+    is_whole = reading.metric.value_type == "INT64"
+    value = (
+        {"int64_value": int(reading.value)} if is_whole else {"double_value": float(reading.value)}
+    )
+    end = {"seconds": int(seconds), "nanos": int(rest * 1e9)}
+    return {
+        "metric": {"type": PREFIX + reading.metric.name, "labels": dict(labels)},
+        "resource": {"type": "global"},
+        "points": [{"interval": {"end_time": end}, "value": value}],
+    }
