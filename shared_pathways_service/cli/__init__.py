@@ -62,6 +62,11 @@ COMMANDS = {
         function="list_connections",
         help="List your connections. What dead programs left behind is taken down first.",
     ),
+    "testbed": _Command(
+        module="testbed",
+        function="bring_up",
+        help="Bring up a Kubernetes control plane with TPU nodes on this machine, for trying out.",
+    ),
     "status": _Command(
         module="status",
         function="status",

@@ -1,53 +1,159 @@
-"""The testbed as fixtures: one control plane a run of pytest, a namespace a test."""
+"""The testbed as fixtures: one control plane a run of pytest, a namespace a test.
+
+With ``--kube-context NAME`` the tests marked ``safe_on_shared`` run against a real cluster instead,
+and those that need a testbed do not run.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Iterator
+import shutil
+import tempfile
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import filelock
 import pytest
 
 from shared_pathways_service.settings import Settings
-from shared_pathways_service.testing.testbed import CannotBuild, Namespace, Testbed, new_namespace
+from shared_pathways_service.testing.testbed import (
+    Namespace,
+    Testbed,
+    TestbedUnavailable,
+    deploy_service,
+    new_namespace,
+)
 from shared_pathways_service.testing.testbed.description import Description
 from shared_pathways_service.testing.testbed.handle import launch
+from shared_pathways_service.testing.testbed.kubeconfig import CONTEXT
 
 #: Before tests get a cache directory of their own.
-_CACHE_DIR = Settings.load().cache_dir
+CACHE_DIR = Settings.load().cache_dir
+_FAILED = pytest.StashKey[bool]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("testbed")
+    group.addoption("--kube-context", help="run tests marked safe_on_shared on a real cluster")
+    group.addoption("--kube-namespace", default="default", help="where its service is")
+    group.addoption("--pathways-service", default="", help="its address; by default it is found")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "safe_on_shared: disturbs nobody on a real cluster that others use, too"
+    )
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if _is_worker():
+        return
+    # It would end with this process; but nothing should be left when pytest has said its last.
+    directory = _directory(os.getpid())
+    if (description := Description.read(directory)) is not None:
+        Testbed(directory, description).stop()
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.with_suffix(".lock").unlink(missing_ok=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        item.stash[_FAILED] = True
+    return report
 
 
 @pytest.fixture(scope="session")
-def testbed(tmp_path_factory: pytest.TempPathFactory) -> Testbed:
+def testbed(request: pytest.FixtureRequest) -> Testbed:
     """The run's testbed: whoever needs it first starts it, and it ends with the run."""
-    is_worker = "PYTEST_XDIST_WORKER" in os.environ
-    base = tmp_path_factory.getbasetemp()
-    directory = (base.parent if is_worker else base) / "testbed"
+    if request.config.getoption("--kube-context"):
+        pytest.skip("needs a testbed, and this run is on a real cluster")
     # The process that lives as long as the run.
-    owner = os.getppid() if is_worker else os.getpid()
+    owner = os.getppid() if _is_worker() else os.getpid()
+    directory = _directory(owner)
     with filelock.FileLock(directory.with_suffix(".lock")):
-        if Description.read(directory) is None:
+        description = Description.read(directory)
+        if description is None or not description.process.is_alive():
+            shutil.rmtree(directory, ignore_errors=True)
             _start(directory, owner)
     return Testbed.attach(directory)
 
 
-def _start(directory: Path, owner: int) -> None:
-    directory.mkdir()
-    try:
-        launch(directory, cache_dir=_CACHE_DIR, parent_pid=owner, report=_say)
-    except CannotBuild as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"NO TESTBED: {error}")
-
-
-def _say(line: str) -> None:
-    os.write(2, f"testbed: {line}\n".encode())
+@pytest.fixture(scope="module")
+def own_testbed(testbed: Testbed) -> Iterator[Testbed]:
+    """A testbed of a module's own, for what would disturb all others, as an API server's death."""
+    del testbed  # it says whether there can be one
+    with Testbed.start(cache_dir=CACHE_DIR, report=_say) as made:
+        yield made
 
 
 @pytest.fixture
-def namespace(testbed: Testbed) -> Iterator[Namespace]:
-    """A namespace of the test's own."""
+def namespace(testbed: Testbed, request: pytest.FixtureRequest) -> Iterator[Namespace]:
+    """A namespace of the test's own, with one node that has no TPUs."""
     with new_namespace(testbed) as made:
         yield made
+        if request.node.stash.get(_FAILED, False):
+            _say(f"{request.node.nodeid} failed; namespace {made.name}:\n{made.diagnostics()}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SharedCluster:
+    """A cluster with a service, be it the testbed or a real one, as an ordinary tenant sees it.
+
+    Attributes:
+      context: In the kubeconfig that the environment names.
+      namespace: Of the service and its proxies.
+      pathways_service: Its address; empty: it is to be found.
+    """
+
+    context: str
+    namespace: str
+    pathways_service: str
+
+
+@pytest.fixture
+def shared_cluster(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> SharedCluster:
+    """A cluster for tests marked ``safe_on_shared``: two free slices, or what the real one has."""
+    if context := request.config.getoption("--kube-context"):
+        return SharedCluster(
+            context=context,
+            namespace=request.config.getoption("--kube-namespace"),
+            pathways_service=request.config.getoption("--pathways-service"),
+        )
+    namespace: Namespace = request.getfixturevalue("namespace")
+    namespace.add_nodes({"tpuv6e:2x2": 2}, cpu_nodes=0)
+    service = deploy_service(namespace, {"tpuv6e:2x2": 2})
+    monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig_of("tenant")))
+    return SharedCluster(
+        context=CONTEXT, namespace=namespace.name, pathways_service=service.address
+    )
+
+
+def _is_worker() -> bool:
+    return "PYTEST_XDIST_WORKER" in os.environ
+
+
+def _directory(owner: int) -> Path:
+    return Path(tempfile.gettempdir()) / f"sps-testbed-{os.getuid()}-{owner}"
+
+
+def _start(directory: Path, owner: int) -> None:
+    directory.mkdir(mode=0o700)
+    try:
+        launch(directory, cache_dir=CACHE_DIR, parent_pid=owner, report=_say)
+    except TestbedUnavailable as error:
+        if os.environ.get("CI") == "true":
+            raise
+        _say(f"NO TESTBED, its tests are skipped: {error}")
+        pytest.skip(f"no testbed: {error}")
+
+
+def _say(text: str) -> None:
+    # Past pytest's capture: a build takes minutes, and a skipped testbed must not go unseen.
+    os.write(2, f"testbed: {text}\n".encode())

@@ -6,19 +6,26 @@
 from __future__ import annotations
 
 from shared_pathways_service.testing.testbed.api import Api, Object
-from shared_pathways_service.testing.testbed.errors import ApiRefused, CannotBuild, TestbedError
+from shared_pathways_service.testing.testbed.errors import (
+    ApiRefused,
+    TestbedError,
+    TestbedUnavailable,
+)
 from shared_pathways_service.testing.testbed.handle import Testbed
 from shared_pathways_service.testing.testbed.namespace import Namespace, new_namespace
+from shared_pathways_service.testing.testbed.service import DeployedService, deploy_service
 from shared_pathways_service.testing.testbed.users import User
 
 __all__ = [
     "Api",
     "ApiRefused",
-    "CannotBuild",
+    "TestbedUnavailable",
+    "DeployedService",
     "Namespace",
     "Object",
     "Testbed",
     "TestbedError",
     "User",
+    "deploy_service",
     "new_namespace",
 ]

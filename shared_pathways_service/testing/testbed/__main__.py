@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Sequence
@@ -38,6 +39,8 @@ async def _run(options: TestbedOptions) -> None:
         if options.parent_pid:
             # Told rather than killed with it: what has to be ended in order is.
             def on_end() -> None:
+                # Nobody is left who would.
+                stack.callback(shutil.rmtree, options.directory, ignore_errors=True)
                 loop.call_soon_threadsafe(supervisor.stop, "who started it has ended")
 
             watch = ProcessWatch(identity_of(options.parent_pid), on_end)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import filelock
 
-from shared_pathways_service.testing.testbed.errors import CannotBuild
+from shared_pathways_service.testing.testbed.errors import TestbedUnavailable
 
 __all__ = ["Programs", "find_or_build"]
 
@@ -96,7 +96,7 @@ def find_or_build(cache_dir: Path, report: Callable[[str], None]) -> Programs:
       report: Is told, in a line each, what is built and how long it took.
 
     Raises:
-      CannotBuild: There is no Go, or too old a one, or the build fails.
+      TestbedUnavailable: There is no Go, or too old a one, or the build fails.
     """
     parent = cache_dir / "testbed"
     version = _go_version()
@@ -104,12 +104,12 @@ def find_or_build(cache_dir: Path, report: Callable[[str], None]) -> Programs:
         # A Go that is gone since does not take away what it built.
         if built := sorted(parent.glob(f"{_key()}-go*/bin")):
             return Programs(built[-1].parent)
-        raise CannotBuild(
+        raise TestbedUnavailable(
             "the testbed's control plane is built with Go, and there is no program `go`",
             hint=f"install Go {_GO[0]}.{_GO[1]} or newer, once: what is built is kept",
         )
     if _release(version) < _GO:
-        raise CannotBuild(
+        raise TestbedUnavailable(
             f"the control plane needs Go {_GO[0]}.{_GO[1]} or newer, and `go` is {version}"
         )
     done, partial = parent / f"{_key()}-{version}", parent / f"{_key()}-{version}.partial"
@@ -200,7 +200,7 @@ def _go(arguments: list[str], cwd: Path) -> str:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise CannotBuild(f"{' '.join(command)} took more than {_BUILD_S:.0f} s") from error
+        raise TestbedUnavailable(f"{' '.join(command)} took more than {_BUILD_S:.0f} s") from error
     if ended.returncode != 0:
-        raise CannotBuild(f"{' '.join(command)} failed: {ended.stderr.strip()[-2000:]}")
+        raise TestbedUnavailable(f"{' '.join(command)} failed: {ended.stderr.strip()[-2000:]}")
     return ended.stdout

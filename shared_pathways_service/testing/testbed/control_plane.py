@@ -14,6 +14,7 @@ from pathlib import Path
 
 import aiohttp
 
+from shared_pathways_service.testing.testbed.audit import AUDIT_LOG
 from shared_pathways_service.testing.testbed.build import Programs
 from shared_pathways_service.testing.testbed.certificates import Certificates
 from shared_pathways_service.testing.testbed.daemons import Daemon
@@ -78,7 +79,6 @@ class ControlPlane:
         report: Callable[[str], None],
     ) -> None:
         self.server = f"https://{LOOPBACK}:{port}"
-        self.audit_log = directory / "audit.log"
         self._directory = directory
         self._certificates = certificates
         self._admin = users[0]
@@ -199,7 +199,7 @@ class ControlPlane:
             "--anonymous-auth=false",
             "--disable-admission-plugins=ServiceAccount",
             f"--enable-admission-plugins={','.join(_ADMISSION)}",
-            f"--audit-log-path={self.audit_log}",
+            f"--audit-log-path={self._directory / AUDIT_LOG}",
             "--audit-log-mode=blocking",
             f"--audit-policy-file={policy}",
         ]

@@ -6,7 +6,7 @@ from typing import Any
 
 from shared_pathways_service.errors import SharedPathwaysError
 
-__all__ = ["ApiRefused", "CannotBuild", "TestbedError"]
+__all__ = ["ApiRefused", "TestbedUnavailable", "TestbedError"]
 
 
 class TestbedError(SharedPathwaysError):
@@ -15,8 +15,8 @@ class TestbedError(SharedPathwaysError):
     __test__ = False  # the name is no test's
 
 
-class CannotBuild(TestbedError):  # noqa: N818 - the name says it
-    """The control plane is not built, and cannot be built here."""
+class TestbedUnavailable(TestbedError):  # noqa: N818 - the name says it
+    """There can be no testbed here: the control plane is not built, and cannot be."""
 
 
 class ApiRefused(TestbedError):  # noqa: N818 - the name says it

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -15,10 +17,15 @@ from typing import Any
 import shared_pathways_service
 from shared_pathways_service.settings import Settings
 from shared_pathways_service.testing.testbed.api import WAIT_S, Api
+from shared_pathways_service.testing.testbed.audit import (
+    AUDIT_LOG,
+    AuditEntry,
+    read_audit_log,
+)
 from shared_pathways_service.testing.testbed.build import find_or_build
 from shared_pathways_service.testing.testbed.control import call
 from shared_pathways_service.testing.testbed.description import Description
-from shared_pathways_service.testing.testbed.errors import TestbedError
+from shared_pathways_service.testing.testbed.errors import TestbedError, TestbedUnavailable
 from shared_pathways_service.testing.testbed.kubeconfig import write_kubeconfig
 from shared_pathways_service.testing.testbed.users import ADMIN_GROUP, User, new_user
 
@@ -26,6 +33,8 @@ __all__ = ["Testbed", "launch"]
 
 _MODULE = "shared_pathways_service.testing.testbed"
 _READY_FD = 3
+#: Seconds that ending everything may take.
+_STOP_S = 60.0
 
 
 class Testbed:
@@ -60,7 +69,7 @@ class Testbed:
           report: Is told what is built, in lines.
 
         Raises:
-          CannotBuild: The control plane is not built, and cannot be.
+          TestbedUnavailable: The control plane is not built, and cannot be.
           TestbedError: It does not come up.
         """
         directory = Path(tempfile.mkdtemp(prefix="sps-testbed-"))
@@ -105,8 +114,26 @@ class Testbed:
         return User(name="admin", token=self._description.admin_token, groups=(ADMIN_GROUP,))
 
     def stop(self) -> None:
-        """Ends everything, whoever started it."""
-        self.command("stop")
+        """Ends everything, whoever started it, and waits for the end.
+
+        Raises:
+          TestbedError: It does not end.
+        """
+        if self._description.process.is_alive():
+            self.command("stop")
+            if not self.wait_for_end(_STOP_S):
+                raise TestbedError(f"the testbed does not end within {_STOP_S:.0f} s")
+
+    def wait_for_end(self, timeout_s: float | None = None) -> bool:
+        """Waits until everything has ended; returns False when that takes longer than said."""
+        try:
+            pidfd = os.pidfd_open(self._description.process.pid)
+        except ProcessLookupError:
+            return True
+        with os.fdopen(pidfd):
+            if not self._description.process.is_alive():
+                return True
+            return bool(select.select([pidfd], [], [], timeout_s)[0])
 
     def add_user(self, name: str, *, lifetime_s: float | None = None) -> User:
         """Makes a user who may do nothing yet; audited.
@@ -136,7 +163,7 @@ class Testbed:
 
     def kubeconfig_of(self, user: User, *, namespace: str = "default") -> Path:
         """Writes a user's kubeconfig (context ``testbed``) into the testbed's directory."""
-        path = self.directory / f"{namespace}-{user.name}.kubeconfig"
+        path = self.directory / f"{user.name}-in-{namespace}.kubeconfig"
         return write_kubeconfig(path, self.server, self.authority, user, namespace=namespace)
 
     def add_pools(
@@ -192,6 +219,10 @@ class Testbed:
         """Lets a node that vanished come back."""
         self.command("bring_back", node=node)
 
+    def requests_of(self, user: User) -> list[AuditEntry]:
+        """Returns the requests of a user so far, in order, from the API server's audit log."""
+        return read_audit_log(self.directory / AUDIT_LOG, user.name)
+
     def kill_api_server(self) -> None:
         """Kills the API server; `start_api_server` brings it back, on the same port."""
         self.command("kill_api_server")
@@ -220,7 +251,7 @@ def launch(
       Its process id; the caller's to wait for, if it lives longer.
 
     Raises:
-      CannotBuild: The control plane is not built, and cannot be.
+      TestbedUnavailable: The control plane is not built, and cannot be.
       TestbedError: It does not come up.
     """
     _check_machine()
@@ -250,8 +281,12 @@ def launch(
                 ],
                 setsid=True,
             )
-        # It always answers, or ends: its own waits have deadlines.
-        line = outcome.readline()
+        with contextlib.ExitStack() as undo:
+            undo.callback(os.waitpid, pid, 0)
+            undo.callback(os.kill, pid, signal.SIGTERM)
+            # It always answers, or ends: its own waits have deadlines.
+            line = outcome.readline()
+            undo.pop_all()
     said = json.loads(line) if line else {"error": f"it ended: {log.read_text()[-2000:]}"}
     if "error" in said:
         os.waitpid(pid, 0)
@@ -261,7 +296,7 @@ def launch(
 
 def _check_machine() -> None:
     if sys.platform != "linux" or shutil.which("setpriv") is None:
-        raise TestbedError(
+        raise TestbedUnavailable(
             f"the testbed needs Linux and util-linux' setpriv; this is {sys.platform}"
         )
 

@@ -104,6 +104,18 @@ class Namespace:
         """Deletes an object."""
         self.testbed.api.delete(self.path(resource, name), **options)
 
+    def set_quota(self, hard: Mapping[str, str]) -> None:
+        """Limits what the namespace may have, e.g. ``{"count/jobs.batch": "0"}``.
+
+        Returns when the limit is known to hold.
+        """
+        self.create("resourcequotas", {"metadata": {"name": "limit"}, "spec": {"hard": dict(hard)}})
+        self.wait_until(
+            "resourcequotas",
+            lambda quotas: all(q.get("status", {}).get("hard") == dict(hard) for q in quotas),
+            what="quota in force",
+        )
+
     def log(self, pod: str, **params: str) -> str:
         """Returns a pod's log, e.g. of ``container="x"``."""
         return self.testbed.api.text(self.path("pods", f"{pod}/log"), **params)

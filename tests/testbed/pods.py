@@ -1,0 +1,41 @@
+"""Pods for tests: what they run is a command of this machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shared_pathways_service.testing.testbed import Object
+from shared_pathways_service.testing.testbed.node_agent.images import COMMAND_IMAGE
+
+__all__ = ["container", "exit_code", "phase", "pod", "state"]
+
+#: Says so on SIGTERM, and goes on.
+STUBBORN = "trap 'echo told to end' TERM; echo started; while :; do sleep 0.1; done"
+
+
+def container(script: str, *, name: str = "main", **fields: Any) -> Object:
+    """A container that runs a shell script."""
+    return {"name": name, "image": COMMAND_IMAGE, "command": ["sh", "-c", script], **fields}
+
+
+def pod(name: str, *containers: Object, **spec: Any) -> Object:
+    """A pod of these containers."""
+    usual = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1}
+    return {"metadata": {"name": name}, "spec": {**usual, "containers": [*containers], **spec}}
+
+
+def phase(seen: Object) -> str:
+    found: str = seen.get("status", {}).get("phase", "")
+    return found
+
+
+def state(seen: Object, kind: str) -> Object | None:
+    """The first container's state of a kind: waiting, running or terminated."""
+    statuses = seen.get("status", {}).get("containerStatuses") or [{"state": {}}]
+    found: Object | None = statuses[0]["state"].get(kind)
+    return found
+
+
+def exit_code(seen: Object) -> int | None:
+    ended = state(seen, "terminated")
+    return None if ended is None else int(ended["exitCode"])

@@ -1,0 +1,97 @@
+"""A testbed of its own: it outlives its API server, and nothing of it outlives its owner."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from shared_pathways_service.testing.testbed import (
+    ApiRefused,
+    Testbed,
+    TestbedError,
+    deploy_service,
+    new_namespace,
+)
+from tests.processes import REPOSITORY
+from tests.testbed.plugin import CACHE_DIR
+from tests.testbed.pods import container, phase, pod
+
+OWNER = """
+import sys
+from pathlib import Path
+from shared_pathways_service.testing.testbed import Testbed
+with Testbed.start(cache_dir=Path(sys.argv[1])) as testbed:
+    testbed.add_pools({}, cpu_nodes=1)
+    print(testbed.directory, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_pods_outlive_the_api_server(own_testbed: Testbed) -> None:
+    with new_namespace(own_testbed, pools={"tpuv6e:2x2": 1}) as namespace:
+        service = deploy_service(namespace, {"tpuv6e:2x2": 1})
+        namespace.create("pods", pod("ends", container("sleep 1; exit 5")))
+        namespace.wait_for_pod("ends", lambda p: phase(p) == "Running")
+        before = namespace.processes()
+        own_testbed.kill_api_server()
+        with pytest.raises(ApiRefused, match="Unreachable"):
+            namespace.items("pods")
+        own_testbed.start_api_server()
+        # What happened meanwhile is told.
+        namespace.wait_for_pod("ends", lambda p: phase(p) == "Failed")
+        after = namespace.processes()
+        assert after == {name: pids for name, pids in before.items() if name != "ends"}
+        assert "1/1 Pathways Slices Now Ready" in service.log()
+
+
+def test_stopped_testbed_leaves_nothing(own_testbed: Testbed) -> None:
+    with Testbed.start(cache_dir=CACHE_DIR) as testbed:
+        directory = testbed.directory
+        processes = _of(directory)
+        assert len(processes) >= 7
+    assert not directory.exists()
+    assert _still_there(processes) == []
+    with pytest.raises(TestbedError, match="no testbed runs"):
+        Testbed.attach(directory)
+
+
+@pytest.mark.parametrize("victim", ["owner", "testbed"])
+def test_killed_testbed_leaves_no_process(own_testbed: Testbed, victim: str) -> None:
+    command = [sys.executable, "-c", OWNER, str(CACHE_DIR)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY
+    ) as owner:
+        assert owner.stdout is not None
+        directory = Path(owner.stdout.readline().strip())
+        processes = _of(directory)
+        [testbed] = [p for p in processes if "testing.testbed" in " ".join(p.cmdline())]
+        os.kill(owner.pid if victim == "owner" else testbed.pid, signal.SIGKILL)
+        # One that was killed stays, in name, as long as its living parent does not ask.
+        assert _still_there([p for p in processes if p != testbed]) == []
+        owner.communicate()
+    # Whoever is left of the two cleans up.
+    assert _still_there([testbed]) == []
+    assert not directory.exists()
+
+
+def _of(directory: Path) -> list[psutil.Process]:
+    """The processes whose command line names a testbed's directory."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if any(str(directory) in word for word in process.cmdline()):
+                found.append(process)
+    return found
+
+
+def _still_there(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Those that have not ended within a minute."""
+    _, alive = psutil.wait_procs(processes, timeout=60)
+    return alive
