@@ -6,51 +6,44 @@ import asyncio
 import contextlib
 import importlib.metadata
 import platform
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
-from shared_pathways_service.core.kubernetes.images import (
-    Versions,
-    check_skew,
-    proxy_image_for,
-    sidecar_skew,
-)
-from shared_pathways_service.core.kubernetes.log_lines import LogEvent, parse_line
+from shared_pathways_service.core.checks import Check, Outcome
+from shared_pathways_service.core.kubernetes import checks
+from shared_pathways_service.core.kubernetes.checks import Examined
+from shared_pathways_service.core.kubernetes.images import Versions
 from shared_pathways_service.core.kubernetes.names import LABEL_JOBSET
 from shared_pathways_service.core.kubernetes.permissions import (
     Permission,
-    access_denied,
     access_review,
     evaluate,
     is_allowed,
     needed,
     rules_review,
 )
-from shared_pathways_service.core.kubernetes.readiness import (
-    ServiceReadiness,
-    check_instances,
-    read_readiness,
-    service_selector,
-)
-from shared_pathways_service.core.kubernetes.services import Service, find_service
+from shared_pathways_service.core.kubernetes.readiness import ServiceReadiness, service_selector
+from shared_pathways_service.core.kubernetes.services import Service
 from shared_pathways_service.core.requests import DEFAULT_PROXY_IMAGE
-from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
+from shared_pathways_service.errors import AccessDenied, ServiceNotFound, SharedPathwaysError
 from shared_pathways_service.homes.base import HomeEvent, ProxySpec, Tell
+from shared_pathways_service.homes.kubernetes_view import ServiceView
 from shared_pathways_service.kube.api import KubeApi
-from shared_pathways_service.kube.paths import collection, pod_log
-from shared_pathways_service.kube.watch import watch
+from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
+from shared_pathways_service.kube.paths import collection
+from shared_pathways_service.kube.watch import WatchEvent, watch
 
 __all__ = ["Preflight"]
 
 Object = Mapping[str, Any]
 
-#: Lines of the resource manager's log that are looked at for detail, and seconds for them.
-_LOG_LINES = 500
-_LOG_S = 5.0
+_NOT_FOUND = 404
 
 
 class Preflight:
     """One look at a service, which may take until it is ready.
+
+    connect() and `sps doctor` make the same checks.
 
     Args:
       api: The server.
@@ -62,9 +55,11 @@ class Preflight:
         self._api = api
         self._namespace = namespace
         self._address = address
+        self._view: ServiceView | None = None
+        self._versions: dict[str, str] = {}
 
     async def run(self, spec: ProxySpec, tell: Tell) -> ServiceReadiness:
-        """Checks permissions, service, types and versions, and waits until slices are ready.
+        """Makes every check, and waits until enough slices are ready; the caller has a deadline.
 
         Returns:
           How the service stands: enough of it is ready for the request.
@@ -76,18 +71,97 @@ class Preflight:
           ServiceNotReady: It cannot become ready by itself.
           VersionSkew: Client and service cannot work together.
         """
+        examined = await self._look(spec)
+        if (failure := examined.final_failure) is not None:
+            raise failure
+        for warning in examined.warnings:
+            tell(HomeEvent(kind="service.warning", reason=warning))
+        return await self._wait_until_ready(spec, tell)
+
+    async def examine(self, spec: ProxySpec, within_s: float) -> Examined:
+        """Makes every check once, whatever comes of the others.
+
+        Args:
+          spec: What would be asked for; no slices: one of the service's first type.
+          within_s: Seconds for all of it.
+        """
+        try:
+            async with asyncio.timeout(within_s):
+                examined = await self._look(spec)
+                if self._view is not None:
+                    await self._view.ask_why()
+        except TimeoutError:
+            error = ApiUnreachable(
+                f"{self._api.access.server} did not answer within {within_s:g} s",
+                server=self._api.access.server,
+                cause="timed out",
+            )
+            examined = Examined()
+            examined.add(Check.failed("API server", error))
+            return examined
+        if self._view is not None:
+            self._add_readiness(examined, self._view.readiness, spec)
+        return examined
+
+    # ---- the checks
+
+    async def _look(self, spec: ProxySpec) -> Examined:
+        examined = Examined()
         review, jobsets, pods = await _all_of(
             self._review(), self._list("jobsets"), self._list("pods", labelSelector=LABEL_JOBSET)
         )
+        examined.add(self._server_check(review, jobsets, pods))
+        if examined.final_failure is not None:
+            return examined
         # What is missing is told as a whole, rather than by the first request that is refused.
-        await self._check_permissions(review, needed(ours=False))
-        service = find_service(_items(jobsets), self._address, namespace=self._namespace)
-        if service.is_ours:
-            await self._check_permissions(review, needed(ours=True))
-        check_instances(service, spec.virtual_slices)
-        for warning in _skews(spec, service):
-            tell(HomeEvent(kind="service.warning", reason=warning))
-        return await self._wait_until_ready(spec, service, _raised(pods), tell)
+        examined.add(await self._permissions_check(review, ours=False))
+        check, service = self._service_check(jobsets)
+        examined.add(check)
+        if service is None or check.outcome is Outcome.FAILED:
+            return examined
+        if service.is_ours and examined.final_failure is None:
+            examined.checks[-2] = await self._permissions_check(review, ours=True)
+        examined.add(*_request_checks(service, spec))
+        if isinstance(pods, BaseException):
+            examined.add(_failed("resource manager", pods))
+            return examined
+        self._versions = {
+            "jobsets": _version(jobsets) if isinstance(jobsets, Mapping) else "",
+            "pods": _version(pods),
+        }
+        self._view = ServiceView(self._api, service, _items(pods))
+        return examined
+
+    def _server_check(self, *answers: Object | BaseException) -> Check:
+        """Says whether the API server answers, and takes us for somebody."""
+        for answer in answers:
+            if isinstance(answer, ApiUnreachable):
+                return Check.failed("API server", answer)
+            if isinstance(answer, AccessDenied) and answer.resource == "cluster":
+                return Check.failed("credentials", answer)
+            if isinstance(answer, BaseException) and not isinstance(answer, SharedPathwaysError):
+                raise answer
+        access = self._api.access
+        name = f"{access.name} at " if access.name else ""
+        return Check(name="API server", outcome=Outcome.OK, found=f"{name}{access.server} knows us")
+
+    def _service_check(self, jobsets: Object | BaseException) -> tuple[Check, Service | None]:
+        if isinstance(jobsets, ApiError) and jobsets.status == _NOT_FOUND:
+            error = ServiceNotFound(
+                "the cluster has no JobSets",
+                hint="a service is a JobSet: install its controller (sigs.k8s.io/jobset)",
+            )
+            return Check.failed("service", error), None
+        if isinstance(jobsets, BaseException):
+            return _failed("service", jobsets), None
+        return checks.service_check(_items(jobsets), self._address, namespace=self._namespace)
+
+    def _add_readiness(self, examined: Examined, found: ServiceReadiness, spec: ProxySpec) -> None:
+        examined.service, examined.readiness = found.service, found
+        examined.add(
+            checks.head_check(found),
+            checks.slices_check(found, spec.virtual_slices, spec.num_elastic_slices),
+        )
 
     # ---- permissions
 
@@ -95,85 +169,107 @@ class Preflight:
         body = rules_review(self._namespace)
         return await self._api.request("POST", collection("selfsubjectrulesreviews"), body=body)
 
-    async def _check_permissions(self, review: object, wanted: Sequence[Permission]) -> None:
-        verdict = evaluate(_raised(review), wanted)
+    async def _permissions_check(self, review: Object | BaseException, *, ours: bool) -> Check:
+        wanted = needed(ours=ours)
+        # (Who may not ask for all rules asks for each.)
+        verdict = evaluate(review if isinstance(review, Mapping) else {}, wanted)
         missing = list(verdict.missing)
         if verdict.unknown:
-            allowed = await asyncio.gather(*(self._is_allowed(p) for p in verdict.unknown))
-            missing += [p for p, ok in zip(verdict.unknown, allowed, strict=True) if not ok]
-        if missing:
-            raise access_denied(missing, self._namespace)
+            answers = await _all_of(*(self._ask(p) for p in verdict.unknown))
+            if all(isinstance(answer, SharedPathwaysError) for answer in answers):
+                return Check.unknown("permissions", f"cannot be asked for: {answers[0]}")
+            pairs = zip(verdict.unknown, answers, strict=True)
+            missing += [p for p, answer in pairs if _is_refused(answer)]
+        return checks.permissions_check(wanted, missing, self._namespace)
 
-    async def _is_allowed(self, permission: Permission) -> bool:
+    async def _ask(self, permission: Permission) -> Object:
         body = access_review(permission, self._namespace)
         path = collection("selfsubjectaccessreviews")
-        return is_allowed(await self._api.request("POST", path, body=body))
+        return await self._api.request("POST", path, body=body)
 
     # ---- readiness
 
     async def _list(self, resource: str, **params: str) -> Object:
         return await self._api.get(collection(resource, self._namespace), params=params)
 
-    async def _wait_until_ready(
-        self, spec: ProxySpec, service: Service, listed: Object, tell: Tell
-    ) -> ServiceReadiness:
-        pods = {str(pod["metadata"]["uid"]): pod for pod in listed.get("items") or ()}
-        log: list[LogEvent] = []
+    async def _wait_until_ready(self, spec: ProxySpec, tell: Tell) -> ServiceReadiness:
+        view = self._view
+        assert view is not None, "no check has failed"
+        async with contextlib.aclosing(self._changes(view)) as changes:
+            while True:
+                found = view.readiness
+                if found.service.ended:
+                    raise found.error()
+                if found.suffices_for(spec.virtual_slices, spec.num_elastic_slices):
+                    return found
+                _tell_waiting(found, tell)
+                if await view.ask_why():
+                    _tell_waiting(view.readiness, tell)
+                await anext(changes)
 
-        def look() -> ServiceReadiness | None:
-            found = read_readiness(service, pods.values(), log)
-            if service.ended:
-                raise found.error()
-            if found.suffices_for(spec.virtual_slices, spec.num_elastic_slices):
-                return found
-            tell(
-                HomeEvent(
-                    kind="service.waiting",
-                    reason=found.reason,
-                    data={
-                        "ready": found.ready,
-                        "wanted": found.wanted,
-                        "pods": "\n".join(found.troubles),
-                    },
+    async def _changes(self, view: ServiceView) -> AsyncGenerator[None, None]:
+        """Takes changes into the view; yields after each."""
+        service = view.service
+        queue: asyncio.Queue[tuple[str, WatchEvent] | BaseException] = asyncio.Queue()
+
+        async def follow(resource: str, params: Mapping[str, str], known: list[Object]) -> None:
+            try:
+                changes = watch(
+                    self._api,
+                    collection(resource, self._namespace),
+                    params=params,
+                    resource_version=self._versions[resource],
+                    known=known,
                 )
-            )
-            return None
+                async with contextlib.aclosing(changes):
+                    async for change in changes:
+                        queue.put_nowait((resource, change))
+            except SharedPathwaysError as error:
+                queue.put_nowait(error)
 
-        if (ready := look()) is not None:
-            return ready
-        log += await self._manager_log(read_readiness(service, pods.values()))
-        changes = watch(
-            self._api,
-            collection("pods", self._namespace),
-            params={"labelSelector": service_selector(service)},
-            resource_version=str(listed["metadata"]["resourceVersion"]),
-            known=list(pods.values()),
+        of_jobset = {"fieldSelector": f"metadata.name={service.name}"}
+        tasks = [
+            asyncio.create_task(
+                follow("pods", {"labelSelector": service_selector(service)}, view.pods)
+            ),
+            asyncio.create_task(follow("jobsets", of_jobset, [])),
+        ]
+        try:
+            while True:
+                news = await queue.get()
+                if isinstance(news, BaseException):
+                    raise news
+                if view.take(*news):
+                    yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _request_checks(service: Service, spec: ProxySpec) -> list[Check]:
+    """Makes the checks that need nothing but the service's JobSet and the request."""
+    client = Versions(jax=importlib.metadata.version("jax"), python=platform.python_version())
+    chosen = spec.image if spec.image != DEFAULT_PROXY_IMAGE else ""
+    found = [checks.types_check(service, spec.virtual_slices)]
+    check, image = checks.image_check(service, chosen)
+    found.append(check)
+    if image:
+        found.append(checks.jax_check(client, image))
+    if spec.options.sidecar:
+        found.append(checks.sidecar_check(client, service))
+    return [*found, checks.bucket_check(service, spec.gcs_bucket)]
+
+
+def _tell_waiting(found: ServiceReadiness, tell: Tell) -> None:
+    pods = "\n".join(found.troubles)
+    tell(
+        HomeEvent(
+            kind="service.waiting",
+            reason=found.reason,
+            data={"ready": found.ready, "wanted": found.wanted, "pods": pods},
         )
-        async with contextlib.aclosing(changes):
-            async for change in changes:
-                if change.kind == "DELETED":
-                    pods.pop(str(change.object["metadata"]["uid"]), None)
-                elif change.object:
-                    pods[str(change.object["metadata"]["uid"])] = change.object
-                if (ready := look()) is not None:
-                    return ready
-        raise AssertionError("a watch has no end")
-
-    async def _manager_log(self, found: ServiceReadiness) -> list[LogEvent]:
-        """Returns what the resource manager's log adds; nothing where it cannot be read."""
-        if found.head is None:
-            return []
-        path = pod_log(self._namespace, found.head.name)
-        params = {"tailLines": str(_LOG_LINES)}
-        events: list[LogEvent] = []
-        with contextlib.suppress(SharedPathwaysError, TimeoutError):
-            async with (
-                asyncio.timeout(_LOG_S),
-                contextlib.aclosing(self._api.stream_lines(path, params=params)) as lines,
-            ):
-                read = [parse_line(line) async for line in lines]
-                events = [event for event in read if event is not None]
-        return events
+    )
 
 
 async def _all_of(*coroutines: Coroutine[Any, Any, Object]) -> list[Object | BaseException]:
@@ -181,28 +277,20 @@ async def _all_of(*coroutines: Coroutine[Any, Any, Object]) -> list[Object | Bas
     return await asyncio.gather(*coroutines, return_exceptions=True)
 
 
-def _raised(result: object) -> Object:
-    if isinstance(result, BaseException):
-        raise result
-    assert isinstance(result, Mapping)
-    return result
+def _is_refused(answer: Object | BaseException) -> bool:
+    return isinstance(answer, Mapping) and not is_allowed(answer)
 
 
-def _items(result: object) -> Iterable[Object]:
-    return _raised(result).get("items") or ()
+def _failed(name: str, error: BaseException) -> Check:
+    if not isinstance(error, SharedPathwaysError):
+        raise error
+    return Check.failed(name, error)
 
 
-def _skews(spec: ProxySpec, service: Service) -> list[str]:
-    """Returns what may not work together; raises `VersionSkew` for what cannot."""
-    client = Versions(jax=importlib.metadata.version("jax"), python=platform.python_version())
-    chosen = spec.image if spec.image != DEFAULT_PROXY_IMAGE else ""
-    warnings = [check_skew(client, chosen or proxy_image_for(service.image))]
-    if spec.options.sidecar:
-        if not service.sidecar_image:
-            raise InvalidRequestError(
-                "proxy_options",
-                "sidecar:true",
-                f"a service with a colocated Python sidecar; {service.name} has none",
-            )
-        warnings.append(sidecar_skew(client, service.sidecar_image))
-    return [warning for warning in warnings if warning]
+def _items(listed: Object) -> Sequence[Object]:
+    found: Iterable[Object] = listed.get("items") or ()
+    return list(found)
+
+
+def _version(listed: Object) -> str:
+    return str(listed["metadata"]["resourceVersion"])
