@@ -100,7 +100,7 @@ class WorkerHello(_message.Message):
     HOST_FIELD_NUMBER: _builtins.int
     NODE_POOL_FIELD_NUMBER: _builtins.int
     PID_FIELD_NUMBER: _builtins.int
-    WELCOMED_BEFORE_FIELD_NUMBER: _builtins.int
+    WELCOMED_AT_FIELD_NUMBER: _builtins.int
     slice_id: _builtins.str
     """The physical slice, e.g. "slice-0"; DNS label."""
     instance_type: _builtins.str
@@ -123,9 +123,10 @@ class WorkerHello(_message.Message):
     """For people: the machine, its node pool on Kubernetes, and the process."""
     node_pool: _builtins.str
     pid: _builtins.int
-    welcomed_before: _builtins.bool
-    """Whether this incarnation was welcomed before, by this RM or by one before it. An RM that has
-    lost its state believes nobody who says to hold a slice of a worker that was not.
+    welcomed_at: _builtins.int
+    """`last_generation` of the first welcome of this incarnation, by this RM or by one before it;
+    absent: it was never welcomed. An RM that has lost its state believes no claim of a placement
+    up to that one, or of any if it is absent: it was on another process.
     """
     @_builtins.property
     def versions(self) -> Global___VersionRange: ...
@@ -142,13 +143,15 @@ class WorkerHello(_message.Message):
         host: _builtins.str = ...,
         node_pool: _builtins.str = ...,
         pid: _builtins.int = ...,
-        welcomed_before: _builtins.bool = ...,
+        welcomed_at: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["versions", b"versions"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_welcomed_at", b"_welcomed_at", "versions", b"versions", "welcomed_at", b"welcomed_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "host", b"host", "host_count", b"host_count", "host_index", b"host_index", "incarnation", b"incarnation", "instance_type", b"instance_type", "node_pool", b"node_pool", "pid", b"pid", "slice_id", b"slice_id", "versions", b"versions", "welcomed_before", b"welcomed_before"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_welcomed_at", b"_welcomed_at", "address", b"address", "host", b"host", "host_count", b"host_count", "host_index", b"host_index", "incarnation", b"incarnation", "instance_type", b"instance_type", "node_pool", b"node_pool", "pid", b"pid", "slice_id", b"slice_id", "versions", b"versions", "welcomed_at", b"welcomed_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__welcomed_at: _TypeAlias = _typing.Literal["welcomed_at"]  # noqa: Y015
+    _WhichOneofArgType__welcomed_at: _TypeAlias = _typing.Literal["_welcomed_at", b"_welcomed_at"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__welcomed_at) -> _WhichOneofReturnType__welcomed_at | None: ...
 
 Global___WorkerHello: _TypeAlias = WorkerHello  # noqa: Y015
 
@@ -222,19 +225,23 @@ class WorkerWelcome(_message.Message):
 
     VERSION_FIELD_NUMBER: _builtins.int
     BEAT_INTERVAL_S_FIELD_NUMBER: _builtins.int
+    LAST_GENERATION_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """the one to speak from here on"""
     beat_interval_s: _builtins.float
     """Seconds between two beats."""
+    last_generation: _builtins.int
+    """The highest generation that was given before this worker was let in."""
     def __init__(
         self,
         *,
         version: _builtins.int = ...,
         beat_interval_s: _builtins.float = ...,
+        last_generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat_interval_s", b"beat_interval_s", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat_interval_s", b"beat_interval_s", "last_generation", b"last_generation", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -45,7 +45,7 @@ class Rm:
         self.said: list[m.Instruction] = []
         self.core = ResourceManagerCore(self.config, restored, now)
         self.asked: dict[str, m.TenantAsked] = {}
-        self.welcomed: set[str] = set()
+        self.welcomed: dict[str, int] = {}
         self.do(m.Tick())
         if ready:
             for kind, count in counts.items():
@@ -88,7 +88,7 @@ class Rm:
         restored = None if changes.get("state_lost") else self.restored
         fresh = Rm(ready=False, restored=restored, now=self.now + 1.0, **config)
         fresh.asked = dict(self.asked)
-        fresh.welcomed = set(self.welcomed)
+        fresh.welcomed = dict(self.welcomed)
         return fresh
 
     # ---- workers
@@ -103,10 +103,12 @@ class Rm:
                 instance_type=kind,
                 host_index=host,
                 incarnation=incarnation,
-                welcomed_before=incarnation in self.welcomed,
+                welcomed_at=self.welcomed.get(incarnation),
             )
         )
-        self.welcomed |= {w.incarnation for w in said if isinstance(w, m.WelcomeWorker)}
+        for one in said:
+            if isinstance(one, m.WelcomeWorker):
+                self.welcomed.setdefault(one.incarnation, one.last_generation)
         return said
 
     def end_worker(self, slice_id: str, host: int = 0, *, life: str = "1") -> None:

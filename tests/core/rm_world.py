@@ -30,7 +30,7 @@ class Worker:
     running: bool = False
     connected: bool = False
     stopped: bool = False
-    welcomed: bool = False
+    welcomed_at: int | None = None
 
 
 @dataclasses.dataclass
@@ -102,7 +102,7 @@ class World:
         worker.incarnation = self.new_name()
         worker.running = True
         worker.stopped = False
-        worker.welcomed = False
+        worker.welcomed_at = None
         self.broke[worker.slice_id] = self.replaced[worker.slice_id] = self.step + 1
         self.connect_worker(key)
 
@@ -117,7 +117,7 @@ class World:
                 instance_type=worker.kind,
                 host_index=worker.host,
                 incarnation=worker.incarnation,
-                welcomed_before=worker.welcomed,
+                welcomed_at=worker.welcomed_at,
             )
         )
 
@@ -256,8 +256,10 @@ class World:
             case m.Persist():
                 self._persist(one)
             case m.WelcomeWorker():
-                assert self._worker(one).connected
-                self._worker(one).welcomed = True
+                worker = self._worker(one)
+                assert worker.connected
+                if worker.welcomed_at is None:
+                    worker.welcomed_at = one.last_generation
             case m.RefuseWorker():
                 worker = self._worker(one)
                 if worker.incarnation == one.incarnation:

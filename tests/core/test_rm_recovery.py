@@ -325,6 +325,20 @@ def test_without_the_disk_a_worker_that_is_new_has_lost_its_slice() -> None:
         assert rm.on("ada") == ["slice-1"]
 
 
+def test_without_the_disk_a_worker_younger_than_the_placement_has_lost_its_slice() -> None:
+    for claim_first in (False, True):
+        between = busy().restarted()
+        between.join("slice-0", life="2")
+        rm = between.restarted(state_lost=True)
+        if not claim_first:
+            rm.join("slice-0", life="2")
+        rm.come_back("ada", (0, "slice-0", 1), (1, "slice-1", 2))
+        if claim_first:
+            rm.join("slice-0", life="2")
+        assert [one.slice_id for one in rm.heard("ada", m.TellUnplaced)] == ["slice-0"]
+        assert rm.on("ada") == ["slice-1"]
+
+
 def test_without_the_disk_a_tenant_whose_slices_are_all_lost_is_placed_again() -> None:
     rm = busy().restarted(state_lost=True)
     rm.join("slice-2", life="2")

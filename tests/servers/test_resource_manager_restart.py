@@ -247,9 +247,7 @@ def test_after_a_lost_state_new_placements_have_new_generations(make_service: Ma
     claims = _placements(service.tenant("ada"), 1)
     _lose_state(service)
     service.start_rm()
-    _expect_nothing_new(service.tenant("ada", claims=claims))
     (claim,) = _placements(service.tenant("bob", queue_timeout_s=600), 1)
-    assert claim.slice_id != claims[0].slice_id
     assert claim.generation > claims[0].generation
 
 

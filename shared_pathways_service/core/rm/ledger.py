@@ -84,9 +84,9 @@ class Ledger:
         self._touch(changed.pool)
         self._count_free(changed, was_free)
 
-    def renew(self, about: Slice) -> None:
-        """Enters that no placement from before this resource manager's start is on a slice."""
-        about.renewed = True
+    def void(self, about: Slice, until: float) -> None:
+        """Enters that no claim of a generation up to `until` is true of a slice."""
+        about.void_until = max(about.void_until, until)
 
     def take_free(self, pool: Pool) -> Slice:
         """Returns the free slice whose name comes first; the caller places somebody on it."""

@@ -97,15 +97,15 @@ class WorkerJoined:
     """A worker said hello. A newer incarnation of a host replaces the older one.
 
     Attributes:
-      welcomed_before: Whether this incarnation was let in before, by whichever resource manager:
-        only then can somebody hold its slice from before.
+      welcomed_at: `WelcomeWorker.last_generation` of this incarnation's first welcome, by whichever
+        resource manager: no placement up to that one is on it. None: it was never let in.
     """
 
     slice_id: str
     instance_type: InstanceType
     host_index: int
     incarnation: str
-    welcomed_before: bool = False
+    welcomed_at: int | None = None
     address: str = ""
     host: str = ""
     node_pool: str = ""
@@ -271,11 +271,16 @@ class Restored:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class WelcomeWorker:
-    """The worker is in."""
+    """The worker is in.
+
+    Attributes:
+      last_generation: The highest generation given so far.
+    """
 
     slice_id: str
     host_index: int
     incarnation: str
+    last_generation: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

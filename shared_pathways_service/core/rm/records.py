@@ -42,8 +42,8 @@ class Slice:
       since: When `state`, or the holder, last changed.
       relied_on: The incarnations of its workers that the holder relies on, one a host; empty when
         nobody holds it, or when they are not known.
-      renewed: Whether, since the resource manager started, it was lost or got a worker that had
-        never been in before: no placement of before is on it any more.
+      void_until: No placement of a generation up to this is on it, whoever claims it: it was lost
+        since, or its workers are younger.
       in_heap: Whether the pool's heap of free slices has an entry of it, true or outdated.
     """
 
@@ -56,7 +56,7 @@ class Slice:
     index: int = -1
     generation: int = 0
     relied_on: tuple[str, ...] = ()
-    renewed: bool = False
+    void_until: float = 0
     in_heap: bool = False
     sort_key: tuple[object, ...] = ()
 

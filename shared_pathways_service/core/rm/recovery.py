@@ -111,7 +111,7 @@ class Recovery:
 
     def heard(self, event: WorkerJoined) -> None:
         """Takes note of a worker, before it is let in."""
-        self._had_a_past |= event.welcomed_before
+        self._had_a_past |= event.welcomed_at is not None
 
     def concerns(self, event: TenantAsked) -> bool:
         """Returns whether a proxy speaks of a past that is not known."""
@@ -187,7 +187,8 @@ class Recovery:
             pool = tenant.pools[claim.virtual_index]
             return self.active and len(pool.slices) < pool.count
         silent = self.active and found.state is SliceState.STARTING
-        return not found.renewed and (silent or found.state is SliceState.READY)
+        is_there = silent or found.state is SliceState.READY
+        return is_there and claim.generation > found.void_until
 
     def _adopt(self, tenant: Tenant, claim: Claim) -> None:
         found = self._ledger.slices.get(claim.slice_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from shared_pathways_service.core.rm.config import RmConfig
@@ -60,7 +61,7 @@ class Workers:
 
     def lose(self, lost: Slice, reason: str) -> None:
         """Enters that a slice cannot be used, and takes it from its holder."""
-        self._ledger.renew(lost)
+        self._ledger.void(lost, math.inf)
         in_use = lost.state is SliceState.READY or lost.tenant is not None
         starts_on = lost.state is SliceState.STARTING and not lost.empty
         if not in_use and (starts_on or lost.state is SliceState.LOST):
@@ -114,13 +115,15 @@ class Workers:
             pid=event.pid,
             beat_at=self._ledger.now,
         )
-        if not event.welcomed_before:
-            self._ledger.renew(into)
+        self._ledger.void(into, math.inf if event.welcomed_at is None else event.welcomed_at)
         first = into.empty
         into.workers[event.host_index] = worker
         self._speaker.say(
             WelcomeWorker(
-                slice_id=into.id, host_index=event.host_index, incarnation=event.incarnation
+                slice_id=into.id,
+                host_index=event.host_index,
+                incarnation=event.incarnation,
+                last_generation=self._ledger.last_generation,
             )
         )
         self._deadlines.add(
@@ -207,8 +210,8 @@ def _is_another(event: WorkerJoined, into: Slice) -> bool:
         return False
     if into.relied_on:
         return into.relied_on[event.host_index] != event.incarnation
-    # A claim told who holds the slice, not on whom it relies; on a new process it cannot.
-    return not event.welcomed_before
+    # A claim told who holds the slice, not on whom it relies: not on a younger process.
+    return event.welcomed_at is None or into.generation <= event.welcomed_at
 
 
 def _name(worker: Worker) -> str:

@@ -79,7 +79,9 @@ class WorkerStreams(_Streams[tuple[str, int, str], pb.WorkerInstruction]):
             self._end(key, told.reason, grpc.StatusCode.FAILED_PRECONDITION)
         elif stream := self._streams.get(key):
             welcome = pb.WorkerWelcome(
-                version=stream.version, beat_interval_s=self._beat_interval_s
+                version=stream.version,
+                beat_interval_s=self._beat_interval_s,
+                last_generation=told.last_generation,
             )
             stream.outbox.put(pb.WorkerInstruction(welcome=welcome))
 

@@ -76,7 +76,7 @@ def worker_joined(hello: pb.WorkerHello, known: Iterable[InstanceType]) -> messa
         host=_text("host", hello.host),
         node_pool=_text("node_pool", hello.node_pool),
         pid=hello.pid,
-        welcomed_before=hello.welcomed_before,
+        welcomed_at=hello.welcomed_at if hello.HasField("welcomed_at") else None,
     )
 
 

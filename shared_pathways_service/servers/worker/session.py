@@ -89,7 +89,7 @@ class Session:
         self._closing = False
         self._number = 0  # of the stream that is open
         self._welcomed = False  # on that stream
-        self._welcomed_before = False  # on any
+        self._welcomed_at: int | None = None  # the last generation at the first welcome of all
         self._channel: grpc.Channel | None = None
         self._thread = threading.Thread(target=self._run, name="session")
         self._thread.start()
@@ -154,13 +154,15 @@ class Session:
     def _take_welcome(self, welcome: pb.WorkerWelcome) -> None:
         with self._news:
             self._beat_interval_s = min(welcome.beat_interval_s, self._beat_interval_s)
-            self._welcomed = self._welcomed_before = True
+            self._welcomed = True
+            if self._welcomed_at is None:
+                self._welcomed_at = welcome.last_generation
             self._news.notify_all()
         self._on_welcome()
 
     def _say(self, number: int) -> Iterator[pb.WorkerMessage]:
         """Gives what is said on one stream; runs on a thread of gRPC's."""
-        hello = pb.WorkerHello(welcomed_before=self._welcomed_before)
+        hello = pb.WorkerHello(welcomed_at=self._welcomed_at)
         hello.MergeFrom(self._hello)
         yield pb.WorkerMessage(hello=hello)
         with self._news:
