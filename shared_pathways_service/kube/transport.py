@@ -23,8 +23,6 @@ __all__ = ["CONNECT_S", "Transport"]
 CONNECT_S = 10.0
 #: Seconds after a connection failed in which a refusal is not taken for final.
 _SETTLING_S = 15.0
-#: Bytes of a WebSocket message that are taken.
-_MESSAGE_BYTES = 16 << 20
 _MAX_CONNECTIONS = 100
 #: Seconds without a word until the kernel asks the other end, between asking, and how often.
 _KEEPALIVE = (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))

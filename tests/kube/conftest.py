@@ -12,16 +12,21 @@ import pytest
 
 from shared_pathways_service.kube.gke import ENDPOINT_VARIABLE
 from shared_pathways_service.testing.google import FakeGoogle
-from tests.kube.control_plane import ControlPlane, binaries
+from shared_pathways_service.testing.testbed import TestbedUnavailable
+from shared_pathways_service.testing.testbed.build import find_or_build
+from tests.kube.control_plane import ControlPlane
+from tests.testbed.plugin import CACHE_DIR
 
 
 @pytest.fixture(scope="session")
 def _control_plane() -> Iterator[ControlPlane]:
-    programs = binaries()
-    if programs is None:
-        message = "no kube-apiserver: set SPS_TESTBED_BIN to a directory with it and etcd"
-        assert os.environ.get("CI") != "true", message
-        pytest.skip(message)
+    try:
+        programs = find_or_build(CACHE_DIR, _say)
+    except TestbedUnavailable as error:
+        if os.environ.get("CI") == "true":
+            raise
+        _say(f"NO API SERVER, its tests are skipped: {error}")
+        pytest.skip(f"no API server: {error}")
     plane = ControlPlane(programs)
     try:
         plane.start()
@@ -61,3 +66,8 @@ def google(monkeypatch: pytest.MonkeyPatch, own_directories: Path) -> Callable[.
         return fake
 
     return use
+
+
+def _say(text: str) -> None:
+    # Past pytest's capture: a build takes minutes, and what is skipped must not go unseen.
+    os.write(2, f"tests/kube: {text}\n".encode())

@@ -1,4 +1,4 @@
-"""A real API server on a real etcd, that a test may kill and start again."""
+"""A real API server on a real etcd, and no more: a test may do to it what it likes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -21,6 +20,9 @@ from google.auth import crypt, jwt
 
 from shared_pathways_service.core.tunnel.frames import SUBPROTOCOL
 from shared_pathways_service.core.tunnel.websocket import handshake_headers
+from shared_pathways_service.testing.testbed.build import Programs
+from shared_pathways_service.testing.testbed.daemons import TIED_TO_PARENT
+from shared_pathways_service.testing.testbed.ports import pick_ports
 from tests.conftest import MARK
 from tests.kube.certificates import Authority, new_key
 
@@ -30,23 +32,14 @@ _ISSUER = "https://kubernetes.default.svc"
 HANDSHAKE = handshake_headers(bytes(16), SUBPROTOCOL)
 
 
-def binaries() -> Path | None:
-    """Returns where etcd and kube-apiserver are, or None."""
-    named = os.environ.get("SPS_TESTBED_BIN", "")
-    found = named or os.path.dirname(shutil.which("kube-apiserver") or "")  # noqa: PTH120
-    if found and all((Path(found) / name).exists() for name in ("etcd", "kube-apiserver")):
-        return Path(found)
-    return None
-
-
 class ControlPlane:
     """etcd and kube-apiserver; `admin` may do everything, `alice` what a test allows her."""
 
-    def __init__(self, programs: Path) -> None:
+    def __init__(self, programs: Programs) -> None:
         self._programs = programs
         self.directory = Path(tempfile.mkdtemp(prefix="sps"))
         self.admin, self.alice = secrets.token_hex(8), secrets.token_hex(8)
-        self._etcd_port, peer_port, self._port = _free_ports(3)
+        self._etcd_port, peer_port, self._port = pick_ports(3)
         self.url = f"https://127.0.0.1:{self._port}"
         self.etcd_url = f"http://127.0.0.1:{self._etcd_port}"
         self.clients = Authority("clients")
@@ -81,7 +74,7 @@ class ControlPlane:
     def _run(self, name: str, *flags: str) -> subprocess.Popen[bytes]:
         with (self.directory / f"{name}.log").open("ab") as log:
             return subprocess.Popen(
-                [self._programs / name, *flags],
+                [*TIED_TO_PARENT, self._programs.path(name), *flags],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -92,6 +85,11 @@ class ControlPlane:
 
     def start(self) -> None:
         """Starts the API server, and waits until it is ready."""
+        self.spawn()
+        self.wait_until_ready()
+
+    def spawn(self) -> None:
+        """Starts the API server, which ends with the calling thread."""
         assert self._server is None
         self._server = self._run(
             "kube-apiserver",
@@ -109,6 +107,9 @@ class ControlPlane:
             "--service-cluster-ip-range=10.0.0.0/16",
             "--disable-admission-plugins=ServiceAccount",
         )
+
+    def wait_until_ready(self) -> None:
+        assert self._server is not None
         deadline = time.monotonic() + DEADLINE_S
         while not self._is_ready():
             log = (self.directory / "kube-apiserver.log").read_text()[-3000:]
@@ -212,11 +213,3 @@ class ControlPlane:
         path = self.directory / f"kubeconfig-{secrets.token_hex(4)}"
         path.write_text(json.dumps(document))
         return path
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports

@@ -157,7 +157,8 @@ def test_request_goes_on_when_the_server_is_back(
         control_plane.kill()
         async with asyncio.TaskGroup() as group:
             creating = group.create_task(api.create(path, secret("one", "s1"), timeout_s=WAIT_S))
-            await asyncio.to_thread(control_plane.start)
+            control_plane.spawn()
+            await asyncio.to_thread(control_plane.wait_until_ready)
         assert (await creating)["metadata"]["name"] == "one"
 
     with_api(control_plane, control_plane.alice, work)

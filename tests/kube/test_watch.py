@@ -112,7 +112,8 @@ def test_api_server_killed_in_the_middle(control_plane: ControlPlane, namespace:
             # Refused, while it is away and until it knows alice again.
             async with asyncio.TaskGroup() as group:
                 waiting = group.create_task(told.next())
-                await asyncio.to_thread(control_plane.start)
+                control_plane.spawn()
+                await asyncio.to_thread(control_plane.wait_until_ready)
                 create(control_plane, namespace, "b")
             events = [await waiting]
             while ("ADDED", "b") not in events:
