@@ -188,7 +188,8 @@ class Pump(asyncio.BufferedProtocol):
         self._end_remote(Broken(str(exc) if exc else "the connection was closed without a word"))
 
     def _receive(self, data: memoryview) -> None:
-        self._liveness.heard(self._loop.time())
+        if self._liveness.heard():
+            self._news.set()
         if self._has_remote_ended:
             return
         arrived: list[memoryview] = []

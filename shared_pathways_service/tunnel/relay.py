@@ -114,7 +114,8 @@ class Relay:
         self._on_failure = on_failure
         self._options = options or RelayOptions()
         self._stack = contextlib.ExitStack()
-        self._accepting: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._again: asyncio.TimerHandle | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._ended: TunnelError | None = None
 
@@ -129,9 +130,10 @@ class Relay:
           OSError: The port is taken.
         """
         listener, address = self._listen()
-        self._stack.callback(listener.close)
         listener.setblocking(False)
-        self._accepting = asyncio.create_task(self._accept(listener))
+        self._stack.callback(listener.close)
+        self._stack.callback(self._loop.remove_reader, listener.fileno())
+        self._accept_from(listener)
         return address
 
     def pod_died(self, reason: str) -> None:
@@ -141,11 +143,12 @@ class Relay:
 
     async def close(self) -> None:
         """Ends every connection and stops listening; leaves no task, socket or file."""
-        tasks = {*self._connections, *({self._accepting} if self._accepting else ())}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
         self._stack.close()
+        if self._again is not None:
+            self._again.cancel()
+        for connection in self._connections:
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
 
     async def __aenter__(self) -> Self:
         return self
@@ -165,20 +168,26 @@ class Relay:
         listener.listen(_BACKLOG)
         return listener, f"unix:{path}"
 
-    async def _accept(self, listener: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                local, _ = await loop.sock_accept(listener)
-            except OSError:
-                # No descriptors are left, or the peer gave up: neither ends the tunnel.
-                await asyncio.sleep(_ACCEPT_AGAIN_S)
-                continue
-            if local.family == socket.AF_INET:
-                local.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection = asyncio.create_task(self._forward(local))
-            self._connections.add(connection)
-            connection.add_done_callback(functools.partial(self._forget, local))
+    def _accept_from(self, listener: socket.socket) -> None:
+        # Not `sock_accept`: cancelled at the wrong moment, it loses a connection.
+        self._loop.add_reader(listener.fileno(), self._accept, listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            local, _ = listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError:
+            # No descriptors are left. Whoever waits to be let in may still be when there are.
+            self._loop.remove_reader(listener.fileno())
+            self._again = self._loop.call_later(_ACCEPT_AGAIN_S, self._accept_from, listener)
+            return
+        local.setblocking(False)
+        if local.family == socket.AF_INET:
+            local.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = self._loop.create_task(self._forward(local))
+        self._connections.add(connection)
+        connection.add_done_callback(functools.partial(self._forget, local))
 
     async def _forward(self, local: socket.socket) -> None:
         if self._ended:

@@ -30,18 +30,18 @@ class Liveness:
     def __init__(self, ping_s: float, pong_s: float, now: float) -> None:
         self._ping_s = ping_s
         self._pong_s = pong_s
-        self._heard_at = now
-        self._pinged_at = now
+        self._since = now  # the last ping, or the end of a hold-up
         self._is_asked = False
 
     @property
     def due_at(self) -> float:
-        """When to look again."""
-        return self._pinged_at + (self._pong_s if self._is_asked else self._ping_s)
+        """When to look again; `heard` may change it."""
+        return self._since + (self._pong_s if self._is_asked else self._ping_s)
 
-    def heard(self, now: float) -> None:
-        """Something arrived."""
-        self._heard_at = now
+    def heard(self) -> bool:
+        """Something arrived; returns whether it was waited for."""
+        was_asked, self._is_asked = self._is_asked, False
+        return was_asked
 
     def look(self, now: float, *, is_held_up: bool) -> Verdict:
         """Decides.
@@ -52,12 +52,11 @@ class Liveness:
         """
         if now < self.due_at:
             return Verdict.WAIT
-        if self._is_asked and self._heard_at < self._pinged_at and not is_held_up:
+        self._since = now
+        if not self._is_asked:
+            self._is_asked = True
+            return Verdict.PING
+        if not is_held_up:
             return Verdict.GONE
-        if self._is_asked:
-            # The next ping is due one interval after the last, however long the answer took.
-            self._is_asked = False
-            self._pinged_at = now if is_held_up else self._pinged_at
-            return self.look(now, is_held_up=is_held_up)
-        self._is_asked, self._pinged_at = True, now
-        return Verdict.PING
+        self._is_asked = False
+        return Verdict.WAIT

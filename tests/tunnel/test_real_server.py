@@ -1,0 +1,154 @@
+"""The relay before a real API server and kubelet endpoint: what the stand-in's tests build on."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from shared_pathways_service.testing.testbed import Namespace, User
+from shared_pathways_service.tunnel.relay import FailureKind, Relay, TunnelFailure
+from tests.processes import run_async
+from tests.testbed.pods import container, pod
+
+PORT = 29000
+DEADLINE_S = 90.0
+#: Answers with what it got; a line of "end" ends it.
+ECHO = f"""
+import os, socketserver
+class Echo(socketserver.BaseRequestHandler):
+    def handle(self):
+        while data := self.request.recv(1 << 16):
+            self.request.sendall(data)
+            if data.endswith(b"end"):
+                return
+socketserver.ThreadingTCPServer.allow_reuse_address = True
+with socketserver.ThreadingTCPServer((os.environ["IP"], {PORT}), Echo) as server:
+    print("listening", flush=True)
+    server.serve_forever()
+"""
+
+
+@pytest.fixture
+def echo_pod(namespace: Namespace) -> str:
+    """A pod that listens on `PORT`."""
+    environment = [{"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
+    ports = [{"containerPort": PORT}, {"containerPort": PORT + 1}]
+    echo = container("", env=environment, ports=ports) | {"command": [sys.executable, "-c", ECHO]}
+    namespace.create("pods", pod("echo", echo))
+
+    def is_listening(seen: Mapping[str, object]) -> bool:
+        return "listening" in namespace.log("echo") if _is_running(seen) else False
+
+    namespace.wait_for_pod("echo", is_listening)
+    return "echo"
+
+
+def _is_running(seen: Mapping[str, object]) -> bool:
+    status = seen.get("status")
+    return isinstance(status, dict) and status.get("phase") == "Running"
+
+
+def run(
+    namespace: Namespace,
+    user: User,
+    root: Path,
+    test: Callable[[Relay, str, list[TunnelFailure]], Awaitable[None]],
+    *,
+    name: str = "echo",
+    port: int = PORT,
+) -> None:
+    """Runs a test with a relay to a port of a pod."""
+    url = namespace.testbed.server + namespace.path("pods", f"{name}/portforward")
+    tls = ssl.create_default_context(cafile=str(namespace.testbed.authority))
+    authorization = {"Authorization": f"Bearer {user.token}"}
+    failures: list[TunnelFailure] = []
+
+    async def body() -> None:
+        async with asyncio.timeout(DEADLINE_S), aiohttp.ClientSession() as session:
+
+            async def dial(headers: Mapping[str, str]) -> aiohttp.ClientResponse:
+                response = await session.get(
+                    url, params={"ports": str(port)}, headers={**headers, **authorization}, ssl=tls
+                )
+                response.raise_for_status()
+                return response
+
+            async with Relay(dial, pod=name, runtime_dir=root, on_failure=failures.append) as relay:
+                address = await relay.start()
+                await test(relay, address.removeprefix("unix:"), failures)
+
+    run_async(body())
+
+
+async def refused(_relay: Relay, path: str, failures: list[TunnelFailure]) -> None:
+    reader, writer = await asyncio.open_unix_connection(path)
+    assert await reader.read() == b""
+    writer.close()
+    assert [f.kind for f in failures] == [FailureKind.REFUSED]
+
+
+def test_bytes_go_both_ways_and_the_end_comes_through(
+    namespace: Namespace, echo_pod: str, own_directories: Path
+) -> None:
+    async def test(_relay: Relay, path: str, failures: list[TunnelFailure]) -> None:
+        reader, writer = await asyncio.open_unix_connection(path)
+        data = bytes(range(256)) * 20_000
+        writer.write(data)
+        assert await reader.readexactly(len(data)) == data
+        writer.write(b"end")
+        assert await reader.readexactly(3) == b"end"
+        # The far end tells of its end only when it is written to.
+        writer.write(b"x")
+        assert await reader.read() == b""
+        writer.close()
+        assert not failures
+
+    run(namespace, namespace.user("tenant"), own_directories / "r", test)
+
+
+def test_a_pod_that_dies_is_not_waited_for(
+    namespace: Namespace, echo_pod: str, own_directories: Path
+) -> None:
+    async def test(relay: Relay, path: str, failures: list[TunnelFailure]) -> None:
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(b"x")
+        assert await reader.readexactly(1) == b"x"
+        await asyncio.to_thread(namespace.delete, "pods", echo_pod)
+        relay.pod_died("deleted")
+        assert await reader.read() == b""
+        writer.close()
+        assert [f.kind for f in failures] == [FailureKind.POD_DIED]
+
+    run(namespace, namespace.user("tenant"), own_directories / "r", test)
+
+
+def test_a_port_that_nobody_listens_on_is_told(
+    namespace: Namespace, echo_pod: str, own_directories: Path
+) -> None:
+    async def test(_relay: Relay, path: str, failures: list[TunnelFailure]) -> None:
+        reader, writer = await asyncio.open_unix_connection(path)
+        assert await reader.read() == b""
+        writer.close()
+        (failure,) = failures
+        assert failure.kind is FailureKind.PORT
+        assert "refused" in failure.error.cause
+
+    run(namespace, namespace.user("tenant"), own_directories / "r", test, port=PORT + 1)
+
+
+def test_who_may_not_forward_is_refused_at_once(
+    namespace: Namespace, echo_pod: str, own_directories: Path
+) -> None:
+    run(namespace, namespace.user("nobody", []), own_directories / "r", refused)
+
+
+def test_a_pod_that_is_not_there_is_refused_at_once(
+    namespace: Namespace, own_directories: Path
+) -> None:
+    run(namespace, namespace.user("tenant"), own_directories / "r", refused, name="none")

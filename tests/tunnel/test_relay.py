@@ -1,0 +1,398 @@
+"""A relay before an API server that does what a test wants."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+import socket
+from collections.abc import Callable
+
+import psutil
+import pytest
+from aiohttp import web
+
+from shared_pathways_service.errors import TunnelError
+from shared_pathways_service.tunnel.relay import FailureKind
+from tests.tunnel.api_server import ApiServer, echo, hang_up, says, sends
+from tests.tunnel.conftest import Rig, Rigs
+
+LARGE = random.Random(7).randbytes(5_000_000)
+
+
+async def pod_that_waits(socket: web.WebSocketResponse) -> None:
+    """Is a behaviour: takes everything and says nothing, until the client goes."""
+    async for _ in socket:
+        pass
+
+
+async def connected(rig: Rig) -> socket.socket:
+    """Connects without a buffer of asyncio's in between."""
+    local = socket.socket(socket.AF_UNIX)
+    local.setblocking(False)
+    address = rig.address.removeprefix("unix:")
+    await asyncio.get_running_loop().sock_connect(local, address)
+    return local
+
+
+async def stand_still(counter: Callable[[], int]) -> None:
+    """Waits until what has begun to move has come to a stop."""
+    before = 0
+    while not before or before != counter():
+        before = counter()
+        await asyncio.sleep(0.5)
+
+
+@pytest.mark.parametrize("local_port", [None, 0])
+def test_bytes_go_both_ways(rigs: Rigs, local_port: int | None) -> None:
+    async def test(rig: Rig) -> None:
+        reader, writer = await rig.connect()
+        writer.write(LARGE)
+        assert await reader.readexactly(len(LARGE)) == LARGE
+        writer.write(b"x")
+        assert await reader.readexactly(1) == b"x"
+        writer.close()
+        await rig.server.ended.wait()
+        assert not rig.failures
+
+    rigs.run(ApiServer(echo), test, local_port=local_port)
+
+
+def test_every_connection_is_a_dial_of_its_own(rigs: Rigs) -> None:
+    async def test(rig: Rig) -> None:
+        async def one(index: int) -> None:
+            reader, writer = await rig.connect()
+            data = bytes((index,)) * 300_000
+            writer.write(data)
+            assert await reader.readexactly(len(data)) == data
+            writer.close()
+
+        await asyncio.gather(*(one(i) for i in range(8)))
+        assert len({headers["Sec-WebSocket-Key"] for headers in rig.server.dials}) == 8
+
+    rigs.run(ApiServer(echo), test)
+
+
+def test_the_end_of_the_pods_side_comes_after_its_last_byte(rigs: Rigs) -> None:
+    async def test(rig: Rig) -> None:
+        reader, writer = await rig.connect()
+        assert await reader.read() == LARGE
+        writer.close()
+        assert not rig.failures
+
+    rigs.run(ApiServer(sends(LARGE)), test)
+
+
+def test_a_local_side_that_closes_has_sent_everything(rigs: Rigs) -> None:
+    server = ApiServer()
+    server._answers.append(server.keeps)
+
+    async def test(rig: Rig) -> None:
+        _, writer = await rig.connect()
+        writer.write(LARGE)
+        writer.close()
+        await writer.wait_closed()
+        await server.ended.wait()
+        assert bytes(server.heard) == LARGE
+        assert not rig.failures
+
+    rigs.run(server, test)
+
+
+def test_a_local_side_that_ends_its_sending_still_gets_the_answer(rigs: Rigs) -> None:
+    async def answer(socket: web.WebSocketResponse) -> None:
+        asked = await socket.receive_bytes()
+        await socket.send_bytes(b"\0" + asked[1:].upper())
+        await pod_that_waits(socket)
+
+    async def test(rig: Rig) -> None:
+        reader, writer = await rig.connect()
+        writer.write(b"question")
+        writer.write_eof()
+        # The way to the pod knows no half-close: the end comes when nothing more does.
+        assert await reader.read() == b"QUESTION"
+        writer.close()
+        await rig.server.ended.wait()
+        assert not rig.failures
+
+    rigs.run(ApiServer(answer), test, half_closed_s=0.5)
+
+
+@pytest.mark.parametrize("status", [403, 404, 410])
+def test_a_final_answer_ends_the_relay_at_once(rigs: Rigs, status: int) -> None:
+    async def test(rig: Rig) -> None:
+        reader, writer = await rig.connect()
+        assert await reader.read() == b""
+        writer.close()
+        failure = await rig.failure()
+        assert (failure.kind, failure.is_final) == (FailureKind.REFUSED, True)
+        assert failure.error.pod == "proxy-x"
+        assert failure.error.__cause__.status == status  # type: ignore[union-attr]
+        later, writer = await rig.connect()
+        assert await later.read() == b""
+        writer.close()
+        assert len(rig.server.dials) == 1
+        assert len(rig.failures) == 1
+
+    rigs.run(ApiServer(status), test)
+
+
+@pytest.mark.parametrize("status", [503, 500, 429])
+def test_a_passing_answer_is_dialled_again(rigs: Rigs, status: int) -> None:
+    async def test(rig: Rig) -> None:
+        reader, writer = await rig.connect()
+        writer.write(b"hello")
+        assert await reader.readexactly(5) == b"hello"
+        writer.close()
+        assert len(rig.server.dials) == 3
+        assert not rig.failures
+
+    rigs.run(ApiServer(status, status, echo), test)
+
+
+def test_dialling_again_has_an_end(rigs: Rigs) -> None:
+    async def test(rig: Rig) -> None:
+        reader, writer = await rig.connect()
+        assert await reader.read() == b""
+        writer.close()
+        failure = await rig.failure()
+        assert (failure.kind, failure.is_final) == (FailureKind.UNREACHABLE, False)
+        assert "503" in failure.error.cause
+        assert len(rig.server.dials) > 1
+
+    rigs.run(ApiServer(503), test, redial_s=0.5)
+
+
+def test_a_dial_without_an_answer_has_an_end(rigs: Rigs) -> None:
+    async def hang(_headers: object) -> object:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def test(rig: Rig) -> None:
+        rig.relay._dial = hang  # type: ignore[assignment]
+        reader, writer = await rig.connect()
+        assert await reader.read() == b""
+        writer.close()
+        assert (await rig.failure()).kind is FailureKind.UNREACHABLE
+
+    rigs.run(ApiServer(echo), test, dial_timeout_s=0.1, redial_s=0.1)
+
+
+def test_a_port_that_nobody_listens_on_is_told_in_the_far_ends_words(rigs: Rigs) -> None:
+    words = "error forwarding port 29000 to pod x: connection refused"
+
+    async def test(rig: Rig) -> None:
+        reader, writer = await rig.connect()
+        assert await reader.read() == b""
+        writer.close()
+        failure = await rig.failure()
+        assert (failure.kind, failure.is_final) == (FailureKind.PORT, False)
+        assert failure.error.cause == words
+        # It may be that it does not listen yet: the next connection finds out.
+        reader, writer = await rig.connect()
+        writer.write(b"now")
+        assert await reader.readexactly(3) == b"now"
+        writer.close()
+
+    rigs.run(ApiServer(says(words), echo), test)
+
+
+def test_a_connection_that_breaks_is_told(rigs: Rigs) -> None:
+    async def breaks(socket: web.WebSocketResponse) -> None:
+        await socket.receive()
+        hang_up(socket)
+
+    async def test(rig: Rig) -> None:
+        reader, writer = await rig.connect()
+        writer.write(b"x")
+        assert await reader.read() == b""
+        writer.close()
+        failure = await rig.failure()
+        assert (failure.kind, failure.is_final) == (FailureKind.BROKEN, False)
+        assert isinstance(failure.error, TunnelError)
+
+    rigs.run(ApiServer(breaks), test)
+
+
+def test_a_server_that_breaks_the_protocol_is_told(rigs: Rigs) -> None:
+    async def breaks(socket: web.WebSocketResponse) -> None:
+        await socket.send_str("text")
+        await pod_that_waits(socket)
+
+    async def test(rig: Rig) -> None:
+        reader, writer = await rig.connect()
+        assert await reader.read() == b""
+        writer.close()
+        assert "broke the protocol" in (await rig.failure()).error.cause
+
+    rigs.run(ApiServer(breaks), test)
+
+
+def test_silence_after_pings_ends_the_connection(rigs: Rigs) -> None:
+    async def test(rig: Rig) -> None:
+        reader, writer = await rig.connect()
+        assert await reader.read() == b""
+        writer.close()
+        failure = await rig.failure()
+        assert failure.kind is FailureKind.BROKEN
+        assert "ping" in failure.error.cause
+
+    rigs.run(ApiServer(pod_that_waits, autoping=False), test, ping_s=0.1, pong_s=0.3)
+
+
+def test_answers_to_pings_keep_a_silent_connection(rigs: Rigs) -> None:
+    pings = asyncio.Event()
+
+    async def counts(socket: web.WebSocketResponse) -> None:
+        for _ in range(5):
+            message = await socket.receive()
+            assert message.type.name == "PING"
+            await socket.pong(message.data)
+        pings.set()
+        await echo(socket)
+
+    async def test(rig: Rig) -> None:
+        reader, writer = await rig.connect()
+        await pings.wait()
+        writer.write(b"still here")
+        assert await reader.readexactly(10) == b"still here"
+        writer.close()
+        assert not rig.failures
+
+    rigs.run(ApiServer(counts, autoping=False), test, ping_s=0.05, pong_s=60.0)
+
+
+def test_the_servers_pings_are_answered(rigs: Rigs) -> None:
+    ponged = asyncio.Event()
+
+    async def asks(socket: web.WebSocketResponse) -> None:
+        await socket.ping(b"there?")
+        message = await socket.receive()
+        assert (message.type.name, message.data) == ("PONG", b"there?")
+        ponged.set()
+
+    async def test(rig: Rig) -> None:
+        _, writer = await rig.connect()
+        await ponged.wait()
+        writer.close()
+
+    rigs.run(ApiServer(asks, autoping=False), test)
+
+
+def test_a_dead_pod_ends_everything_at_once(rigs: Rigs) -> None:
+    async def test(rig: Rig) -> None:
+        open_ones = [await rig.connect() for _ in range(3)]
+        for reader, writer in open_ones:
+            writer.write(b"x")
+            assert await reader.readexactly(1) == b"x"
+        rig.relay.pod_died("evicted")
+        rig.relay.pod_died("told again")
+        for reader, writer in open_ones:
+            assert await reader.read() == b""
+            writer.close()
+        reader, writer = await rig.connect()
+        assert await reader.read() == b""
+        writer.close()
+        assert len(rig.server.dials) == 3
+        (failure,) = rig.failures
+        assert (failure.kind, failure.is_final) == (FailureKind.POD_DIED, True)
+        assert failure.error.cause == "evicted"
+
+    rigs.run(ApiServer(echo), test)
+
+
+def test_a_dead_pod_ends_dialling(rigs: Rigs) -> None:
+    async def test(rig: Rig) -> None:
+        reader, writer = await rig.connect()
+        while not rig.server.dials:
+            await asyncio.sleep(0.01)
+        rig.relay.pod_died("deleted")
+        assert await reader.read() == b""
+        writer.close()
+
+    rigs.run(ApiServer(503), test)
+
+
+def test_a_reader_that_stalls_stops_a_fast_sender(rigs: Rigs) -> None:
+    sent = 0
+    total = 150_000_000
+    block = b"\0" + bytes(1 << 20)
+
+    async def floods(socket: web.WebSocketResponse) -> None:
+        nonlocal sent
+        while sent < total:
+            await socket.send_bytes(block)
+            sent += len(block) - 1
+        await socket.close()
+
+    async def test(rig: Rig) -> None:
+        before = psutil.Process().memory_info().rss
+        loop = asyncio.get_running_loop()
+        with await connected(rig) as local:
+            await stand_still(lambda: sent)
+            assert sent < total / 2
+            assert psutil.Process().memory_info().rss - before < 60_000_000
+            received = 0
+            while data := await loop.sock_recv(local, 1 << 20):
+                received += len(data)
+        assert received == sent
+        assert not rig.failures
+
+    # Pings would wait behind the data; nobody is given up for that.
+    rigs.run(ApiServer(floods), test, ping_s=0.1, pong_s=0.1)
+
+
+def test_a_pod_that_stalls_stops_a_fast_local_side(rigs: Rigs) -> None:
+    go_on = asyncio.Event()
+    arrived, wanted = hashlib.sha256(), hashlib.sha256()
+    block = random.Random(8).randbytes(1 << 20)
+    blocks, sent = 100, 0
+
+    async def stalls(socket: web.WebSocketResponse) -> None:
+        transport = socket._req.transport  # type: ignore[union-attr]
+        assert isinstance(transport, asyncio.Transport)
+        transport.pause_reading()
+        await go_on.wait()
+        transport.resume_reading()
+        async for message in socket:
+            arrived.update(message.data[1:])
+
+    async def send(local: socket.socket) -> None:
+        nonlocal sent
+        for _ in range(blocks):
+            await asyncio.get_running_loop().sock_sendall(local, block)
+            wanted.update(block)
+            sent += 1
+        local.close()
+
+    async def test(rig: Rig) -> None:
+        before = psutil.Process().memory_info().rss
+        local = await connected(rig)
+        await rig.server.opened.wait()
+        sending = asyncio.create_task(send(local))
+        await stand_still(lambda: sent)
+        assert sent < blocks
+        assert psutil.Process().memory_info().rss - before < 60_000_000
+        go_on.set()
+        await sending
+        await rig.server.ended.wait()
+        assert arrived.digest() == wanted.digest()
+        assert not rig.failures
+
+    rigs.run(ApiServer(stalls), test)
+
+
+def test_closing_ends_what_is_open_and_what_is_dialled(rigs: Rigs) -> None:
+    async def test(rig: Rig) -> None:
+        reader, writer = await rig.connect()
+        writer.write(b"x")
+        await reader.readexactly(1)
+        dialling, other = await rig.connect()
+        await rig.relay.close()
+        assert await reader.read() == b""
+        assert await dialling.read() == b""
+        writer.close()
+        other.close()
+        assert not rig.failures
+
+    rigs.run(ApiServer(echo, 503), test)
