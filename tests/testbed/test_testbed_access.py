@@ -62,12 +62,14 @@ def _port(lines: IO[str]) -> int:
 
 @kubectl_is_here
 def test_kubectl_follows_a_log(namespace: Namespace, kubectl: list[str]) -> None:
-    namespace.create("pods", pod("talks", container("echo one; sleep 1; echo two; sleep 1000")))
+    namespace.create("pods", pod("talks", container("echo one; sleep 1; echo two")))
     namespace.wait_for_pod("talks", lambda p: phase(p) == "Running")
     with subprocess.Popen([*kubectl, "logs", "-f", "talks"], stdout=subprocess.PIPE) as logs:
         try:
             assert logs.stdout is not None
             assert [logs.stdout.readline(), logs.stdout.readline()] == [b"one\n", b"two\n"]
+            # It ends with the container.
+            assert logs.stdout.read() == b""
         finally:
             logs.terminate()
 

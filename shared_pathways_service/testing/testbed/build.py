@@ -22,6 +22,7 @@ from pathlib import Path
 import filelock
 
 from shared_pathways_service.testing.testbed.errors import TestbedUnavailable
+from shared_pathways_service.testing.testbed.patches import PATCHES
 
 __all__ = ["Programs", "find_or_build"]
 
@@ -112,13 +113,12 @@ def find_or_build(cache_dir: Path, report: Callable[[str], None]) -> Programs:
         raise TestbedUnavailable(
             f"the control plane needs Go {_GO[0]}.{_GO[1]} or newer, and `go` is {version}"
         )
-    done, partial = parent / f"{_key()}-{version}", parent / f"{_key()}-{version}.partial"
+    done = parent / f"{_key()}-{version}"
     if not done.is_dir():
         parent.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(parent / f"{done.name}.lock"):
+        with filelock.FileLock(parent / "build.lock"):
             if not done.is_dir():
-                _build(partial, report)
-                partial.replace(done)
+                _build(done, version, report)
     return Programs(done)
 
 
@@ -136,33 +136,49 @@ def _release(version: str) -> tuple[int, int]:
 
 
 def _key() -> str:
+    """Returns what tells one set of programs and manifests from another, but for Go's version."""
+    names = " ".join([*(_program_key(name) for name in _PROGRAMS), *_MANIFESTS])
+    return hashlib.sha256(names.encode()).hexdigest()[:16]
+
+
+def _program_key(name: str) -> str:
     digest = hashlib.sha256(f"{platform.system()} {platform.machine()}".encode())
-    for file in sorted(_MODULES.glob("*/go.*")):
+    module = _PROGRAMS[name].module
+    for file in (_MODULES / module / "go.mod", _MODULES / module / "go.sum"):
         digest.update(file.read_bytes())
-    for name in sorted(_PROGRAMS | _MANIFESTS):
-        digest.update(name.encode())
-    return digest.hexdigest()[:16]
+    digest.update(repr(PATCHES.get(module)).encode())
+    return f"{name}-{digest.hexdigest()[:16]}"
 
 
-def _build(directory: Path, report: Callable[[str], None]) -> None:
-    binaries, manifests = directory / "bin", directory / "manifests"
-    for made in (binaries, manifests):
-        made.mkdir(parents=True, exist_ok=True)
-    missing = [name for name in _PROGRAMS if not (binaries / name).exists()]
-    report(
-        f"building {', '.join(missing)} into {directory.parent}: once, about ten minutes of two "
-        "cores where nothing is cached"
-    )
+def _build(directory: Path, version: str, report: Callable[[str], None]) -> None:
+    """Puts all programs into a directory that there is not yet, building those that are new."""
+    kept = directory.parent / "programs"
+    kept.mkdir(exist_ok=True)
+    files = {name: kept / f"{_program_key(name)}-{version}" for name in _PROGRAMS}
+    missing = [name for name, file in files.items() if not file.exists()]
+    if missing:
+        report(
+            f"building {', '.join(missing)} into {directory.parent}: once, about ten minutes of "
+            "two cores for all where nothing is cached"
+        )
+    partial = directory.with_name(f"{directory.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    for made in (partial / "bin", partial / "manifests"):
+        made.mkdir(parents=True)
     with tempfile.TemporaryDirectory(prefix="sps-build-") as copy:
         # The package may be installed where nobody can write, and Go may want to.
         modules = Path(copy)
         shutil.copytree(_MODULES, modules, dirs_exist_ok=True)
-        for kept, (module, name, path) in _MANIFESTS.items():
-            shutil.copyfile(_module_files(name, modules / module) / path, manifests / kept)
-        for program in missing:
+        for manifest, (module, name, path) in _MANIFESTS.items():
+            source = _module_files(name, modules / module) / path
+            shutil.copyfile(source, partial / "manifests" / manifest)
+        for name in missing:
             began = time.monotonic()
-            _build_one(program, modules, binaries)
-            report(f"built {program} in {time.monotonic() - began:.0f} s")
+            _build_one(name, modules, files[name])
+            report(f"built {name} in {time.monotonic() - began:.0f} s")
+    for name, file in files.items():
+        os.link(file, partial / "bin" / name)
+    partial.replace(directory)
 
 
 def _module_files(name: str, cwd: Path) -> Path:
@@ -174,14 +190,19 @@ def _module_files(name: str, cwd: Path) -> Path:
     return Path(_go(where, cwd).strip())
 
 
-def _build_one(name: str, modules: Path, binaries: Path) -> None:
+def _build_one(name: str, modules: Path, file: Path) -> None:
     program = _PROGRAMS[name]
-    made = binaries / f"{name}.partial"
+    directory = modules / program.module
+    if (patch := PATCHES.get(program.module)) is not None:
+        source = _module_files(patch.module, directory)
+        replaced = patch.apply(source, modules / f"{program.module}-source")
+        _go(["mod", "edit", f"-replace={patch.module}={replaced}"], directory)
+    made = file.with_name(f"{file.name}.partial")
     flags = ["-mod=readonly", "-trimpath", "-ldflags", "-s -w", "-o", str(made)]
     with contextlib.ExitStack() as stack:
         stack.callback(made.unlink, missing_ok=True)
-        _go(["build", *flags, program.package], modules / program.module)
-        made.replace(binaries / name)
+        _go(["build", *flags, program.package], directory)
+        made.replace(file)
 
 
 def _go(arguments: list[str], cwd: Path) -> str:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,9 @@ _WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
 _KWOK_KINDS = ("stages", "portforwards", "logs", "execs", "attaches")
 _READY_S = 120.0
 _POLL_S = 0.05
+_OK = (200,)
+#: What a webhook answers to a request that asks for nothing; one that is not there yet: 404.
+_REGISTERED = (200, 400, 405, 415)
 
 
 class Extensions:
@@ -88,8 +92,8 @@ class Extensions:
         await asyncio.gather(*(self._established(api, one["metadata"]["name"]) for [one] in crds))
         await self._kwok.start()
         await self._jobset.start()
-        await self._serving(self._jobset, f"http://{LOOPBACK}:{self._health_port}/readyz")
-        await self._serving(self._kwok, f"https://{LOOPBACK}:{self.kubelet_port}/healthz")
+        await self._serving(self._jobset, f"http://{LOOPBACK}:{self._health_port}/readyz", _OK)
+        await self._serving(self._kwok, f"https://{LOOPBACK}:{self.kubelet_port}/healthz", _OK)
         for webhook in self._read("jobset-webhooks.yaml"):
             await self._register(api, webhook)
 
@@ -107,17 +111,16 @@ class Extensions:
             await asyncio.sleep(_POLL_S)
         raise TestbedError(f"{name} is not established after {_READY_S:.0f} s")
 
-    async def _serving(self, daemon: Daemon, url: str) -> None:
+    async def _serving(self, daemon: Daemon, url: str, accepted: Container[int]) -> None:
+        """Waits until an empty request is answered with one of some statuses."""
         deadline = time.monotonic() + _READY_S
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
             while time.monotonic() < deadline:
                 daemon.check()
-                try:
+                with contextlib.suppress(aiohttp.ClientError, TimeoutError):
                     async with session.get(url, ssl=False) as answer:
-                        if answer.status == 200:
+                        if answer.status in accepted:
                             return
-                except (aiohttp.ClientError, TimeoutError):
-                    pass
                 await asyncio.sleep(_POLL_S)
         raise TestbedError(f"{daemon.name} is not ready", hint=f"its log ends: {daemon.tail()}")
 
@@ -127,6 +130,8 @@ class Extensions:
         for hook in webhook["webhooks"]:
             path = hook["clientConfig"]["service"]["path"]
             url = f"https://{LOOPBACK}:{self._webhook_port}{path}"
+            # The controller says that it is ready before all of its webhooks are.
+            await self._serving(self._jobset, url, _REGISTERED)
             hook["clientConfig"] = {"url": url, "caBundle": authority}
         webhook["metadata"]["name"] = f"jobset-{webhook['metadata']['name']}"
         plural = f"{webhook['kind'].lower()}s"

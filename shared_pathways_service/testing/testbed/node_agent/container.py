@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from shared_pathways_service.testing.testbed.daemons import TIED_TO_PARENT
+from shared_pathways_service.testing.testbed.patches import ENDED_SUFFIX
 
-__all__ = ["Container", "Isolation", "find_isolation", "now"]
+__all__ = ["Container", "Isolation", "LogFile", "find_isolation", "now"]
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +60,34 @@ def find_isolation() -> Isolation:
     return Isolation(())
 
 
+@dataclasses.dataclass(frozen=True)
+class LogFile:
+    """The log of a container, over all its runs.
+
+    Attributes:
+      path: Of the run that is or was the last.
+    """
+
+    path: Path
+
+    @property
+    def previous(self) -> Path:
+        """The log of the run before."""
+        return self.path.with_suffix(f".previous{self.path.suffix}")
+
+    def begin(self) -> None:
+        """Makes place for the log of a new run."""
+        for suffix in ("", ENDED_SUFFIX):
+            with contextlib.suppress(FileNotFoundError):
+                self.path.with_name(self.path.name + suffix).replace(
+                    self.previous.with_name(self.previous.name + suffix)
+                )
+
+    def end(self) -> None:
+        """Tells whoever follows the log that nothing more comes."""
+        self.path.with_name(self.path.name + ENDED_SUFFIX).touch()
+
+
 class Container:
     """A running container; made by `start`.
 
@@ -66,8 +95,11 @@ class Container:
       started_at: RFC 3339.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process, isolation: Isolation) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, isolation: Isolation, log: LogFile
+    ) -> None:
         self.started_at = now()
+        self._log = log
         self._process = process
         self._isolation = isolation
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
@@ -80,7 +112,7 @@ class Container:
         *,
         env: Mapping[str, str],
         directory: Path,
-        log: Path,
+        log: LogFile,
         isolation: Isolation,
     ) -> Container:
         """Starts a container.
@@ -89,7 +121,7 @@ class Container:
           argv: The program and its arguments.
           env: All its variables.
           directory: Where it begins.
-          log: Made anew.
+          log: Made anew; the one before is kept as the previous.
           isolation: How it is kept apart.
 
         Raises:
@@ -109,8 +141,9 @@ class Container:
             start_new_session=True,
             limit=_LINE_LIMIT,
         )
-        container = cls(process, isolation)
-        container._pump = asyncio.create_task(container._write_log(log))
+        container = cls(process, isolation, log)
+        log.begin()
+        container._pump = asyncio.create_task(container._write_log())
         return container
 
     @property
@@ -143,6 +176,7 @@ class Container:
                 await asyncio.shield(self._pump)
         except TimeoutError:
             self._pump.cancel()
+        self._log.end()
         return 128 - code if code < 0 else code
 
     def terminate(self) -> None:
@@ -171,10 +205,10 @@ class Container:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
-    async def _write_log(self, log: Path) -> None:
+    async def _write_log(self) -> None:
         assert self._process.stdout is not None
         assert self._process.stderr is not None
-        with log.open("wb", buffering=0) as file:
+        with self._log.path.open("wb", buffering=0) as file:
             await asyncio.gather(
                 self._copy(self._process.stdout, "stdout", file),
                 self._copy(self._process.stderr, "stderr", file),

@@ -19,6 +19,7 @@ from shared_pathways_service.testing.testbed.node_agent.addresses import Address
 from shared_pathways_service.testing.testbed.node_agent.container import (
     Container,
     Isolation,
+    LogFile,
     now,
 )
 from shared_pathways_service.testing.testbed.node_agent.environment import (
@@ -46,9 +47,11 @@ __all__ = ["PodLife", "Surroundings"]
 
 _log = logging.getLogger(__name__)
 
-#: Seconds before a container that keeps ending is started again: at once, then more and more.
+#: Seconds before a container that keeps ending is started again, more and more.
 #: The kubelet's are 10 to 300; nobody waits for those in a test.
-_BACK_OFF_S = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
+_BACK_OFF_S = (0.5, 1.0, 2.0, 4.0, 8.0)
+#: The first time; those who follow its log see the end of that before.
+_RESTART_S = 0.1
 #: Seconds of running after which it counts as new.
 _BACK_OFF_RESET_S = 30.0
 _PULL_BACK_OFF_S = 1.0
@@ -92,6 +95,7 @@ class PodLife:
         self._record = PodRecord(
             containers=records, address=address, node_address="127.0.0.1", started_at=now()
         )
+        self._logs = {r.name: LogFile(self._directory / f"{r.name}.log") for r in records}
         self._running: dict[str, Container] = {}
         self._ending = asyncio.Event()
         self._life: asyncio.Task[None] | None = None
@@ -129,7 +133,7 @@ class PodLife:
     async def _live(self) -> None:
         self._directory.mkdir(parents=True, mode=0o700)
         (self._directory / "tmp").mkdir()
-        await self._reporter.begin(self._record, self._log_files(), self._ports())
+        await self._reporter.begin(self._record, self._logs, self._ports())
         await self._volumes.mount()
         async with asyncio.TaskGroup() as group:
             for container, record in self._containers(initial=True):
@@ -179,9 +183,11 @@ class PodLife:
         started.set()
 
     async def _back_off(self, record: ContainerRecord, ended: Object, failures: int) -> None:
-        pause = _BACK_OFF_S[min(failures, len(_BACK_OFF_S)) - 1]
         record.last_state = ended
-        if pause:
+        if failures == 1:
+            await self._pause(_RESTART_S)
+        else:
+            pause = _BACK_OFF_S[min(failures - 1, len(_BACK_OFF_S)) - 1]
             message = (
                 f"back-off {pause:g}s restarting failed container={record.name} "
                 f"pod={self.pod['metadata']['name']}_{self.namespace}({self.pod['metadata']['uid']})"
@@ -231,14 +237,11 @@ class PodLife:
             [expand(word, variables) for word in specification.get("args") or ()],
         )
         argv, env = await self._placed(specification, command, variables)
-        log = self._directory / f"{record.name}.log"
-        if log.exists():
-            log.replace(self._directory / f"{record.name}.previous.log")
         container = await Container.start(
             argv,
             env=env,
             directory=self._directory,
-            log=log,
+            log=self._logs[record.name],
             isolation=self._shared.isolation,
         )
         self._running[record.name] = container
@@ -367,9 +370,6 @@ class PodLife:
         specifications = self._spec.get("initContainers" if initial else "containers") or ()
         records = [r for r in self._record.containers if r.initial == initial]
         return list(zip(specifications, records, strict=True))
-
-    def _log_files(self) -> dict[str, Path]:
-        return {r.name: self._directory / f"{r.name}.log" for r in self._record.containers}
 
     def _ports(self) -> list[int]:
         containers = [*(self._spec.get("initContainers") or ()), *self._spec["containers"]]

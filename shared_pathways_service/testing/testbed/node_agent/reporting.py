@@ -7,14 +7,13 @@ import base64
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from shared_pathways_service.errors import AccessDenied
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
 from shared_pathways_service.testing.testbed.api import Object
-from shared_pathways_service.testing.testbed.node_agent.container import now
+from shared_pathways_service.testing.testbed.node_agent.container import LogFile, now
 from shared_pathways_service.testing.testbed.node_agent.endpoint import KubeletEndpoint
 from shared_pathways_service.testing.testbed.node_agent.status import PodRecord, status_of
 
@@ -55,17 +54,17 @@ class PodReporter:
         self._events: set[asyncio.Task[None]] = set()
 
     async def begin(
-        self, record: PodRecord, logs: Mapping[str, Path], ports: Sequence[int]
+        self, record: PodRecord, logs: Mapping[str, LogFile], ports: Sequence[int]
     ) -> None:
         """Makes the pod's logs and ports reachable through the kubelet's endpoint."""
         entries = [
             {
                 "containers": [name],
-                "logsFile": str(path),
-                "previousLogsFile": str(path.with_suffix(".previous.log")),
+                "logsFile": str(log.path),
+                "previousLogsFile": str(log.previous),
                 "follow": True,
             }
-            for name, path in logs.items()
+            for name, log in logs.items()
         ]
         forwards = [
             {"ports": [port], "target": {"address": record.address, "port": port}}
