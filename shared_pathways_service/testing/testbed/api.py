@@ -76,6 +76,16 @@ class Api:
         with self._answer("GET", path, params) as answer:
             return answer.read().decode(errors="replace")
 
+    def lines(self, path: str, *, timeout_s: float, **params: str) -> Iterator[str]:
+        """Yields the lines of an answer as they come, until its end or that of the time."""
+        deadline = time.monotonic() + timeout_s
+        with (
+            contextlib.suppress(TimeoutError, http.client.HTTPException, ConnectionError),
+            self._answer("GET", path, params, timeout_s=timeout_s) as answer,
+        ):
+            while time.monotonic() < deadline and (line := answer.readline()):
+                yield line.decode(errors="replace").rstrip("\n")
+
     def create(self, path: str, body: Mapping[str, Any]) -> Object:
         """Creates an object."""
         return self.request("POST", path, body=body)

@@ -120,6 +120,19 @@ class Namespace:
         """Returns a pod's log, e.g. of ``container="x"``."""
         return self.testbed.api.text(self.path("pods", f"{pod}/log"), **params)
 
+    def wait_for_log(self, pod: str, text: str, *, timeout_s: float = WAIT_S, **params: str) -> str:
+        """Waits until a line of a pod's log has a text, and returns that line.
+
+        Raises:
+          TestbedError: The log ended without it, or the time.
+        """
+        for line in self.testbed.api.lines(
+            self.path("pods", f"{pod}/log"), timeout_s=timeout_s, follow="true", **params
+        ):
+            if text in line:
+                return line
+        raise TestbedError(f"no {text!r} in the log of {pod} within {timeout_s:.0f} s")
+
     def wait_until(
         self,
         resource: str,
