@@ -59,7 +59,9 @@ def connect(  # noqa: PLR0917 - upstream's, in upstream's order
       proxy_job_name: The session's name, a DNS label; None: made up.
       proxy_server_image: The proxy's container image.
       proxy_options: `ProxyOptions`, or its ``key:value`` texts.
-      collect_service_metrics: Whether the service's metrics are collected.
+      collect_service_metrics: Whether use and waiting are told to Google Cloud Monitoring, in the
+        cluster's project, else in that of the Application Default Credentials. Needs the extra
+        ``metrics``; what is missing for it is said, and stops nothing.
       context: A kubeconfig context, instead of `cluster`.
       namespace: The namespace of the service in a cluster.
       wait: ``placed``, or ``ready`` to enter the block as soon as the proxy answers.

@@ -64,6 +64,8 @@ def warned(event: Event) -> str | None:
             return f"the proxy {event.tenant} has ended{why}"
         case "home.lost":
             return f"the service of {event.tenant} is gone{why}"
+        case "metrics.unavailable":
+            return f"no metrics are sent{why}"
         case "slice.unplaced":
             return f"slice {event.slice} is lost{why}; waiting for another in its place"
         case "slice.placed":

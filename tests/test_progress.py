@@ -37,6 +37,7 @@ def test_the_queue_is_told_with_position_and_holders() -> None:
         ("agent.lost", "still cleans up"),
         ("proxy.exited", "p has ended (why)"),
         ("home.lost", "gone (why)"),
+        ("metrics.unavailable", "no metrics are sent (why)"),
         ("slice.unplaced", "slice 1 is lost (why)"),
         ("slice.placed", "slice 1 is on slice-7"),
     ],

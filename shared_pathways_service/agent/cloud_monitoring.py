@@ -11,7 +11,6 @@ import asyncio
 import importlib
 import logging
 import os
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -80,20 +79,27 @@ class CloudMonitoring:
         self._is_declared = False
         self._written_at = 0.0
 
-    async def write(self, readings: Sequence[Reading]) -> None:
-        """Writes one point a metric, all of this moment.
+    async def write(self, readings: Sequence[Reading], at: float) -> None:
+        """Writes one point a metric.
+
+        Args:
+          readings: What to write.
+          at: When it was so, in seconds since the epoch; what counts for the spacing of points.
 
         Raises:
           Unavailable: The library, the credentials, the project or the permission is missing.
           Delayed: No answer in time, or one that says to try later.
           Refused: These points are not taken.
         """
+        # (A clock that was set back must not put points before those that are written.)
+        self._written_at = max(at, self._written_at)
+        series = [_time_series(reading, self._labels, self._written_at) for reading in readings]
         try:
             async with asyncio.timeout(_WRITE_S):
                 client = self._client or await self._connect()
                 if not self._is_declared:
                     await self._declare(client)
-                await self._send(client, readings)
+                await self._send(client, series)
         except TimeoutError as error:
             raise Delayed(f"no answer within {_WRITE_S:g} s") from error
         except AccessDenied as error:
@@ -143,7 +149,7 @@ class CloudMonitoring:
         """
         from google.api_core.exceptions import GoogleAPICallError  # noqa: PLC0415
 
-        options = {**await self._options(), "timeout": _CALL_S}
+        options = await self._options()
         request = {"name": f"projects/{self._project}", "filter": _ALL_OF_OURS}
         try:
             pages = await client.list_metric_descriptors(request=request, **options)
@@ -162,24 +168,21 @@ class CloudMonitoring:
         self._is_declared = True
 
     async def _send(
-        self, client: monitoring_v3.MetricServiceAsyncClient, readings: Sequence[Reading]
+        self, client: monitoring_v3.MetricServiceAsyncClient, series: Sequence[dict[str, Any]]
     ) -> None:
         from google.api_core.exceptions import GoogleAPICallError  # noqa: PLC0415
 
-        # (A clock that was set back must not put points before those that are written.)
-        self._written_at = max(time.time(), self._written_at)
-        series = [_time_series(reading, self._labels, self._written_at) for reading in readings]
         try:
             await client.create_time_series(
                 request={"name": f"projects/{self._project}", "time_series": series},
-                retry=None,
                 **await self._options(),
             )
         except GoogleAPICallError as error:
             raise self._translated(error) from error
 
     async def _options(self) -> dict[str, Any]:
-        return {"metadata": await self._user.metadata(), "timeout": _CALL_S}
+        # (Trying again is the meter's to decide.)
+        return {"metadata": await self._user.metadata(), "timeout": _CALL_S, "retry": None}
 
     def _translated(self, error: GoogleAPICallError) -> Exception:
         status = _status(error)

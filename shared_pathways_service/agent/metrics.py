@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -123,7 +124,7 @@ class MetricsReporter:
         if not readings:
             return
         try:
-            await monitoring.write(readings)
+            await monitoring.write(readings, at=time.time())
         except Delayed as error:
             self._meter.failed(loop.time())
             self._complain(str(error))

@@ -80,7 +80,8 @@ class FakeMonitoring:
         self._descriptors: dict[str, metric_pb2.MetricDescriptor] = {}
         self._points: list[WrittenPoint] = []
         self.calls: list[str] = []
-        self._server = grpc.server(futures.ThreadPoolExecutor(2, thread_name_prefix="monitoring"))
+        self._pool = futures.ThreadPoolExecutor(2, thread_name_prefix="fake-monitoring")
+        self._server = grpc.server(self._pool)
         self._server.add_generic_rpc_handlers((self._handlers(),))
         self.url = f"http://127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}/"
 
@@ -95,6 +96,7 @@ class FakeMonitoring:
         trace: TracebackType | None,
     ) -> None:
         self._server.stop(grace=None).wait()
+        self._pool.shutdown()
 
     @property
     def descriptors(self) -> Mapping[str, metric_pb2.MetricDescriptor]:
