@@ -354,9 +354,9 @@ def measure(rig: Rig, names: list[str], total: int, rounds: int) -> dict[str, An
     }
 
 
-def measure_delay(rig: Rig, names: list[str], total: int) -> dict[str, float]:
+def measure_delay(rig: Rig, names: list[str], total: int, rounds: int) -> dict[str, float]:
     """Returns MB/s of one connection with `DELAY_S` of round trip in between."""
-    found = {}
+    samples: dict[str, list[float]] = {}
     api = urlsplit(rig.testbed.server)
     with contextlib.ExitStack() as stack:
         behind, raw = free_port(), free_port()
@@ -366,11 +366,12 @@ def measure_delay(rig: Rig, names: list[str], total: int) -> dict[str, float]:
         for name in names:
             server = f"https://127.0.0.1:{behind}"
             ports[name] = stack.enter_context(rig.forwarder(name, server))[0]
-        for label, work in (("down", down), ("up", up)):
-            for name, port in ports.items():
-                rate = throughput(work, port, total, 1, None)[0]
-                found[f"{name}_{label}_mb_per_s"] = round(rate, 1)
-    return found
+        for _ in range(rounds):
+            for label, work in (("down", down), ("up", up)):
+                for name, port in ports.items():
+                    rate = throughput(work, port, total, 1, None)[0]
+                    samples.setdefault(f"{name}_{label}_mb_per_s", []).append(rate)
+    return {label: round(statistics.median(rates), 1) for label, rates in samples.items()}
 
 
 def measure_memory(rig: Rig) -> dict[str, float]:
@@ -416,7 +417,7 @@ def main() -> int:
         rig = Rig(testbed, stack.enter_context(new_namespace(testbed)), scratch)
         result = {
             "forwarders": measure(rig, names, total, arguments.rounds),
-            "delay_50_ms": measure_delay(rig, names, total),
+            "delay_50_ms": measure_delay(rig, names, total, arguments.rounds),
             "memory": measure_memory(rig),
         }
     show(result)
