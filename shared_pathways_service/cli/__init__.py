@@ -72,6 +72,26 @@ COMMANDS = {
         function="status",
         help="Show the service: its processes, its slices, who holds them, and who waits.",
     ),
+    "logs": _Command(
+        module="logs",
+        function="logs",
+        help="Show the log of a proxy, of the resource manager, or of the workers.",
+    ),
+    "delete": _Command(
+        module="delete",
+        function="delete",
+        help="End a connection from outside: its proxy, and with it its hold on slices.",
+    ),
+    "reap": _Command(
+        module="reap",
+        function="reap",
+        help="Take down what your dead programs left behind; nothing of anybody else.",
+    ),
+    "doctor": _Command(
+        module="doctor",
+        function="doctor",
+        help="Check all that a connection needs, and say what would mend it.",
+    ),
 }
 
 
@@ -100,7 +120,11 @@ def _app(wanted: str | None) -> typer.Typer:
     # A shell that completes a line asks for the options of whichever command stands there.
     completing = _COMPLETION in os.environ
     for name, command in COMMANDS.items():
-        settings: dict[str, Any] = {"allow_interspersed_args": not command.runs_another}
+        settings: dict[str, Any] = {
+            "allow_interspersed_args": not command.runs_another,
+            # Upstream writes --gcs_bucket, others --queue-timeout: both are understood.
+            "token_normalize_func": lambda word: word.replace("_", "-"),
+        }
         function = command.load() if completing or name == wanted else _not_loaded
         app.command(name, help=command.help, context_settings=settings)(reporting_errors(function))
     return app

@@ -1,10 +1,9 @@
-"""`sps list`: this user's connections, from the journal; what was left behind is taken down."""
+"""`sps list`: this user's connections, from the journal and from the labels in a cluster."""
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
-import json
-import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -12,8 +11,13 @@ from typing import Annotated
 
 import typer
 
-from shared_pathways_service.agent.client import clean_up_sessions
-from shared_pathways_service.agent.journal import Entry, Journal
+from shared_pathways_service.agent.journal import Entry
+from shared_pathways_service.agent.request import user_name
+from shared_pathways_service.cli.cluster import opened
+from shared_pathways_service.cli.cluster_options import Place, takes_place
+from shared_pathways_service.cli.output import AsJson, print_json, print_line, print_table
+from shared_pathways_service.cli.sessions import clean_up_entries, journal_entries
+from shared_pathways_service.core.kubernetes.proxies import KnownProxy
 from shared_pathways_service.settings import Settings
 
 __all__ = ["ListedConnection", "list_connections"]
@@ -25,8 +29,9 @@ class ListedConnection:
 
     Attributes:
       slices: How many of each instance type; null where the service's first type was asked for.
-      state: The session's phase; ``orphaned`` when its agent is gone and its owner is not.
-      pid: The owning process.
+      state: The session's phase; ``orphaned`` when its agent is gone and its owner is not. Of
+        others' proxies, as in `KnownProxy`.
+      pid: The owning process, on `host`.
     """
 
     name: str
@@ -37,7 +42,8 @@ class ListedConnection:
     state: str
     since: str
     host: str | None
-    pid: int
+    pid: int | None
+    user: str | None
 
     @classmethod
     def of(cls, entry: Entry) -> ListedConnection:
@@ -52,44 +58,68 @@ class ListedConnection:
             since=entry.since,
             host=entry.host or None,
             pid=entry.owner.pid,
+            user=entry.user or None,
+        )
+
+    @classmethod
+    def of_proxy(cls, proxy: KnownProxy) -> ListedConnection:
+        """Makes it of a proxy's Job."""
+        return cls(
+            name=proxy.name,
+            home="kubernetes",
+            namespace=proxy.namespace,
+            service=proxy.holder.service or None,
+            slices=proxy.slices or None,
+            state=proxy.state,
+            since=proxy.since,
+            host=proxy.holder.host or None,
+            pid=proxy.pid or None,
+            user=proxy.holder.user or None,
         )
 
 
+@takes_place
 def list_connections(
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    everybody: Annotated[
+        bool, typer.Option("--all", help="Other users' too, in the cluster that is named.")
+    ] = False,
+    as_json: AsJson = False,
+    place: Place,
 ) -> None:
     """List your connections. What dead programs left behind is taken down first."""
     settings = Settings.load()
-    journal = settings.state_dir / "journal"
-    abandoned = [entry.session for entry in _entries(settings) if entry.abandoned]
-    if abandoned:
-        # (A log of its own: those are thinned out, one that all share would grow for ever.)
-        log = settings.state_dir / "agents" / f"list-{os.getpid()}.log"
-        error = clean_up_sessions(journal, abandoned, log)
-        if error is not None:
-            sys.stderr.write(f"error: {error}\n")
-    listed = [ListedConnection.of(entry) for entry in _entries(settings)]
+    abandoned = [entry for entry in journal_entries(settings) if entry.abandoned]
+    error = clean_up_entries(settings, abandoned)
+    if error is not None:
+        sys.stderr.write(f"error: {error}\n")
+    entries = journal_entries(settings)
+    listed = [ListedConnection.of(entry) for entry in entries]
+    if place.is_cluster:
+        proxies = asyncio.run(_proxies(place, "" if everybody else user_name()))
+        known = {entry.session for entry in entries}
+        listed += [ListedConnection.of_proxy(p) for p in proxies if p.session not in known]
+    else:
+        place.request()
     if as_json:
-        sys.stdout.write(json.dumps([dataclasses.asdict(item) for item in listed]) + "\n")
+        print_json([dataclasses.asdict(item) for item in listed])
     else:
         _print_table(listed)
 
 
-def _entries(settings: Settings) -> list[Entry]:
-    directory = settings.state_dir / "journal"
-    return Journal(directory).entries() if directory.is_dir() else []
+async def _proxies(place: Place, user: str) -> list[KnownProxy]:
+    async with opened(place) as cluster:
+        return await cluster.proxies(user)
 
 
 def _print_table(listed: Sequence[ListedConnection]) -> None:
-    from rich.console import Console  # noqa: PLC0415 - slow to import
-    from rich.table import Table  # noqa: PLC0415
-
     if not listed:
-        sys.stdout.write("no connections\n")
+        print_line("no connections")
         return
-    table = Table("NAME", "HOME", "SLICES", "STATE", "SINCE", "PID", box=None)
+    rows = []
     for item in listed:
         slices = ", ".join(f"{name}={count}" for name, count in (item.slices or {}).items())
-        table.add_row(item.name, item.home, slices, item.state, item.since, str(item.pid))
-    Console(soft_wrap=True, markup=False).print(table)
+        where = f"{item.home} {item.namespace}" if item.namespace else item.home
+        who = f"{item.user or '?'}@{item.host or '?'}"
+        rows.append((item.name, where, slices, item.state, item.since, who, str(item.pid or "-")))
+    print_table(("NAME", "HOME", "SLICES", "STATE", "SINCE", "USER", "PID"), rows)

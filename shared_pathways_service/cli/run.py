@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
+import re
+import shlex
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from shared_pathways_service.agent.client import AgentSession
-from shared_pathways_service.agent.request import build_request, start_of
+from shared_pathways_service.agent.request import start_of
 from shared_pathways_service.cli.child import (
     CommandError,
     Stopped,
@@ -21,9 +24,11 @@ from shared_pathways_service.cli.child import (
     raise_on_signals,
     run_child,
 )
+from shared_pathways_service.cli.cluster_options import Place, takes_place
 from shared_pathways_service.core.instances import parse_instance_texts
-from shared_pathways_service.core.requests import ConnectRequest
-from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.core.proxy_options import ProxyOptions
+from shared_pathways_service.core.requests import DEFAULT_PROXY_IMAGE, ConnectRequest
+from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.jaxside import ProxyTarget, onefile
 from shared_pathways_service.progress import Progress
@@ -34,17 +39,65 @@ __all__ = ["run"]
 #: The exit code of our own failures, as that of other programs that run a command.
 _OWN_FAILURE = 125
 _FOREVER = float("inf")
+#: The slice of who names no type but a number, as upstream has it.
+_TYPE = "tpuv6e:2x2"
 
 
+@takes_place
 def run(
-    command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND...", help="The program and its arguments.")
-    ],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="COMMAND...", help="The program and its arguments."),
+    ] = None,
     *,
+    command: Annotated[
+        str | None,
+        typer.Option("--command", help="The same as one text, split as a shell splits it."),
+    ] = None,
     slices: Annotated[
         list[str] | None,
         typer.Option(help="TYPE=COUNT, e.g. tpuv6e:2x2=2; repeatable, or comma-separated."),
     ] = None,
+    tpu_type: Annotated[
+        str | None,
+        typer.Option(
+            "--tpu_type", metavar="TYPE", help=f"Instead of --slices; {_TYPE} if omitted."
+        ),
+    ] = None,
+    tpu_count: Annotated[
+        int | None,
+        typer.Option("--tpu_count", metavar="N", help="How many slices of it; 1 if omitted."),
+    ] = None,
+    gcs_bucket: Annotated[
+        str | None,
+        typer.Option("--gcs_bucket", metavar="gs://NAME", help="For the service's files."),
+    ] = None,
+    proxy_job_name: Annotated[
+        str | None, typer.Option("--proxy_job_name", help="The connection's name; made up else.")
+    ] = None,
+    proxy_server_image: Annotated[
+        str | None,
+        typer.Option(
+            "--proxy_server_image",
+            help="The proxy's; without it, the one that matches the service.",
+        ),
+    ] = None,
+    proxy_options: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--proxy_options",
+            metavar="KEY:VALUE",
+            help="e.g. use_insecure_credentials:true or xla_flags:'--xla_a --xla_b'; repeatable, "
+            "or comma-separated.",
+        ),
+    ] = None,
+    collect_service_metrics: Annotated[
+        bool,
+        typer.Option(
+            "--collect_service_metrics/--no_collect_service_metrics",
+            help="Send the service's metrics to Google Cloud Monitoring.",
+        ),
+    ] = False,
     queue_timeout: Annotated[
         float | None,
         typer.Option(help="Seconds to wait for slices that are taken; without it: fail at once."),
@@ -61,22 +114,29 @@ def run(
     json_events: Annotated[
         Path | None, typer.Option(help="A file that gets every event, one line of JSON each.")
     ] = None,
+    place: Place,
 ) -> None:
     """Run a program on slices of the service.
 
     Ends with the program's exit code, or with 125 when it could not be started because of us,
     126 when it cannot be run, 127 when there is no such program.
     """
+    program = _program(words, command)
     try:
         with raise_on_signals():
-            request = build_request(
-                expected_tpu_instances=parse_instance_texts(slices) if slices else None,
+            request = place.request(
+                expected_tpu_instances=_instances(slices, tpu_type, tpu_count),
+                gcs_bucket=_bucket(gcs_bucket),
+                proxy_job_name=proxy_job_name,
+                proxy_server_image=proxy_server_image or DEFAULT_PROXY_IMAGE,
+                proxy_options=[part for text in proxy_options or () for part in _split(text)],
+                collect_service_metrics=collect_service_metrics,
                 queue_timeout=queue_timeout,
                 timeout=timeout,
                 priority=priority,
                 elastic_slices=elastic_slices,
             )
-            code = _run(command, request, json_events)
+            code = _run(program, request, json_events)
     except Stopped as stopped:
         code = 128 + stopped.number
     except CommandError as error:
@@ -86,6 +146,43 @@ def run(
     except OSError as error:
         code = _complain(str(error), _OWN_FAILURE)
     raise typer.Exit(code)
+
+
+def _program(words: Sequence[str] | None, command: str | None) -> list[str]:
+    """Returns the program and its arguments, given in either of two ways."""
+    if bool(words) == bool(command):
+        problem = "COMMAND and --command are one too many" if words else "Missing COMMAND"
+        raise typer.BadParameter(f"{problem}: the program that is to run.")
+    if not command:
+        return list(words or ())
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise typer.BadParameter(f"--command: {error}.") from error
+
+
+def _instances(
+    slices: Sequence[str] | None, tpu_type: str | None, tpu_count: int | None
+) -> Mapping[str, int] | None:
+    """Returns how many slices of which type; None: one of the service's first type."""
+    if tpu_type is None and tpu_count is None:
+        return parse_instance_texts(slices) if slices else None
+    if slices:
+        raise InvalidRequestError(
+            "--slices", list(slices), "nothing beside --tpu_type, --tpu_count"
+        )
+    return {tpu_type or _TYPE: 1 if tpu_count is None else tpu_count}
+
+
+def _bucket(given: str | None) -> str | None:
+    """Returns the bucket; upstream's examples name it without its scheme."""
+    return given if not given or "://" in given else f"gs://{given}"
+
+
+def _split(options: str) -> list[str]:
+    """Splits ``key:value,key:value`` at commas before a key: those within a value stay."""
+    keys = "|".join(field.name for field in dataclasses.fields(ProxyOptions))
+    return re.split(rf",(?=(?:{keys}):)", options)
 
 
 def _described(error: SharedPathwaysError) -> str:
@@ -119,7 +216,10 @@ def _run(command: list[str], request: ConnectRequest, json_events: Path | None) 
         agent.wait(lambda snapshot: snapshot.ready and snapshot.placed, _FOREVER, progress.tick)
         progress.end("connected")
         target = ProxyTarget(
-            address=agent.snapshot.address, token=agent.token, token_file=agent.token_file
+            address=agent.snapshot.address,
+            token=agent.token,
+            token_file=agent.token_file,
+            insecure_credentials=agent.insecure_credentials,
         )
         plugin = onefile.place(settings.cache_dir)
         return run_child(command, _environment(os.environ, target, plugin))

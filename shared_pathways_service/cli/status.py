@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import sys
+import dataclasses
 import time
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import grpc.aio
 import typer
 
+from shared_pathways_service.cli.cluster_options import Place, takes_place
+from shared_pathways_service.cli.cluster_status import read_cluster_status
+from shared_pathways_service.cli.output import AsJson, print_json
 from shared_pathways_service.cli.serve_display import holder_of
+from shared_pathways_service.cli.sessions import find_entry
+from shared_pathways_service.cli.status_messages import occupancy_of, only
 from shared_pathways_service.errors import ServiceNotFound, ServiceNotReady
 from shared_pathways_service.homes.embedded_service import ServiceLink, find
 from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
 from shared_pathways_service.protocol import supervisor_pb2 as sup_pb
 from shared_pathways_service.protocol.status import error_of
 from shared_pathways_service.settings import Settings
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = ["read_status", "status"]
 
@@ -29,21 +36,31 @@ _ANSWER_S = 10.0
 _LOOK_S = 0.1
 
 
+@takes_place
 def status(
     name: Annotated[
         str | None, typer.Argument(help="One connection; without it, the whole service.")
     ] = None,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    as_json: AsJson = False,
     wait: Annotated[
         float,
         typer.Option(metavar="SECONDS", help="Wait so long for the service and all its slices."),
     ] = 0.0,
+    place: Place,
 ) -> None:
     """Show the service: its processes, its slices, who holds them, and who waits."""
-    told = read_status(Settings.load(), name, wait_s=wait)
+    settings = Settings.load()
+    place.request()
+    entry = find_entry(settings, name, place) if name else None
+    if entry is not None and entry.home.name == "kubernetes":
+        place = dataclasses.replace(Place.of(entry), pathways_service=entry.service or None)
+    if place.is_cluster:
+        told = asyncio.run(read_cluster_status(place, settings, name, wait_s=wait))
+    else:
+        told = read_status(settings, name, wait_s=wait)
     if as_json:
-        sys.stdout.write(json.dumps(told) + "\n")
+        print_json(told)
     else:
         _print_tables(told)
 
@@ -107,14 +124,14 @@ async def _read(settings: Settings, name: str | None) -> tuple[dict[str, Any], i
             "since": link.state.since,
         },
         "processes": [_process(process) for process in supervisor.processes],
-        "slices": [_slice(item) for item in manager.slices],
-        "tenants": [_tenant(tenant) for tenant in manager.tenants],
-        "queue": [_queued(entry) for entry in manager.queue],
+        **occupancy_of(manager),
     }
     # The resource manager learns of a slice from its first worker.
     planned = sum(count + link.state.spares for count in link.state.slices.values())
     to_come = max(0, planned - len(manager.slices))
-    return told if name is None else _only(told, name, supervisor), to_come
+    if name is not None:
+        told = only(told, name, {proxy.name for proxy in supervisor.proxies})
+    return told, to_come
 
 
 async def _ask(link: ServiceLink) -> tuple[sup_pb.GetProcessesResponse, rm_pb.GetStatusResponse]:
@@ -145,70 +162,6 @@ def _process(process: sup_pb.GetProcessesResponse.Process) -> dict[str, Any]:
     }
 
 
-def _slice(item: rm_pb.SliceStatus) -> dict[str, Any]:
-    return {
-        "id": item.id,
-        "instance_type": item.instance_type,
-        "state": item.state,
-        "tenant": item.tenant or None,
-        "virtual_index": item.virtual_index if item.HasField("virtual_index") else None,
-        "since": item.since or None,
-        "node_pool": item.node_pool or None,
-    }
-
-
-def _tenant(tenant: rm_pb.TenantStatus) -> dict[str, Any]:
-    slices = [
-        {
-            "index": item.index,
-            "instance_type": item.instance_type,
-            "state": item.state,
-            "slice_id": item.slice_id or None,
-        }
-        for item in tenant.slices
-    ]
-    return {
-        "name": tenant.name,
-        "user": tenant.user or None,
-        "host": tenant.host or None,
-        "team": tenant.team or None,
-        "priority": tenant.priority,
-        "state": tenant.state,
-        "slices": slices,
-        "since": tenant.since or None,
-    }
-
-
-def _queued(entry: rm_pb.QueueEntry) -> dict[str, Any]:
-    return {
-        "tenant": entry.tenant,
-        "position": entry.position,
-        "wants": dict(entry.wants),
-        "reason": entry.reason or None,
-        "waiting_s": entry.waiting_s,
-    }
-
-
-def _only(
-    told: Mapping[str, Any], name: str, supervisor: sup_pb.GetProcessesResponse
-) -> dict[str, Any]:
-    tenants = [tenant for tenant in told["tenants"] if tenant["name"] == name]
-    if not tenants and name not in {proxy.name for proxy in supervisor.proxies}:
-        names = sorted(tenant["name"] for tenant in told["tenants"])
-        raise ServiceNotFound(
-            f"the service has no connection {name}",
-            candidates=names,
-            hint=f"it has {', '.join(names) or 'none'}",
-        )
-    return {
-        "service": told["service"],
-        "processes": [process for process in told["processes"] if process["name"] == name],
-        "slices": [item for item in told["slices"] if item["tenant"] == name],
-        "tenants": tenants,
-        "queue": [entry for entry in told["queue"] if entry["tenant"] == name],
-    }
-
-
 def _print_tables(told: Mapping[str, Any]) -> None:
     from rich.console import Console  # noqa: PLC0415 - slow to import
     from rich.table import Table  # noqa: PLC0415
@@ -217,6 +170,7 @@ def _print_tables(told: Mapping[str, Any]) -> None:
     service = told["service"]
     console.print(f"{service['home']} service {service['version']} at {service['address']}")
     console.print(f"since {service['since']}, {len(told['processes'])} processes\n")
+    _print_amiss(console, told["processes"])
     slices = Table("SLICE", "TYPE", "STATE", "TENANT", "SINCE", box=None)
     for item in told["slices"]:
         holder = holder_of(item["state"], item["tenant"], item["virtual_index"])
@@ -227,10 +181,12 @@ def _print_tables(told: Mapping[str, Any]) -> None:
         tenants = Table("TENANT", "USER", "PRIORITY", "STATE", "SLICES", "SINCE", box=None)
         for tenant in told["tenants"]:
             held = ", ".join(
-                f"{s['index']}: {s['slice_id'] or s['state']}" for s in tenant["slices"]
+                f"{s['index']}: {s['slice_id'] or s['state'] or s['instance_type']}"
+                for s in tenant["slices"]
             )
             user = f"{tenant['user'] or '?'}@{tenant['host'] or '?'}"
-            priority, since = str(tenant["priority"]), tenant["since"] or "-"
+            priority = "-" if tenant["priority"] is None else str(tenant["priority"])
+            since = tenant["since"] or "-"
             tenants.add_row(tenant["name"], user, priority, tenant["state"], held, since)
         console.print()
         console.print(tenants)
@@ -240,3 +196,10 @@ def _print_tables(told: Mapping[str, Any]) -> None:
             f"\nqueue {entry['position']}: {entry['tenant']} wants {wants}, "
             f"waiting {entry['waiting_s']:.0f} s ({entry['reason'] or 'no reason'})"
         )
+
+
+def _print_amiss(console: Console, processes: Sequence[Mapping[str, Any]]) -> None:
+    """Shows which pods are not as they should be, and why."""
+    for process in processes:
+        if process.get("state") not in (None, "ready"):
+            console.print(f"{process['role']} {process['name']}: {process['state']}")

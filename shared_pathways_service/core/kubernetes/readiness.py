@@ -16,11 +16,31 @@ from shared_pathways_service.core.kubernetes.pods import PodState, Trouble, pod_
 from shared_pathways_service.core.kubernetes.services import Service, WorkerGroup
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotReady
 
-__all__ = ["ServiceReadiness", "check_instances", "read_readiness", "service_selector"]
+__all__ = [
+    "ServiceReadiness",
+    "SlicePods",
+    "check_instances",
+    "read_readiness",
+    "service_selector",
+]
 
 _POD_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 #: Pods that an error names.
 _SHOWN: Final = 8
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SlicePods:
+    """A slice as its pods tell of it.
+
+    Attributes:
+      name: Of its replicated job and its place there, e.g. ``worker-0``.
+      ready: Whether the workers of all its hosts are.
+    """
+
+    name: str
+    instance_type: str
+    ready: bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,6 +57,7 @@ class ServiceReadiness:
       detail: What the resource manager's log adds; may be empty.
       crashed: Pods that crash and say nothing of why: their logs may.
       lacks_pods: Whether there are fewer pods than there should be: events may say why.
+      slices: Each slice that there should be.
     """
 
     service: Service
@@ -48,6 +69,7 @@ class ServiceReadiness:
     detail: str = ""
     crashed: tuple[PodState, ...] = ()
     lacks_pods: bool = False
+    slices: tuple[SlicePods, ...] = ()
 
     @property
     def head_ready(self) -> bool:
@@ -125,9 +147,11 @@ def read_readiness(
     amiss: list[PodState] = [] if head is None or head.ready else [head]
     troubles = [str(head or "the head has no pod")] if head is None or not head.ready else []
     lacks_pods = head is None
+    slices: list[SlicePods] = []
     for group in service.workers:
         found = _group(group, mine, told)
-        ready[group.instance_type] += found.ready
+        ready[group.instance_type] += sum(slice_pods.ready for slice_pods in found.slices)
+        slices += found.slices
         amiss += found.amiss
         troubles += [*map(str, found.amiss), *found.lacking]
         lacks_pods = lacks_pods or bool(found.lacking)
@@ -141,6 +165,7 @@ def read_readiness(
         detail=_detail(manager_log),
         crashed=tuple(p for p in amiss if p.trouble is Trouble.CRASHED and not p.message),
         lacks_pods=lacks_pods,
+        slices=tuple(slices),
     )
 
 
@@ -174,7 +199,7 @@ def check_instances(service: Service, virtual_slices: Sequence[str]) -> None:
 class _Group:
     """How the slices of a group stand."""
 
-    ready: int
+    slices: Sequence[SlicePods]
     amiss: Sequence[PodState]
     lacking: Sequence[str]
 
@@ -198,19 +223,21 @@ def _group(
             ready.setdefault(index, set()).add(host)
         elif index in amiss:
             amiss[index].append(state)
-    count = 0
+    slices: list[SlicePods] = []
     unready: list[PodState] = []
     lacking: list[str] = []
     for index, found in amiss.items():
         hosts = len(ready.get(index, ()))
-        if hosts >= group.hosts:
-            count += 1
+        is_ready = hosts >= group.hosts
+        name = f"{group.name}-{index}"
+        slices.append(SlicePods(name=name, instance_type=group.instance_type, ready=is_ready))
+        if is_ready:
             continue
         unready += found
         absent = group.hosts - hosts - len(found)
         if absent > 0:
             lacking.append(f"slice {index} of {group.name} lacks {absent} of {group.hosts} pods")
-    return _Group(ready=count, amiss=unready, lacking=lacking)
+    return _Group(slices=slices, amiss=unready, lacking=lacking)
 
 
 def _state(pod: Mapping[str, Any], container: str, told: Mapping[str, str]) -> PodState:

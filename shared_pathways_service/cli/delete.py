@@ -1,0 +1,96 @@
+"""`sps delete`: a connection ended from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Annotated
+
+import typer
+
+from shared_pathways_service.agent.journal import Entry
+from shared_pathways_service.agent.request import user_name
+from shared_pathways_service.cli.cluster import Cluster, opened
+from shared_pathways_service.cli.cluster_options import Place, takes_place
+from shared_pathways_service.cli.output import AsJson, print_json, print_line
+from shared_pathways_service.cli.reap import why_not_reaped
+from shared_pathways_service.cli.sessions import clean_up_entries, find_entry, journal_entries
+from shared_pathways_service.core.kubernetes.proxies import KnownProxy
+from shared_pathways_service.errors import InvalidRequestError, ServiceNotFound
+from shared_pathways_service.settings import Settings
+
+__all__ = ["delete"]
+
+
+@takes_place
+def delete(
+    name: Annotated[str, typer.Argument(help="The connection, as `sps list` shows it.")],
+    *,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask, though its owner may live.")
+    ] = False,
+    as_json: AsJson = False,
+    place: Place,
+) -> None:
+    """End a connection from outside: its proxy, and with it its hold on slices.
+
+    What runs on its slices is lost; its program is told that the proxy was deleted.
+    """
+    settings = Settings.load()
+    entry = find_entry(settings, name, place)
+    if entry is not None:
+        deleted = _delete_own(settings, entry, yes=yes)
+    elif place.is_cluster:
+        deleted = asyncio.run(_delete_in_cluster(settings, name, place, yes=yes))
+    else:
+        place.request()
+        names = sorted(e.name for e in journal_entries(settings))
+        raise ServiceNotFound(
+            f"you have no connection {name} on this machine",
+            candidates=names,
+            hint=f"there are {', '.join(names)}" if names else "--cluster or --context looks there",
+        )
+    if as_json:
+        print_json({"name": name, "deleted": deleted})
+    else:
+        print_line(f"deleted {name}" if deleted else f"{name} was gone already")
+
+
+def _delete_own(settings: Settings, entry: Entry, *, yes: bool) -> bool:
+    if entry.owner.is_alive() and not yes:
+        _confirm(f"{entry.name} is in use by process {entry.owner.pid}, which would lose its work")
+    left = clean_up_entries(settings, [entry])
+    if left is not None:
+        raise left
+    return True
+
+
+async def _delete_in_cluster(settings: Settings, name: str, place: Place, *, yes: bool) -> bool:
+    async with opened(place) as cluster:
+        proxy = await cluster.proxy(name)
+        if not yes:
+            _confirm_proxy(settings, proxy)
+        return await _delete(cluster, proxy)
+
+
+def _confirm_proxy(settings: Settings, proxy: KnownProxy) -> None:
+    why = why_not_reaped(settings, proxy)
+    if not why or proxy.state == "ended":
+        return
+    whose = "yours" if proxy.holder.user == user_name() else f"{proxy.holder.user or 'unknown'}'s"
+    _confirm(f"{proxy.name} ({whose}, on {proxy.holder.host or 'an unknown host'}): {why}")
+
+
+async def _delete(cluster: Cluster, proxy: KnownProxy) -> bool:
+    return await cluster.delete(proxy)
+
+
+def _confirm(what: str) -> None:
+    """Asks; returns when the answer is yes.
+
+    Raises:
+      InvalidRequestError: There is nobody to ask.
+    """
+    if not sys.stdin.isatty():
+        raise InvalidRequestError("--yes", False, "True, as nobody is there to ask", message=what)
+    typer.confirm(f"{what}. Delete it?", abort=True, err=True)

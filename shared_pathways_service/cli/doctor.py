@@ -1,0 +1,140 @@
+"""`sps doctor`: all that a connection needs, looked at without connecting."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import aiohttp
+import typer
+
+from shared_pathways_service.agent.request import start_of
+from shared_pathways_service.cli.cluster import opened
+from shared_pathways_service.cli.cluster_options import Place, takes_place
+from shared_pathways_service.cli.errors import exit_code
+from shared_pathways_service.cli.local_checks import embedded_checks, machine_checks
+from shared_pathways_service.cli.output import AsJson, print_json
+from shared_pathways_service.constants import RESOURCE_MANAGER_PORT
+from shared_pathways_service.core.checks import Check, Outcome
+from shared_pathways_service.core.instances import parse_instance_texts
+from shared_pathways_service.core.kubernetes.checks import Examined
+from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError, TunnelError
+from shared_pathways_service.homes.base import ProxySpec
+from shared_pathways_service.homes.kubernetes_dial import dial_pod
+from shared_pathways_service.homes.kubernetes_preflight import Preflight
+from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.settings import Settings
+from shared_pathways_service.tunnel.upgrade import upgraded
+
+__all__ = ["doctor"]
+
+_SIGNS = {
+    Outcome.OK: "ok     ",
+    Outcome.WARNING: "warning",
+    Outcome.FAILED: "FAILED ",
+    Outcome.UNKNOWN: "unknown",
+}
+_INDENT = " " * 9
+
+
+@takes_place
+def doctor(
+    *,
+    slices: Annotated[
+        list[str] | None,
+        typer.Option(help="TYPE=COUNT that would be asked for; repeatable, or comma-separated."),
+    ] = None,
+    gcs_bucket: Annotated[
+        str | None, typer.Option("--gcs_bucket", help="The bucket that would be named.")
+    ] = None,
+    proxy_server_image: Annotated[
+        str | None, typer.Option("--proxy_server_image", help="The image that would be named.")
+    ] = None,
+    proxy_options: Annotated[
+        list[str] | None,
+        typer.Option("--proxy_options", metavar="KEY:VALUE", help="As for `sps run`."),
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds for all checks of the service.")] = 20.0,
+    as_json: AsJson = False,
+    place: Place,
+) -> None:
+    """Check all that a connection needs, and say what would mend it.
+
+    Nothing is created. Ends with 0 when nothing failed, else with the code that `sps run` has for
+    the first failure's kind: 2 usage, 3 not ready or not found, 5 access denied, 1 anything else.
+    """
+    if not 0 < timeout < float("inf"):
+        raise InvalidRequestError("--timeout", timeout, "seconds, more than 0")
+    settings = Settings.load()
+    given: dict[str, Any] = {"gcs_bucket": gcs_bucket, "proxy_options": proxy_options}
+    if proxy_server_image:
+        given["proxy_server_image"] = proxy_server_image
+    if slices:
+        given["expected_tpu_instances"] = parse_instance_texts(slices)
+    checks = machine_checks(settings)
+    request = place.request(**given)
+    if place.is_cluster:
+        spec = start_of(request, settings).spec
+        checks += asyncio.run(_cluster_checks(place, spec, timeout))
+    else:
+        wanted = tuple(map(str, request.virtual_slices))
+        checks += asyncio.run(embedded_checks(settings, wanted, timeout))
+    if as_json:
+        print_json({"ok": not _failed(checks), "checks": [_as_data(check) for check in checks]})
+    else:
+        _print(checks)
+    if failed := _failed(checks):
+        error = failed[0].error
+        raise typer.Exit(exit_code(error) if error is not None else 1)
+
+
+async def _cluster_checks(place: Place, spec: ProxySpec, timeout_s: float) -> list[Check]:
+    try:
+        async with opened(place) as cluster:
+            preflight = Preflight(cluster.api, cluster.namespace, place.pathways_service or "")
+            examined = await preflight.examine(spec, timeout_s)
+            return [*examined.checks, *await _tunnel_check(cluster.api, examined)]
+    except SharedPathwaysError as error:
+        return [Check.failed("cluster", error)]
+
+
+async def _tunnel_check(api: KubeApi, examined: Examined) -> list[Check]:
+    """Opens a port-forward, as connect() does: not every proxy on the way lets one through."""
+    service, found = examined.service, examined.readiness
+    if service is None or found is None or found.head is None or not found.head.ready:
+        return []
+    head = found.head.name
+    dial = functools.partial(dial_pod, api, service.namespace, head, RESOURCE_MANAGER_PORT)
+    try:
+        (await upgraded(dial)).close()
+    except SharedPathwaysError as error:
+        return [Check.failed("tunnel", error)]
+    except (aiohttp.ClientError, OSError) as error:
+        fix = "connect() needs WebSockets to the API server: is there a proxy that lets none pass?"
+        broken = TunnelError(f"no port-forward to {head}: {error}", pod=head, hint=fix)
+        return [Check.failed("tunnel", broken)]
+    return [Check(name="tunnel", outcome=Outcome.OK, found=f"{found.head.name} can be reached")]
+
+
+def _failed(checks: Sequence[Check]) -> list[Check]:
+    return [check for check in checks if check.outcome is Outcome.FAILED]
+
+
+def _as_data(check: Check) -> dict[str, Any]:
+    return {
+        "name": check.name,
+        "outcome": check.outcome.value,
+        "found": check.found,
+        "fix": check.fix or None,
+    }
+
+
+def _print(checks: Sequence[Check]) -> None:
+    for check in checks:
+        lines = [f"{_SIGNS[check.outcome]}  {check.name}: {check.found}"]
+        if check.outcome is not Outcome.OK and check.fix:
+            lines += [f"{_INDENT}fix: {check.fix.replace(chr(10), chr(10) + _INDENT)}"]
+        sys.stdout.write("\n".join(lines) + "\n")

@@ -1,0 +1,37 @@
+"""What commands print: JSON for programs, tables for people."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Annotated
+
+import typer
+
+__all__ = ["AsJson", "print_json", "print_line", "print_table"]
+
+#: The option of every command that prints data.
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+def print_json(data: object) -> None:
+    """Prints one line of JSON."""
+    print_line(json.dumps(data))
+
+
+def print_line(text: str) -> None:
+    """Prints a line, at once: who reads it may wait for it."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Prints a table without lines; nothing is cut off."""
+    from rich.console import Console  # noqa: PLC0415 - slow to import
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(*head, box=None)
+    for row in rows:
+        table.add_row(*row)
+    Console(soft_wrap=True, highlight=False, markup=False).print(table)

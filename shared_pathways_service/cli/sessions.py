@@ -1,0 +1,40 @@
+"""This user's sessions on this machine, as the journal has them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from shared_pathways_service.agent.client import clean_up_sessions
+from shared_pathways_service.agent.journal import Entry, Journal
+from shared_pathways_service.cli.cluster_options import Place
+from shared_pathways_service.errors import CleanupError
+from shared_pathways_service.settings import Settings
+
+__all__ = ["clean_up_entries", "find_entry", "journal_entries"]
+
+
+def journal_entries(settings: Settings) -> list[Entry]:
+    """Returns all sessions that may have something left, the oldest first."""
+    directory = settings.state_dir / "journal"
+    return Journal(directory).entries() if directory.is_dir() else []
+
+
+def find_entry(settings: Settings, name: str, place: Place) -> Entry | None:
+    """Returns the latest session of that name, where the place is named only one there."""
+    named = [e for e in journal_entries(settings) if e.name == name and place.has(e)]
+    return named[-1] if named else None
+
+
+def clean_up_entries(settings: Settings, entries: Sequence[Entry]) -> CleanupError | None:
+    """Has an agent take down what sessions left, and waits for it.
+
+    Returns:
+      What could not be taken down; None: nothing.
+    """
+    if not entries:
+        return None
+    # (A log of its own: those are thinned out, one that all share would grow for ever.)
+    log = settings.state_dir / "agents" / f"clean-up-{os.getpid()}.log"
+    sessions = [entry.session for entry in entries]
+    return clean_up_sessions(settings.state_dir / "journal", sessions, log)
