@@ -27,8 +27,9 @@ LABELS: Final = {
     "job_name": "Pathways proxy job name",
 }
 
-#: Seconds between two points of one time series. Cloud Monitoring's "Quotas and limits" allowed one
-#: each 10 s for years, and one each 5 s now; 5.5 s were seen refused.
+#: Seconds between two points of one time series. From Cloud Monitoring's "Quotas and limits" one
+#: each 10 s is quoted, and of late one each 5 s; 5.5 s were reported refused. The longer one, and
+#: some more, as pathwaysutils has it.
 SPACING_S: Final = 10.5
 #: Seconds after which a level that still holds is written again.
 REPEAT_S: Final = 60.0
