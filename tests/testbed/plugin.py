@@ -6,6 +6,7 @@ and those that need a testbed do not run.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -24,9 +25,10 @@ from shared_pathways_service.testing.testbed import (
     deploy_service,
     new_namespace,
 )
+from shared_pathways_service.testing.testbed.build import find_or_build
 from shared_pathways_service.testing.testbed.description import Description
-from shared_pathways_service.testing.testbed.handle import launch
 from shared_pathways_service.testing.testbed.kubeconfig import CONTEXT
+from shared_pathways_service.testing.testbed.launching import launch
 
 #: Before tests get a cache directory of their own.
 CACHE_DIR = Settings.load().cache_dir
@@ -44,6 +46,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "safe_on_shared: disturbs nobody on a real cluster that others use, too"
     )
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Builds the control plane where it is needed: in a test's own time it would take too long."""
+    options = session.config.option
+    needed = any("testbed" in getattr(item, "fixturenames", ()) for item in session.items)
+    if needed and not (options.collectonly or options.kube_context):
+        # That it cannot be built is said by the fixture.
+        with contextlib.suppress(TestbedUnavailable):
+            find_or_build(CACHE_DIR, _say)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

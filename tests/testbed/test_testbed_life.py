@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -25,6 +26,7 @@ from tests.testbed.pods import container, phase, pod
 
 OWNER = """
 import sys
+import time
 from pathlib import Path
 from shared_pathways_service.testing.testbed import Testbed
 with Testbed.start(cache_dir=Path(sys.argv[1])) as testbed:
@@ -92,6 +94,16 @@ def _of(directory: Path) -> list[psutil.Process]:
 
 
 def _still_there(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Those that have not ended within a minute."""
-    _, alive = psutil.wait_procs(processes, timeout=60)
+    """Those that have not ended within a minute; who is to reap a zombie is not ours to say."""
+    deadline = time.monotonic() + 60
+    while alive := [p for p in processes if _is_alive(p)]:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.02)
     return alive
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import shutil
-import signal
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import shared_pathways_service
 from shared_pathways_service.settings import Settings
 from shared_pathways_service.testing.testbed.api import WAIT_S, Api
 from shared_pathways_service.testing.testbed.audit import (
@@ -22,17 +18,15 @@ from shared_pathways_service.testing.testbed.audit import (
     AuditEntry,
     read_audit_log,
 )
-from shared_pathways_service.testing.testbed.build import find_or_build
 from shared_pathways_service.testing.testbed.control import call
 from shared_pathways_service.testing.testbed.description import Description
-from shared_pathways_service.testing.testbed.errors import TestbedError, TestbedUnavailable
+from shared_pathways_service.testing.testbed.errors import TestbedError
 from shared_pathways_service.testing.testbed.kubeconfig import write_kubeconfig
+from shared_pathways_service.testing.testbed.launching import launch
 from shared_pathways_service.testing.testbed.users import ADMIN_GROUP, User, new_user
 
-__all__ = ["Testbed", "launch"]
+__all__ = ["Testbed"]
 
-_MODULE = "shared_pathways_service.testing.testbed"
-_READY_FD = 3
 #: Seconds that ending everything may take.
 _STOP_S = 60.0
 
@@ -234,76 +228,3 @@ class Testbed:
     def command(self, command: str, /, **arguments: Any) -> Any:
         """Has the testbed's process carry out one of its commands."""
         return call(self._description.control, command, **arguments)
-
-
-def launch(
-    directory: Path, *, cache_dir: Path, parent_pid: int, report: Callable[[str], None]
-) -> int:
-    """Starts a testbed's process in a directory, and waits until it is ready.
-
-    Args:
-      directory: Empty, with a short path; the caller removes it after the end.
-      cache_dir: Where the control plane is built.
-      parent_pid: The process whose end ends the testbed.
-      report: Is told what is built, in lines.
-
-    Returns:
-      Its process id; the caller's to wait for, if it lives longer.
-
-    Raises:
-      TestbedUnavailable: The control plane is not built, and cannot be.
-      TestbedError: It does not come up.
-    """
-    _check_machine()
-    programs = find_or_build(cache_dir, report)
-    log = directory / "testbed.log"
-    command = [
-        *(sys.executable, "-P", "-m", _MODULE),
-        f"--directory={directory}",
-        f"--programs={programs.directory}",
-        f"--parent_pid={parent_pid}",
-        f"--ready_fd={_READY_FD}",
-    ]
-    with contextlib.ExitStack() as stack:
-        ours, theirs = os.pipe()
-        outcome = stack.enter_context(os.fdopen(ours, "rb"))
-        with os.fdopen(theirs, "wb") as told:
-            # Not `subprocess`: it takes a child that may outlive this process for a mistake.
-            pid = os.posix_spawn(
-                sys.executable,
-                command,
-                _environment(os.environ),
-                file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                    (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
-                    (os.POSIX_SPAWN_DUP2, 1, 2),
-                    (os.POSIX_SPAWN_DUP2, told.fileno(), _READY_FD),
-                ],
-                setsid=True,
-            )
-        with contextlib.ExitStack() as undo:
-            undo.callback(os.waitpid, pid, 0)
-            undo.callback(os.kill, pid, signal.SIGTERM)
-            # It always answers, or ends: its own waits have deadlines.
-            line = outcome.readline()
-            undo.pop_all()
-    said = json.loads(line) if line else {"error": f"it ended: {log.read_text()[-2000:]}"}
-    if "error" in said:
-        os.waitpid(pid, 0)
-        raise TestbedError(f"the testbed did not come up: {said['error']}")
-    return pid
-
-
-def _check_machine() -> None:
-    if sys.platform != "linux" or shutil.which("setpriv") is None:
-        raise TestbedUnavailable(
-            f"the testbed needs Linux and util-linux' setpriv; this is {sys.platform}"
-        )
-
-
-def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns what the testbed's process gets: it is nobody's JAX program, and no test's child."""
-    kept = {name: environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in environ}
-    # The package is found wherever it was imported from.
-    parent = str(Path(shared_pathways_service.__file__).resolve().parents[1])
-    return {**kept, "PYTHONPATH": parent, "PYTHONUNBUFFERED": "1"}

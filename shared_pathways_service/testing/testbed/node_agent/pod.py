@@ -6,34 +6,22 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-import os
 import shutil
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import shared_pathways_service
 from shared_pathways_service.testing.testbed.api import Object
 from shared_pathways_service.testing.testbed.node_agent.addresses import AddressBook
+from shared_pathways_service.testing.testbed.node_agent.commands import Commands
 from shared_pathways_service.testing.testbed.node_agent.container import (
     Container,
     Isolation,
     LogFile,
     now,
 )
-from shared_pathways_service.testing.testbed.node_agent.environment import (
-    CannotConfigure,
-    environment_of,
-    expand,
-    keys_wanted,
-    replace_names,
-)
-from shared_pathways_service.testing.testbed.node_agent.images import (
-    CannotPull,
-    ImageCommand,
-    command_of,
-)
+from shared_pathways_service.testing.testbed.node_agent.environment import CannotConfigure
+from shared_pathways_service.testing.testbed.node_agent.images import CannotPull
 from shared_pathways_service.testing.testbed.node_agent.probes import until_ready
 from shared_pathways_service.testing.testbed.node_agent.reporting import PodReporter
 from shared_pathways_service.testing.testbed.node_agent.status import (
@@ -42,6 +30,7 @@ from shared_pathways_service.testing.testbed.node_agent.status import (
     restarts,
 )
 from shared_pathways_service.testing.testbed.node_agent.volumes import Volumes
+from shared_pathways_service.testing.testbed.ports import LOOPBACK
 
 __all__ = ["PodLife", "Surroundings"]
 
@@ -93,7 +82,15 @@ class PodLife:
         records = [_record(c, c.get("restartPolicy", _init_policy(policy)), True) for c in initial]
         records += [_record(c, policy, False) for c in self._spec["containers"]]
         self._record = PodRecord(
-            containers=records, address=address, node_address="127.0.0.1", started_at=now()
+            containers=records, address=address, node_address=LOOPBACK, started_at=now()
+        )
+        self._commands = Commands(
+            pod,
+            self._record,
+            directory=self._directory,
+            addresses=surroundings.addresses,
+            volumes=self._volumes,
+            reporter=reporter,
         )
         self._logs = {r.name: LogFile(self._directory / f"{r.name}.log") for r in records}
         self._running: dict[str, Container] = {}
@@ -230,13 +227,7 @@ class PodLife:
         return None
 
     async def _try_to_start(self, specification: Object, record: ContainerRecord) -> Container:
-        variables = await self._variables(specification)
-        command = command_of(
-            specification["image"],
-            [expand(word, variables) for word in specification.get("command") or ()],
-            [expand(word, variables) for word in specification.get("args") or ()],
-        )
-        argv, env = await self._placed(specification, command, variables)
+        argv, env = await self._commands.of(specification)
         container = await Container.start(
             argv,
             env=env,
@@ -251,50 +242,6 @@ class PodLife:
         record.ready = not specification.get("readinessProbe")
         self._reporter.tell(self._record)
         return container
-
-    async def _variables(self, specification: Object) -> dict[str, str]:
-        values = {}
-        for resource, name in keys_wanted(specification):
-            found = await self._reporter.data_of(resource, name)
-            if found is None:
-                raise CannotConfigure(f'{resource.removesuffix("s")} "{name}" not found')
-            values[resource, name] = {key: data.decode() for key, data in found.items()}
-        status = {"podIP": self._record.address, "hostIP": self._record.node_address}
-        return environment_of(specification, {**self.pod, "status": status}, values)
-
-    async def _placed(
-        self, specification: Object, command: ImageCommand, variables: Mapping[str, str]
-    ) -> tuple[list[str], dict[str, str]]:
-        """Returns arguments and variables as they are good for on this machine."""
-        argv, env = list(command.argv), dict(variables)
-        if command.is_server and not command.knows_extensions:
-            env = {name: value for name, value in env.items() if not name.startswith("SPS_")}
-            # What is known of Google's images is that a service outlives the loss of its pods.
-            env["SPS_STOP_EXIT_CODE"] = "143"
-        if command.is_server:
-            # All addresses of this machine would be those of other pods, too.
-            env["SPS_BIND_ADDRESS"] = self._record.address
-        texts = [*argv, *env.values()]
-        services = await self._reporter.services()
-        places = {
-            **self._shared.addresses.of_names_in(texts, self.namespace, services),
-            **self._volumes.places(specification),
-        }
-        placed = replace_names(texts, places)
-        argv, values = placed[: len(argv)], placed[len(argv) :]
-        return argv, {**self._basic_environment(), **dict(zip(env, values, strict=True))}
-
-    def _basic_environment(self) -> dict[str, str]:
-        package = str(Path(shared_pathways_service.__file__).resolve().parents[1])
-        programs = str(Path(sys.executable).parent)
-        return {
-            "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}",
-            "HOME": str(self._directory),
-            "TMPDIR": str(self._directory / "tmp"),
-            "HOSTNAME": self._spec.get("hostname") or self.pod["metadata"]["name"],
-            "PYTHONPATH": package,
-            "PYTHONUNBUFFERED": "1",
-        }
 
     async def _cannot_pull(self, record: ContainerRecord, image: str) -> None:
         message = f'failed to pull image "{image}": not found'

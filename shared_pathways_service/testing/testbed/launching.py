@@ -1,0 +1,94 @@
+"""Starts the process that a testbed lives in."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import shared_pathways_service
+from shared_pathways_service.testing.testbed.build import find_or_build
+from shared_pathways_service.testing.testbed.errors import TestbedError, TestbedUnavailable
+
+__all__ = ["launch"]
+
+_MODULE = "shared_pathways_service.testing.testbed"
+_READY_FD = 3
+
+
+def launch(
+    directory: Path, *, cache_dir: Path, parent_pid: int, report: Callable[[str], None]
+) -> int:
+    """Starts a testbed's process in a directory, and waits until it is ready.
+
+    Args:
+      directory: Empty, with a short path; the caller removes it after the end.
+      cache_dir: Where the control plane is built.
+      parent_pid: The process whose end ends the testbed.
+      report: Is told what is built, in lines.
+
+    Returns:
+      Its process id; the caller's to wait for, if it lives longer.
+
+    Raises:
+      TestbedUnavailable: The control plane is not built, and cannot be.
+      TestbedError: It does not come up.
+    """
+    _check_machine()
+    programs = find_or_build(cache_dir, report)
+    log = directory / "testbed.log"
+    command = [
+        *(sys.executable, "-P", "-m", _MODULE),
+        f"--directory={directory}",
+        f"--programs={programs.directory}",
+        f"--parent_pid={parent_pid}",
+        f"--ready_fd={_READY_FD}",
+    ]
+    with contextlib.ExitStack() as stack:
+        ours, theirs = os.pipe()
+        outcome = stack.enter_context(os.fdopen(ours, "rb"))
+        with os.fdopen(theirs, "wb") as told:
+            # Not `subprocess`: it takes a child that may outlive this process for a mistake.
+            pid = os.posix_spawn(
+                sys.executable,
+                command,
+                _environment(os.environ),
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+                    (os.POSIX_SPAWN_DUP2, 1, 2),
+                    (os.POSIX_SPAWN_DUP2, told.fileno(), _READY_FD),
+                ],
+                setsid=True,
+            )
+        with contextlib.ExitStack() as undo:
+            undo.callback(os.waitpid, pid, 0)
+            undo.callback(os.kill, pid, signal.SIGTERM)
+            # It always answers, or ends: its own waits have deadlines.
+            line = outcome.readline()
+            undo.pop_all()
+    said = json.loads(line) if line else {"error": f"it ended: {log.read_text()[-2000:]}"}
+    if "error" in said:
+        os.waitpid(pid, 0)
+        raise TestbedError(f"the testbed did not come up: {said['error']}")
+    return pid
+
+
+def _check_machine() -> None:
+    if sys.platform != "linux" or shutil.which("setpriv") is None:
+        raise TestbedUnavailable(
+            f"the testbed needs Linux and util-linux' setpriv; this is {sys.platform}"
+        )
+
+
+def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns what the testbed's process gets: it is nobody's JAX program, and no test's child."""
+    kept = {name: environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in environ}
+    # The package is found wherever it was imported from.
+    parent = str(Path(shared_pathways_service.__file__).resolve().parents[1])
+    return {**kept, "PYTHONPATH": parent, "PYTHONUNBUFFERED": "1"}

@@ -1,0 +1,106 @@
+"""What a container runs: its command and its variables, as they are good for this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import shared_pathways_service
+from shared_pathways_service.testing.testbed.api import Object
+from shared_pathways_service.testing.testbed.node_agent.addresses import AddressBook
+from shared_pathways_service.testing.testbed.node_agent.environment import (
+    CannotConfigure,
+    environment_of,
+    expand,
+    keys_wanted,
+    replace_names,
+)
+from shared_pathways_service.testing.testbed.node_agent.images import ImageCommand, command_of
+from shared_pathways_service.testing.testbed.node_agent.reporting import PodReporter
+from shared_pathways_service.testing.testbed.node_agent.status import PodRecord
+from shared_pathways_service.testing.testbed.node_agent.volumes import Volumes
+
+__all__ = ["Commands"]
+
+
+class Commands:
+    """Makes the commands of one pod's containers."""
+
+    def __init__(
+        self,
+        pod: Object,
+        record: PodRecord,
+        *,
+        directory: Path,
+        addresses: AddressBook,
+        volumes: Volumes,
+        reporter: PodReporter,
+    ) -> None:
+        self._pod = pod
+        self._namespace: str = pod["metadata"]["namespace"]
+        self._record = record
+        self._directory = directory
+        self._addresses = addresses
+        self._volumes = volumes
+        self._reporter = reporter
+
+    async def of(self, specification: Object) -> tuple[list[str], dict[str, str]]:
+        """Returns a container's program with its arguments, and all its variables.
+
+        Raises:
+          CannotPull: There is no such image.
+          CannotConfigure: It refers to what there is not.
+        """
+        variables = await self._variables(specification)
+        command = command_of(
+            specification["image"],
+            [expand(word, variables) for word in specification.get("command") or ()],
+            [expand(word, variables) for word in specification.get("args") or ()],
+        )
+        return await self._placed(specification, command, variables)
+
+    async def _variables(self, specification: Object) -> dict[str, str]:
+        values = {}
+        for resource, name in keys_wanted(specification):
+            found = await self._reporter.data_of(resource, name)
+            if found is None:
+                raise CannotConfigure(f'{resource.removesuffix("s")} "{name}" not found')
+            values[resource, name] = {key: data.decode() for key, data in found.items()}
+        status = {"podIP": self._record.address, "hostIP": self._record.node_address}
+        return environment_of(specification, {**self._pod, "status": status}, values)
+
+    async def _placed(
+        self, specification: Object, command: ImageCommand, variables: Mapping[str, str]
+    ) -> tuple[list[str], dict[str, str]]:
+        """Returns arguments and variables as they are good for on this machine."""
+        argv, env = list(command.argv), dict(variables)
+        if command.is_server and not command.knows_extensions:
+            env = {name: value for name, value in env.items() if not name.startswith("SPS_")}
+            # What is known of Google's images is that a service outlives the loss of its pods.
+            env["SPS_STOP_EXIT_CODE"] = "143"
+        if command.is_server:
+            # All addresses of this machine would be those of other pods, too.
+            env["SPS_BIND_ADDRESS"] = self._record.address
+        texts = [*argv, *env.values()]
+        services = await self._reporter.services()
+        places = {
+            **self._addresses.of_names_in(texts, self._namespace, services),
+            **self._volumes.places(specification),
+        }
+        placed = replace_names(texts, places)
+        argv, values = placed[: len(argv)], placed[len(argv) :]
+        return argv, {**self._basic_environment(), **dict(zip(env, values, strict=True))}
+
+    def _basic_environment(self) -> dict[str, str]:
+        package = str(Path(shared_pathways_service.__file__).resolve().parents[1])
+        programs = str(Path(sys.executable).parent)
+        return {
+            "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}",
+            "HOME": str(self._directory),
+            "TMPDIR": str(self._directory / "tmp"),
+            "HOSTNAME": self._pod["spec"].get("hostname") or self._pod["metadata"]["name"],
+            "PYTHONPATH": package,
+            "PYTHONUNBUFFERED": "1",
+        }

@@ -1,0 +1,39 @@
+"""What holds of any cluster with a service, the testbed's or a real one (``--kube-context``)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from shared_pathways_service.core.kubernetes.names import HEAD_JOB
+from shared_pathways_service.core.kubernetes.permissions import evaluate, needed, rules_review
+from shared_pathways_service.kube.access import resolve
+from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.cluster import ClusterChoice
+from shared_pathways_service.kube.paths import collection
+from tests.testbed.plugin import SharedCluster
+
+pytestmark = pytest.mark.safe_on_shared
+
+
+async def _ask(cluster: SharedCluster) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    access = await resolve(ClusterChoice(context=cluster.context))
+    async with KubeApi(access) as api:
+        jobsets = await api.get(collection("jobsets", cluster.namespace))
+        review = await api.request(
+            "POST", collection("selfsubjectrulesreviews"), body=rules_review(cluster.namespace)
+        )
+    return jobsets["items"], review
+
+
+def test_tenant_finds_the_service_and_may_use_it(shared_cluster: SharedCluster) -> None:
+    jobsets, review = asyncio.run(_ask(shared_cluster))
+    heads = [
+        jobset["metadata"]["name"]
+        for jobset in jobsets
+        if any(job["name"] == HEAD_JOB for job in jobset["spec"]["replicatedJobs"])
+    ]
+    assert heads, f"no service in namespace {shared_cluster.namespace}"
+    assert evaluate(review, needed(ours=False)).missing == ()
