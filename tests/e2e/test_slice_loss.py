@@ -42,6 +42,19 @@ with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": SLICES}, on_even
 
     def right(x):
         return fetch(x) == (original * 2 + 1).tolist()
+
+    # The proxy hears of a slice on a stream of its own, a moment before or after the client does.
+    # Until then it computes what is right; it never gives anything else. (Not by fetching x again
+    # and again: JAX keeps what it fetched once.)
+    def until_lost(x):
+        while "DATA_LOSS" not in (told := str(fetch(work(x)))):
+            assert told == str((original * 2 + 1).tolist()), told
+        return fetch(x)
+
+    def until_right(index):
+        while not (done := right(x := work(on(index, original)))):
+            assert "DATA_LOSS" in str(fetch(x))
+        return done
 """
 
 
@@ -68,11 +81,11 @@ assert fetch(work(kept[0])) == fetch(work(kept[1]))
 pending = work(kept[0])             # dispatched before the loss, fetched after the re-placement
 say("computed")
 await_event("slice.unplaced", 0)
-after_loss = fetch(kept[0])
+after_loss = until_lost(kept[0])
 placed = await_event("slice.placed", 0)
-again = work(on(0, original))       # the same jitted function, on the spare
+again = until_right(0)              # the same jitted function, on the spare
 say("fetched", after_loss=after_loss, after_replacement=fetch(kept[0]), pending=fetch(pending),
-    other=bool((np.asarray(kept[1]) == original).all()), again=fetch(again) == fetch(work(kept[1])),
+    other=bool((np.asarray(kept[1]) == original).all()), again=again and right(work(kept[1])),
     slice_id=placed.data["slice_id"])
 """)
 
@@ -119,11 +132,11 @@ def test_without_a_spare_work_fails_until_the_worker_is_back() -> None:
         kept = on(0, original)
         say("computed")
         await_event("slice.unplaced", 0)
-        say("unplaced", old=fetch(kept), new=fetch(work(on(0, original))),
+        say("unplaced", old=until_lost(kept), new=fetch(work(on(0, original))),
             other=right(work(on(1, original))),
             state=connection.slices[0].state)
         await_event("slice.placed", 0)
-        say("back", old=fetch(kept), new=right(work(on(0, original))))
+        say("back", old=fetch(kept), new=until_right(0))
     """.replace("\n        ", "\n")
     )
     beats = ("--beat-interval", "0.5", "--hung-after", "3")
@@ -147,7 +160,7 @@ def test_elastic_slices_start_with_fewer_and_fill_up() -> None:
     body = """
     say("started", states=[s.state for s in connection.slices], total=connection.total_chips)
     await_event("slice.placed", 2)
-    say("filled", ok=right(work(on(2, original))))
+    say("filled", ok=until_right(2))
     """.replace("\n    ", "\n")
     beats = ("--beat-interval", "0.5", "--hung-after", "3")
     with service("tpuv6e:2x2=3", spares=0, arguments=beats), contextlib.ExitStack() as stack:
