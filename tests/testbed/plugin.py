@@ -11,7 +11,7 @@ import dataclasses
 import os
 import shutil
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import filelock
@@ -55,7 +55,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if needed and not (options.collectonly or options.kube_context):
         # That it cannot be built is said by the fixture.
         with contextlib.suppress(TestbedUnavailable):
-            find_or_build(CACHE_DIR, _say)
+            find_or_build(CACHE_DIR, _sayer(session.config))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -91,15 +91,15 @@ def testbed(request: pytest.FixtureRequest) -> Testbed:
         description = Description.read(directory)
         if description is None or not description.process.is_alive():
             shutil.rmtree(directory, ignore_errors=True)
-            _start(directory, owner)
+            _start(directory, owner, _sayer(request.config))
     return Testbed.attach(directory)
 
 
 @pytest.fixture(scope="module")
-def own_testbed(testbed: Testbed) -> Iterator[Testbed]:
+def own_testbed(testbed: Testbed, request: pytest.FixtureRequest) -> Iterator[Testbed]:
     """A testbed of a module's own, for what would disturb all others, as an API server's death."""
     del testbed  # it says whether there can be one
-    with Testbed.start(cache_dir=CACHE_DIR, report=_say) as made:
+    with Testbed.start(cache_dir=CACHE_DIR, report=_sayer(request.config)) as made:
         yield made
 
 
@@ -109,7 +109,8 @@ def namespace(testbed: Testbed, request: pytest.FixtureRequest) -> Iterator[Name
     with new_namespace(testbed) as made:
         yield made
         if request.node.stash.get(_FAILED, False):
-            _say(f"{request.node.nodeid} failed; namespace {made.name}:\n{made.diagnostics()}")
+            say = _sayer(request.config)
+            say(f"{request.node.nodeid} failed; namespace {made.name}:\n{made.diagnostics()}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -155,17 +156,23 @@ def _directory(owner: int) -> Path:
     return Path(tempfile.gettempdir()) / f"sps-testbed-{os.getuid()}-{owner}"
 
 
-def _start(directory: Path, owner: int) -> None:
+def _start(directory: Path, owner: int, say: Callable[[str], None]) -> None:
     directory.mkdir(mode=0o700)
     try:
-        launch(directory, cache_dir=CACHE_DIR, parent_pid=owner, report=_say)
+        launch(directory, cache_dir=CACHE_DIR, parent_pid=owner, report=say)
     except TestbedUnavailable as error:
         if os.environ.get("CI") == "true":
             raise
-        _say(f"NO TESTBED, its tests are skipped: {error}")
+        say(f"NO TESTBED, its tests are skipped: {error}")
         pytest.skip(f"no testbed: {error}")
 
 
-def _say(text: str) -> None:
-    # Past pytest's capture: a build takes minutes, and a skipped testbed must not go unseen.
-    os.write(2, f"testbed: {text}\n".encode())
+def _sayer(config: pytest.Config) -> Callable[[str], None]:
+    """Returns what writes a line past pytest's capture: a build takes minutes, and so on."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+
+    def say(text: str) -> None:
+        with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+            os.write(2, f"testbed: {text}\n".encode())
+
+    return say
