@@ -69,7 +69,7 @@ class Pump(asyncio.BufferedProtocol):
       remote: The caller closes it afterwards.
 
     Raises:
-      TunnelError: The remote connection has ended before it began.
+      TunnelError: The remote connection was given up before.
     """
 
     def __init__(self, local: socket.socket, remote: Upgraded, times: PumpTimes) -> None:
@@ -109,7 +109,8 @@ class Pump(asyncio.BufferedProtocol):
             has_tls = self._transport.get_extra_info("sslcontext") is not None
             self._transport.set_write_buffer_limits(high=1 if has_tls else 0, low=0)
             self._receive(memoryview(self._early))
-            self._loop.add_reader(self._fd, self._on_local_readable)
+            if not self._has_remote_ended:
+                self._loop.add_reader(self._fd, self._on_local_readable)
             await self._watch()
             await self._close_politely()
         finally:
@@ -183,8 +184,10 @@ class Pump(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The far end is gone, expectedly or not."""
-        self._remote.lost(exc)
+        if self._lost.done():
+            return
         self._lost.set_result(None)
+        self._remote.lost(exc)
         self._end_remote(Broken(str(exc) if exc else "the connection was closed without a word"))
 
     def _receive(self, data: memoryview) -> None:

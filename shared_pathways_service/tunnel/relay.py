@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import enum
 import functools
-import secrets
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ import tenacity
 from shared_pathways_service.core.tunnel.websocket import WebSocketViolation
 from shared_pathways_service.errors import AccessDenied, SharedPathwaysError, TunnelError
 from shared_pathways_service.settings import private_directory
+from shared_pathways_service.tunnel.places import socket_place
 from shared_pathways_service.tunnel.pump import Broken, Pump, PumpTimes
 from shared_pathways_service.tunnel.upgrade import Dial, Upgraded, upgraded
 
@@ -161,9 +161,8 @@ class Relay:
             listener = socket.create_server(("127.0.0.1", self._local_port), backlog=_BACKLOG)
             return listener, f"127.0.0.1:{listener.getsockname()[1]}"
         directory = private_directory(self._runtime_dir, "SPS_RUNTIME_DIR")
-        path = directory / f"t-{secrets.token_hex(6)}"
+        path = self._stack.enter_context(socket_place(directory))
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._stack.callback(path.unlink, missing_ok=True)
         listener.bind(str(path))
         listener.listen(_BACKLOG)
         return listener, f"unix:{path}"

@@ -57,22 +57,30 @@ class Upgraded:
     def hand_to(self, protocol: asyncio.BufferedProtocol) -> tuple[asyncio.Transport, bytes]:
         """Gives the connection to `protocol`, which tells `lost` when it loses it.
 
+        It may have ended by now, as it does for a port that nobody listens on: what came before is
+        returned all the same, and `protocol` hears of the end, perhaps twice.
+
         Returns:
           The connection, and what has arrived already.
 
         Raises:
-          TunnelError: It has ended.
+          TunnelError: aiohttp has given it up.
         """
         connection = self._response.connection
-        transport = connection.transport if connection else None
         former = connection.protocol if connection else None
-        if transport is None or former is None or transport.is_closing():
+        if connection is None or former is None:
             cause = "the API server hung up after the handshake"
             raise TunnelError(cause, cause=cause)
         early = _Early()
         former.set_parser(early, None)
-        transport.set_protocol(protocol)
         self._lost = former.connection_lost
+        transport = connection.transport
+        if transport is None or (closed := former.closed) is None:
+            asyncio.get_running_loop().call_soon(protocol.connection_lost, None)
+            return _Gone(), bytes(early.data)
+        transport.set_protocol(protocol)
+        # The news of its end may be on its way to `former` already.
+        closed.add_done_callback(lambda end: protocol.connection_lost(_error_of(end)))
         return transport, bytes(early.data)
 
     def lost(self, error: BaseException | None) -> None:
@@ -82,6 +90,25 @@ class Upgraded:
     def close(self) -> None:
         """Gives the connection up; aiohttp closes it."""
         self._response.close()
+
+
+class _Gone(asyncio.Transport):
+    """A connection that has ended."""
+
+    def is_closing(self) -> bool:
+        return True
+
+    def abort(self) -> None:
+        """It has ended."""
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Nothing is written."""
+
+    def pause_reading(self) -> None:
+        """Nothing comes."""
+
+    def resume_reading(self) -> None:
+        """Nothing comes."""
 
 
 class _Early:
@@ -96,6 +123,11 @@ class _Early:
 
     def feed_eof(self) -> None:
         """Nothing is waited for."""
+
+
+def _error_of(end: asyncio.Future[None]) -> Exception | None:
+    error = end.exception()
+    return error if isinstance(error, Exception) else None
 
 
 def _flaw(response: aiohttp.ClientResponse, accept: str) -> str:

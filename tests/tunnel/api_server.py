@@ -110,7 +110,7 @@ class ApiServer:
         if isinstance(answer, int):
             return web.Response(status=answer)
         socket = web.WebSocketResponse(
-            protocols=("v4.channel.k8s.io",), autoping=self._autoping, compress=False
+            protocols=("v4.channel.k8s.io",), autoping=self._autoping, compress=False, timeout=0.5
         )
         await socket.prepare(request)
         for channel in (b"\0", b"\1"):

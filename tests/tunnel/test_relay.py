@@ -6,8 +6,9 @@ import asyncio
 import hashlib
 import random
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+import aiohttp
 import psutil
 import pytest
 from aiohttp import web
@@ -195,6 +196,30 @@ def test_a_port_that_nobody_listens_on_is_told_in_the_far_ends_words(rigs: Rigs)
         writer.close()
 
     rigs.run(ApiServer(says(words), echo), test)
+
+
+@pytest.mark.parametrize("words", ["", "connection refused"])
+def test_what_came_before_an_early_end_is_not_lost(rigs: Rigs, words: str) -> None:
+    async def speaks(socket: web.WebSocketResponse) -> None:
+        await socket.send_bytes(b"\0last words")
+        await (says(words)(socket) if words else socket.close())
+        hang_up(socket)
+
+    async def test(rig: Rig) -> None:
+        async def dial_slowly(headers: Mapping[str, str]) -> aiohttp.ClientResponse:
+            response = await rig.server.dial(headers)
+            while response.connection and response.connection.transport:
+                await asyncio.sleep(0.01)
+            return response
+
+        rig.relay._dial = dial_slowly
+        reader, writer = await rig.connect()
+        got = await reader.read()
+        assert got == b"last words", rig.failures
+        writer.close()
+        assert [f.error.cause for f in rig.failures] == ([words] if words else [])
+
+    rigs.run(ApiServer(speaks), test)
 
 
 def test_a_connection_that_breaks_is_told(rigs: Rigs) -> None:
