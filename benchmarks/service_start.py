@@ -19,7 +19,7 @@ import uuid
 from pathlib import Path
 
 from benchmarks.common import own_directories, write_result
-from shared_pathways_service.homes.base import ProxyHandle, ProxySpec
+from shared_pathways_service.homes.base import ProxyHandle, ProxySpec, unheard
 from shared_pathways_service.homes.embedded import EmbeddedHome
 from shared_pathways_service.homes.embedded_service import find, find_or_start
 from shared_pathways_service.protocol import supervisor_pb2 as pb
@@ -52,7 +52,7 @@ async def one_round() -> dict[str, float]:
     found["serving"] = time.perf_counter() - began
     home = EmbeddedHome()
     first = spec_of("first")
-    await home.preflight(first)
+    await home.preflight(first, unheard)
     found["ready"] = time.perf_counter() - began
     handle = await home.create_proxy(first)
     times = await placed(home, handle)
@@ -65,7 +65,7 @@ async def one_round() -> dict[str, float]:
     began = time.perf_counter()
     home = EmbeddedHome()
     second = spec_of("second")
-    await home.preflight(second)
+    await home.preflight(second, unheard)
     found["again"] = time.perf_counter() - began
     times = await placed(home, await home.create_proxy(second))
     found["second proxy"] = times["tenant.running"] - began
