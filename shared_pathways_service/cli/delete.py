@@ -92,5 +92,6 @@ def _confirm(what: str) -> None:
       InvalidRequestError: There is nobody to ask.
     """
     if not sys.stdin.isatty():
-        raise InvalidRequestError("--yes", False, "True, as nobody is there to ask", message=what)
+        hint = "--yes deletes it all the same"
+        raise InvalidRequestError("--yes", False, "True", message=what, hint=hint)
     typer.confirm(f"{what}. Delete it?", abort=True, err=True)
