@@ -59,7 +59,8 @@ def warned(event: Event) -> str | None:
     why = f" ({event.reason})" if event.reason else ""
     match event.kind:
         case "agent.lost":
-            return f"{event.reason}. Work goes on; closing the connection still cleans up."
+            goes_on = "The tunnel is lost" if event.data.get("pod") else "Work goes on"
+            return f"{event.reason}. {goes_on}; closing the connection still cleans up."
         case "proxy.exited" | "proxy.deleted":
             return f"the proxy {event.tenant} has ended{why}"
         case "home.lost":

@@ -31,6 +31,14 @@ def test_the_queue_is_told_with_position_and_holders() -> None:
     )
 
 
+@pytest.mark.parametrize(("pod", "words"), [("", "Work goes on"), ("p-x", "tunnel is lost")])
+def test_a_lost_agent_takes_a_tunnel_with_it(pod: str, words: str) -> None:
+    out = io.StringIO()
+    lost = Event(kind="agent.lost", source="connect", reason="killed", data={"pod": pod})
+    Progress(stream=out)(lost)
+    assert words in out.getvalue()
+
+
 @pytest.mark.parametrize(
     ("kind", "words"),
     [

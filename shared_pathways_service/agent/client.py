@@ -21,6 +21,7 @@ from shared_pathways_service.errors import (
     CleanupError,
     ConnectionClosed,
     SharedPathwaysError,
+    TunnelError,
     from_json,
 )
 from shared_pathways_service.events import Event
@@ -305,8 +306,18 @@ class AgentSession:
             self._changed.notify_all()
 
     def _agent_is_lost(self) -> None:
+        how = f"the agent ended{self._exit_text()}"
+        pod = self._snapshot.pod
         with self._changed:
             self._lost = True
+            if pod and not self._closed:
+                # The way to a pod leads through the agent.
+                self._refusal = TunnelError(
+                    f"the connection to pod {pod} is lost: {how}",
+                    pod=pod,
+                    cause=how,
+                    hint=f"connect again; the agent's log is {self.log}",
+                )
             self._changed.notify_all()
         if not self._closed:
             self._tell(
@@ -314,8 +325,8 @@ class AgentSession:
                     kind="agent.lost",
                     source="connect",
                     tenant=self._snapshot.name,
-                    reason=f"the agent ended{self._exit_text()}; its log is {self.log}",
-                    data={"pid": self._process.pid},
+                    reason=f"{how}; its log is {self.log}",
+                    data={"pid": self._process.pid, "pod": pod},
                 )
             )
 

@@ -38,6 +38,7 @@ from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.kube.paths import collection, item, pod_log
 from shared_pathways_service.settings import Settings
+from shared_pathways_service.tunnel.places import remove_abandoned
 from shared_pathways_service.tunnel.relay import FailureKind, Relay, TunnelFailure
 
 __all__ = ["KubernetesHome"]
@@ -227,6 +228,7 @@ class KubernetesHome:
 
     async def _connected(self) -> KubeApi:
         if self._api is None:
+            remove_abandoned(self._settings.runtime_dir)
             self._api = KubeApi(await resolve(self._choice))
         return self._api
 

@@ -1,0 +1,102 @@
+"""kill -9 of a client in a cluster, at each step of its session, and what a signal asks for."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from shared_pathways_service.testing.testbed import DeployedService, Testbed
+from tests.testbed.clients import client
+from tests.testbed.kills import all_free, events_told_by, served
+
+#: Kills itself when the agent tells that a step begins: whatever comes is the agent's alone to do.
+AT_A_STEP = """
+import signal
+def die(event):
+    if event.kind == "connect.STEP":
+        os.kill(os.getpid(), signal.SIGKILL)
+with connecting(expected_tpu_instances={"tpuv6e:2x2": 2}, on_event=die):
+    say("connected")
+"""
+
+#: Waits for slices in the queue, with the proxy serving.
+IN_THE_QUEUE = """
+def hear(event):
+    if event.kind in ("tenant.queued", "connect.place"):
+        heard.append(event.kind)
+        if len(set(heard)) == 2:
+            say("queued")
+connecting(expected_tpu_instances={"tpuv6e:2x2": 2}, queue_timeout=600, on_event=hear).start()
+"""
+HOLDER = """
+with connecting(expected_tpu_instances={"tpuv6e:2x2": 1}):
+    say("holds")
+    wait_for("leave")
+"""
+
+CONNECTED = """
+import time
+import jax, jax.numpy as jnp
+from jax import lax
+def forever(x):
+    return lax.while_loop(lambda c: c[0] < 1e30, lambda c: (c[0] + 1, c[1] * 0.999), (0.0, x))[1]
+with connecting(expected_tpu_instances={"tpuv6e:2x2": 2}):
+"""
+IDLE = CONNECTED + "    say('connected'); time.sleep(600)"
+FETCHING = (
+    CONNECTED + "    x = jax.jit(forever)(jnp.ones(4)); say('connected'); x.block_until_ready()"
+)
+
+STEPS = ("preflight", "create", "start", "tunnel", "probe", "place", "serving", "delete")
+
+
+@pytest.fixture(scope="module")
+def service(testbed: Testbed) -> Iterator[DeployedService]:
+    """A service of two slices; each test leaves it as it was."""
+    with served(testbed) as made:
+        yield made
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_client_killed_at_a_step_leaves_nothing(service: DeployedService, step: str) -> None:
+    with client(service.namespace, AT_A_STEP.replace("STEP", step)) as running:
+        if step == "delete":
+            running.expect("connected")
+        assert running.wait() == -signal.SIGKILL
+        all_free(service)
+    told = events_told_by()
+    kinds = [event.kind for event in told]
+    # The agent noticed in the very step, or a moment later, and ended what had been begun.
+    assert kinds[-1] == "connect.ended"
+    [ending] = [event for event in told if event.kind == "connect.ending"]
+    if step != "delete":
+        assert kinds.index(f"connect.{step}") < kinds.index("connect.ending")
+        assert ending.reason in ("its owner has ended", "the client let go of its agent")
+
+
+def test_a_client_killed_in_the_queue_leaves_nothing(service: DeployedService) -> None:
+    with (
+        client(service.namespace, HOLDER) as holder,
+        client(service.namespace, IN_THE_QUEUE) as running,
+    ):
+        holder.expect("holds")
+        running.expect("queued")
+        running.signal(signal.SIGKILL)
+        assert running.wait() == -signal.SIGKILL
+        holder.tell("leave")
+        assert holder.wait() == 0
+        all_free(service)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("source", [IDLE, FETCHING], ids=["idle", "fetching"])
+def test_a_client_ended_by_a_signal_leaves_nothing(
+    service: DeployedService, source: str, number: signal.Signals
+) -> None:
+    with client(service.namespace, source) as running:
+        running.expect("connected")
+        running.signal(number)
+        assert running.wait() == -number
+        all_free(service)
