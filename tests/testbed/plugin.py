@@ -149,7 +149,7 @@ def shared_cluster(
 
 
 def _is_worker() -> bool:
-    return "PYTEST_XDIST_WORKER" in os.environ
+    return bool(os.environ.get("PYTEST_XDIST_WORKER"))
 
 
 def _directory(owner: int) -> Path:
@@ -158,13 +158,16 @@ def _directory(owner: int) -> Path:
 
 def _start(directory: Path, owner: int, say: Callable[[str], None]) -> None:
     directory.mkdir(mode=0o700)
-    try:
-        launch(directory, cache_dir=CACHE_DIR, parent_pid=owner, report=say)
-    except TestbedUnavailable as error:
-        if os.environ.get("CI") == "true":
-            raise
-        say(f"NO TESTBED, its tests are skipped: {error}")
-        pytest.skip(f"no testbed: {error}")
+    with contextlib.ExitStack() as undo:
+        undo.callback(shutil.rmtree, directory)
+        try:
+            launch(directory, cache_dir=CACHE_DIR, parent_pid=owner, report=say)
+        except TestbedUnavailable as error:
+            if os.environ.get("CI") == "true":
+                raise
+            say(f"NO TESTBED, its tests are skipped: {error}")
+            pytest.skip(f"no testbed: {error}")
+        undo.pop_all()
 
 
 def _sayer(config: pytest.Config) -> Callable[[str], None]:

@@ -76,7 +76,7 @@ def test_without_go_tests_are_skipped_loudly_and_fail_in_ci(programs: Path, ci: 
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", target],
         cwd=REPOSITORY,
-        env={**os.environ, "CI": ci},
+        env={**os.environ, "CI": ci, "PYTEST_XDIST_WORKER": ""},
         capture_output=True,
         text=True,
         timeout=120,
