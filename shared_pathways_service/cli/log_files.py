@@ -132,6 +132,9 @@ def read_logs(
                     show(reader.log.source, line)
                     shown = True
             if ended and not shown:
+                for reader in readers:
+                    if line := reader.unfinished_line:
+                        show(reader.log.source, line)
                 return
             if not shown:
                 time.sleep(_LOOK_S)
@@ -157,3 +160,8 @@ class _Reader:
             self._file.seek(0)
         *whole, self._rest = (self._rest + self._file.read(_CHUNK)).split(b"\n")
         return [line.decode(errors="replace") for line in whole]
+
+    @property
+    def unfinished_line(self) -> str:
+        """What came after the last end of a line."""
+        return self._rest.decode(errors="replace")

@@ -1,0 +1,169 @@
+"""`sps` on the embedded service: logs, delete, reap, doctor."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shared_pathways_service.cli.log_files import LogFile, read_logs
+from shared_pathways_service.processes import identity_of
+from shared_pathways_service.settings import Settings
+from tests.e2e.connecting import embedded, journal, nothing_left
+from tests.e2e.harness import DEADLINE_S, program, sps, wait_until
+from tests.processes import REPOSITORY
+
+HOLDER = """
+connection = isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 1})
+try:
+    with connection:
+        say("holds", name=connection.proxy_job_name)
+        wait_for("leave")
+    say("left")
+except errors.ProxyFailed as error:
+    say("deleted", message=str(error))
+"""
+
+
+def failing(*words: str) -> tuple[int, str]:
+    done = sps(*words, check=False)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stderr
+
+
+def test_logs_delete_and_reap() -> None:
+    with embedded(2):
+        with program(HOLDER) as running:
+            name = running.expect("holds")["name"]
+            assert "All placements done" in sps("logs", name).stdout
+            assert "Pathways Slices Now Ready" in sps("logs", "--component=rm").stdout
+            lines = sps("logs", "--component=worker", "--lines=1").stdout.splitlines()
+            assert [line.partition(": ")[0] for line in lines] == ["slice-0-0", "slice-1-0"]
+            # Of the slices that a connection holds.
+            [line] = sps(
+                "logs", name, "--component=worker", "--lines=1", "--json"
+            ).stdout.splitlines()
+            [held] = json.loads(sps("status", name, "--json").stdout)["slices"]
+            assert json.loads(line)["source"] == f"{held['id']}-0"
+            assert failing("logs")[0] == 2
+            assert failing("logs", "isc-proxy-nobody")[0] == 3
+
+            code, err = failing("delete", name)
+            assert code == 2
+            assert "--yes" in err
+            assert failing("delete", "isc-proxy-nobody")[0] == 3
+            command = [sys.executable, "-m", "shared_pathways_service.cli", "logs", "-f", name]
+            with subprocess.Popen(
+                command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY
+            ) as tail:
+                assert tail.stdout
+                assert tail.stdout.readline()
+                assert json.loads(sps("delete", name, "--yes", "--json").stdout)["deleted"]
+                tail.communicate(timeout=DEADLINE_S)  # it ends with the proxy
+            assert tail.returncode == 0
+            running.tell("leave")
+            assert "was deleted" in running.expect("deleted")["message"]
+        assert nothing_left()
+        # The log outlives its proxy.
+        assert "All placements done" in sps("logs", name).stdout
+
+        with program(HOLDER) as running:
+            name = running.expect("holds")["name"]
+            [entry] = journal()
+            os.kill(entry.agent.pid, signal.SIGKILL)
+            running.signal(signal.SIGKILL)
+            wait_until("both to be dead", lambda: entry.abandoned)
+            assert "would be deleted" in sps("reap", "--dry-run").stdout
+            warned = json.loads(sps("doctor", "--json").stdout)
+            [check] = [c for c in warned["checks"] if c["name"] == "journal"]
+            assert (check["outcome"], name in check["found"]) == ("warning", True)
+            assert sps("reap").stdout.startswith(f"deleted: {name}")
+            assert sps("reap").stdout == "nothing is left behind\n"
+        wait_until("the slices to be free", nothing_left)
+
+
+def test_doctor() -> None:
+    report = json.loads(sps("doctor", "--json").stdout)
+    assert report["ok"]
+    assert report["checks"][-1]["name"] == "service"
+    assert "connect() starts one" in report["checks"][-1]["found"]
+    with embedded(1):
+        report = json.loads(sps("doctor", "--slices=tpuv6e:2x2=1", "--json").stdout)
+        assert [(c["name"], c["outcome"]) for c in report["checks"][-5:]] == [
+            ("service", "ok"),
+            ("protocol", "ok"),
+            ("instance types", "ok"),
+            ("resource manager", "ok"),
+            ("slices", "ok"),
+        ]
+        done = sps("doctor", "--slices=tpuv6e:2x2=2", check=False)
+        assert done.returncode == 2
+        assert "FAILED   instance types" in done.stdout
+    directory = Settings.load().runtime_dir
+    directory.chmod(0o755)
+    done = sps("doctor", check=False)
+    assert done.returncode == 5
+    assert f"fix: chmod 700 {directory}" in done.stdout
+    shutil.rmtree(directory)
+
+
+def test_a_followed_file_is_read_to_its_writers_end(own_directories: Path) -> None:
+    path = own_directories / "x.log"
+    path.write_text("one\ntwo\n")
+    script = "import sys; f = open(sys.argv[1], 'a'); sys.stdin.read(); f.write('three\\nfour')"
+    shown: list[tuple[str, str]] = []
+    with subprocess.Popen([sys.executable, "-c", script, path], stdin=subprocess.PIPE) as writer:
+        log = LogFile(path=path, source="x", writer=identity_of(writer.pid))
+
+        def show(source: str, line: str) -> None:
+            shown.append((source, line))
+            if line == "two":
+                assert writer.stdin
+                writer.stdin.close()
+                # Nobody reaps it before: a process that has ended is not alive all the same.
+
+        read_logs([log], 1, show, follow=True)
+    assert shown == [("x", "two"), ("x", "three"), ("x", "four")]
+
+
+def test_a_log_that_was_emptied_goes_on_from_its_beginning(own_directories: Path) -> None:
+    path = own_directories / "x.log"
+    path.write_text("long ago\n" * 10)
+    shown: list[str] = []
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as writer:
+
+        def show(_: str, line: str) -> None:
+            shown.append(line)
+            if line == "long ago":
+                os.truncate(path, 0)
+                path.write_text("new\n")
+                assert writer.stdin
+                writer.stdin.close()
+
+        read_logs([LogFile(path=path, writer=identity_of(writer.pid))], 1, show, follow=True)
+    assert shown == ["long ago", "new"]
+
+
+@pytest.mark.parametrize("command", ["logs", "delete", "reap", "doctor", "list", "status", "run"])
+def test_every_command_takes_a_cluster_and_completes_it(command: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "shared_pathways_service.cli"],
+        env={
+            **os.environ,
+            "_SPS_COMPLETE": "complete_bash",
+            "COMP_WORDS": f"sps {command} --path",
+            "COMP_CWORD": "2",
+        },
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+        cwd=REPOSITORY,
+    )
+    assert done.stdout.split() == ["--pathways_service"]
