@@ -295,13 +295,10 @@ class Rig:
         }
         main |= {"env": environment, "ports": [{"containerPort": PORT}]}
         namespace.create("pods", {"metadata": {"name": "load"}, "spec": {"containers": [main]}})
-        seen = namespace.wait_for_pod("load", self._is_listening)
+        seen = namespace.wait_for_pod("load", lambda pod: pod["status"].get("phase") == "Running")
         self.pod_ip: str = seen["status"]["podIP"]
-
-    def _is_listening(self, seen: Mapping[str, Any]) -> bool:
-        if seen.get("status", {}).get("phase") != "Running":
-            return False
-        return "listening" in self.namespace.log("load")
+        while "listening" not in namespace.log("load"):
+            time.sleep(0.1)
 
     @contextlib.contextmanager
     def forwarder(self, name: str, server: str) -> Iterator[tuple[int, psutil.Process]]:

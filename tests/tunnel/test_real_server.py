@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import sys
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from shared_pathways_service.testing.testbed import Namespace, User
 from shared_pathways_service.tunnel.relay import FailureKind, Relay, TunnelFailure
 from tests.processes import run_async
-from tests.testbed.pods import container, pod
+from tests.testbed.pods import container, phase, pod
 
 PORT = 29000
 DEADLINE_S = 90.0
@@ -40,16 +41,12 @@ def echo_pod(namespace: Namespace) -> str:
     echo = container("", env=environment, ports=ports) | {"command": [sys.executable, "-c", ECHO]}
     namespace.create("pods", pod("echo", echo))
 
-    def is_listening(seen: Mapping[str, object]) -> bool:
-        return "listening" in namespace.log("echo") if _is_running(seen) else False
-
-    namespace.wait_for_pod("echo", is_listening)
+    namespace.wait_for_pod("echo", lambda seen: phase(seen) == "Running")
+    deadline = time.monotonic() + DEADLINE_S
+    while "listening" not in namespace.log("echo"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     return "echo"
-
-
-def _is_running(seen: Mapping[str, object]) -> bool:
-    status = seen.get("status")
-    return isinstance(status, dict) and status.get("phase") == "Running"
 
 
 def run(
