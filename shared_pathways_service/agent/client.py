@@ -376,13 +376,15 @@ def _hear_out(sock: socket.socket, orders: Mapping[str, Any]) -> CleanupError | 
                 if message["type"] == "ended":
                     error = from_json(message["error"]) if message["error"] else None
                     return error if isinstance(error, CleanupError) else None
-    return _left_over(["what the journal names"], "the clean-up")
+    return _left_over(["what the journal names"], "")
 
 
 def _left_over(left: Sequence[str], whose: str) -> CleanupError:
+    command = f"sps delete {whose}" if whose else "sps reap"
     return CleanupError(
-        f"{whose}: not confirmed deleted: {'; '.join(left)}",
+        f"{whose or 'the clean-up'}: not confirmed deleted: {'; '.join(left)}",
         left=left,
-        command="sps list",
-        hint="its agent goes on trying for a while; `sps list` shows what is left, and tries again",
+        command=command,
+        hint=f"its agent goes on trying for a while; `sps list` shows what is left, `{command}` "
+        "takes it down",
     )

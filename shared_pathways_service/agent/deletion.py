@@ -75,17 +75,19 @@ async def clean_up(
     Returns:
       None when nothing is left; else what is, for whoever asked.
     """
-    left = []
+    left = {}
     for entry in entries:
         try:
             await _clean_up_one(journal, entry, make_home, within_s)
         except (SharedPathwaysError, OSError) as error:
             _log.warning("%s is left behind: %s", entry.name, error or "not confirmed in time")
-            left.append(f"proxy {entry.name}: {error or 'not confirmed deleted in time'}")
+            left[entry.name] = f"proxy {entry.name}: {error or 'not confirmed deleted in time'}"
     if not left:
         return None
     return CleanupError(
-        f"not everything could be taken down: {'; '.join(left)}", left=left, command="sps list"
+        f"not everything could be taken down: {'; '.join(left.values())}",
+        left=[*left.values()],
+        command=f"sps delete {next(iter(left))}" if len(left) == 1 else "sps reap",
     )
 
 

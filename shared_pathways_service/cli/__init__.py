@@ -65,7 +65,7 @@ COMMANDS = {
     "testbed": _Command(
         module="testbed",
         function="bring_up",
-        help="Bring up a Kubernetes control plane with TPU nodes on this machine, for trying out.",
+        help="Bring up Kubernetes on this machine, pods as local processes; Ctrl-C takes all down.",
     ),
     "status": _Command(
         module="status",

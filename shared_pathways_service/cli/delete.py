@@ -12,6 +12,7 @@ from shared_pathways_service.agent.journal import Entry
 from shared_pathways_service.agent.request import user_name
 from shared_pathways_service.cli.cluster import Cluster, opened
 from shared_pathways_service.cli.cluster_options import Place, takes_place
+from shared_pathways_service.cli.completion import connection_names
 from shared_pathways_service.cli.output import AsJson, print_json, print_line
 from shared_pathways_service.cli.reap import why_not_reaped
 from shared_pathways_service.cli.sessions import clean_up_entries, find_entry, journal_entries
@@ -24,7 +25,12 @@ __all__ = ["delete"]
 
 @takes_place
 def delete(
-    name: Annotated[str, typer.Argument(help="The connection, as `sps list` shows it.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="The connection, as `sps list` shows it.", autocompletion=connection_names
+        ),
+    ],
     *,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not ask, though its owner may live.")

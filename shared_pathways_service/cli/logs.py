@@ -12,6 +12,7 @@ import typer
 
 from shared_pathways_service.cli.cluster import opened
 from shared_pathways_service.cli.cluster_options import Place, takes_place
+from shared_pathways_service.cli.completion import connection_names
 from shared_pathways_service.cli.log_files import Component, find_logs, read_logs
 from shared_pathways_service.cli.output import AsJson, print_json, print_line
 from shared_pathways_service.cli.pod_logs import PodLogs, pods_of
@@ -32,7 +33,10 @@ class _Choice(enum.StrEnum):
 def logs(
     name: Annotated[
         str | None,
-        typer.Argument(help="A connection; only --component=proxy needs one."),
+        typer.Argument(
+            help="A connection; only --component=proxy needs one.",
+            autocompletion=connection_names,
+        ),
     ] = None,
     *,
     follow: Annotated[

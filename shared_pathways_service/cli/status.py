@@ -14,6 +14,7 @@ import typer
 
 from shared_pathways_service.cli.cluster_options import Place, takes_place
 from shared_pathways_service.cli.cluster_status import read_cluster_status
+from shared_pathways_service.cli.completion import connection_names
 from shared_pathways_service.cli.output import AsJson, print_json
 from shared_pathways_service.cli.serve_display import holder_of
 from shared_pathways_service.cli.sessions import find_entry
@@ -39,7 +40,10 @@ _LOOK_S = 0.1
 @takes_place
 def status(
     name: Annotated[
-        str | None, typer.Argument(help="One connection; without it, the whole service.")
+        str | None,
+        typer.Argument(
+            help="One connection; without it, the whole service.", autocompletion=connection_names
+        ),
     ] = None,
     *,
     as_json: AsJson = False,

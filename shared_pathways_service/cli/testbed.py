@@ -37,7 +37,7 @@ def bring_up(
         bool, typer.Option(help="Deploy a service on all pools, of this project's own servers.")
     ] = True,
 ) -> None:
-    """Bring up Kubernetes on this machine: pods are local processes. Ctrl-C takes all down.
+    """Bring up Kubernetes on this machine, pods as local processes; Ctrl-C takes all down.
 
     The control plane is built from source the first time, which needs Go and some minutes.
     """

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from shared_pathways_service.agent.journal import Entry, Journal
+from shared_pathways_service.agent.messages import HomeChoice
 from shared_pathways_service.cli.log_files import LogFile, read_logs
 from shared_pathways_service.processes import identity_of
 from shared_pathways_service.settings import Settings
@@ -150,20 +152,33 @@ def test_a_log_that_was_emptied_goes_on_from_its_beginning(own_directories: Path
     assert shown == ["long ago", "new"]
 
 
-@pytest.mark.parametrize("command", ["logs", "delete", "reap", "doctor", "list", "status", "run"])
-def test_every_command_takes_a_cluster_and_completes_it(command: str) -> None:
-    done = subprocess.run(
+def completed(line: str) -> list[str]:
+    """What a shell offers at the end of a line."""
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
+    return subprocess.run(
         [sys.executable, "-m", "shared_pathways_service.cli"],
-        env={
-            **os.environ,
-            "_SPS_COMPLETE": "complete_bash",
-            "COMP_WORDS": f"sps {command} --path",
-            "COMP_CWORD": "2",
-        },
+        env={**os.environ, "_SPS_COMPLETE": "complete_bash", **words},
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,
         check=False,
         cwd=REPOSITORY,
-    )
-    assert done.stdout.split() == ["--pathways_service"]
+    ).stdout.split()
+
+
+@pytest.mark.parametrize("command", ["logs", "delete", "reap", "doctor", "list", "status", "run"])
+def test_every_command_takes_a_cluster_and_completes_it(command: str) -> None:
+    assert completed(f"sps {command} --path") == ["--pathways_service"]
+
+
+def test_connections_are_completed(own_directories: Path) -> None:
+    journal = Journal(own_directories / "s" / "journal")
+    me = identity_of()
+    for number, name in enumerate(("isc-proxy-b", "isc-proxy-a", "mine")):
+        home = HomeChoice(name="embedded")
+        journal.write(
+            Entry(session=f"s{number}", name=name, home=home, owner=me, agent=me, since="")
+        )
+    assert completed("sps logs isc") == ["isc-proxy-a", "isc-proxy-b"]
+    assert completed("sps delete m") == ["mine"]
+    assert completed("sps logs --component w") == ["worker"]
