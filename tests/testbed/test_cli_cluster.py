@@ -20,6 +20,7 @@ from shared_pathways_service.core.kubernetes.permissions import granting_rules, 
 from shared_pathways_service.core.kubernetes.proxy_job import ProxyJobInputs, proxy_job
 from shared_pathways_service.core.kubernetes.service_jobset import DEFAULT_SERVER_IMAGE
 from shared_pathways_service.testing.testbed import Namespace, deploy_service
+from shared_pathways_service.testing.testbed.audit import AUDIT_LOG, read_audit_log
 from tests.e2e.harness import DEADLINE_S, Program, sps, wait_until
 from tests.processes import REPOSITORY
 from tests.testbed.clients import KIND, client, deployed, journal, nothing_left, proxies, tenant
@@ -290,6 +291,37 @@ def test_doctor_says_what_is_wrong_and_what_mends_it(
 
     assert failing("doctor", "--context=nowhere")[0] == 2
     assert failing("doctor", "--cluster=c")[0] == 2
+
+
+def test_status_waits_for_a_service_and_says_what_it_waited_for(
+    namespace: Namespace, place: list[str]
+) -> None:
+    deploy_service(namespace, {KIND: 1}, ready=False).wait_for_head()
+    code, err = failing("status", "--wait=1", *place)
+    assert code == 3
+    assert "not ready within 1 s" in err
+    assert "no node takes it" in err
+    done = sps("status", *place)
+    assert "worker pathways-worker-0-0-" in done.stdout
+    assert "no node takes it" in done.stdout
+    namespace.add_nodes({KIND: 1}, cpu_nodes=0)
+    told = data("status", f"--wait={DEADLINE_S}", *place)
+    assert [item["state"] for item in told["slices"]] == ["ready"]
+
+
+def test_the_whole_of_a_connection_costs_few_requests(
+    namespace: Namespace, place: list[str]
+) -> None:
+    deployed(namespace, 1)
+    with holder(namespace) as (running, _, _):
+        running.tell("leave")
+        running.expect("left")
+    nothing_left(namespace)
+    log = namespace.testbed.directory / AUDIT_LOG
+    asked = read_audit_log(log, namespace.user("tenant").name)
+    counted = [f"{e.verb} {e.resource}" for e in asked if not (e.is_watch or e.is_dial)]
+    assert len(counted) <= 16, counted
+    assert counted.count("create jobs") == counted.count("delete jobs") == 1
 
 
 def _inputs(namespace: Namespace, name: str, **different: Any) -> ProxyJobInputs:
