@@ -26,7 +26,8 @@ from shared_pathways_service.core.kubernetes.proxy_progress import (
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.homes.base import HomeEvent, ProxySpec, Tell
 from shared_pathways_service.kube.api import KubeApi
-from shared_pathways_service.kube.paths import collection, pod_log
+from shared_pathways_service.kube.errors import ApiError
+from shared_pathways_service.kube.paths import collection, item, pod_log
 from shared_pathways_service.kube.watch import WatchEvent, watch
 
 __all__ = ["ProxyFollower"]
@@ -35,6 +36,9 @@ Object = Mapping[str, Any]
 
 #: Seconds after which a log that ended, or could not be read, is asked for again.
 _LOG_PAUSE_S = 1.0
+#: Seconds for the answer to what only makes the reason of an end clearer.
+_ANSWER_S = 2.0
+_NOT_FOUND = 404
 
 
 class ProxyFollower:
@@ -70,6 +74,7 @@ class ProxyFollower:
         self._pods: dict[str, Object] = {}
         self._hints: dict[str, Object] = {}
         self._running = asyncio.Event()
+        self._ended = asyncio.Event()
         self._progress = ProxyProgress(stage=Stage.WAITING)
 
     @property
@@ -83,17 +88,17 @@ class ProxyFollower:
         Raises:
           SharedPathwaysError: It cannot be followed any more.
         """
-        ended = asyncio.create_task(self._follow_objects())
-        others = [asyncio.create_task(self._follow_hints())]
+        # What only adds detail fails alone.
+        details = [asyncio.create_task(self._follow_hints())]
         if self._reads_log:
-            others.append(asyncio.create_task(self._follow_log()))
+            details.append(asyncio.create_task(self._follow_log()))
         try:
-            # What only adds detail fails alone.
-            await ended
+            await _first_of(self._follow_objects(), self._wait_for_end())
+            self._tell(_end_of(await self._end()))
         finally:
-            for task in (ended, *others):
+            for task in details:
                 task.cancel()
-            await asyncio.gather(ended, *others, return_exceptions=True)
+            await asyncio.gather(*details, return_exceptions=True)
 
     # ---- objects
 
@@ -149,7 +154,7 @@ class ProxyFollower:
     # ---- what they come to
 
     def _look(self) -> bool:
-        """Tells what is new; returns whether the proxy has ended."""
+        """Tells what is new, but for the end; returns whether the proxy has ended."""
         before = self._progress
         if before.stage is Stage.ENDED:
             return True
@@ -161,8 +166,27 @@ class ProxyFollower:
                 self._running.set()
                 self._tell(HomeEvent(kind="proxy.serving", data={"pod": now.pod}))
             case Stage.ENDED:
-                self._tell(_end_of(now))
+                self._ended.set()
         return now.stage is Stage.ENDED
+
+    async def _wait_for_end(self) -> None:
+        await self._ended.wait()
+
+    async def _end(self) -> ProxyProgress:
+        """Returns how it ended. A pod goes with its Job, whose end may be heard of later."""
+        if self._progress.outcome is not Outcome.POD_DELETED:
+            return self._progress
+        path = item("jobs", self._namespace, self._spec.name)
+        with contextlib.suppress(SharedPathwaysError, TimeoutError):
+            async with asyncio.timeout(_ANSWER_S):
+                try:
+                    job = await self._api.get(path)
+                    self._job = job if job["metadata"]["uid"] == self._uid else None
+                except ApiError as error:
+                    if error.status != _NOT_FOUND:
+                        raise
+                    self._job = None
+        return read_progress(self._job, self._pods.values(), self._hints.values())
 
     # ---- the log
 
