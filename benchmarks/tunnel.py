@@ -189,7 +189,7 @@ def forward_kubernetes(port: int, kubeconfig: str, namespace: str) -> None:
     from kubernetes import client, config
     from kubernetes.stream import portforward
 
-    config.load_kube_config(kubeconfig)  # type: ignore[no-untyped-call]
+    config.load_kube_config(kubeconfig)
     forward = client.CoreV1Api().connect_get_namespaced_pod_portforward
 
     def pump(source: socket.socket, sink: socket.socket) -> None:

@@ -43,7 +43,8 @@ LOST = """
     assert placed.data["virtual_index"] == lost
     while fetch(double(on(lost))) != (original * 2).tolist():
         pass
-    say("went on", lost=fetch(kept[lost]), other=fetch(kept[1 - lost]), slice_id=placed.data["slice_id"])
+    say("went on", lost=fetch(kept[lost]), other=fetch(kept[1 - lost]),
+        slice_id=placed.data["slice_id"])
 """
 
 STAYS = """
