@@ -57,22 +57,18 @@ def told(event: Event) -> str | None:
 def warned(event: Event) -> str | None:
     """Returns what a person should hear of an event though nothing is waited for; None: nothing."""
     why = f" ({event.reason})" if event.reason else ""
-    match event.kind:
-        case "agent.lost":
-            goes_on = "The tunnel is lost" if event.data.get("pod") else "Work goes on"
-            return f"{event.reason}. {goes_on}; closing the connection still cleans up."
-        case "proxy.exited" | "proxy.deleted":
-            return f"the proxy {event.tenant} has ended{why}"
-        case "home.lost":
-            return f"the service of {event.tenant} is gone{why}"
-        case "metrics.unavailable":
-            return f"no metrics are sent{why}"
-        case "slice.unplaced":
-            return f"slice {event.slice} is lost{why}; waiting for another in its place"
-        case "slice.placed":
-            return f"slice {event.slice} is on {event.data.get('slice_id')} now"
-        case _:
-            return None
+    goes_on = "The tunnel is lost" if event.data.get("pod") else "Work goes on"
+    ended = f"the proxy {event.tenant} has ended{why}"
+    lines = {
+        "agent.lost": f"{event.reason}. {goes_on}; closing the connection still cleans up.",
+        "proxy.exited": ended,
+        "proxy.deleted": ended,
+        "home.lost": f"the service of {event.tenant} is gone{why}",
+        "metrics.unavailable": f"no metrics are sent{why}",
+        "slice.unplaced": f"slice {event.slice} is lost{why}; waiting for another in its place",
+        "slice.placed": f"slice {event.slice} is on {event.data.get('slice_id')} now",
+    }
+    return lines.get(event.kind)
 
 
 class Progress:
