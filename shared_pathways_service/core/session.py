@@ -55,6 +55,8 @@ UNDO_S = 2.0
 QUEUE_SLACK_S = 5.0
 #: Seconds that the reason of a refusal may come after the end of the proxy which was refused.
 SETTLE_S = 1.0
+#: Seconds that the news of a proxy's end may come after that of the tunnel which broke by it.
+TUNNEL_SETTLE_S = 2.0
 
 #: Phases in which the session is on its way up, with the proxy created or being created.
 _RISING = (Phase.PREFLIGHT, Phase.CREATE, Phase.START, Phase.TUNNEL, Phase.PROBE, Phase.PLACE)
@@ -212,7 +214,11 @@ class Session:
             data=news.data,
         )
         self._last_event = f"{news.kind} {news.reason}".strip()
-        if news.kind == "tunnel.broken" and self.phase in _BEFORE_JAX:
+        if (
+            news.kind == "tunnel.broken"
+            and self.phase in _BEFORE_JAX
+            and not news.data.get("final")
+        ):
             return  # nobody but the probe was on it, which tries again
         if news.kind == "tenant.refused":
             self._fail(session_errors.when_refused(self.plan, news))
@@ -276,14 +282,23 @@ class Session:
             self._leave_queue()
 
     def _lost(self, news: News) -> None:
-        """The proxy is no more. One that was refused ends too, and why may come a little later."""
+        """The proxy is no more, or out of reach. Why may come a little later."""
         refusal = session_errors.refusal_in(news)
+        settling = self._settle[1].kind if self._settle else ""
         if refusal is not None:
             self._fail(session_errors.when_refused(self.plan, refusal))
-        elif news.kind == "proxy.exited" and not self._snapshot.placed and self._settle is None:
+        elif settling == "proxy.exited":
+            return
+        elif news.kind == "proxy.exited" and not self._snapshot.placed:
+            # One that was refused ends too.
             self._settle = (self._now + SETTLE_S, news)
-        elif self._settle is None:
-            self._fail(session_errors.when_lost(self.plan, news))
+        elif news.kind == "tunnel.broken" and not news.data.get("final"):
+            self._settle = self._settle or (self._now + TUNNEL_SETTLE_S, news)
+        else:
+            self._fail(self._error_of(news))
+
+    def _error_of(self, end: News) -> SharedPathwaysError:
+        return session_errors.when_lost(self.plan, end, served=self._snapshot.ready)
 
     # ---- on the way up
 
@@ -306,7 +321,8 @@ class Session:
             self._delete_timeout_s = longer
         if self.phase in _ENDING:
             return
-        self.error = event.error
+        # (What has ended already was not ended by this.)
+        self.error = event.error or (self._error_of(self._settle[1]) if self._settle else None)
         self._say("connect.ending", reason=event.reason)
         self._go_down()
 
@@ -367,7 +383,7 @@ class Session:
             self._out.append(StopStep())
             self._finish(left=f"not confirmed deleted within {self._delete_timeout_s:g} s")
         elif self._settle is not None and self._now >= self._settle[0]:
-            self._fail(session_errors.when_lost(self.plan, self._settle[1]))
+            self._fail(self._error_of(self._settle[1]))
         elif self._queue_by is not None:
             self._fail(session_errors.when_out_of_queue(self.plan, self._snapshot))
         else:

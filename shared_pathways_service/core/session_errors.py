@@ -8,6 +8,7 @@ from typing import Any
 
 from shared_pathways_service.core.session_messages import News, Phase, Plan, Snapshot
 from shared_pathways_service.errors import (
+    AccessDenied,
     CapacityError,
     InvalidRequestError,
     PlacementTimeout,
@@ -17,9 +18,11 @@ from shared_pathways_service.errors import (
     SliceLost,
     SlicesTaken,
     TunnelError,
+    from_json,
 )
 
 __all__ = [
+    "no_room",
     "refusal_in",
     "wanted_by_type",
     "when_lost",
@@ -30,6 +33,21 @@ __all__ = [
 
 _REFUSALS = ("slices_taken", "unknown_type", "too_many", "lost", "released")
 _QUEUE_HINT = "queue_timeout=SECONDS waits for them; `sps status` shows who holds what"
+#: Ends (`outcome` in the data of ``proxy.exited``) before the proxy ran at all: what mends them.
+_UNSTARTED = {
+    "image": "name an image that the cluster can pull as proxy_server_image=",
+    "config": "have what its pod needs and the reason names put into the namespace",
+    "forbidden": "have the namespace's policies admit it, or leave out what they forbid of "
+    "proxy_options=",
+}
+
+#: Ends of a proxy that was well itself.
+_TAKEN = {
+    "pod_deleted": "lost its pod, which somebody deleted",
+    "evicted": "was taken away",
+    "node_lost": "went with its node",
+    "deadline": "was ended",
+}
 
 
 def wanted_by_type(virtual_slices: tuple[str, ...]) -> dict[str, int]:
@@ -98,9 +116,25 @@ def refusal_in(exited: News) -> News | None:
     )
 
 
-def when_lost(plan: Plan, news: News) -> SharedPathwaysError:
-    """Returns the error for the end of the proxy, or of the view of it, without being asked for."""
-    data = news.data
+def no_room(name: str, reason: str) -> CapacityError:
+    """Returns the error for a proxy for which the namespace's quota leaves no room."""
+    return CapacityError(
+        f"the namespace's quota leaves no room for the proxy {name}: {reason}",
+        hint="end other work of the namespace, or have its quota raised",
+    )
+
+
+def when_lost(plan: Plan, news: News, *, served: bool = True) -> SharedPathwaysError:
+    """Returns the error for the end of the proxy, or of the view of it, without being asked for.
+
+    Args:
+      plan: What was asked for.
+      news: The end.
+      served: Whether JAX may have been on it.
+    """
+    denied = _denial_in(plan, news)
+    if denied is not None:
+        return denied
     if news.kind == "home.lost":
         return TunnelError(
             f"the service of {plan.name} is gone, or out of sight: {news.reason or 'no reason'}",
@@ -121,18 +155,36 @@ def when_lost(plan: Plan, news: News) -> SharedPathwaysError:
             + (f": {news.reason}" if news.reason else ""),
             hint="connect again",
         )
-    if data.get("outcome") == "quota":
-        return CapacityError(
-            f"the namespace's quota leaves no room for the proxy {plan.name}: {news.reason}",
-            hint="end other work of the namespace, or have its quota raised",
+    return _when_exited(plan, news, served=served)
+
+
+def _denial_in(plan: Plan, news: News) -> SharedPathwaysError | None:
+    """Returns the error for a view that was lost because it is not permitted; else None."""
+    told = _object(news.data.get("error"))
+    if told.get("type") != AccessDenied.__name__:
+        return None
+    message = f"the session of {plan.name} cannot go on: {told['message']}"
+    return from_json({**told, "message": message})
+
+
+def _when_exited(plan: Plan, news: News, *, served: bool) -> SharedPathwaysError:
+    data = news.data
+    outcome = str(data.get("outcome") or "")
+    if outcome == "quota":
+        return no_room(plan.name, news.reason)
+    if outcome in _UNSTARTED:
+        return ProxyFailed(
+            f"the proxy {plan.name} cannot be started: {news.reason}", hint=_UNSTARTED[outcome]
         )
     code = data.get("exit_code")
     exit_code = int(code) if isinstance(code, int | float) else None
     return ProxyFailed(
-        f"the proxy {plan.name} ended by itself: {_why(news, exit_code)}",
+        f"the proxy {plan.name} {_TAKEN.get(outcome, 'ended by itself')}: {_why(news, exit_code)}",
         exit_code=exit_code,
         log_tail=_lines(data.get("log_tail")),
-        hint="what was on its slices is lost; connect again",
+        hint="what was on its slices is lost; connect again"
+        if served
+        else "log_tail has the end of its log; connect again once that is mended",
     )
 
 

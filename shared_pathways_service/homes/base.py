@@ -107,8 +107,10 @@ class HomeEvent:
       ``tenant.running``   placed, wanted (int): the gang is placed
       ``slice.placed``     virtual_index, slice_id, generation, instance_type
       ``slice.unplaced``   virtual_index, slice_id, generation; reason tells why
-      ``tunnel.broken``    an open connection to the proxy broke; reason tells why
-      ``home.lost``        the home cannot be watched any more; reason tells why. Last event.
+      ``tunnel.broken``    an open connection to the proxy broke; reason tells why; error (as
+                           that of ``home.lost``), final (bool): there will be no other
+      ``home.lost``        the home cannot be watched any more; reason tells why; error (JSON of
+                           `SharedPathwaysError.to_json`, where there is one). Last event.
     """
 
     kind: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -18,9 +19,11 @@ from shared_pathways_service.core.kubernetes.proxy_job import (
     proxy_job,
     token_secret,
 )
+from shared_pathways_service.core.kubernetes.refusals import create_refused
 from shared_pathways_service.core.kubernetes.services import Service
 from shared_pathways_service.core.requests import DEFAULT_PROXY_IMAGE
-from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
+from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.events import Scalar
 from shared_pathways_service.homes.base import (
     HomeEvent,
     ProxyHandle,
@@ -215,7 +218,11 @@ class KubernetesHome:
         path = item("jobs", self._namespace, name)
         if not uid:
             uid = await self._find_own(api, path, session)
-        return bool(uid) and await api.delete(path, uid=uid)
+        deleted = bool(uid) and await api.delete(path, uid=uid)
+        if uid and self._manager is not None:
+            # A proxy that ended by itself has said no farewell, and its slices would wait for it.
+            await self._manager.news.release(name, "its session has ended")
+        return deleted
 
     async def close(self) -> None:
         """Ends tunnels, watches and what keeps the Job alive."""
@@ -265,14 +272,7 @@ class KubernetesHome:
         try:
             return await api.create(collection("jobs", self._namespace), proxy_job(inputs))
         except ApiError as error:
-            if error.reason != "AlreadyExists":
-                raise
-            raise InvalidRequestError(
-                "proxy_job_name",
-                inputs.name,
-                f"a name that no Job in namespace {self._namespace} has",
-                hint="without proxy_job_name= a name is made up",
-            ) from error
+            raise self._refused(error, inputs) from error
 
     async def _create_secret(self, api: KubeApi, inputs: ProxyJobInputs, uid: str) -> None:
         secret = token_secret(inputs, self._token, uid)
@@ -282,7 +282,14 @@ class KubernetesHome:
             # The answer to an earlier try was lost. (If it is somebody else's after all, its token
             # is another, and the proxy lets us in as little as them.)
             if error.reason != "AlreadyExists":
-                raise
+                raise self._refused(error, inputs) from error
+
+    def _refused(self, error: ApiError, inputs: ProxyJobInputs) -> SharedPathwaysError:
+        if not error.is_final:
+            return error
+        return create_refused(
+            inputs.name, self._namespace, reason=error.reason, message=error.message
+        )
 
     async def _find_own(self, api: KubeApi, path: str, session: str) -> str:
         """Returns the UID of the session's Job; empty when there is none of that name."""
@@ -295,17 +302,25 @@ class KubernetesHome:
         return str(job["metadata"]["uid"]) if bears_session(job, session) else ""
 
     async def _run_follower(self, follower: ProxyFollower) -> None:
-        reason = "the proxy is not watched any more"
+        lost = HomeEvent(kind="home.lost", reason="the proxy is not watched any more")
         try:
             await follower.run()
         except SharedPathwaysError as error:
-            reason = str(error)
+            lost = HomeEvent(kind="home.lost", reason=str(error), data={"error": _as_text(error)})
         # (Told after the proxy's own end, this is passed over.)
-        self._events.put_nowait(HomeEvent(kind="home.lost", reason=reason))
+        self._events.put_nowait(lost)
 
     def _hear_of_failure(self, failure: TunnelFailure) -> None:
         # A pod that does not take a connection yet is tried again by the probe, and the end of one
         # that took it is seen by who watches it.
-        if failure.kind in (FailureKind.BROKEN, FailureKind.REFUSED):
-            reason = failure.error.cause or str(failure.error)
-            self._events.put_nowait(HomeEvent(kind="tunnel.broken", reason=reason))
+        if failure.kind not in (FailureKind.BROKEN, FailureKind.REFUSED):
+            return
+        data: dict[str, Scalar] = {"final": failure.is_final}
+        if isinstance(failure.error.__cause__, SharedPathwaysError):
+            data["error"] = _as_text(failure.error.__cause__)
+        reason = failure.error.cause or str(failure.error)
+        self._events.put_nowait(HomeEvent(kind="tunnel.broken", reason=reason, data=data))
+
+
+def _as_text(error: SharedPathwaysError) -> str:
+    return json.dumps(error.to_json())

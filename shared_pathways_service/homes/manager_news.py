@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 
 import grpc
@@ -21,6 +22,10 @@ __all__ = ["ManagerNews", "TenantView"]
 
 _PAUSE_S = 0.05
 _CALL_S = 10.0
+#: Seconds for a release, which only hastens what comes anyway.
+_RELEASE_S = 2.0
+
+_log = logging.getLogger(__name__)
 
 
 class TenantView:
@@ -134,6 +139,22 @@ class ManagerNews:
             wait_for_ready=True,
             timeout=_CALL_S,
         )
+
+    async def release(self, tenant: str, reason: str) -> bool:
+        """Has a tenant's slices given back at once; False when the answer did not come in time.
+
+        They are given back later in any case: a tenant whose proxy is gone has some seconds to
+        come back.
+        """
+        request = pb.ReleaseTenantRequest(tenant=tenant, reason=reason)
+        try:
+            await self._resource_manager.ReleaseTenant(
+                request, metadata=self._metadata, wait_for_ready=True, timeout=_RELEASE_S
+            )
+        except grpc.aio.AioRpcError as error:
+            _log.info("%s is not released: %s", tenant, error.details())
+            return False
+        return True
 
     async def _listen(self) -> None:
         request = pb.WatchRequest(

@@ -9,8 +9,15 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from shared_pathways_service.core import session_messages as m
-from shared_pathways_service.core.session import QUEUE_SLACK_S, SETTLE_S, UNDO_S, Session
+from shared_pathways_service.core.session import (
+    QUEUE_SLACK_S,
+    SETTLE_S,
+    TUNNEL_SETTLE_S,
+    UNDO_S,
+    Session,
+)
 from shared_pathways_service.errors import (
+    AccessDenied,
     CapacityError,
     InvalidRequestError,
     PlacementTimeout,
@@ -298,10 +305,85 @@ def test_a_broken_tunnel_matters_only_once_jax_may_be_on_it() -> None:
     assert driver.at(m.Phase.PROBE)
     driver = to_serve()
     driver.news("tunnel.broken", "the API server went away")
+    driver.expire()
     ends_clean(driver, m.Phase.FAILED)
     assert isinstance(driver.error, TunnelError)
     assert "the API server went away" in driver.error.message
     assert driver.error.hint == "connect again"
+
+
+def test_the_end_of_the_proxy_explains_the_tunnel_that_broke_by_it() -> None:
+    driver = to_serve()
+    driver.news("tunnel.broken", "reset")
+    assert driver.machine.next_deadline == driver.now + TUNNEL_SETTLE_S
+    driver.news("proxy.exited", "its pod was deleted", outcome="pod_deleted")
+    ends_clean(driver, m.Phase.FAILED)
+    assert isinstance(driver.error, ProxyFailed)
+    assert "its pod was deleted" in driver.error.message
+
+
+def test_who_closes_what_has_broken_already_is_told() -> None:
+    driver = to_serve()
+    driver.news("tunnel.broken", "reset")
+    driver.put(m.Cancelled(reason="closed"))
+    ends_clean(driver, m.Phase.FAILED)
+    assert isinstance(driver.error, TunnelError)
+
+
+@pytest.mark.parametrize("name", ["probe", "serve"])
+def test_a_tunnel_that_is_refused_for_good_ends_it_at_once(name: str) -> None:
+    denied = AccessDenied("you may not", verb="create", resource="pods/portforward", hint="ask")
+    driver = RISING[name]()
+    driver.news("tunnel.broken", "no", final=True, error=json.dumps(denied.to_json()))
+    ends_clean(driver, m.Phase.FAILED)
+    error = driver.error
+    assert isinstance(error, AccessDenied)
+    assert (error.verb, error.resource, error.hint) == ("create", "pods/portforward", "ask")
+    assert "isc-proxy-ada cannot go on: you may not" in error.message
+
+
+def test_a_view_that_is_lost_for_lack_of_permission_is_a_matter_of_access() -> None:
+    driver = to_serve()
+    denied = AccessDenied("log in", verb="connect", resource="cluster", hint="log in again")
+    driver.news("home.lost", "no", error=json.dumps(denied.to_json()))
+    assert isinstance(driver.error, AccessDenied)
+    driver = to_serve()
+    driver.news("home.lost", "no", error=json.dumps(SharedPathwaysError("no").to_json()))
+    assert isinstance(driver.error, TunnelError)
+
+
+@pytest.mark.parametrize("outcome", ["image", "config", "forbidden"])
+def test_a_proxy_that_cannot_be_started_says_what_to_do(outcome: str) -> None:
+    driver = to_start()
+    driver.news("proxy.exited", "it is not there", outcome=outcome, exit_code=None)
+    driver.expire()
+    ends_clean(driver, m.Phase.FAILED)
+    assert isinstance(driver.error, ProxyFailed)
+    assert "cannot be started: it is not there" in driver.error.message
+    assert driver.error.hint
+
+
+@pytest.mark.parametrize("outcome", ["pod_deleted", "evicted", "node_lost", "deadline"])
+def test_a_proxy_that_was_taken_away_did_not_end_by_itself(outcome: str) -> None:
+    driver = to_serve()
+    driver.news("proxy.exited", "node-1 is gone", outcome=outcome)
+    assert "node-1 is gone" in driver.error.message
+    assert "by itself" not in driver.error.message
+    driver = to_serve()
+    driver.news("proxy.exited", "exit code 3", outcome="crashed")
+    assert "ended by itself: exit code 3" in driver.error.message
+
+
+def test_the_hint_tells_whether_work_is_lost() -> None:
+    hints = []
+    for driver in (to_start(), to_serve()):
+        driver.news("proxy.exited", exit_code=3)
+        if driver.machine.next_deadline is not None:
+            driver.expire()
+        hints.append(driver.error.hint)
+    before, after = hints
+    assert "lost" not in before
+    assert "is lost" in after
 
 
 def test_a_full_quota_is_a_lack_of_capacity() -> None:

@@ -75,8 +75,12 @@ def journal() -> list[Entry]:
 def nothing_left(namespace: Namespace) -> None:
     """Waits until no proxy is left: no Job, pod, Secret, no process, no entry of the journal."""
 
-    def gone() -> bool:
-        running = [pod for pod in namespace.processes() if "isc-proxy" in pod]
-        return not (proxies(namespace) or running or journal())
+    def left() -> list[str]:
+        running = [f"process of {pod}" for pod in namespace.processes() if "isc-proxy" in pod]
+        return [*proxies(namespace), *running, *(f"journal: {entry}" for entry in journal())]
 
-    wait_until("the end of all that is the proxies'", gone)
+    try:
+        wait_until("the end of all that is the proxies'", lambda: not left())
+    except AssertionError as error:
+        error.add_note("\n".join(left()))
+        raise

@@ -149,6 +149,19 @@ def test_deleted_pod_that_obeys_is_gone_at_once(namespace: Namespace) -> None:
     assert namespace.processes() == {}
 
 
+def test_deleted_pod_waits_for_nothing_any_more(namespace: Namespace) -> None:
+    volume = {"name": "v", "secret": {"secretName": "never"}}
+    spec = {"volumes": [volume], "terminationGracePeriodSeconds": 600}
+    namespace.create("pods", pod("waits", container("echo no"), **spec))
+    namespace.wait_until(
+        "events",
+        lambda events: any(event["reason"] == "FailedMount" for event in events),
+        what="news of the Secret that is missing",
+    )
+    namespace.delete("pods", "waits")
+    namespace.wait_until("pods", lambda left: not left, what="end of the pod")
+
+
 def test_each_pod_has_an_address_of_its_own(namespace: Namespace) -> None:
     serve = container("exec python -m http.server --bind $IP 29000")
     serve["env"] = [{"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]

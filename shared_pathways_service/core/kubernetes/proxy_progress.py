@@ -16,7 +16,7 @@ from shared_pathways_service.core.kubernetes.pods import (
     pod_state,
 )
 
-__all__ = ["Outcome", "ProxyProgress", "Stage", "read_progress"]
+__all__ = ["Outcome", "ProxyProgress", "Stage", "is_for_lack_of_quota", "read_progress"]
 
 
 class Stage(enum.StrEnum):
@@ -85,6 +85,11 @@ _QUOTA: Final = re.compile(r"exceeded quota|maximum (cpu|memory)|failed quota", 
 _FORBIDDEN: Final = re.compile(r"\bforbidden\b|denied the request", re.IGNORECASE)
 #: Events of a pod that say why its container is not started yet.
 _POD_EVENTS: Final = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
+
+
+def is_for_lack_of_quota(message: str) -> bool:
+    """Whether something is not created because of a quota or a limit, by the API server's words."""
+    return bool(_QUOTA.search(message))
 
 
 def read_progress(
@@ -176,7 +181,7 @@ def _without_pod(job: Mapping[str, Any], events: list[Mapping[str, Any]]) -> Pro
         why = "its Job is suspended" if suspended else "its pod is not created yet"
         return ProxyProgress(stage=Stage.WAITING, reason=why)
     message = str(event.get("message") or "")
-    if _QUOTA.search(message):
+    if is_for_lack_of_quota(message):
         return ProxyProgress(stage=Stage.ENDED, outcome=Outcome.QUOTA, reason=message)
     if _FORBIDDEN.search(message):
         return ProxyProgress(stage=Stage.ENDED, outcome=Outcome.FORBIDDEN, reason=message)

@@ -96,6 +96,7 @@ class PodLife:
         self._running: dict[str, Container] = {}
         self._ending = asyncio.Event()
         self._life: asyncio.Task[None] | None = None
+        self._mounting: asyncio.Task[None] | None = None
         self._end: asyncio.Task[None] | None = None
 
     # ---- what the node agent does
@@ -131,7 +132,13 @@ class PodLife:
         self._directory.mkdir(parents=True, mode=0o700)
         (self._directory / "tmp").mkdir()
         await self._reporter.begin(self._record, self._logs, self._ports())
-        await self._volumes.mount()
+        self._mounting = asyncio.create_task(self._volumes.mount())
+        if self._ending.is_set():
+            self._mounting.cancel()
+        await asyncio.wait([self._mounting])
+        if self._mounting.cancelled():
+            return
+        self._mounting.result()
         async with asyncio.TaskGroup() as group:
             for container, record in self._containers(initial=True):
                 if record.is_sidecar:
@@ -281,6 +288,9 @@ class PodLife:
         self._ending.set()
         if self._life is None:
             return
+        if self._mounting is not None:
+            # It may wait for a Secret that never comes.
+            self._mounting.cancel()
         if grace_s > 0:
             for container in self._running.values():
                 container.terminate()
