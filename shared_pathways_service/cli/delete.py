@@ -10,7 +10,6 @@ import typer
 
 from shared_pathways_service.agent.journal import Entry
 from shared_pathways_service.agent.request import user_name
-from shared_pathways_service.cli.cluster import Cluster, opened
 from shared_pathways_service.cli.cluster_options import Place, takes_place
 from shared_pathways_service.cli.completion import connection_names
 from shared_pathways_service.cli.output import AsJson, print_json, print_line
@@ -72,11 +71,13 @@ def _delete_own(settings: Settings, entry: Entry, *, yes: bool) -> bool:
 
 
 async def _delete_in_cluster(settings: Settings, name: str, place: Place, *, yes: bool) -> bool:
+    from shared_pathways_service.cli.cluster import opened  # noqa: PLC0415 - aiohttp
+
     async with opened(place) as cluster:
         proxy = await cluster.proxy(name)
         if not yes:
             _confirm_proxy(settings, proxy)
-        return await _delete(cluster, proxy)
+        return await cluster.delete(proxy)
 
 
 def _confirm_proxy(settings: Settings, proxy: KnownProxy) -> None:
@@ -85,10 +86,6 @@ def _confirm_proxy(settings: Settings, proxy: KnownProxy) -> None:
         return
     whose = "yours" if proxy.holder.user == user_name() else f"{proxy.holder.user or 'unknown'}'s"
     _confirm(f"{proxy.name} ({whose}, on {proxy.holder.host or 'an unknown host'}): {why}")
-
-
-async def _delete(cluster: Cluster, proxy: KnownProxy) -> bool:
-    return await cluster.delete(proxy)
 
 
 def _confirm(what: str) -> None:

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-import aiohttp
 import typer
 
 from shared_pathways_service.agent.request import start_of
-from shared_pathways_service.cli.cluster import opened
 from shared_pathways_service.cli.cluster_options import Place, takes_place
 from shared_pathways_service.cli.errors import exit_code
 from shared_pathways_service.cli.local_checks import embedded_checks, machine_checks
 from shared_pathways_service.cli.output import AsJson, print_json
-from shared_pathways_service.constants import RESOURCE_MANAGER_PORT
 from shared_pathways_service.core.checks import Check, Outcome
 from shared_pathways_service.core.instances import parse_instance_texts
-from shared_pathways_service.core.kubernetes.checks import Examined
-from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError, TunnelError
-from shared_pathways_service.homes.base import ProxySpec
-from shared_pathways_service.homes.kubernetes_dial import dial_pod
-from shared_pathways_service.homes.kubernetes_preflight import Preflight
-from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.settings import Settings
-from shared_pathways_service.tunnel.upgrade import upgraded
 
 __all__ = ["doctor"]
 
@@ -77,8 +67,12 @@ def doctor(
     checks = machine_checks(settings)
     request = place.request(**given)
     if place.is_cluster:
+        from shared_pathways_service.cli.cluster_checks import (  # noqa: PLC0415 - aiohttp
+            cluster_checks,
+        )
+
         spec = start_of(request, settings).spec
-        checks += asyncio.run(_cluster_checks(place, spec, timeout))
+        checks += asyncio.run(cluster_checks(place, spec, timeout))
     else:
         wanted = tuple(map(str, request.virtual_slices))
         checks += asyncio.run(embedded_checks(settings, wanted, timeout))
@@ -89,34 +83,6 @@ def doctor(
     if failed := _failed(checks):
         error = failed[0].error
         raise typer.Exit(exit_code(error) if error is not None else 1)
-
-
-async def _cluster_checks(place: Place, spec: ProxySpec, timeout_s: float) -> list[Check]:
-    try:
-        async with opened(place) as cluster:
-            preflight = Preflight(cluster.api, cluster.namespace, place.pathways_service or "")
-            examined = await preflight.examine(spec, timeout_s)
-            return [*examined.checks, *await _tunnel_check(cluster.api, examined)]
-    except SharedPathwaysError as error:
-        return [Check.failed("cluster", error)]
-
-
-async def _tunnel_check(api: KubeApi, examined: Examined) -> list[Check]:
-    """Opens a port-forward, as connect() does: not every proxy on the way lets one through."""
-    service, found = examined.service, examined.readiness
-    if service is None or found is None or found.head is None or not found.head.ready:
-        return []
-    head = found.head.name
-    dial = functools.partial(dial_pod, api, service.namespace, head, RESOURCE_MANAGER_PORT)
-    try:
-        (await upgraded(dial)).close()
-    except SharedPathwaysError as error:
-        return [Check.failed("tunnel", error)]
-    except (aiohttp.ClientError, OSError) as error:
-        fix = "connect() needs WebSockets to the API server: is there a proxy that lets none pass?"
-        broken = TunnelError(f"no port-forward to {head}: {error}", pod=head, hint=fix)
-        return [Check.failed("tunnel", broken)]
-    return [Check(name="tunnel", outcome=Outcome.OK, found=f"{found.head.name} can be reached")]
 
 
 def _failed(checks: Sequence[Check]) -> list[Check]:

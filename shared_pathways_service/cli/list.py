@@ -13,7 +13,6 @@ import typer
 
 from shared_pathways_service.agent.journal import Entry
 from shared_pathways_service.agent.request import user_name
-from shared_pathways_service.cli.cluster import opened
 from shared_pathways_service.cli.cluster_options import Place, takes_place
 from shared_pathways_service.cli.output import AsJson, print_json, print_line, print_table
 from shared_pathways_service.cli.sessions import clean_up_entries, journal_entries
@@ -108,6 +107,8 @@ def list_connections(
 
 
 async def _proxies(place: Place, user: str) -> list[KnownProxy]:
+    from shared_pathways_service.cli.cluster import opened  # noqa: PLC0415 - aiohttp
+
     async with opened(place) as cluster:
         return await cluster.proxies(user)
 

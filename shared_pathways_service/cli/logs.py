@@ -10,12 +10,10 @@ from typing import Annotated
 
 import typer
 
-from shared_pathways_service.cli.cluster import opened
 from shared_pathways_service.cli.cluster_options import Place, takes_place
 from shared_pathways_service.cli.completion import connection_names
 from shared_pathways_service.cli.log_files import Component, find_logs, read_logs
 from shared_pathways_service.cli.output import AsJson, print_json, print_line
-from shared_pathways_service.cli.pod_logs import PodLogs, pods_of
 from shared_pathways_service.cli.sessions import find_entry
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.settings import Settings
@@ -97,6 +95,10 @@ class _Reading:
 
 
 async def _show_pods(place: Place, wanted: _Reading, service: str, show: _Show) -> None:
+    # Without a cluster, what they import is of no use.
+    from shared_pathways_service.cli.cluster import opened  # noqa: PLC0415
+    from shared_pathways_service.cli.pod_logs import PodLogs, pods_of  # noqa: PLC0415
+
     async with opened(place) as cluster:
         pods = await pods_of(cluster, wanted.component, name=wanted.name, service=service)
         reader = PodLogs(cluster.api, cluster.namespace, pods, show)

@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from shared_pathways_service.agent.request import user_name
-from shared_pathways_service.cli.cluster import opened
 from shared_pathways_service.cli.cluster_options import Place, takes_place
 from shared_pathways_service.cli.output import AsJson, print_json, print_line
 from shared_pathways_service.cli.sessions import clean_up_entries, journal_entries
@@ -105,6 +104,8 @@ def _reap_journal(
 
 
 async def _reap_cluster(settings: Settings, place: Place, *, dry_run: bool) -> list[_Reaped]:
+    from shared_pathways_service.cli.cluster import opened  # noqa: PLC0415 - aiohttp
+
     known = {entry.session for entry in journal_entries(settings)}
     found = []
     async with opened(place) as cluster:

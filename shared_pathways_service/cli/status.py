@@ -13,7 +13,6 @@ import grpc.aio
 import typer
 
 from shared_pathways_service.cli.cluster_options import Place, takes_place
-from shared_pathways_service.cli.cluster_status import read_cluster_status
 from shared_pathways_service.cli.completion import connection_names
 from shared_pathways_service.cli.output import AsJson, print_json
 from shared_pathways_service.cli.serve_display import holder_of
@@ -60,6 +59,10 @@ def status(
     if entry is not None and entry.home.name == "kubernetes":
         place = dataclasses.replace(Place.of(entry), pathways_service=entry.service or None)
     if place.is_cluster:
+        from shared_pathways_service.cli.cluster_status import (  # noqa: PLC0415 - aiohttp
+            read_cluster_status,
+        )
+
         told = asyncio.run(read_cluster_status(place, settings, name, wait_s=wait))
     else:
         told = read_status(settings, name, wait_s=wait)

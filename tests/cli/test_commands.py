@@ -55,3 +55,16 @@ def test_wrong_usage_ends_with_2(wrong: tuple[str, ...]) -> None:
     done = sps(*wrong)
     assert done.returncode == 2
     assert wrong[-1].split("=")[0] in done.stderr
+
+
+@pytest.mark.parametrize("command", ["list", "status", "logs", "delete", "reap", "doctor"])
+def test_who_names_no_cluster_does_not_import_what_reaches_one(command: str) -> None:
+    source = f"import sys, shared_pathways_service.cli.{command}; print('aiohttp' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", source],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.stdout == "False\n"
