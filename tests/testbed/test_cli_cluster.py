@@ -151,6 +151,22 @@ def test_who_holds_what_and_its_logs(namespace: Namespace, place: list[str]) -> 
     assert failing("logs", name, *place)[0] == 3
 
 
+def test_a_log_is_followed_over_the_end_of_its_pod(namespace: Namespace, place: list[str]) -> None:
+    service = deployed(namespace, 1)
+    first = service.head["metadata"]
+    with following("--component=rm", "--lines=1", *place) as process:
+        assert process.stdout
+        assert "serving on" not in process.stdout.readline()
+        namespace.delete("pods", first["name"])
+        service.wait_for_head(other_than=first["uid"])
+        for line in process.stdout:
+            if "Pathways Server serving on" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=DEADLINE_S)
+        assert (process.returncode, err) == (130, "")
+
+
 def test_a_connection_is_deleted_from_outside(namespace: Namespace, place: list[str]) -> None:
     deployed(namespace, 1)
     with holder(namespace) as (running, name, _):
