@@ -30,6 +30,11 @@ def running(pods: Sequence[Object]) -> Object | None:
     )
 
 
+def is_ready(seen: Object) -> bool:
+    conditions = seen["status"].get("conditions") or ()
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
 def test_pools_are_as_on_gke(namespace: Namespace) -> None:
     nodes = namespace.add_nodes({"tpuv5:2x2x2": 1}, cpu_nodes=0)
     assert len(nodes) == 2
@@ -107,3 +112,17 @@ def test_a_job_ends_at_its_deadline(namespace: Namespace) -> None:
     assert failed["reason"] == "DeadlineExceeded"
     namespace.wait_until("pods", lambda left: not left, what="end of its pod")
     assert namespace.processes() == {}
+
+
+def test_pods_that_the_control_plane_misjudged_are_told_of_again(namespace: Namespace) -> None:
+    namespace.create("pods", pod("runs", container("sleep 600")))
+    seen = namespace.wait_for_pod("runs", is_ready)
+    # As the control plane does with the pods of a node of which it has not heard for a while.
+    conditions = [
+        {**c, "status": "False"} if c["type"] == "Ready" else c
+        for c in seen["status"]["conditions"]
+    ]
+    path = namespace.path("pods", "runs/status")
+    namespace.testbed.api.patch(path, {"status": {"conditions": conditions}})
+    after = namespace.wait_for_pod("runs", is_ready)
+    assert after["metadata"]["resourceVersion"] != seen["metadata"]["resourceVersion"]

@@ -189,6 +189,8 @@ class NodeAgent:
             life = self._begin(pod, node)
             if not is_deleted:
                 life.start()
+        elif _is_misjudged(pod):
+            life.tell()
         if is_deleted:
             life.delete(float(pod["metadata"].get("deletionGracePeriodSeconds") or 0))
 
@@ -249,6 +251,15 @@ class NodeAgent:
         task.add_done_callback(self._tasks.discard)
 
 
-def _is_ready(node: Object) -> bool:
-    conditions = node["status"].get("conditions") or ()
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+def _is_ready(thing: Object) -> bool:
+    return _condition(thing, "Ready") == "True"
+
+
+def _is_misjudged(pod: Object) -> bool:
+    """Whether the control plane, not hearing of its node for a while, took it for not ready."""
+    return _condition(pod, "ContainersReady") == "True" and not _is_ready(pod)
+
+
+def _condition(thing: Object, kind: str) -> str | None:
+    conditions = thing.get("status", {}).get("conditions") or ()
+    return next((c["status"] for c in conditions if c["type"] == kind), None)

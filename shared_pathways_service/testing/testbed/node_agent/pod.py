@@ -105,6 +105,10 @@ class PodLife:
         """Begins."""
         self._life = asyncio.create_task(self._live(), name=f"pod-{self.pod['metadata']['name']}")
 
+    def tell(self) -> None:
+        """Has its status written again."""
+        self._reporter.tell(self._record)
+
     def delete(self, grace_s: float) -> None:
         """Begins to end it, as its deletion was asked for; once."""
         if self._end is None:
