@@ -63,6 +63,7 @@ def warned(event: Event) -> str | None:
         "agent.lost": f"{event.reason}. {goes_on}; closing the connection still cleans up.",
         "proxy.exited": ended,
         "proxy.deleted": ended,
+        "tunnel.broken": f"the tunnel to the proxy {event.tenant} broke{why}",
         "home.lost": f"the service of {event.tenant} is gone{why}",
         "metrics.unavailable": f"no metrics are sent{why}",
         "slice.unplaced": f"slice {event.slice} is lost{why}; waiting for another in its place",
@@ -154,6 +155,10 @@ class Progress:
             live.stop()
         if outcome and spoke:
             self._print(f"{outcome} after {time.monotonic() - self._began:.1f} s")
+
+    def warn(self, text: str) -> None:
+        """Says what must not go unheard, however quiet the rest is."""
+        self._print(text)
 
     def _show_live(self) -> None:
         from rich.console import Console  # noqa: PLC0415 - slow to import, and seldom needed

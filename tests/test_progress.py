@@ -149,3 +149,9 @@ def wait_and_warn(progress: Progress) -> None:
     progress.tick()
     progress.end("connected")
     progress(Event(kind="home.lost", source="agent"))
+
+
+def test_what_must_be_heard_is_said_by_the_quiet_too() -> None:
+    out = io.StringIO()
+    Progress(stream=out, quiet=True).warn("something is left")
+    assert out.getvalue() == "sps: something is left\n"

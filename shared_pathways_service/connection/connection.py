@@ -120,6 +120,8 @@ class Connection:
         left = self._end("closed")
         if self._failure is not None and self._raised is None:
             self._raised = self._failure
+            if left is not None:
+                self._failure.add_note(str(left))
             raise self._failure
         if left is not None:
             raise left
@@ -141,11 +143,13 @@ class Connection:
         if self._agent is not None and leaving.tells_of_a_lost_proxy(error):
             self._agent.wait_for_failure(_NEWS_S)
         left = self._end(f"the block raised {type(error).__name__}")
+        failure = self._failure if self._raised is None else None
         if left is not None:
-            error.add_note(str(left))
-        if self._failure is not None and self._raised is None:
-            self._raised = self._failure
-            leaving.tell(error, self._failure)
+            # On what the traceback ends with.
+            (failure if failure and leaving.is_of_jax(error) else error).add_note(str(left))
+        if failure is not None:
+            self._raised = failure
+            leaving.tell(error, failure)
 
     # ---- what is known
 
@@ -373,7 +377,10 @@ class Connection:
 
     def _at_exit(self) -> None:
         self._patience_s = _AT_EXIT_S
-        self._end("the process ended")
+        left = self._end("the process ended")
+        if left is not None:
+            # Nobody is there any more to raise it to.
+            self._progress.warn(str(left))
 
 
 def _import_jax() -> None:
