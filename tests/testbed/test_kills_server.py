@@ -1,0 +1,53 @@
+"""The API server is away when a program ends: its agent goes on, the journal is kept till then."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from shared_pathways_service.testing.testbed import DeployedService, Testbed
+from tests.e2e.harness import wait_until
+from tests.testbed.clients import client, journal
+from tests.testbed.kills import all_free, served
+
+CLOSES = """
+connection = connecting(expected_tpu_instances={"tpuv6e:2x2": 1}).start()
+say("connected", name=connection.proxy_job_name)
+wait_for("leave")
+CLOSE
+"""
+CLOSE = "connection.close()"
+
+
+@pytest.fixture(scope="module")
+def service(own_testbed: Testbed) -> Iterator[DeployedService]:
+    """A service of two slices, on a testbed of which only this module knows."""
+    with served(own_testbed) as made:
+        yield made
+
+
+def test_agents_delete_when_the_api_server_is_back(
+    service: DeployedService, own_testbed: Testbed
+) -> None:
+    with (
+        client(service.namespace, CLOSES.replace("CLOSE", CLOSE)) as closing,
+        client(service.namespace, CLOSES.replace("CLOSE", "")) as ending,
+    ):
+        names = {running.expect("connected")["name"] for running in (closing, ending)}
+        own_testbed.kill_api_server()
+        for running in (closing, ending):
+            running.tell("leave")
+        # Who ends without closing waits for a moment only, and is told.
+        assert ending.wait() == 0
+        assert "not confirmed deleted" in "".join(ending.stderr)
+        # Who closes waits for as long as a deletion has, or they want.
+        closing.signal(signal.SIGINT)
+        assert closing.wait() == -signal.SIGINT
+        left = journal()
+        assert {entry.name for entry in left} == names
+        assert all(entry.agent.is_alive() and not entry.owner.is_alive() for entry in left)
+        own_testbed.start_api_server()
+        wait_until("the agents to be done", lambda: not journal())
+        all_free(service)
