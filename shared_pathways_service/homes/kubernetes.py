@@ -33,6 +33,7 @@ from shared_pathways_service.homes.base import (
 )
 from shared_pathways_service.homes.kubernetes_deadline import DeadlineKeeper
 from shared_pathways_service.homes.kubernetes_dial import dial_pod
+from shared_pathways_service.homes.kubernetes_errors import after_creating, before_creating
 from shared_pathways_service.homes.kubernetes_manager import ManagerLink
 from shared_pathways_service.homes.kubernetes_preflight import Preflight
 from shared_pathways_service.homes.kubernetes_proxy import ProxyFollower
@@ -102,12 +103,14 @@ class KubernetesHome:
         Raises:
           AccessDenied: Something that is needed is not permitted; all of it is listed.
           InvalidRequestError: The service has no such slices, or not so many.
+          PreflightError: The API server cannot be reached, or does not do what it is asked.
           ServiceNotFound: There is no such service, or more than one.
           ServiceNotReady: It cannot become ready by itself.
           VersionSkew: Client and service cannot work together.
         """
-        api = await self._connected()
-        readiness = await Preflight(api, self._namespace, self._address).run(spec, tell)
+        with before_creating():
+            api = await self._connected()
+            readiness = await Preflight(api, self._namespace, self._address).run(spec, tell)
         service = self._service = readiness.service
         if service.is_ours:
             head = readiness.head.name if readiness.head else ""
@@ -133,11 +136,12 @@ class KubernetesHome:
             self._manager.news.follow(spec.name, self._events.put_nowait)
             await self._manager.news.wait_until_listening()
         inputs = self._inputs(spec, service)
-        job = await self._create_job(api, inputs)
-        uid = str(job["metadata"]["uid"])
-        self._spec, self._job = spec, job
-        if inputs.has_token:
-            await self._create_secret(api, inputs, uid)
+        with after_creating(spec.name):
+            job = await self._create_job(api, inputs)
+            uid = str(job["metadata"]["uid"])
+            self._spec, self._job = spec, job
+            if inputs.has_token:
+                await self._create_secret(api, inputs, uid)
         keeper = DeadlineKeeper(
             api,
             item("jobs", self._namespace, spec.name),

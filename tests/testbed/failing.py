@@ -6,6 +6,7 @@ import contextlib
 import sys
 import types
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -22,11 +23,15 @@ E = TypeVar("E", bound=SharedPathwaysError)
 
 
 @contextlib.contextmanager
-def laptop(namespace: Namespace, role: str = "tenant") -> Iterator[None]:
+def laptop(
+    namespace: Namespace, role: str = "tenant", kubeconfig: Path | None = None
+) -> Iterator[None]:
     """Makes this process one of a user who has a role in the namespace, and no more."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in tenant(namespace, role).items():
             patch.setenv(name, value)
+        if kubeconfig is not None:
+            patch.setenv("KUBECONFIG", str(kubeconfig))
         # What fails before JAX is attached has no need of it.
         patch.setitem(sys.modules, "jax", types.ModuleType("jax"))
         yield
@@ -37,6 +42,7 @@ def failure(
     kind: type[E],
     *,
     role: str = "tenant",
+    kubeconfig: Path | None = None,
     heard: list[Event] | None = None,
     **request: object,
 ) -> E:
@@ -46,11 +52,12 @@ def failure(
       namespace: Of the service.
       kind: The error's type.
       role: The user's.
+      kubeconfig: Instead of the user's.
       heard: Is given the events.
       **request: Of connect(), instead of one slice and the usual patience.
     """
     wanted: dict[str, object] = {"expected_tpu_instances": {KIND: 1}, "timeout": DEADLINE_S}
-    with laptop(namespace, role), pytest.raises(SharedPathwaysError) as caught:
+    with laptop(namespace, role, kubeconfig), pytest.raises(SharedPathwaysError) as caught:
         isc_pathways.connect(
             context="testbed",
             namespace=namespace.name,

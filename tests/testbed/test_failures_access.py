@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from shared_pathways_service.core.kubernetes.permissions import Permission, granting_rules, needed
 from shared_pathways_service.core.kubernetes.service_jobset import ServiceInputs, service_jobset
-from shared_pathways_service.errors import AccessDenied
+from shared_pathways_service.errors import AccessDenied, PreflightError
 from shared_pathways_service.testing.testbed import Namespace, Testbed, new_namespace
+from shared_pathways_service.testing.testbed.certificates import make_certificates
+from shared_pathways_service.testing.testbed.kubeconfig import write_kubeconfig
 from shared_pathways_service.testing.testbed.service import OUR_SERVER_IMAGE
 from tests.testbed.clients import KIND, nothing_left
 from tests.testbed.failing import created, failure
@@ -30,6 +33,21 @@ def described(testbed: Testbed) -> Iterator[Namespace]:
         )
         namespace.create(JOBSETS, service_jobset(inputs))
         yield namespace
+
+
+def test_an_api_server_that_is_not_the_one_to_trust(
+    described: Namespace, own_directories: Path
+) -> None:
+    own_directories.mkdir(exist_ok=True)
+    theirs = make_certificates(own_directories).authority
+    path = own_directories / "kubeconfig"
+    testbed, user = described.testbed, described.user("tenant")
+    write_kubeconfig(path, testbed.server, theirs, user, namespace=described.name)
+    error = failure(described, PreflightError, kubeconfig=path)
+    assert testbed.server in error.message
+    assert "certificate verify failed" in error.message
+    assert "sps doctor" in error.hint
+    assert created(described) == []
 
 
 @pytest.mark.parametrize("lacking", NEEDED, ids=str)

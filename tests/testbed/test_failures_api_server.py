@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from shared_pathways_service.testing.testbed import Testbed, deploy_service, new_namespace
 from tests.e2e.harness import wait_until
 from tests.testbed.clients import KIND, client, journal, nothing_left
 
-#: A round: connect, compute, then do what is asked for and tell what it came to.
+#: Connects, computes, does what a line asks for, and tells what it came to; again and again.
 CLIENT = """
 import jax, jax.numpy as jnp, numpy as np
 told = set()
@@ -20,8 +22,8 @@ def connection():
     told.clear()
     return connecting(expected_tpu_instances={"tpuv6e:2x2": 1}, on_event=hear)
 def serve(c):
-    x = jnp.ones((1 << 24,))
-    assert float((x + 1).sum()) == 2.0 * (1 << 24)
+    x = jnp.ones((1 << 22,))
+    assert float((x + 1).sum()) == 2.0 * (1 << 22)
     say("serving", name=c.proxy_job_name)
     return x
 while (work := sys.stdin.readline().strip()) in ("idle", "transfer"):
@@ -44,61 +46,66 @@ say("done")
 
 @pytest.mark.timeout(600)
 def test_an_api_server_that_is_killed_and_comes_back(own_testbed: Testbed) -> None:
-    with new_namespace(own_testbed) as namespace:
-        deploy_service(namespace, {KIND: 1}, ready=False)
-        with client(namespace, CLIENT) as running:
-            # While the service is waited for: nothing but time is lost.
-            running.tell("idle")
-            running.expect("service.waiting")
-            own_testbed.kill_api_server()
-            own_testbed.start_api_server()
-            namespace.add_nodes({KIND: 1}, cpu_nodes=0)
-            running.expect("serving")
+    with contextlib.ExitStack() as stack:
+        namespace = stack.enter_context(new_namespace(own_testbed))
+        deploy_service(namespace, {KIND: 4}, ready=False)
+        idle, transferring, closing, exiting = (
+            stack.enter_context(client(namespace, CLIENT)) for _ in range(4)
+        )
 
-            # While nothing is asked of the proxy: it is told at once, and again at the end.
-            own_testbed.kill_api_server()
-            running.expect("tunnel.broken")
-            own_testbed.start_api_server()
-            running.tell("leave")
-            error = running.expect("failed")["error"]
+        # While the service is waited for: nothing but time is lost.
+        idle.tell("idle")
+        idle.expect("service.waiting")
+        own_testbed.kill_api_server()
+        own_testbed.start_api_server()
+        namespace.add_nodes({KIND: 4}, cpu_nodes=0)
+        idle.expect("serving")
+
+        transferring.tell("transfer")
+        closing.tell("idle")
+        exiting.tell("never close")
+        transferring.expect("serving")
+        name = closing.expect("serving")["name"]
+        left = exiting.expect("serving")["name"]
+        own_testbed.kill_api_server()
+        for each in (idle, transferring, closing, exiting):
+            assert each.expect("tunnel.broken")["reason"]
+
+        # Who leaves waits until the deletion is certain.
+        closing.tell("leave")
+        wait_until(
+            "the deletion to be begun",
+            lambda: any(e.name == name and e.state == "delete" for e in journal()),
+        )
+        # A program ends all the same, and says what its agent goes on with.
+        exiting.tell("leave")
+        exiting.expect("done")
+        assert exiting.wait() == 0
+        assert left in [entry.name for entry in journal()]
+        [line] = [line for line in exiting.stderr if "not confirmed deleted" in line]
+        assert left in line
+        assert f"sps delete {left}" in line
+
+        own_testbed.start_api_server()
+        idle.tell("leave")
+        for each, cause in (
+            (idle, "NoneType"),
+            (transferring, "JaxRuntimeError"),
+            (closing, "NoneType"),
+        ):
+            failed = each.expect("failed")
+            error = failed["error"]
             assert error["type"] == "TunnelError"
             assert "broke" in error["message"]
             assert "JAX cannot resume a connection" in error["message"]
             assert error["cause"]
             assert error["hint"] == "connect again"
-            nothing_left(namespace)
+            assert failed["cause"] == cause
+        nothing_left(namespace)
 
-            # In the midst of a transfer; and the next connection works.
-            running.tell("transfer")
-            running.expect("serving")
-            own_testbed.kill_api_server()
-            running.expect("tunnel.broken")
-            own_testbed.start_api_server()
-            failed = running.expect("failed")
-            assert failed["error"]["type"] == "TunnelError"
-            assert failed["cause"] == "JaxRuntimeError"
-            nothing_left(namespace)
-
-            # At its end: who leaves waits until the deletion is certain.
-            running.tell("idle")
-            running.expect("serving")
-            own_testbed.kill_api_server()
-            running.tell("leave")
-            wait_until("the deletion to be begun", lambda: journal()[0].state == "delete")
-            own_testbed.start_api_server()
-            running.expect("tunnel.broken")
-            assert running.expect("failed")["error"]["type"] == "TunnelError"
-            nothing_left(namespace)
-
-            # A program ends all the same; its agent deletes the proxy when it can.
-            running.tell("never close")
-            running.expect("serving")
-            own_testbed.kill_api_server()
-            running.expect("tunnel.broken")
-            running.tell("leave")
-            running.expect("done")
-            assert running.wait() == 0
-            [left] = journal()
-            assert left.name in "".join(running.stderr)
-            own_testbed.start_api_server()
-            nothing_left(namespace)
+        # The next connection works, in a program that lost one.
+        transferring.tell("idle")
+        transferring.expect("serving")
+        transferring.tell("leave")
+        transferring.expect("left")
+        nothing_left(namespace)
