@@ -49,6 +49,23 @@ FETCHING = (
     CONNECTED + "    x = jax.jit(forever)(jnp.ones(4)); say('connected'); x.block_until_ready()"
 )
 
+#: Interrupted while it connects, a program has nothing of it left, and can connect again.
+INTERRUPTED = """
+import signal, jax.numpy as jnp
+for kind in ("connect.preflight", "connect.create", "connect.start", "connect.probe"):
+    def interrupt(event, kind=kind):
+        if event.kind == kind:
+            os.kill(os.getpid(), signal.SIGINT)
+    try:
+        connecting(expected_tpu_instances={"tpuv6e:2x2": 2}, on_event=interrupt).start()
+        raise AssertionError(f"no interrupt at {kind}")
+    except KeyboardInterrupt:
+        say("interrupted")
+        wait_for("go on")
+with connecting(expected_tpu_instances={"tpuv6e:2x2": 2}):
+    say("connected", value=float(jnp.arange(4.0).sum()))
+"""
+
 STEPS = ("preflight", "create", "start", "tunnel", "probe", "place", "serving", "delete")
 
 
@@ -99,4 +116,15 @@ def test_a_client_ended_by_a_signal_leaves_nothing(
         running.expect("connected")
         running.signal(number)
         assert running.wait() == -number
+        all_free(service)
+
+
+def test_a_client_interrupted_while_it_connects_leaves_nothing(service: DeployedService) -> None:
+    with client(service.namespace, INTERRUPTED) as running:
+        for _ in range(4):
+            running.expect("interrupted")
+            all_free(service)
+            running.tell("go on")
+        assert running.expect("connected")["value"] == 6.0
+        assert running.wait() == 0
         all_free(service)
