@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["Connection"]
 
 #: Seconds for the news of a proxy's end to arrive after JAX has noticed it.
-_NEWS_S = 2.0
+_NEWS_S = 4.0
 #: Seconds that a process which ends waits for its agent, which goes on by itself.
 _AT_EXIT_S = 5.0
 _FOREVER = float("inf")

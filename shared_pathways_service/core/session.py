@@ -56,7 +56,7 @@ QUEUE_SLACK_S = 5.0
 #: Seconds that the reason of a refusal may come after the end of the proxy which was refused.
 SETTLE_S = 1.0
 #: Seconds that the news of a proxy's end may come after that of the tunnel which broke by it.
-TUNNEL_SETTLE_S = 2.0
+TUNNEL_SETTLE_S = 3.0
 
 #: Phases in which the session is on its way up, with the proxy created or being created.
 _RISING = (Phase.PREFLIGHT, Phase.CREATE, Phase.START, Phase.TUNNEL, Phase.PROBE, Phase.PLACE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from shared_pathways_service import Event
 from shared_pathways_service.core.kubernetes.service_jobset import ServiceInputs, service_jobset
 from shared_pathways_service.errors import ServiceNotFound, ServiceNotReady
@@ -66,6 +68,7 @@ def test_a_head_that_is_missing(namespace: Namespace) -> None:
     nothing_left(namespace)
 
 
+@pytest.mark.timeout(600)
 def test_a_worker_that_is_not_ready_and_a_head_that_left(namespace: Namespace) -> None:
     service = deployed(namespace, 2)
     worker = service.pods("worker")[0]
