@@ -241,9 +241,18 @@ class KubeApi:
 
     @contextlib.asynccontextmanager
     async def stream(
-        self, path: str, *, params: Mapping[str, str] | None = None
+        self,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        within_s: float | None = None,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Opens an answer without an end, as of a watch or a log that is followed.
+
+        Args:
+          path: See `paths`.
+          params: Of the query.
+          within_s: Seconds after which it has broken off; None: never.
 
         Yields:
           Its chunks as they come.
@@ -254,7 +263,9 @@ class KubeApi:
           ApiUnreachable: No answer, or it broke off.
         """
         target = target_of("GET", path, params or {})
-        async with self._transport.answer(target, "GET", path, params=params) as response:
+        async with self._transport.answer(
+            target, "GET", path, params=params, read_within_s=within_s
+        ) as response:
             yield response.content.iter_any()
 
     async def stream_lines(

@@ -97,7 +97,8 @@ def _token(given: credentials.Credentials) -> Token:
 
 
 def _translated(error: Exception) -> SharedPathwaysError:
-    if isinstance(error, TimeoutError | exceptions.TransportError):
+    is_passing = isinstance(error, exceptions.GoogleAuthError) and error.retryable
+    if is_passing or isinstance(error, TimeoutError | exceptions.TransportError):
         cause = str(error) or f"no answer within {_FETCH_S:g} s"
         return ApiUnreachable(
             f"cannot get a token from Google: {cause}", server="Google", cause=cause

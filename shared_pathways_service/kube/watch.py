@@ -19,6 +19,8 @@ __all__ = ["WatchEvent", "watch"]
 
 #: The server ends a watch after so many seconds, spread so that not all come back at once.
 _WATCH_S = (240, 300)
+#: Seconds beyond that, for one who forgot: something on the way may hold a dead connection open.
+_GRACE_S = 30
 _FIRST_PAUSE_S = 0.1
 _LAST_PAUSE_S = 8.0
 
@@ -118,22 +120,41 @@ class _Watching:
         return [*events, WatchEvent(kind="SYNCED")]
 
     async def stream(self) -> AsyncGenerator[WatchEvent, None]:
+        lasts_s = random.randint(*_WATCH_S)  # noqa: S311 - no secret
         params = {
             **self._params,
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": self.version,
-            "timeoutSeconds": str(random.randint(*_WATCH_S)),  # noqa: S311 - no secret
+            "timeoutSeconds": str(lasts_s),
         }
         rest = bytearray()
-        async with self._api.stream(self._path, params=params) as chunks:
-            async for chunk in chunks:
-                rest += chunk
-                while (end := rest.find(b"\n")) >= 0:
-                    event = self._take(json.loads(rest[:end]))
-                    del rest[: end + 1]
-                    if event is not None:
-                        yield event
+        stream = self._api.stream(self._path, params=params, within_s=lasts_s + _GRACE_S)
+        async with stream as chunks:
+            opened_at = time.monotonic()
+            try:
+                async for chunk in chunks:
+                    rest += chunk
+                    while (end := rest.find(b"\n")) >= 0:
+                        event = self._take(self._parsed(rest[:end]))
+                        del rest[: end + 1]
+                        if event is not None:
+                            yield event
+            finally:
+                # Silence is no lack of a connection; one that broke at once is.
+                if time.monotonic() - opened_at > _LAST_PAUSE_S:
+                    self._heard_at = time.monotonic()
+
+    def _parsed(self, line: bytes | bytearray) -> Mapping[str, Any]:
+        with contextlib.suppress(ValueError):
+            message = json.loads(line)
+            if isinstance(message, dict) and {"type", "object"} <= message.keys():
+                return message
+        cause = "a line is no event; is there a proxy on the way?"
+        server = self._api.access.server
+        raise ApiUnreachable(
+            f"watch of {self._path} at {server}: {cause}", server=server, cause=cause
+        )
 
     def _take(self, message: Mapping[str, Any]) -> WatchEvent | None:
         thing = message["object"]

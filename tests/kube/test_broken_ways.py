@@ -10,6 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
+from aiohttp import web
 
 from shared_pathways_service.kube import paths
 from shared_pathways_service.kube.api import KubeApi
@@ -21,6 +22,11 @@ from tests.kube.control_plane import ControlPlane
 from tests.kube.relay import Relay, relay
 from tests.kube.test_api import secret
 from tests.kube.test_watch import create, watched
+
+#: Seconds that a watch is silent.
+QUIET_S = 1.0
+POD = b'{"metadata": {"name": "a", "uid": "1", "resourceVersion": "2"}}'
+NEWS = b'{"type": "ADDED", "object": %b}\n' % POD
 
 
 @contextlib.asynccontextmanager
@@ -160,3 +166,65 @@ def test_answer_of_something_else_on_the_way() -> None:
         with pytest.raises(ApiError) as caught:
             asyncio.run(get(way))
         assert caught.value.status == 302
+
+
+@contextlib.asynccontextmanager
+async def watches(*answers: bytes) -> AsyncIterator[KubeApi]:
+    """A server without objects, that answers each watch after a while, and hangs up."""
+    script = iter(answers)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
+        response = web.StreamResponse()
+        await response.prepare(request)
+        text = next(script)
+        await asyncio.sleep(QUIET_S)
+        await response.write(text)
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port = runner.addresses[0][1]
+        access = ClusterAccess(server=f"http://127.0.0.1:{port}", tls=None, tokens=static_token())
+        async with KubeApi(access) as api:
+            yield api
+    finally:
+        await runner.cleanup()
+
+
+def test_silence_of_a_watch_is_no_lack_of_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared_pathways_service.kube.watch._LAST_PAUSE_S", QUIET_S / 2)
+
+    async def work() -> None:
+        path = paths.collection("pods", "n")
+        async with (
+            watches(b"", b"", NEWS) as api,
+            watched(api, path, give_up_after_s=QUIET_S / 2) as told,
+        ):
+            assert await told.until_synced() == []
+            assert await told.next() == ("ADDED", "a")
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("line", [b"<html>\n", b"[]\n", b'{"kind": "Status"}\n'])
+def test_a_watch_that_is_answered_by_something_else(line: bytes) -> None:
+    async def work() -> None:
+        path = paths.collection("pods", "n")
+        async with watches(line, NEWS) as api, watched(api, path) as told:
+            assert await told.until_synced() == []
+            assert await told.next() == ("ADDED", "a")
+        async with watches(line) as api, watched(api, path, give_up_after_s=0.0) as told:
+            await told.until_synced()
+            with pytest.raises(ApiUnreachable, match="no event; is there a proxy"):
+                await told.next()
+
+    asyncio.run(work())

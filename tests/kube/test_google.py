@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from shared_pathways_service.kube import paths
 from shared_pathways_service.kube.access import ClusterChoice, resolve
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiUnreachable
+from shared_pathways_service.kube.google_tokens import google_tokens
 from shared_pathways_service.testing.google import FakeCluster, FakeGoogle
 from tests.kube.control_plane import ControlPlane
 from tests.kube.test_access import who
@@ -118,6 +120,20 @@ def test_google_does_not_answer(google: MakeGoogle, monkeypatch: pytest.MonkeyPa
         pass
     with pytest.raises(ApiUnreachable, match="token from Google"):
         asyncio.run(resolve(CHOICE))
+
+
+def test_google_is_not_there_for_a_moment(
+    google: MakeGoogle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = HTTPStatus.SERVICE_UNAVAILABLE, {"error": "try later"}
+    monkeypatch.setattr(FakeGoogle, "_token", lambda *_: busy)
+
+    async def token() -> str:
+        return await google_tokens().header()
+
+    with google(), pytest.raises(ApiUnreachable, match="try later") as caught:
+        asyncio.run(token())
+    assert not caught.value.is_final
 
 
 def test_token_that_expires_is_replaced_in_time(
