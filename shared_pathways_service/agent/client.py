@@ -356,14 +356,16 @@ def clean_up_sessions(
         return None
     process, sock = launch_agent(log, command)
     orders = {"type": "cleanup", "journal": str(journal), "sessions": known}
-    with sock:
-        sock.settimeout(_CLEAN_UP_S)
-        left = _hear_out(sock, orders)
-    # (One that still tries goes on by itself.)
     try:
-        process.wait(_EXIT_S)
-    except subprocess.TimeoutExpired:
-        let_linger(process)
+        with sock:
+            sock.settimeout(_CLEAN_UP_S)
+            left = _hear_out(sock, orders)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_EXIT_S)
+    finally:
+        # One that still tries goes on by itself, also when nobody wants to wait any longer.
+        if process.poll() is None:
+            let_linger(process)
     return left
 
 

@@ -26,9 +26,11 @@ Probe = Callable[[str], Awaitable[None]]
 Send = Callable[[Mapping[str, Any]], None]
 Watch = Callable[[m.Snapshot], object]
 
-#: Seconds for a step that is broken off to end, and for the last lines of a log.
+#: Seconds for a step that is broken off to end, for lines of a log that somebody waits for (less
+#: than the client does), and for those of a proxy that is to be deleted.
 _STOP_S = 5.0
-_LOG_S = 3.0
+_LOG_S = 20.0
+_LAST_LOG_S = 3.0
 
 _log = logging.getLogger(__name__)
 
@@ -90,10 +92,16 @@ class SessionRunner:
         finally:
             await self._stop(self._follower)
             await self._stop(self._step)
-            with contextlib.suppress(SharedPathwaysError, TimeoutError):
-                async with asyncio.timeout(_STOP_S):
-                    await self._home.close()
+            await self._close_home()
         return machine.snapshot
+
+    async def _close_home(self) -> None:
+        # What the session came to is known, and more important than how the home ends.
+        try:
+            async with asyncio.timeout(_STOP_S):
+                await self._home.close()
+        except Exception as error:  # noqa: BLE001 - this process ends in any case
+            _log.warning("the home of %s did not close: %r", self._start.spec.name, error)
 
     async def logs(self, lines: int) -> list[str]:
         """Returns the last lines of the proxy's log.
@@ -101,7 +109,15 @@ class SessionRunner:
         Raises:
           SharedPathwaysError: The home cannot give them.
         """
-        return await self._home.logs(self._handle, lines) if self._handle else []
+        if self._handle is None:
+            return []
+        try:
+            async with asyncio.timeout(_LOG_S):
+                return await self._home.logs(self._handle, lines)
+        except TimeoutError as error:
+            raise SharedPathwaysError(
+                f"the log of {self._handle.name} did not come within {_LOG_S:g} s"
+            ) from error
 
     # ---- the loop
 
@@ -204,7 +220,7 @@ class SessionRunner:
         tail: list[str] = []
         if effect.log_lines:
             with contextlib.suppress(SharedPathwaysError, TimeoutError):
-                async with asyncio.timeout(_LOG_S):
+                async with asyncio.timeout(_LAST_LOG_S):
                     tail = await self.logs(effect.log_lines)
         spec = self._start.spec
         try:

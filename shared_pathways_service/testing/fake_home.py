@@ -149,7 +149,8 @@ class FakeHome:
         return self._address if local_port is None else f"127.0.0.1:{local_port}"
 
     async def logs(self, handle: ProxyHandle, lines: int) -> list[str]:
-        """Returns lines that name the proxy."""
+        """Returns lines that name the proxy, unless it is scripted otherwise."""
+        await self._called("logs", handle.uid)
         return [f"{handle.name} line {number}" for number in range(lines)][-3:]
 
     async def delete_proxy(self, name: str, uid: str, session: str) -> bool:

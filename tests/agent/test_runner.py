@@ -1,0 +1,66 @@
+"""What whoever asks a session for something gets when its home does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import pytest
+
+from shared_pathways_service.agent import runner as module
+from shared_pathways_service.agent.runner import SessionRunner
+from shared_pathways_service.core.session_messages import Cancelled, Phase
+from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.testing.fake_home import FakeHome
+from tests.agent.fake_agent import probe
+from tests.agent.support import DEADLINE_S, Bench
+from tests.processes import run_async
+
+
+class HomeThatCannotClose(FakeHome):
+    """Fails in a way that nobody thought of."""
+
+    async def close(self) -> None:
+        raise ValueError("it cannot be closed")
+
+
+@contextlib.asynccontextmanager
+async def serving(bench: Bench, **script: Any) -> AsyncIterator[SessionRunner]:
+    """Runs a session in this process, to its proper end."""
+    start = bench.start(**script)
+    serves = asyncio.Event()
+
+    def hear(message: Mapping[str, Any]) -> None:
+        if message["type"] == "state" and message["state"]["phase"] == Phase.SERVE.value:
+            serves.set()
+
+    runner = SessionRunner(
+        start,
+        home=HomeThatCannotClose(**start.home.options),
+        journal=bench.journal,
+        probe=probe,
+        send=hear,
+    )
+    async with asyncio.timeout(DEADLINE_S):
+        running = asyncio.create_task(runner.run())
+        await serves.wait()
+        yield runner
+        runner.cancel(Cancelled(reason="the test is over"))
+        assert (await running).phase is Phase.CLOSED
+
+
+def test_a_log_that_does_not_come_has_an_end(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "_LOG_S", 0.2)
+
+    async def test() -> None:
+        async with serving(bench, hang=["logs"]) as runner:
+            with pytest.raises(SharedPathwaysError, match="did not come within"):
+                await runner.logs(5)
+
+    run_async(test())
+    assert bench.nothing_left()
+    assert "it cannot be closed" in caplog.text
