@@ -109,7 +109,8 @@ class Pump(asyncio.BufferedProtocol):
             has_tls = self._transport.get_extra_info("sslcontext") is not None
             self._transport.set_write_buffer_limits(high=1 if has_tls else 0, low=0)
             self._receive(memoryview(self._early))
-            if not self._has_remote_ended:
+            # (What was answered to the early part may have filled the way out.)
+            if not (self._has_remote_ended or self._is_writing_paused):
                 self._loop.add_reader(self._fd, self._on_local_readable)
             await self._watch()
             await self._close_politely()
@@ -118,7 +119,8 @@ class Pump(asyncio.BufferedProtocol):
             self._loop.remove_writer(self._fd)
             if not self._lost.done():
                 self._transport.abort()
-                await self._lost
+                # Cancelled once more, this must not cancel `_lost`: aiohttp, too, waits for it.
+                await asyncio.wait({self._lost})
         if self._failure is not None:
             raise self._failure
 
