@@ -79,7 +79,9 @@ class EmbeddedHome:
                     f"types that the service has: {', '.join(types)}",
                     hint="a service that is started anew has what is asked for first",
                 )
-        self._news = ManagerNews(link.resource_manager, link.token)
+        self._news = ManagerNews(
+            link.resource_manager, link.welcome.resource_manager_address, link.token
+        )
         await self._call(wait_until_usable(self._news, link.state, wanted or types[:1]))
         return ServiceInfo(
             address=link.welcome.resource_manager_address,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,18 +14,28 @@ from shared_pathways_service.constants import RESOURCE_MANAGER_PORT
 from shared_pathways_service.core.kubernetes.names import HEAD_JOB, LABEL_REPLICATED_JOB
 from shared_pathways_service.core.kubernetes.readiness import read_readiness, service_selector
 from shared_pathways_service.core.kubernetes.services import Service
-from shared_pathways_service.errors import ServiceNotReady
+from shared_pathways_service.errors import (
+    AccessDenied,
+    ServiceNotReady,
+    SharedPathwaysError,
+)
 from shared_pathways_service.homes.kubernetes_dial import dial_pod
 from shared_pathways_service.homes.manager_news import ManagerNews
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.kube.paths import collection
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
-from shared_pathways_service.tunnel.relay import Relay
+from shared_pathways_service.tunnel.relay import Relay, TunnelFailure
 
 __all__ = ["ManagerLink"]
 
-_NOT_FOUND = 404
+#: gRPC's own limit is two minutes: a resource manager that is back would not be heard for so long.
+_OPTIONS = (
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 5000),
+)
+
+_log = logging.getLogger(__name__)
 
 
 class ManagerLink:
@@ -59,13 +70,16 @@ class ManagerLink:
         """Begins to listen; the first words come when the resource manager answers."""
         async with contextlib.AsyncExitStack() as stack:
             relay = Relay(
-                self._dial, pod=f"{self._service.name} head", runtime_dir=self._runtime_dir
+                self._dial,
+                pod=f"{self._service.name} head",
+                runtime_dir=self._runtime_dir,
+                on_failure=self._hear_of_failure,
             )
             stack.push_async_callback(relay.close)
-            channel = grpc.aio.insecure_channel(await relay.start())
+            channel = grpc.aio.insecure_channel(await relay.start(), options=_OPTIONS)
             stack.push_async_callback(channel.close)
             stub: pb_grpc.ResourceManagerAsyncStub = pb_grpc.ResourceManagerStub(channel)
-            self._news = ManagerNews(stub)
+            self._news = ManagerNews(stub, self._service.address)
             stack.push_async_callback(self._news.close)
             self._undo = stack.pop_all()
 
@@ -74,17 +88,28 @@ class ManagerLink:
         await self._undo.aclose()
 
     async def _dial(self, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
-        self._head = self._head or await self._find_head()
         try:
+            self._head = self._head or await self._find_head()
             return await dial_pod(
                 self._api, self._service.namespace, self._head, RESOURCE_MANAGER_PORT, headers
             )
-        except ApiError as error:
-            if error.status != _NOT_FOUND:
+        except (AccessDenied, ApiError) as error:
+            if isinstance(error, AccessDenied) and not self.news.has_listened:
                 raise
-            # Not the end: the head is started again, as another pod.
+            # Not the end: the head is started again, as another pod, and who was let in once may
+            # be kept out for a moment, as by a plug-in that cannot reach its identity provider.
             self._head = ""
-            raise ServiceNotReady(f"the head of {self._service.name} is being replaced") from error
+            raise ServiceNotReady(
+                f"no way to the head of {self._service.name}: {error.message}"
+            ) from error
+
+    def _hear_of_failure(self, failure: TunnelFailure) -> None:
+        _log.warning("%s: %s", self._service.name, failure.error.message)
+        # An evicted head stays to be looked at, and another pod is the head.
+        self._head = ""
+        cause = failure.error.__cause__
+        if failure.is_final:
+            self.news.give_up(cause if isinstance(cause, SharedPathwaysError) else failure.error)
 
     async def _find_head(self) -> str:
         selector = f"{service_selector(self._service)},{LABEL_REPLICATED_JOB}={HEAD_JOB}"

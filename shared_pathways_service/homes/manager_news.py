@@ -11,19 +11,34 @@ import grpc
 import grpc.aio
 
 from shared_pathways_service import constants
+from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.homes.base import HomeEvent
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.protocol.event_messages import event_of
+from shared_pathways_service.protocol.status import error_of
 
 __all__ = ["ManagerNews", "TenantView"]
 
+#: Seconds between two tries to listen: at first, and at the most.
 _PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 2.0
 _CALL_S = 10.0
 #: Seconds for a release, which only hastens what comes anyway.
 _RELEASE_S = 2.0
+
+#: Answers to who wants to listen that stay the same, e.g. to one of another protocol version.
+_FINAL = frozenset(
+    {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.UNIMPLEMENTED,
+    }
+)
 
 _log = logging.getLogger(__name__)
 
@@ -85,6 +100,7 @@ class ManagerNews:
 
     Args:
       resource_manager: Its stub; the channel is the caller's to close, after this.
+      address: Where it is, for errors.
       token: What it wants to be shown; None: nothing.
 
     Attributes:
@@ -92,16 +108,26 @@ class ManagerNews:
     """
 
     def __init__(
-        self, resource_manager: pb_grpc.ResourceManagerAsyncStub, token: str | None = None
+        self,
+        resource_manager: pb_grpc.ResourceManagerAsyncStub,
+        address: str,
+        token: str | None = None,
     ) -> None:
         self.changed = asyncio.Event()
         self._resource_manager = resource_manager
+        self._address = address
         self._metadata = bearer(token)
         self._listening = asyncio.Event()
+        self._failure: SharedPathwaysError | None = None
         self._tenant = ""
         self._view = TenantView()
         self._tell: Callable[[HomeEvent], None] | None = None
-        self._task = asyncio.create_task(self._listen())
+        self._task = asyncio.create_task(self._run())
+
+    @property
+    def has_listened(self) -> bool:
+        """Whether it has told anything yet."""
+        return self._listening.is_set()
 
     @property
     def tenant_is_over(self) -> bool:
@@ -114,6 +140,12 @@ class ManagerNews:
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
 
+    def give_up(self, failure: SharedPathwaysError) -> None:
+        """Listens no more, as there is no way to the resource manager; whoever waits is told."""
+        self._task.cancel()
+        self._failure = failure
+        self._listening.set()
+
     def follow(self, tenant: str, tell: Callable[[HomeEvent], None]) -> None:
         """Has the news of a tenant told from now on.
 
@@ -124,8 +156,14 @@ class ManagerNews:
         self._tenant, self._tell, self._view = tenant, tell, TenantView()
 
     async def wait_until_listening(self) -> None:
-        """Returns once nothing that happens is missed any more."""
+        """Returns once nothing that happens is missed any more; the caller has a deadline.
+
+        Raises:
+          SharedPathwaysError: It does not let us listen, and will not.
+        """
         await self._listening.wait()
+        if self._failure is not None:
+            raise self._failure
 
     async def status(self) -> pb.GetStatusResponse:
         """Asks how things stand.
@@ -156,21 +194,42 @@ class ManagerNews:
             return False
         return True
 
+    async def _run(self) -> None:
+        try:
+            await self._listen()
+        except SharedPathwaysError as error:
+            self._failure = error
+        except Exception as error:  # noqa: BLE001 - whoever waits for news must hear of it
+            _log.exception("listening to the resource manager failed")
+            what = f"{type(error).__name__}: {error}"
+            self._failure = SharedPathwaysError(f"no news of the resource manager: {what}")
+        _log.warning("the resource manager is not listened to any more: %s", str(self._failure))
+        self._listening.set()
+
     async def _listen(self) -> None:
         request = pb.WatchRequest(
             versions=pb.VersionRange(min=constants.PROTOCOL_MIN, max=constants.PROTOCOL_MAX)
         )
+        pause = _PAUSE_S
         while True:
             # It ends when the resource manager does, which is then started again.
-            with contextlib.suppress(grpc.aio.AioRpcError):
+            try:
                 call = self._resource_manager.Watch(
                     request, metadata=self._metadata, wait_for_ready=True
                 )
                 async for message in call:
+                    pause = _PAUSE_S
                     self._listening.set()
                     self.changed.set()
                     self._hear(event_of(message))
-            await asyncio.sleep(_PAUSE_S)
+            except grpc.aio.AioRpcError as error:
+                if error.code() in _FINAL:
+                    raise error_of(
+                        error, service="the resource manager", address=self._address
+                    ) from error
+                _log.info("the resource manager is asked again for its news: %s", error.details())
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     def _hear(self, event: Event) -> None:
         if self._tell is not None and event.tenant == self._tenant:

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
+import grpc.aio
+import pytest
+
+from shared_pathways_service.errors import SharedPathwaysError, VersionSkew
 from shared_pathways_service.events import Event
-from shared_pathways_service.homes.manager_news import TenantView
+from shared_pathways_service.homes.manager_news import ManagerNews, TenantView
+from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
+from shared_pathways_service.protocol.status import abort
+from tests.processes import run_async
 
 
 def placed(index: int, generation: int) -> Event:
@@ -48,3 +59,48 @@ def test_the_last_word() -> None:
     assert kinds(gone, event("tenant.gone")) == []
     assert gone.over
     assert kinds(gone, event("tenant.something_new")) == []
+
+
+class DeafManager(pb_grpc.ResourceManagerServicer):
+    """Lets nobody listen; counts who asks."""
+
+    def __init__(self, error: SharedPathwaysError) -> None:
+        self.asked = 0
+        self._error = error
+
+    async def Watch(  # type: ignore[override]  # noqa: N802
+        self, _request: object, context: Any
+    ) -> None:
+        self.asked += 1
+        await abort(context, self._error)
+
+
+@contextlib.asynccontextmanager
+async def listened_to(manager: DeafManager, directory: Path) -> AsyncIterator[ManagerNews]:
+    address = f"unix:{directory / 's'}"
+    async with contextlib.AsyncExitStack() as stack:
+        server = grpc.aio.server()
+        pb_grpc.add_ResourceManagerServicer_to_server(manager, server)
+        server.add_insecure_port(address)
+        await server.start()
+        stack.push_async_callback(server.stop, None)
+        channel = await stack.enter_async_context(grpc.aio.insecure_channel(address))
+        news = ManagerNews(pb_grpc.ResourceManagerStub(channel), "rm:1")
+        stack.push_async_callback(news.close)
+        yield news
+
+
+def test_who_may_not_listen_is_told_why_and_does_not_ask_again(own_directories: Path) -> None:
+    skew = VersionSkew("it speaks versions 7 to 9", hint="install the version of the service")
+    manager = DeafManager(skew)  # type: ignore[abstract]
+
+    async def test() -> None:
+        async with asyncio.timeout(90.0), listened_to(manager, own_directories) as news:
+            with pytest.raises(VersionSkew, match="7 to 9") as caught:
+                await news.wait_until_listening()
+            assert caught.value.hint == skew.hint
+            with pytest.raises(VersionSkew):
+                await news.wait_until_listening()
+
+    run_async(test())
+    assert manager.asked == 1
