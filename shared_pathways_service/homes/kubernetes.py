@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -22,7 +23,7 @@ from shared_pathways_service.core.kubernetes.proxy_job import (
 from shared_pathways_service.core.kubernetes.refusals import create_refused
 from shared_pathways_service.core.kubernetes.services import Service
 from shared_pathways_service.core.requests import DEFAULT_PROXY_IMAGE
-from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.events import Scalar
 from shared_pathways_service.homes.base import (
     HomeEvent,
@@ -52,6 +53,8 @@ _TOKEN_BYTES = 32
 _LAST_WORDS_S = 1.0
 _LAST_KINDS = ("proxy.exited", "proxy.deleted", "home.lost")
 _NOT_FOUND = 404
+
+_log = logging.getLogger(__name__)
 
 
 class KubernetesHome:
@@ -203,9 +206,16 @@ class KubernetesHome:
             local_port=local_port,
             on_failure=self._hear_of_failure,
         )
-        address = await relay.start()
         self._undo.push_async_callback(relay.close)
-        return address
+        try:
+            return await relay.start()
+        except OSError as error:
+            raise InvalidRequestError(
+                "local_port",
+                local_port,
+                f"a loopback port that may be listened on ({error.strerror or error})",
+                hint="name another, or 0 for any",
+            ) from error
 
     async def logs(self, handle: ProxyHandle, lines: int) -> list[str]:  # noqa: ARG002
         """Returns the last lines of the pod's log; none before there is a pod."""
@@ -229,11 +239,9 @@ class KubernetesHome:
         return deleted
 
     async def close(self) -> None:
-        """Ends tunnels, watches and what keeps the Job alive."""
+        """Ends tunnels, watches, what keeps the Job alive, and the connections for all of it."""
         await self._undo.aclose()
-        if self._api is not None:
-            await self._api.close()
-            self._api = None
+        self._api = None
 
     # ---- the rest
 
@@ -241,6 +249,8 @@ class KubernetesHome:
         if self._api is None:
             remove_abandoned(self._settings.runtime_dir)
             self._api = KubeApi(await resolve(self._choice))
+            # First of all, so that it is closed whatever else fails to end.
+            self._undo.push_async_callback(self._api.close)
         return self._api
 
     @property
@@ -311,10 +321,14 @@ class KubernetesHome:
             await follower.run()
         except SharedPathwaysError as error:
             lost = HomeEvent(kind="home.lost", reason=str(error), data={"error": _as_text(error)})
+        except Exception as error:  # noqa: BLE001 - whoever follows would wait for ever
+            _log.exception("the view of %s failed", self._job["metadata"]["name"])
+            lost = HomeEvent(kind="home.lost", reason=f"{type(error).__name__}: {error}")
         # (Told after the proxy's own end, this is passed over.)
         self._events.put_nowait(lost)
 
     def _hear_of_failure(self, failure: TunnelFailure) -> None:
+        _log.warning("%s", failure.error)
         # A pod that does not take a connection yet is tried again by the probe, and the end of one
         # that took it is seen by who watches it.
         if failure.kind not in (FailureKind.BROKEN, FailureKind.REFUSED):

@@ -210,7 +210,7 @@ class Preflight:
     async def _changes(self, view: ServiceView) -> AsyncGenerator[None, None]:
         """Takes changes into the view; yields after each."""
         service = view.service
-        queue: asyncio.Queue[tuple[str, WatchEvent] | BaseException] = asyncio.Queue()
+        queue: asyncio.Queue[tuple[str, WatchEvent] | Exception] = asyncio.Queue()
 
         async def follow(resource: str, params: Mapping[str, str], known: list[Object]) -> None:
             try:
@@ -224,7 +224,7 @@ class Preflight:
                 async with contextlib.aclosing(changes):
                     async for change in changes:
                         queue.put_nowait((resource, change))
-            except SharedPathwaysError as error:
+            except Exception as error:  # noqa: BLE001 - raised where it is waited for
                 queue.put_nowait(error)
 
         of_jobset = {"fieldSelector": f"metadata.name={service.name}"}
@@ -237,7 +237,7 @@ class Preflight:
         try:
             while True:
                 news = await queue.get()
-                if isinstance(news, BaseException):
+                if isinstance(news, Exception):
                     raise news
                 if view.take(*news):
                     yield
