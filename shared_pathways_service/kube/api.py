@@ -13,6 +13,8 @@ from typing import Any, Self
 
 import aiohttp
 
+from shared_pathways_service.core.kubernetes.lifetime import delete_body
+from shared_pathways_service.core.kubernetes.names import LABEL_SESSION
 from shared_pathways_service.core.kubernetes.retry import Failure, retry_delay_s
 from shared_pathways_service.errors import AccessDenied, SharedPathwaysError
 from shared_pathways_service.kube.cluster import ClusterAccess
@@ -20,10 +22,7 @@ from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
 from shared_pathways_service.kube.paths import target_of
 from shared_pathways_service.kube.transport import CONNECT_S, Transport
 
-__all__ = ["SESSION_LABEL", "KubeApi"]
-
-#: What bears it with our own session's id was created by us.
-SESSION_LABEL = "sps.dev/session"
+__all__ = ["KubeApi"]
 
 _REQUEST_S = 30.0
 #: One try of several: what a dead connection holds up leaves time for another one.
@@ -168,12 +167,12 @@ class KubeApi:
     ) -> dict[str, Any]:
         """Creates an object, once.
 
-        When there is one of that name that bears our own `SESSION_LABEL`, an earlier try created
+        When there is one of that name that bears our own `LABEL_SESSION`, an earlier try created
         it: that one is returned. Any other is somebody else's.
 
         Args:
           path: Of the collection.
-          body: The object; its labels should hold `SESSION_LABEL`.
+          body: The object; its labels should hold `LABEL_SESSION`.
           timeout_s: For all tries together.
 
         Raises:
@@ -211,12 +210,7 @@ class KubeApi:
         Returns:
           False when there is none of that name and UID.
         """
-        options: dict[str, Any] = {
-            "apiVersion": "v1",
-            "kind": "DeleteOptions",
-            "propagationPolicy": "Background",
-            "preconditions": {"uid": uid},
-        }
+        options = delete_body(uid)
         if grace_s is not None:
             options["gracePeriodSeconds"] = grace_s
         try:
@@ -333,7 +327,7 @@ class KubeApi:
 
 
 def _session_of(thing: Mapping[str, Any]) -> str:
-    return str((thing["metadata"].get("labels") or {}).get(SESSION_LABEL, ""))
+    return str((thing["metadata"].get("labels") or {}).get(LABEL_SESSION, ""))
 
 
 def _text(line: bytes) -> str:

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from shared_pathways_service.core.kubernetes.names import LABEL_SESSION
 from shared_pathways_service.errors import AccessDenied
 from shared_pathways_service.kube import paths
-from shared_pathways_service.kube.api import SESSION_LABEL, KubeApi
+from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
 from shared_pathways_service.kube.kubeconfig import access_of_context, read_kubeconfig
 from tests.kube.control_plane import HANDSHAKE, ControlPlane
@@ -21,7 +22,7 @@ WAIT_S = 90.0
 
 
 def secret(name: str, session: str = "") -> dict[str, Any]:
-    labels = {SESSION_LABEL: session} if session else {}
+    labels = {LABEL_SESSION: session} if session else {}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "labels": labels}}
 
 
