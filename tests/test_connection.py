@@ -204,7 +204,7 @@ def test_a_hearer_cannot_close_what_it_listens_to(
         its.append(it)
         bench.home.tell(bench.session, "slice.unplaced", "gone", virtual_index=0)
         eventually(lambda: "cannot close the connection" in caplog.text, "the refusal")
-        assert it.status().slices[0] == "unplaced"
+        eventually(lambda: it.status().slices[0] == "unplaced", "the slice's state")
         assert it.status().state == "serve"
 
 

@@ -40,9 +40,10 @@ IN_TERMINAL = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n" + 
 
 #: Says which signals it gets, until it reads "end".
 COMMAND = textwrap.dedent("""
-    import signal, sys
+    import os, signal, sys
     def got(number, frame):
-        print("got", signal.Signals(number).name, flush=True)
+        # Not by print: the next signal may come while it still works.
+        os.write(1, f"got {signal.Signals(number).name}\\n".encode())
     for name in sys.argv[1:]:
         signal.signal(signal.Signals[name], got)
     print("ready", flush=True)

@@ -94,14 +94,12 @@ def test_a_client_killed_at_a_step_leaves_nothing(service: DeployedService, step
 
 
 def test_a_client_killed_in_the_queue_leaves_nothing(service: DeployedService) -> None:
-    with (
-        client(service.namespace, HOLDER) as holder,
-        client(service.namespace, IN_THE_QUEUE) as running,
-    ):
+    with client(service.namespace, HOLDER) as holder:
         holder.expect("holds")
-        running.expect("queued")
-        running.signal(signal.SIGKILL)
-        assert running.wait() == -signal.SIGKILL
+        with client(service.namespace, IN_THE_QUEUE) as running:
+            running.expect("queued")
+            running.signal(signal.SIGKILL)
+            assert running.wait() == -signal.SIGKILL
         holder.tell("leave")
         assert holder.wait() == 0
         all_free(service)
