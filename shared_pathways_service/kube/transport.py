@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import socket
 import ssl
 import time
+import weakref
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
@@ -28,6 +30,10 @@ _MAX_CONNECTIONS = 100
 _KEEPALIVE = (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 
+#: Seconds for connections that were shut down to be closed.
+_CLOSE_S = 2.0
+
+
 class Transport:
     """Connections to one API server. Belongs to the event loop that first uses it.
 
@@ -39,11 +45,25 @@ class Transport:
         self._access = access
         self._session: aiohttp.ClientSession | None = None
         self._broke_at = float("-inf")
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
     async def close(self) -> None:
         """Closes all connections."""
-        if self._session is not None:
-            await self._session.close()
+        if self._session is None:
+            return
+        await self._session.close()
+        # One that was broken off before still says goodbye by TLS, which nobody waits for.
+        for made in self._open_sockets():
+            with contextlib.suppress(OSError):
+                made.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_S):
+                # The event loop sees that they ended, and closes them.
+                while self._open_sockets():  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+
+    def _open_sockets(self) -> list[socket.socket]:
+        return [made for made in self._sockets if made.fileno() >= 0]
 
     @contextlib.asynccontextmanager
     async def answer(
@@ -168,12 +188,17 @@ class Transport:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
-                    limit=_MAX_CONNECTIONS, socket_factory=_socket_that_notices
+                    limit=_MAX_CONNECTIONS, socket_factory=self._new_socket
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 trust_env=True,
             )
         return self._session
+
+    def _new_socket(self, info: tuple[Any, ...]) -> socket.socket:
+        made = _socket_that_notices(info)
+        self._sockets.add(made)
+        return made
 
     def _headers(self, authorization: str, content_type: str = "") -> list[tuple[str, str]]:
         given = (("Authorization", authorization), ("Content-Type", content_type))

@@ -40,17 +40,26 @@ IN_TERMINAL = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n" + 
 
 #: Says which signals it gets, until it reads "end".
 COMMAND = textwrap.dedent("""
-    import os, signal, sys
+    import os, select, signal, sys
     def got(number, frame):
         # Not by print: the next signal may come while it still works.
         os.write(1, f"got {signal.Signals(number).name}\\n".encode())
     for name in sys.argv[1:]:
         signal.signal(signal.Signals[name], got)
     print("ready", flush=True)
-    for line in sys.stdin:
-        print("read", line.strip(), flush=True)
-        if line.strip() == "end":
-            sys.exit(3)
+    # Woken by signals too: one that comes right before a read is only handled after it.
+    woken, wakes = os.pipe()
+    os.set_blocking(wakes, False)
+    signal.set_wakeup_fd(wakes)
+    while True:
+        ready, _, _ = select.select([0, woken], [], [])
+        if woken in ready:
+            os.read(woken, 64)
+        if 0 in ready:
+            line = sys.stdin.readline()
+            print("read", line.strip(), flush=True)
+            if line.strip() in ("end", ""):
+                sys.exit(3)
 """)
 
 

@@ -141,8 +141,11 @@ def test_who_holds_what_and_its_logs(namespace: Namespace, place: list[str]) -> 
                 assert process.stdout.readline()
             running.tell("leave")
             running.expect("left")
-            rest, err = whole.communicate(timeout=DEADLINE_S)
-            assert whole.returncode == 0, err
+            # (Not by `communicate`, which does not see what `readline` has read ahead.)
+            assert whole.stdout
+            assert whole.stderr
+            rest, err = whole.stdout.read(), whole.stderr.read()
+            assert whole.wait(DEADLINE_S) == 0, err
             assert rest.count("All placements done") == 1
             endless.send_signal(signal.SIGINT)
             _, err = endless.communicate(timeout=DEADLINE_S)
