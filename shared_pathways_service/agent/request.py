@@ -11,7 +11,7 @@ import uuid
 from typing import Any
 
 from shared_pathways_service.agent.messages import HomeChoice, Start
-from shared_pathways_service.core.requests import ConnectRequest
+from shared_pathways_service.core.requests import DEFAULT_PROXY_IMAGE, ConnectRequest
 from shared_pathways_service.core.session_messages import Plan
 from shared_pathways_service.homes.base import ProxySpec
 from shared_pathways_service.processes import identity_of
@@ -45,6 +45,7 @@ def start_of(request: ConnectRequest, settings: Settings) -> Start:
     """Returns the agent's orders for a new session that this process owns."""
     owner = identity_of()
     types = tuple(str(instance_type) for instance_type in request.virtual_slices)
+    image = request.proxy_server_image
     spec = ProxySpec(
         name=request.proxy_job_name,
         session=str(uuid.uuid4()),
@@ -53,7 +54,8 @@ def start_of(request: ConnectRequest, settings: Settings) -> Start:
         priority=request.priority,
         queue_timeout_s=request.queue_timeout,
         options=request.proxy_options,
-        image=request.proxy_server_image,
+        # (The default stands for whichever goes with the service.)
+        image="" if image == DEFAULT_PROXY_IMAGE else image,
         gcs_bucket=request.gcs_bucket or "",
         local_port=request.local_port,
         owner_pid=owner.pid,

@@ -22,7 +22,6 @@ from shared_pathways_service.core.kubernetes.proxy_job import (
 )
 from shared_pathways_service.core.kubernetes.refusals import create_refused
 from shared_pathways_service.core.kubernetes.services import Service
-from shared_pathways_service.core.requests import DEFAULT_PROXY_IMAGE
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.events import Scalar
 from shared_pathways_service.homes.base import (
@@ -52,7 +51,6 @@ _TOKEN_BYTES = 32
 #: Seconds in which the resource manager's last words on an ended proxy come.
 _LAST_WORDS_S = 1.0
 _LAST_KINDS = ("proxy.exited", "proxy.deleted", "home.lost")
-_NOT_FOUND = 404
 
 _log = logging.getLogger(__name__)
 
@@ -258,7 +256,6 @@ class KubernetesHome:
         return self._manager is None or self._manager.news.tenant_is_over
 
     def _inputs(self, spec: ProxySpec, service: Service) -> ProxyJobInputs:
-        chosen = spec.image if spec.image != DEFAULT_PROXY_IMAGE else ""
         return ProxyJobInputs(
             name=spec.name,
             namespace=self._namespace,
@@ -266,7 +263,7 @@ class KubernetesHome:
             service_address=service.address,
             service_name=service.name,
             virtual_slices=spec.virtual_slices or tuple(service.instances)[:1],
-            image=chosen or proxy_image_for(service.image),
+            image=spec.image or proxy_image_for(service.image),
             gcs_bucket=spec.gcs_bucket or service.gcs_scratch_location,
             num_elastic_slices=spec.num_elastic_slices,
             queue_timeout_s=spec.queue_timeout_s,
@@ -307,13 +304,8 @@ class KubernetesHome:
 
     async def _find_own(self, api: KubeApi, path: str, session: str) -> str:
         """Returns the UID of the session's Job; empty when there is none of that name."""
-        try:
-            job = await api.get(path)
-        except ApiError as error:
-            if error.status == _NOT_FOUND:
-                return ""
-            raise
-        return str(job["metadata"]["uid"]) if bears_session(job, session) else ""
+        job = await api.find(path)
+        return str(job["metadata"]["uid"]) if job and bears_session(job, session) else ""
 
     async def _run_follower(self, follower: ProxyFollower) -> None:
         lost = HomeEvent(kind="home.lost", reason="the proxy is not watched any more")

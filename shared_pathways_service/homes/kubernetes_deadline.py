@@ -7,14 +7,12 @@ import contextlib
 import logging
 import time
 
+from shared_pathways_service.constants import PROXY_DEADLINE_PUSH_S, PROXY_DEADLINE_S
 from shared_pathways_service.core.kubernetes.lifetime import deadline_patch, deadline_s
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.kube.api import KubeApi
 
 __all__ = ["DeadlineKeeper"]
-
-#: How often the deadline is moved on while it runs down once.
-_PUSHES = 5
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +44,7 @@ class DeadlineKeeper:
             await self._task
 
     async def _run(self) -> None:
-        pause = self._ahead_s / _PUSHES
+        pause = self._ahead_s * PROXY_DEADLINE_PUSH_S / PROXY_DEADLINE_S
         deadline = 0
         while True:
             await asyncio.sleep(pause)

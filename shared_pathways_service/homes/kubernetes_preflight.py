@@ -24,7 +24,6 @@ from shared_pathways_service.core.kubernetes.permissions import (
 )
 from shared_pathways_service.core.kubernetes.readiness import ServiceReadiness, service_selector
 from shared_pathways_service.core.kubernetes.services import Service
-from shared_pathways_service.core.requests import DEFAULT_PROXY_IMAGE
 from shared_pathways_service.errors import AccessDenied, ServiceNotFound, SharedPathwaysError
 from shared_pathways_service.homes.base import HomeEvent, ProxySpec, Tell
 from shared_pathways_service.homes.kubernetes_view import ServiceView
@@ -250,9 +249,8 @@ class Preflight:
 def _request_checks(service: Service, spec: ProxySpec) -> list[Check]:
     """Makes the checks that need nothing but the service's JobSet and the request."""
     client = Versions(jax=importlib.metadata.version("jax"), python=platform.python_version())
-    chosen = spec.image if spec.image != DEFAULT_PROXY_IMAGE else ""
     found = [checks.types_check(service, spec.virtual_slices)]
-    check, image = checks.image_check(service, chosen)
+    check, image = checks.image_check(service, spec.image)
     found.append(check)
     if image:
         found.append(checks.jax_check(client, image))

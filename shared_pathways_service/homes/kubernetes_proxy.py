@@ -12,6 +12,7 @@ from shared_pathways_service.core.kubernetes.log_cursor import LogCursor
 from shared_pathways_service.core.kubernetes.log_lines import parse_line
 from shared_pathways_service.core.kubernetes.names import (
     LABEL_SESSION,
+    PROXY_CONTAINER,
     PROXY_SELECTOR,
     Holder,
     holder_of,
@@ -26,7 +27,6 @@ from shared_pathways_service.core.kubernetes.proxy_progress import (
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.homes.base import HomeEvent, ProxySpec, Tell
 from shared_pathways_service.kube.api import KubeApi
-from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.kube.paths import collection, item, pod_log
 from shared_pathways_service.kube.watch import WatchEvent, watch
 
@@ -38,7 +38,6 @@ Object = Mapping[str, Any]
 _LOG_PAUSE_S = 1.0
 #: Seconds for the answer to what only makes the reason of an end clearer.
 _ANSWER_S = 2.0
-_NOT_FOUND = 404
 
 
 class ProxyFollower:
@@ -103,7 +102,7 @@ class ProxyFollower:
     # ---- objects
 
     async def _follow_objects(self) -> None:
-        path = f"{collection('jobs', self._namespace)}"
+        path = collection("jobs", self._namespace)
         of_job = {"fieldSelector": f"metadata.name={self._spec.name}"}
         of_pods = {"labelSelector": f"{LABEL_SESSION}={self._spec.session}"}
         known = [self._job] if self._job is not None else []
@@ -179,13 +178,8 @@ class ProxyFollower:
         path = item("jobs", self._namespace, self._spec.name)
         with contextlib.suppress(SharedPathwaysError, TimeoutError):
             async with asyncio.timeout(_ANSWER_S):
-                try:
-                    job = await self._api.get(path)
-                    self._job = job if job["metadata"]["uid"] == self._uid else None
-                except ApiError as error:
-                    if error.status != _NOT_FOUND:
-                        raise
-                    self._job = None
+                job = await self._api.find(path)
+                self._job = job if job and job["metadata"]["uid"] == self._uid else None
         return read_progress(self._job, self._pods.values(), self._hints.values())
 
     # ---- the log
@@ -204,7 +198,7 @@ class ProxyFollower:
                 await asyncio.sleep(_LOG_PAUSE_S)
 
     async def _read_log(self, cursor: LogCursor, placement: PlacementFollower) -> None:
-        params = {"follow": "true", "timestamps": "true", "container": "pathways-proxy"}
+        params = {"follow": "true", "timestamps": "true", "container": PROXY_CONTAINER}
         if cursor.since:
             params["sinceTime"] = cursor.since
         cursor.restart()

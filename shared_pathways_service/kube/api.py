@@ -162,6 +162,15 @@ class KubeApi:
         """Returns an object, or the list of a collection; raises what `request` does."""
         return await self.request("GET", path, params=params, timeout_s=timeout_s)
 
+    async def find(self, path: str, *, timeout_s: float = _REQUEST_S) -> dict[str, Any] | None:
+        """Returns an object; None when there is none. Raises what else `request` does."""
+        try:
+            return await self.get(path, timeout_s=timeout_s)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
     async def create(
         self, path: str, body: Mapping[str, Any], *, timeout_s: float = _REQUEST_S
     ) -> dict[str, Any]:

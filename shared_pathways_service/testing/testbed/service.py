@@ -8,7 +8,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shared_pathways_service.core.kubernetes.names import HEAD_JOB, LABEL_JOBSET, RM_CONTAINER
+from shared_pathways_service.core.kubernetes.names import (
+    HEAD_JOB,
+    LABEL_JOBSET,
+    LABEL_REPLICATED_JOB,
+    RM_CONTAINER,
+)
 from shared_pathways_service.core.kubernetes.service_jobset import (
     ServiceInputs,
     service_address,
@@ -53,7 +58,7 @@ class DeployedService:
         """
         selector = f"{LABEL_JOBSET}={self.name}"
         if job:
-            selector += f",jobset.sigs.k8s.io/replicatedjob-name={job}"
+            selector += f",{LABEL_REPLICATED_JOB}={job}"
         found = self.namespace.items("pods", labelSelector=selector)
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
@@ -70,7 +75,7 @@ class DeployedService:
                 (p for p in pods if _is_ready(p) and p["metadata"]["uid"] != other_than), None
             )
 
-        selector = f"{LABEL_JOBSET}={self.name},jobset.sigs.k8s.io/replicatedjob-name={HEAD_JOB}"
+        selector = f"{LABEL_JOBSET}={self.name},{LABEL_REPLICATED_JOB}={HEAD_JOB}"
         return self.namespace.wait_until(
             "pods", found, what=f"ready head of {self.name}", labelSelector=selector
         )
