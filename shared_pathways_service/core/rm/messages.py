@@ -197,10 +197,10 @@ ResourceManagerEvent = (
     | Tick
 )
 
-# ---- instructions
+# ---- instructions: not frozen, since that doubles what making one costs, and an event makes several
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@dataclasses.dataclass(kw_only=True, slots=True)
 class PersistedGrant:
     """All that the RM must remember of one tenant that it has answered.
 
@@ -232,7 +232,7 @@ class PersistedGrant:
     incarnations: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@dataclasses.dataclass(kw_only=True, slots=True)
 class Persist:
     """Write these before any instruction behind this one is carried out.
 
@@ -252,7 +252,7 @@ class Persist:
     state_lost: bool = False
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@dataclasses.dataclass(kw_only=True, slots=True)
 class Restored:
     """What all `Persist` before a restart have left on the disk.
 
@@ -269,7 +269,7 @@ class Restored:
     state_lost: bool = False
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@dataclasses.dataclass(kw_only=True, slots=True)
 class WelcomeWorker:
     """The worker is in.
 
@@ -283,7 +283,7 @@ class WelcomeWorker:
     last_generation: int
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@dataclasses.dataclass(kw_only=True, slots=True)
 class RefuseWorker:
     """End this worker's stream with an error; the worker then exits non-zero.
 
@@ -296,7 +296,7 @@ class RefuseWorker:
     reason: str
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@dataclasses.dataclass(kw_only=True, slots=True)
 class WelcomeTenant:
     """The tenant is known from here on."""
 
@@ -305,7 +305,7 @@ class WelcomeTenant:
     recovering: bool
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@dataclasses.dataclass(kw_only=True, slots=True)
 class TellQueued:
     """The tenant waits; sent again whenever position or reason change."""
 
@@ -315,7 +315,7 @@ class TellQueued:
     holders: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@dataclasses.dataclass(kw_only=True, slots=True)
 class TellPlaced:
     """A virtual slice has come to a physical one."""
 
@@ -326,7 +326,7 @@ class TellPlaced:
     generation: int
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@dataclasses.dataclass(kw_only=True, slots=True)
 class TellUnplaced:
     """A virtual slice has lost its physical one."""
 
@@ -338,7 +338,7 @@ class TellUnplaced:
     reason: str
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@dataclasses.dataclass(kw_only=True, slots=True)
 class TellRunning:
     """The tenant's gang is placed. Sent once, and again to a proxy that came back.
 
@@ -350,7 +350,7 @@ class TellRunning:
     wanted: int
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@dataclasses.dataclass(kw_only=True, slots=True)
 class RefuseTenant:
     """Tell the tenant why, then end its stream.
 
@@ -369,7 +369,7 @@ class RefuseTenant:
     types: tuple[str, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@dataclasses.dataclass(kw_only=True, slots=True)
 class EndTenantStream:
     """End this stream with ALREADY_EXISTS: the name is another live proxy's."""
 
@@ -378,7 +378,7 @@ class EndTenantStream:
     reason: str
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@dataclasses.dataclass(kw_only=True, slots=True)
 class Announce:
     """An event for watchers and logs; the server adds the time.
 
