@@ -273,8 +273,11 @@ class AgentSession:
             while data := self._socket.recv(1 << 16):
                 for message in decoder.feed(data):
                     self._take(message)
-        except (OSError, MessageError) as error:
+        except OSError as error:
             _log.debug("the agent's stream: %s", error)
+        except (MessageError, LookupError, TypeError, ValueError):
+            # (As by an agent that runs another version of this package.)
+            _log.exception("the agent of %s said what cannot be read", self._snapshot.name)
         # (The end that `_let_go` made is not the agent's: it may still be at the deletion.)
         if not (self._said_end or self._released):
             self._agent_is_lost()

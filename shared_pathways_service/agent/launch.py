@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import socket
 import subprocess
@@ -51,6 +52,9 @@ def launch_agent(
         undo = stack.enter_context(contextlib.ExitStack())
         undo.callback(mine.close)
         output: BinaryIO = stack.enter_context(log.open("ab"))
+        # Held until the last process that writes there has ended, so that it is not thinned out.
+        with contextlib.suppress(OSError):
+            fcntl.flock(output, fcntl.LOCK_SH | fcntl.LOCK_NB)
         process = subprocess.Popen(
             [*command, str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
@@ -87,5 +91,6 @@ def _thin_out(directory: Path) -> None:
         with contextlib.suppress(OSError):
             logs.append((path.stat().st_mtime, path))
     for _, path in sorted(logs)[:-_LOGS_KEPT]:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), path.open("rb") as unused:
+            fcntl.flock(unused, fcntl.LOCK_EX | fcntl.LOCK_NB)
             path.unlink()

@@ -12,6 +12,7 @@ from shared_pathways_service.agent.journal import Entry
 from shared_pathways_service.agent.request import user_name
 from shared_pathways_service.cli.cluster_options import Place, takes_place
 from shared_pathways_service.cli.completion import connection_names
+from shared_pathways_service.cli.errors import FAILED, INTERRUPTED
 from shared_pathways_service.cli.output import AsJson, print_json, print_line
 from shared_pathways_service.cli.reap import why_not_reaped
 from shared_pathways_service.cli.sessions import clean_up_entries, find_entry, journal_entries
@@ -93,8 +94,15 @@ def _confirm(what: str) -> None:
 
     Raises:
       InvalidRequestError: There is nobody to ask.
+      typer.Exit: It is not.
     """
     if not sys.stdin.isatty():
         hint = "--yes deletes it all the same"
         raise InvalidRequestError("--yes", False, "True", message=what, hint=hint)
-    typer.confirm(f"{what}. Delete it?", abort=True, err=True)
+    try:
+        sure = typer.confirm(f"{what}. Delete it?", err=True)
+    except typer.Abort:  # Ctrl-C, or the terminal's end
+        raise typer.Exit(INTERRUPTED) from None
+    if not sure:
+        sys.stderr.write("nothing was deleted\n")
+        raise typer.Exit(FAILED)

@@ -146,6 +146,7 @@ class KubernetesHome:
         keeper = DeadlineKeeper(
             api,
             item("jobs", self._namespace, spec.name),
+            uid=uid,
             ahead_s=self._settings.proxy_deadline_s,
             max_lifetime_s=spec.max_lifetime_s,
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 
@@ -11,6 +10,7 @@ from shared_pathways_service.constants import PROXY_DEADLINE_PUSH_S, PROXY_DEADL
 from shared_pathways_service.core.kubernetes.lifetime import deadline_patch, deadline_s
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.errors import ApiError
 
 __all__ = ["DeadlineKeeper"]
 
@@ -23,25 +23,27 @@ class DeadlineKeeper:
     Args:
       api: The server.
       path: Of the Job.
+      uid: The Job's: another of its name is left alone.
       ahead_s: Seconds between now and the deadline.
       max_lifetime_s: Beyond which it is never moved; None: no limit.
     """
 
     def __init__(
-        self, api: KubeApi, path: str, *, ahead_s: float, max_lifetime_s: float | None
+        self, api: KubeApi, path: str, *, uid: str, ahead_s: float, max_lifetime_s: float | None
     ) -> None:
         self._api = api
         self._path = path
+        self._uid = uid
         self._ahead_s = ahead_s
         self._max_lifetime_s = max_lifetime_s
         self._began = time.monotonic()
         self._task = asyncio.create_task(self._run())
+        self._task.add_done_callback(self._note_failure)
 
     async def close(self) -> None:
         """Moves it no more."""
         self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        await asyncio.wait({self._task})
 
     async def _run(self) -> None:
         pause = self._ahead_s * PROXY_DEADLINE_PUSH_S / PROXY_DEADLINE_S
@@ -54,8 +56,15 @@ class DeadlineKeeper:
             if wanted == deadline:
                 return
             try:
-                await self._api.patch(self._path, deadline_patch(wanted), timeout_s=pause)
+                patch = deadline_patch(wanted, self._uid)
+                await self._api.patch(self._path, patch, timeout_s=pause)
                 deadline = wanted
             except SharedPathwaysError as error:
                 # There are several tries until it would matter, and who watches the Job sees more.
                 _log.warning("the deadline of %s was not moved on: %s", self._path, error)
+                if isinstance(error, ApiError) and error.is_final:
+                    return
+
+    def _note_failure(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()):
+            _log.error("the deadline of %s stays as it is", self._path, exc_info=error)

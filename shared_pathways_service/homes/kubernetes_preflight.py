@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import importlib.metadata
 import platform
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from shared_pathways_service.core.checks import Check, Outcome
@@ -55,6 +55,7 @@ class Preflight:
         self._namespace = namespace
         self._address = address
         self._view: ServiceView | None = None
+        self._jobset: list[Object] = []
         self._versions: dict[str, str] = {}
 
     async def run(self, spec: ProxySpec, tell: Tell) -> ServiceReadiness:
@@ -128,6 +129,8 @@ class Preflight:
             "jobsets": _version(jobsets) if isinstance(jobsets, Mapping) else "",
             "pods": _version(pods),
         }
+        listed = _items(jobsets) if isinstance(jobsets, Mapping) else ()
+        self._jobset = [one for one in listed if one["metadata"]["uid"] == service.uid]
         self._view = ServiceView(self._api, service, _items(pods))
         return examined
 
@@ -194,7 +197,14 @@ class Preflight:
     async def _wait_until_ready(self, spec: ProxySpec, tell: Tell) -> ServiceReadiness:
         view = self._view
         assert view is not None, "no check has failed"
-        async with contextlib.aclosing(self._changes(view)) as changes:
+
+        def hear_of_trouble(trouble: str) -> None:
+            if trouble:
+                tell(HomeEvent(kind="service.waiting", reason=trouble))
+            else:
+                _tell_waiting(view.readiness, tell)
+
+        async with contextlib.aclosing(self._changes(view, hear_of_trouble)) as changes:
             while True:
                 found = view.readiness
                 if found.service.ended:
@@ -206,7 +216,9 @@ class Preflight:
                     _tell_waiting(view.readiness, tell)
                 await anext(changes)
 
-    async def _changes(self, view: ServiceView) -> AsyncGenerator[None, None]:
+    async def _changes(
+        self, view: ServiceView, on_trouble: Callable[[str], object]
+    ) -> AsyncGenerator[None, None]:
         """Takes changes into the view; yields after each."""
         service = view.service
         queue: asyncio.Queue[tuple[str, WatchEvent] | Exception] = asyncio.Queue()
@@ -219,6 +231,7 @@ class Preflight:
                     params=params,
                     resource_version=self._versions[resource],
                     known=known,
+                    on_trouble=on_trouble,
                 )
                 async with contextlib.aclosing(changes):
                     async for change in changes:
@@ -231,7 +244,7 @@ class Preflight:
             asyncio.create_task(
                 follow("pods", {"labelSelector": service_selector(service)}, view.pods)
             ),
-            asyncio.create_task(follow("jobsets", of_jobset, [])),
+            asyncio.create_task(follow("jobsets", of_jobset, self._jobset)),
         ]
         try:
             while True:

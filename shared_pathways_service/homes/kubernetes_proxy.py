@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
@@ -27,6 +28,7 @@ from shared_pathways_service.core.kubernetes.proxy_progress import (
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.homes.base import HomeEvent, ProxySpec, Tell
 from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.errors import ApiUnreachable
 from shared_pathways_service.kube.paths import collection, item, pod_log
 from shared_pathways_service.kube.watch import WatchEvent, watch
 
@@ -34,8 +36,11 @@ __all__ = ["ProxyFollower"]
 
 Object = Mapping[str, Any]
 
-#: Seconds after which a log that ended, or could not be read, is asked for again.
+_log = logging.getLogger(__name__)
+
+#: Seconds after which a log that ended, or could not be read, is asked for again; at most.
 _LOG_PAUSE_S = 1.0
+_LAST_LOG_PAUSE_S = 30.0
 #: Seconds for the answer to what only makes the reason of an end clearer.
 _ANSWER_S = 2.0
 
@@ -88,9 +93,9 @@ class ProxyFollower:
           SharedPathwaysError: It cannot be followed any more.
         """
         # What only adds detail fails alone.
-        details = [asyncio.create_task(self._follow_hints())]
+        details = [asyncio.create_task(self._detail("the proxy's events", self._follow_hints()))]
         if self._reads_log:
-            details.append(asyncio.create_task(self._follow_log()))
+            details.append(asyncio.create_task(self._detail("the proxy's log", self._follow_log())))
         try:
             await _first_of(self._follow_objects(), self._wait_for_end())
             self._tell(_end_of(await self._end()))
@@ -98,6 +103,17 @@ class ProxyFollower:
             for task in details:
                 task.cancel()
             await asyncio.gather(*details, return_exceptions=True)
+
+    async def _detail(self, what: str, following: Coroutine[Any, Any, None]) -> None:
+        try:
+            await following
+        except Exception as error:  # noqa: BLE001 - told, and the session goes on without it
+            if not isinstance(error, SharedPathwaysError):
+                _log.exception("%s cannot be followed", what)
+            self._warn(what, error)
+
+    def _warn(self, what: str, error: Exception) -> None:
+        self._tell(HomeEvent(kind="service.warning", reason=f"{what} cannot be followed: {error}"))
 
     # ---- objects
 
@@ -119,7 +135,14 @@ class ProxyFollower:
         known: list[Object],
     ) -> None:
         """Takes changes in until the proxy has ended."""
-        changes = watch(self._api, path, params=params, resource_version=self._version, known=known)
+        changes = watch(
+            self._api,
+            path,
+            params=params,
+            resource_version=self._version,
+            known=known,
+            on_trouble=self._hear_of_trouble,
+        )
         async with contextlib.aclosing(changes):
             async for change in changes:
                 if change.kind == "SYNCED":
@@ -127,6 +150,11 @@ class ProxyFollower:
                 take(change)
                 if self._look():
                     return
+
+    def _hear_of_trouble(self, trouble: str) -> None:
+        if not self._running.is_set():
+            reason = trouble or self._progress.reason
+            self._tell(HomeEvent(kind="proxy.waiting", reason=reason))
 
     def _take_job(self, change: WatchEvent) -> None:
         if change.object["metadata"]["uid"] == self._uid:
@@ -192,10 +220,18 @@ class ProxyFollower:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch_patience(placement))
             cursor = LogCursor()
+            pause_s = _LOG_PAUSE_S
             while True:
-                with contextlib.suppress(SharedPathwaysError):
+                try:
                     await self._read_log(cursor, placement)
-                await asyncio.sleep(_LOG_PAUSE_S)
+                    pause_s = _LOG_PAUSE_S
+                except ApiUnreachable:
+                    pass  # whoever watches the Job sees to that
+                except SharedPathwaysError as error:
+                    if pause_s == _LOG_PAUSE_S:
+                        self._warn("the proxy's log, which tells of its slices,", error)
+                    pause_s = min(pause_s * 2, _LAST_LOG_PAUSE_S)
+                await asyncio.sleep(pause_s)
 
     async def _read_log(self, cursor: LogCursor, placement: PlacementFollower) -> None:
         params = {"follow": "true", "timestamps": "true", "container": PROXY_CONTAINER}

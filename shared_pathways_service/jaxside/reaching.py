@@ -19,6 +19,10 @@ __all__ = ["make_client", "peer_of", "unreachable"]
 _LEAST_S = 0.1
 
 
+#: What the client says when the port does not take the credentials that it has by itself.
+_NO_CREDENTIALS = "Invalid credentials"
+
+
 def peer_of(target: ProxyTarget, deadline: float) -> sockets.Peer:
     """Returns the name under which sockets connected to the proxy know it.
 
@@ -73,7 +77,11 @@ def _translated(target: ProxyTarget, text: str) -> SharedPathwaysError:
     # The library's errors have no field for the code: their text begins with its name.
     if text.startswith(("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED")):
         return unreachable(target, text)
+    hint = "its log says more"
+    if not target.insecure_credentials and _NO_CREDENTIALS in text:
+        hint = (
+            'its port may be a plain one: proxy_options=["use_insecure_credentials:true"] says so'
+        )
     return ProxyFailed(
-        f"the proxy at {target.address} does not take the connection: {text}",
-        hint="its log says more",
+        f"the proxy at {target.address} does not take the connection: {text}", hint=hint
     )

@@ -222,13 +222,22 @@ class KubeApi:
         options = delete_body(uid)
         if grace_s is not None:
             options["gracePeriodSeconds"] = grace_s
-        try:
-            await self.request("DELETE", path, body=options, timeout_s=timeout_s)
-        except ApiError as error:
-            if error.status == 404 or error.reason == "Conflict":
-                return False
-            raise
-        return True
+        for is_last in (False, True):
+            try:
+                await self.request("DELETE", path, body=options, timeout_s=timeout_s)
+            except ApiError as error:
+                if error.status == 404:
+                    return False
+                # Another object's UID, or this very one changed at the same moment.
+                if error.reason != "Conflict" or is_last:
+                    raise
+            else:
+                return True
+            with contextlib.suppress(AccessDenied):
+                found = await self.find(path, timeout_s=timeout_s)
+                if found is None or found["metadata"]["uid"] != uid:
+                    return False
+        raise AssertionError("the last try returns or raises")
 
     async def patch(
         self, path: str, body: Mapping[str, Any], *, timeout_s: float = _REQUEST_S

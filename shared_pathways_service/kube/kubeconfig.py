@@ -16,6 +16,7 @@ import ssl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import yaml
 
@@ -144,9 +145,9 @@ def access_of_context(config: Kubeconfig, context: str = "") -> ClusterAccess:
     cluster = _named(
         config.clusters, chosen.data.get("cluster", ""), f"cluster of context {name}", "its name"
     )
-    user = config.users.get(chosen.data.get("user", "")) or Entry(
-        name="", data={}, where=cluster.where
-    )
+    user = Entry(name="", data={}, where=cluster.where)
+    if who := chosen.data.get("user"):
+        user = _named(config.users, who, f"user of context {name}", "a user of the kubeconfig")
     server = str(cluster.data.get("server") or "").rstrip("/")
     if not server.startswith(("https://", "http://")):
         raise InvalidRequestError(f"server of cluster {cluster.name}", server, "https://HOST")
@@ -223,4 +224,9 @@ def _plugin_tokens(plugin: Plugin, tls: ssl.SSLContext | None) -> TokenSource:
 def _impersonation(user: Entry) -> tuple[tuple[str, str], ...]:
     headers = [(f"Impersonate-{what}", user.data.get(key)) for what, key in _IMPERSONATION]
     groups = [("Impersonate-Group", group) for group in user.data.get("as-groups") or ()]
-    return tuple((name, str(value)) for name, value in [*headers, *groups] if value)
+    extra = [
+        (f"Impersonate-Extra-{quote(key.lower(), safe='')}", value)
+        for key, values in (user.data.get("as-user-extra") or {}).items()
+        for value in values
+    ]
+    return tuple((name, str(value)) for name, value in [*headers, *groups, *extra] if value)

@@ -48,7 +48,8 @@ class Transport:
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
     async def close(self) -> None:
-        """Closes all connections."""
+        """Closes all connections, and asks for no token any more."""
+        await self._access.tokens.close()
         if self._session is None:
             return
         await self._session.close()
@@ -99,7 +100,7 @@ class Transport:
         timeout = aiohttp.ClientTimeout(total=read_within_s, sock_connect=CONNECT_S)
         with self.translated(target):
             for is_last in (False, True):
-                header = await self._access.tokens.header()
+                header = await self._authorization(target)
                 async with self._http().request(
                     method,
                     self._access.server + path,
@@ -130,7 +131,7 @@ class Transport:
         """Asks for another protocol; arguments and errors as those of `KubeApi.upgrade`."""
         with self.translated(target):
             for is_last in (False, True):
-                header = await self._access.tokens.header()
+                header = await self._authorization(target)
                 response = await self._http().get(
                     self._access.server + path,
                     params=params,
@@ -183,6 +184,21 @@ class Transport:
             cause=cause,
             is_final=is_final,
         )
+
+    async def _authorization(self, target: Target) -> str:
+        try:
+            return await self._access.tokens.header()
+        except AccessDenied as error:
+            if not self._access.tokens.has_worked:
+                raise
+            # It was in order before: more likely than our rights, the way to who gives tokens is
+            # gone, as it is for a plug-in on a laptop without a network.
+            raise ApiUnreachable(
+                f"cannot {target}: {error.message}",
+                server=self._access.server,
+                cause=error.message,
+                hint=error.hint,
+            ) from error
 
     def _http(self) -> aiohttp.ClientSession:
         if self._session is None:

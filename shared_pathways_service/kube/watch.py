@@ -8,7 +8,7 @@ import dataclasses
 import json
 import random
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from shared_pathways_service.errors import AccessDenied
@@ -23,6 +23,8 @@ _WATCH_S = (240, 300)
 _GRACE_S = 30
 _FIRST_PAUSE_S = 0.1
 _LAST_PAUSE_S = 8.0
+#: A connection that breaks is nothing yet; one that cannot be made again is.
+_TROUBLE = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,6 +49,7 @@ async def watch(
     resource_version: str | None = None,
     known: Sequence[Mapping[str, Any]] = (),
     give_up_after_s: float = 120.0,
+    on_trouble: Callable[[str], object] = lambda _: None,
 ) -> AsyncGenerator[WatchEvent, None]:
     """Tells what becomes of the objects of a collection, without end.
 
@@ -60,6 +63,8 @@ async def watch(
       resource_version: Go on from here, without a list; None: list first.
       known: The objects that the caller knows as of `resource_version`.
       give_up_after_s: Seconds without a connection until it is an error.
+      on_trouble: Told why there is no connection, when it fails for the second time in a row, and
+        ``""`` when there is one again; must not block.
 
     Yields:
       The events. Close the generator (`contextlib.aclosing`) to close its connection.
@@ -69,7 +74,7 @@ async def watch(
       ApiError: Another final answer, e.g. 404 for a resource that there is not.
       ApiUnreachable: No connection for `give_up_after_s`.
     """
-    watching = _Watching(api, path, params or {}, give_up_after_s)
+    watching = _Watching(api, path, params or {}, give_up_after_s, on_trouble)
     watching.version = resource_version or ""
     watching.remember(known)
     while True:
@@ -87,12 +92,19 @@ async def watch(
 
 class _Watching:
     def __init__(
-        self, api: KubeApi, path: str, params: Mapping[str, str], give_up_after_s: float
+        self,
+        api: KubeApi,
+        path: str,
+        params: Mapping[str, str],
+        give_up_after_s: float,
+        on_trouble: Callable[[str], object],
     ) -> None:
         self._api = api
         self._path = path
         self._params = params
         self._give_up_after_s = give_up_after_s
+        self._on_trouble = on_trouble
+        self._failures = 0
         self._objects: dict[str, Mapping[str, Any]] = {}
         self._pause_s = _FIRST_PAUSE_S
         self._heard_at = time.monotonic()
@@ -132,6 +144,7 @@ class _Watching:
         stream = self._api.stream(self._path, params=params, within_s=lasts_s + _GRACE_S)
         async with stream as chunks:
             opened_at = time.monotonic()
+            self._connected()
             try:
                 async for chunk in chunks:
                     rest += chunk
@@ -177,6 +190,11 @@ class _Watching:
         self._heard_at = time.monotonic()
         self._pause_s = _FIRST_PAUSE_S
 
+    def _connected(self) -> None:
+        if self._failures >= _TROUBLE:
+            self._on_trouble("")
+        self._failures = 0
+
     def judge(self, error: AccessDenied | ApiError | ApiUnreachable) -> None:
         """Raises the error when there is no use in going on."""
         if isinstance(error, ApiError) and error.status == 410:
@@ -187,6 +205,9 @@ class _Watching:
         is_final = isinstance(error, AccessDenied) or error.is_final
         if is_final or time.monotonic() - self._heard_at > self._give_up_after_s:
             raise error
+        self._failures += 1
+        if self._failures == _TROUBLE:
+            self._on_trouble(str(error))
 
     async def pause(self) -> None:
         """Leaves a server alone for a while, the longer the more often it had no news."""

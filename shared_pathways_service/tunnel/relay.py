@@ -75,12 +75,12 @@ class RelayOptions:
     """Times, in seconds.
 
     Attributes:
-      dial_timeout_s: For one dial.
+      dial_timeout_s: For one dial; longer than a dial's own limit, which says more.
       redial_s: For all dials of one connection together.
       pump: Of open connections.
     """
 
-    dial_timeout_s: float = 10.0
+    dial_timeout_s: float = 15.0
     redial_s: float = 20.0
     pump: PumpTimes = dataclasses.field(default_factory=PumpTimes)
 

@@ -39,6 +39,29 @@ def failing(*words: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+def at_prompt(*words: str, answer: str | signal.Signals) -> int:
+    """Runs a command on a terminal, answers its question; returns its exit code."""
+    command = [sys.executable, "-m", "shared_pathways_service.cli", *words]
+    ours, theirs = os.openpty()
+    with (
+        os.fdopen(ours, "wb", buffering=0) as keyboard,
+        os.fdopen(theirs, "rb") as terminal,
+        subprocess.Popen(
+            command, stdin=terminal, stderr=subprocess.PIPE, text=True, cwd=REPOSITORY
+        ) as asking,
+    ):
+        assert asking.stderr
+        asked = ""
+        while "Delete it? [y/N]:" not in asked:
+            asked += asking.stderr.read(1)
+            assert asking.poll() is None, asked
+        if isinstance(answer, str):
+            keyboard.write(f"{answer}\n".encode())
+        else:
+            asking.send_signal(answer)
+        return asking.wait(DEADLINE_S)
+
+
 def test_logs_delete_and_reap() -> None:
     with embedded(2):
         with program(HOLDER) as running:
@@ -59,6 +82,8 @@ def test_logs_delete_and_reap() -> None:
             code, err = failing("delete", name)
             assert code == 2
             assert "--yes" in err
+            assert at_prompt("delete", name, answer="n") == 1
+            assert at_prompt("delete", name, answer=signal.SIGINT) == 130
             assert failing("delete", "isc-proxy-nobody")[0] == 3
             command = [sys.executable, "-m", "shared_pathways_service.cli", "logs", "-f", name]
             with subprocess.Popen(

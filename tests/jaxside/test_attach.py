@@ -189,6 +189,9 @@ wrong = fails(errors.AccessDenied, address=guarded, token="another-tenants")
 assert wrong.verb == "connect" and missing.message != wrong.message
 assert "another-tenants" not in str(wrong) and token not in str(wrong)
 
+secure = fails(errors.ProxyFailed, address=open_, insecure_credentials=False)
+assert "use_insecure_credentials:true" in secure.hint, secure.to_json()
+
 # After all that it still connects, to both.
 attach(ProxyTarget(address=guarded, token=token), timeout=60).detach()
 attach(ProxyTarget(address=open_), timeout=60).detach()

@@ -21,7 +21,7 @@ from shared_pathways_service.kube.access import ClusterAccess, ClusterChoice, re
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.exec_plugin import Plugin
 from shared_pathways_service.kube.in_cluster import in_cluster_access, is_in_cluster
-from shared_pathways_service.kube.kubeconfig import read_kubeconfig
+from shared_pathways_service.kube.kubeconfig import access_of_context, read_kubeconfig
 from tests.kube.control_plane import HANDSHAKE, ControlPlane
 
 NOBODY = ClusterChoice()
@@ -102,6 +102,20 @@ def test_ways_of_a_kubeconfig(
 def test_impersonation(control_plane: ControlPlane, use: Callable[[Path], None]) -> None:
     use(control_plane.kubeconfig({"token": control_plane.admin, "as": "bob"}))
     assert who(asyncio.run(resolve(NOBODY))) == "bob"
+
+
+def test_impersonation_with_all_that_goes_with_it(own_directories: Path) -> None:
+    own_directories.mkdir(exist_ok=True)
+    path = own_directories / "kubeconfig"
+    user = "as: bob, as-groups: [a, b], as-user-extra: {Reason/why: [x, y]}"
+    path.write_text(of_cluster("server: 'https://x'", user))
+    assert access_of_context(read_kubeconfig([path]), "a").headers == (
+        ("Impersonate-User", "bob"),
+        ("Impersonate-Group", "a"),
+        ("Impersonate-Group", "b"),
+        ("Impersonate-Extra-reason%2Fwhy", "x"),
+        ("Impersonate-Extra-reason%2Fwhy", "y"),
+    )
 
 
 def test_server_of_another_authority_is_not_believed(
@@ -302,6 +316,7 @@ def of_cluster(cluster: str, user: str = "") -> str:
         ("contexts: [{name: a, context: {cluster: c}}]", "b", "context"),
         ("contexts: [{name: a, context: {cluster: c}}]", "a", "cluster of context a"),
         ("contexts: [{context: {cluster: c}}]", "a", "kubeconfig"),
+        (of_cluster("server: 'https://x'").replace("name: u", "name: v"), "a", "user of context a"),
         (of_cluster("server: 'ftp://x'"), "a", "server of cluster c"),
         (of_cluster("server: 'https://x'", "auth-provider: {name: gcp}"), "a", "auth-provider"),
         (of_cluster("server: 'https://x', proxy-url: 'socks5://y'"), "a", "proxy-url"),

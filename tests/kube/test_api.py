@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from shared_pathways_service.core.kubernetes.lifetime import deadline_patch
 from shared_pathways_service.core.kubernetes.names import LABEL_SESSION
 from shared_pathways_service.errors import AccessDenied
 from shared_pathways_service.kube import paths
@@ -64,6 +65,24 @@ def test_life_of_an_object(control_plane: ControlPlane, namespace: str) -> None:
             await api.get(one)
         assert (caught.value.status, caught.value.reason) == (404, "NotFound")
         assert caught.value.is_final
+
+    with_api(control_plane, control_plane.admin, work)
+
+
+def test_deadline_moved_is_that_of_one_job(control_plane: ControlPlane, namespace: str) -> None:
+    async def work(api: KubeApi) -> None:
+        containers = [{"name": "main", "image": "nothing"}]
+        template = {"spec": {"restartPolicy": "Never", "containers": containers}}
+        job = {"metadata": {"name": "one"}, "spec": {"template": template}}
+        made = await api.create(paths.collection("jobs", namespace), job)
+        one = paths.item("jobs", namespace, "one")
+        with pytest.raises(ApiError) as caught:
+            await api.patch(one, deadline_patch(77, "00000000-0000-0000-0000-000000000000"))
+        assert caught.value.reason == "Invalid"
+        assert caught.value.is_final
+        assert "activeDeadlineSeconds" not in (await api.get(one))["spec"]
+        patched = await api.patch(one, deadline_patch(77, made["metadata"]["uid"]))
+        assert patched["spec"]["activeDeadlineSeconds"] == 77
 
     with_api(control_plane, control_plane.admin, work)
 

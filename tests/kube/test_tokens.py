@@ -102,6 +102,7 @@ def test_failed_renewal_counts_only_when_the_last_token_has_expired(
         assert await source.header() == "Bearer 1"
         assert issuer.fetched == 2
         issuer.now += 101
+        assert source.has_worked
         with pytest.raises(AccessDenied):
             await source.header()
         issuer.error = None
@@ -126,6 +127,52 @@ def test_renewal_that_hangs_holds_nobody_up_while_the_token_is_good(
         await source.header()
         issuer.now += 3500
         assert await source.header() == "Bearer 1"
+
+    asyncio.run(work())
+
+
+def test_fetch_goes_on_when_who_asked_for_it_leaves() -> None:
+    issuer = Issuer()
+
+    async def work() -> None:
+        begun, go = asyncio.Event(), asyncio.Event()
+
+        async def slow() -> Token:
+            begun.set()
+            await go.wait()
+            return await issuer.fetch()
+
+        source = TokenSource(slow, now=lambda: issuer.now)
+        hurried = asyncio.create_task(source.header())
+        await begun.wait()
+        hurried.cancel()
+        await asyncio.wait({hurried})
+        assert hurried.cancelled()
+        patient = asyncio.create_task(source.header())
+        go.set()
+        assert await patient == "Bearer 1"
+        assert issuer.fetched == 1
+
+    asyncio.run(work())
+
+
+def test_closing_breaks_a_fetch_off_for_nobody_else() -> None:
+    issuer = Issuer()
+
+    async def work() -> None:
+        begun = asyncio.Event()
+
+        async def hang_once() -> Token:
+            if not begun.is_set():
+                begun.set()
+                await asyncio.Event().wait()
+            return await issuer.fetch()
+
+        source = TokenSource(hang_once, now=lambda: issuer.now)
+        asking = asyncio.create_task(source.header())
+        await begun.wait()
+        await source.close()
+        assert await asking == "Bearer 1"
 
     asyncio.run(work())
 

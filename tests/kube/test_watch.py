@@ -166,6 +166,26 @@ def test_final_answers_end_it_at_once(control_plane: ControlPlane, namespace: st
     with_api(control_plane, control_plane.admin, unknown)
 
 
+def test_trouble_is_told_and_its_end(control_plane: ControlPlane, namespace: str) -> None:
+    async def work(api: KubeApi) -> None:
+        troubles: asyncio.Queue[str] = asyncio.Queue()
+        path = paths.collection("secrets", namespace)
+        async with watched(api, path, on_trouble=troubles.put_nowait) as told:
+            assert await told.until_synced() == []
+            async with asyncio.TaskGroup() as group:
+                waiting = group.create_task(told.next())
+                control_plane.kill()
+                assert control_plane.url in await asyncio.wait_for(troubles.get(), WAIT_S)
+                control_plane.spawn()
+                await asyncio.to_thread(control_plane.wait_until_ready)
+                create(control_plane, namespace, "a")
+            assert await waiting in {("ADDED", "a"), ("SYNCED", "")}
+            assert await asyncio.wait_for(troubles.get(), WAIT_S) == ""
+            assert troubles.empty()
+
+    with_api(control_plane, control_plane.admin, work)
+
+
 def test_gives_up_on_a_server_that_stays_away(control_plane: ControlPlane, namespace: str) -> None:
     async def work(api: KubeApi) -> None:
         path = paths.collection("secrets", namespace)

@@ -30,9 +30,14 @@ def deadline_s(
     return max(1, math.ceil(min(ahead, limit)))
 
 
-def deadline_patch(deadline: int) -> dict[str, Any]:
-    """Returns the merge patch that moves a Job's deadline."""
-    return {"spec": {"activeDeadlineSeconds": deadline}}
+def deadline_patch(deadline: int, uid: str) -> dict[str, Any]:
+    """Returns the merge patch that moves the deadline of this very Job, and of no other.
+
+    Args:
+      deadline: Seconds from the Job's start.
+      uid: The Job's; the server answers ``Invalid`` for another of its name.
+    """
+    return {"metadata": {"uid": uid}, "spec": {"activeDeadlineSeconds": deadline}}
 
 
 def delete_body(uid: str) -> dict[str, Any]:

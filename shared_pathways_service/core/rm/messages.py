@@ -197,7 +197,7 @@ ResourceManagerEvent = (
     | Tick
 )
 
-# ---- instructions: not frozen, since that doubles what making one costs, and an event makes several
+# ---- instructions (not frozen: that doubles what making one costs, and an event makes several)
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)

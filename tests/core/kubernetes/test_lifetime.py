@@ -21,7 +21,10 @@ def test_the_deadline_is_never_moved_beyond_the_lifetime() -> None:
 
 
 def test_the_patch_moves_nothing_else() -> None:
-    assert deadline_patch(720) == {"spec": {"activeDeadlineSeconds": 720}}
+    assert deadline_patch(720, "uid-1") == {
+        "metadata": {"uid": "uid-1"},
+        "spec": {"activeDeadlineSeconds": 720},
+    }
 
 
 def test_a_deletion_is_of_this_object_and_takes_its_pods_along() -> None:
