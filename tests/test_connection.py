@@ -166,6 +166,7 @@ def test_one_live_connection_a_process(bench: Bench) -> None:
         pass
 
 
+@pytest.mark.race
 def test_a_forked_child_ends_nothing(bench: Bench) -> None:
     with bench.connect() as it:
         if (child := os.fork()) == 0:
@@ -245,6 +246,7 @@ def test_jax_that_does_not_attach_is_undone(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("kind", ["connect.preflight", "connect.create", "connect.probe.done"])
+@pytest.mark.race
 def test_an_interrupt_while_starting_is_undone(bench: Bench, kind: str) -> None:
     def interrupt(event: Event) -> None:
         if event.kind == kind:
@@ -257,6 +259,7 @@ def test_an_interrupt_while_starting_is_undone(bench: Bench, kind: str) -> None:
         assert it.status().placed
 
 
+@pytest.mark.race
 def test_an_interrupt_while_attaching_is_undone(bench: Bench) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt

@@ -19,6 +19,8 @@ from shared_pathways_service.agent.owner import wait_for_end
 from shared_pathways_service.processes import Identity, identity_of
 from tests.agent.support import Bench, eventually, serve
 
+pytestmark = pytest.mark.race
+
 ROOT = Path(__file__).parents[2]
 
 CLIENT = """

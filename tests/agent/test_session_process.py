@@ -159,6 +159,7 @@ def test_the_end_of_the_proxy_is_told_with_its_reason(bench: Bench) -> None:
     assert bench.log.exists()
 
 
+@pytest.mark.race
 def test_deleting_is_tried_again(bench: Bench) -> None:
     with bench.session(bench.start(fail_deletes=3)) as (session, _):
         serve(session)
@@ -193,6 +194,7 @@ def test_what_cannot_be_deleted_is_said_and_stays_in_the_journal(bench: Bench) -
     agent.kill()
 
 
+@pytest.mark.race
 def test_a_deletion_that_nobody_waits_for_any_more_goes_on(bench: Bench) -> None:
     start = bench.start(fail_deletes=8, delete_timeout_s=0.2)
     with bench.session(start) as (session, _):
@@ -202,6 +204,7 @@ def test_a_deletion_that_nobody_waits_for_any_more_goes_on(bench: Bench) -> None
     eventually(bench.nothing_left, "the agent to have deleted it")
 
 
+@pytest.mark.race
 def test_a_killed_agent_is_told_of_and_nothing_is_left(bench: Bench) -> None:
     start = bench.start()
     with bench.session(start) as (session, heard):
@@ -217,6 +220,7 @@ def test_a_killed_agent_is_told_of_and_nothing_is_left(bench: Bench) -> None:
     assert bench.nothing_left()
 
 
+@pytest.mark.race
 def test_an_agent_killed_before_it_served_fails_the_start(bench: Bench) -> None:
     with bench.session(bench.start(hang=["create_proxy"])) as (session, _):
         eventually(lambda: bench.home.proxies, "the proxy")
@@ -227,6 +231,7 @@ def test_an_agent_killed_before_it_served_fails_the_start(bench: Bench) -> None:
     assert bench.nothing_left()
 
 
+@pytest.mark.race
 def test_an_agent_told_to_end_takes_its_proxy_down(bench: Bench) -> None:
     with bench.session(bench.start()) as (session, _):
         serve(session)
@@ -261,6 +266,7 @@ def test_a_hearer_that_fails_breaks_nothing(bench: Bench) -> None:
     assert bench.nothing_left()
 
 
+@pytest.mark.race
 def test_an_agent_that_takes_longer_goes_on_by_itself(bench: Bench) -> None:
     start = bench.start(hang=["delete_proxy"], delete_timeout_s=60.0)
     with bench.session(start) as (session, _):

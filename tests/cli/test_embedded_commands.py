@@ -62,6 +62,7 @@ def at_prompt(*words: str, answer: str | signal.Signals) -> int:
         return asking.wait(DEADLINE_S)
 
 
+@pytest.mark.race
 def test_logs_delete_and_reap() -> None:
     with embedded(2):
         with program(HOLDER) as running:

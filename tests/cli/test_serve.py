@@ -61,6 +61,7 @@ def wait_for_line(process: subprocess.Popen[str], part: str) -> str:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.race
 def test_serves_in_lines_and_ends_cleanly_by_signal(number: signal.Signals, code: int) -> None:
     with serving() as process, EmbeddedClient() as client:
         client.create()
@@ -75,6 +76,7 @@ def test_serves_in_lines_and_ends_cleanly_by_signal(number: signal.Signals, code
         assert_clean(runtime_paths())
 
 
+@pytest.mark.race
 def test_json_lines_are_events_and_a_second_signal_kills() -> None:
     with serving("--json") as process, EmbeddedClient() as client:
         # It would be waited for, and does not listen.

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.e2e.connecting import embedded, eventually, nothing_left, status
 from tests.e2e.harness import program
+
+pytestmark = pytest.mark.race
 
 HOLDER = """
 import jax, jax.numpy as jnp

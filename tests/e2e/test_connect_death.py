@@ -6,6 +6,7 @@ import os
 import signal
 
 import psutil
+import pytest
 
 from tests.e2e.connecting import (
     embedded,
@@ -18,6 +19,8 @@ from tests.e2e.connecting import (
     status,
 )
 from tests.e2e.harness import program
+
+pytestmark = pytest.mark.race
 
 CLIENT = """
 import subprocess, time

@@ -5,8 +5,12 @@ from __future__ import annotations
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from tests.e2e.connecting import embedded, eventually, nothing_left
 from tests.e2e.harness import program
+
+pytestmark = pytest.mark.race
 
 BEGIN = """
 import time

@@ -26,6 +26,8 @@ from shared_pathways_service.cli.child import (
     run_child,
 )
 
+pytestmark = pytest.mark.race
+
 REPOSITORY = Path(__file__).parents[2]
 DEADLINE_S = 60.0
 

@@ -50,6 +50,7 @@ def run(*words: str) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
+@pytest.mark.race
 def test_programs_and_their_ends(own_directories: Path, foreign: tuple[str, ...]) -> None:
     events = own_directories / "events.jsonl"
     with embedded(2):

@@ -8,8 +8,11 @@ import signal
 from collections.abc import Iterator
 
 import psutil
+import pytest
 
 from tests.e2e.harness import pids, program, service, status, wait_until
+
+pytestmark = pytest.mark.race
 
 #: A client on two slices with an array on each, that hears of losses and tells what it fetches.
 CLIENT = """

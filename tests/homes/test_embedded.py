@@ -93,6 +93,7 @@ def client_process() -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.race
 def test_two_that_start_at_the_same_moment_get_one_service() -> None:
     with client_process() as first, client_process() as second:
         said = []
@@ -106,6 +107,7 @@ def test_two_that_start_at_the_same_moment_get_one_service() -> None:
             assert process.returncode == 0
 
 
+@pytest.mark.race
 def test_service_outlives_its_starter_and_is_clean_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAX_PLATFORMS", "proxy")
     with client_process() as starter:
@@ -127,6 +129,7 @@ def test_service_outlives_its_starter_and_is_clean_of_it(monkeypatch: pytest.Mon
     assert (state["slices"], state["spares"], state["detached"]) == ({KIND: 1}, 1, True)
 
 
+@pytest.mark.race
 def test_nobody_is_stranded_between_a_last_leave_and_a_new_join() -> None:
     async def come_and_go() -> None:
         for _ in range(2):
@@ -216,6 +219,7 @@ def test_one_session_from_nothing_to_its_end() -> None:
     run_async(session())
 
 
+@pytest.mark.race
 def test_deaths_are_told() -> None:
     async def session(supervisor: int) -> None:
         async with home() as made, contextlib.AsyncExitStack() as stack:

@@ -23,6 +23,8 @@ from tests.jaxside.conftest import (
 
 Proxies = tuple[Proxy, Proxy]
 
+pytestmark = pytest.mark.race
+
 ATTACHED = (
     PRELUDE
     + """

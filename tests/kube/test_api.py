@@ -167,6 +167,7 @@ def test_quota_is_no_lack_of_permission(control_plane: ControlPlane, namespace: 
     with_api(control_plane, control_plane.admin, work)
 
 
+@pytest.mark.race
 def test_request_goes_on_when_the_server_is_back(
     control_plane: ControlPlane, namespace: str
 ) -> None:

@@ -102,6 +102,7 @@ def test_goes_on_from_a_version_without_a_list(control_plane: ControlPlane, name
     with_api(control_plane, control_plane.admin, work)
 
 
+@pytest.mark.race
 def test_api_server_killed_in_the_middle(control_plane: ControlPlane, namespace: str) -> None:
     async def work(api: KubeApi) -> None:
         async with watched(api, paths.collection("secrets", namespace)) as told:
@@ -166,6 +167,7 @@ def test_final_answers_end_it_at_once(control_plane: ControlPlane, namespace: st
     with_api(control_plane, control_plane.admin, unknown)
 
 
+@pytest.mark.race
 def test_trouble_is_told_and_its_end(control_plane: ControlPlane, namespace: str) -> None:
     async def work(api: KubeApi) -> None:
         troubles: asyncio.Queue[str] = asyncio.Queue()
@@ -186,6 +188,7 @@ def test_trouble_is_told_and_its_end(control_plane: ControlPlane, namespace: str
     with_api(control_plane, control_plane.admin, work)
 
 
+@pytest.mark.race
 def test_gives_up_on_a_server_that_stays_away(control_plane: ControlPlane, namespace: str) -> None:
     async def work(api: KubeApi) -> None:
         path = paths.collection("secrets", namespace)

@@ -26,6 +26,8 @@ from shared_pathways_service.servers.process import (
 )
 from tests.processes import DEADLINE_S, REPOSITORY
 
+pytestmark = pytest.mark.race
+
 GLOG_LINE = r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ test_process\.py:\d+\] "
 
 

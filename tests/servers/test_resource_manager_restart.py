@@ -11,6 +11,8 @@ from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from tests.processes import KIND, ServerProcess, Service, Stream
 from tests.servers.conftest import MakeService
 
+pytestmark = pytest.mark.race
+
 REFUSAL = pb.TenantRefused
 
 

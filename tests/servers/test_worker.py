@@ -73,6 +73,7 @@ def test_it_imports_no_jax() -> None:
 # ---- the manager goes and comes
 
 
+@pytest.mark.race
 def test_it_waits_for_a_manager_that_is_not_there_yet(make_service: MakeService) -> None:
     service = make_service()
     service.rm.kill()
@@ -82,6 +83,7 @@ def test_it_waits_for_a_manager_that_is_not_there_yet(make_service: MakeService)
     service.wait_for_states({"slice-0": "ready"})
 
 
+@pytest.mark.race
 def test_it_comes_back_with_the_same_incarnation(service: Service) -> None:
     service.start_worker("slice-0")
     before = service.wait_for_states({"slice-0": "ready"}).slices[0].workers[0]
@@ -109,6 +111,7 @@ def test_what_the_manager_refuses_ends_it(service: Service, flags: list[str], re
     worker.wait_for_line(rf"^E.*\] {reason}=")
 
 
+@pytest.mark.race
 def test_a_newer_worker_of_the_same_host_takes_the_olders_place(service: Service) -> None:
     old = service.start_worker("slice-0")
     service.wait_for_states({"slice-0": "ready"})
@@ -141,6 +144,7 @@ def test_without_the_token_it_ends(make_service: MakeService, own_directories: P
 
 
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.race
 def test_told_to_stop_it_says_goodbye(service: Service, sig: signal.Signals) -> None:
     worker = service.start_worker("slice-0")
     service.wait_for_states({"slice-0": "ready"})
@@ -149,6 +153,7 @@ def test_told_to_stop_it_says_goodbye(service: Service, sig: signal.Signals) -> 
     service.rm.wait_for_line("slice.lost slice-0 .* is gone: the worker was told to stop")
 
 
+@pytest.mark.race
 def test_told_to_stop_it_does_not_wait_for_a_manager_that_hangs(service: Service) -> None:
     worker = service.start_worker("slice-0")
     service.wait_for_states({"slice-0": "ready"})
@@ -157,12 +162,14 @@ def test_told_to_stop_it_does_not_wait_for_a_manager_that_hangs(service: Service
     service.rm.signal(signal.SIGCONT)
 
 
+@pytest.mark.race
 def test_told_to_stop_without_a_manager_it_stops() -> None:
     with ServerProcess(MODULE, ["--server_port=0", NOWHERE]) as worker:
         worker.wait_for_line("trying again")
         assert worker.stop() == 0
 
 
+@pytest.mark.race
 def test_sigill_is_exit_code_132(service: Service) -> None:
     worker = service.start_worker("slice-0")
     service.wait_for_states({"slice-0": "ready"})
@@ -171,6 +178,7 @@ def test_sigill_is_exit_code_132(service: Service) -> None:
     service.wait_for_states({"slice-0": "lost"})
 
 
+@pytest.mark.race
 def test_it_ends_with_its_parent() -> None:
     with subprocess.Popen(["sleep", "600"]) as parent:
         flags = ["--server_port=0", NOWHERE, f"--parent_pid={parent.pid}"]

@@ -10,6 +10,8 @@ from shared_pathways_service.testing.testbed import Testbed, deploy_service, new
 from tests.e2e.harness import wait_until
 from tests.testbed.clients import KIND, client, journal, nothing_left
 
+pytestmark = pytest.mark.race
+
 #: Connects, computes, does what a line asks for, and tells what it came to; again and again.
 CLIENT = """
 import jax, jax.numpy as jnp, numpy as np

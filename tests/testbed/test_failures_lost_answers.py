@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from shared_pathways_service.testing.testbed import Namespace
 from shared_pathways_service.testing.testbed.kubeconfig import write_kubeconfig
 from tests.e2e.harness import program
 from tests.testbed.clients import PRELUDE, deployed, nothing_left, tenant
 from tests.testbed.failing import created
 from tests.testbed.lossy import lossy_way
+
+pytestmark = pytest.mark.race
 
 CLIENT = """
 with connecting(expected_tpu_instances={"tpuv6e:2x2": 1},

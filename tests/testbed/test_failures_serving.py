@@ -12,6 +12,8 @@ import pytest
 from shared_pathways_service.testing.testbed import Namespace
 from tests.testbed.clients import client, deployed, nothing_left
 
+pytestmark = pytest.mark.race
+
 #: A round: connect to a proxy on a node, compute, and fetch until that is an error.
 CLIENT = """
 import jax, jax.numpy as jnp

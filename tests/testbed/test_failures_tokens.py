@@ -16,6 +16,8 @@ from shared_pathways_service.testing.testbed import ApiRefused, Namespace, User
 from tests.e2e.harness import program, wait_until
 from tests.testbed.clients import PRELUDE, deployed, journal, nothing_left, proxies, tenant
 
+pytestmark = pytest.mark.race
+
 PORT_FORWARD = "pods/portforward"
 
 #: Asks the API server for something (logs), and has a way to the proxy of its own dialled.

@@ -11,6 +11,8 @@ from shared_pathways_service.testing.testbed import DeployedService, Testbed
 from tests.testbed.clients import client
 from tests.testbed.kills import all_free, events_told_by, served
 
+pytestmark = pytest.mark.race
+
 #: Kills itself when the agent tells that a step begins: whatever comes is the agent's alone to do.
 AT_A_STEP = """
 import signal

@@ -14,6 +14,8 @@ from tests.e2e.harness import Program, sps, wait_until
 from tests.testbed.clients import client, journal, proxies, tenant
 from tests.testbed.kills import all_free, own_entry, served
 
+pytestmark = pytest.mark.race
+
 CLIENT = """
 import jax, jax.numpy as jnp
 connection = connecting(expected_tpu_instances={"tpuv6e:2x2": 2})

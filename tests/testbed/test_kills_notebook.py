@@ -17,6 +17,8 @@ from jupyter_client.manager import KernelManager
 from shared_pathways_service.testing.testbed import Namespace
 from tests.testbed.clients import PRELUDE, client, deployed, nothing_left, tenant
 
+pytestmark = pytest.mark.race
+
 DEADLINE_S = 90.0
 
 HOLDER = """

@@ -12,6 +12,8 @@ from tests.e2e.harness import wait_until
 from tests.testbed.clients import client, journal
 from tests.testbed.kills import all_free, served
 
+pytestmark = pytest.mark.race
+
 CLOSES = """
 connection = connecting(expected_tpu_instances={"tpuv6e:2x2": 1}).start()
 say("connected", name=connection.proxy_job_name)

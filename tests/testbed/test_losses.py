@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from shared_pathways_service.testing.testbed import Namespace
 from tests.testbed.clients import client, deployed, nothing_left
+
+pytestmark = pytest.mark.race
 
 WORK = """
 import queue

@@ -24,6 +24,8 @@ from tests.processes import REPOSITORY
 from tests.testbed.plugin import CACHE_DIR
 from tests.testbed.pods import container, phase, pod
 
+pytestmark = pytest.mark.race
+
 OWNER = """
 import sys
 import time

@@ -39,6 +39,7 @@ def test_a_place_is_gone_after_its_use(directory: Path) -> None:
     assert not list(directory.iterdir())
 
 
+@pytest.mark.race
 def test_the_socket_of_a_killed_process_is_swept_and_not_before(directory: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", OWNER, directory],

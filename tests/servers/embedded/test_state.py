@@ -71,6 +71,7 @@ def test_a_second_claim_is_refused_naming_the_first(paths: RuntimePaths) -> None
         pass
 
 
+@pytest.mark.race
 def test_a_lock_whose_holder_was_killed_is_free(paths: RuntimePaths) -> None:
     source = (
         "import os, sys\n"
@@ -89,6 +90,7 @@ def test_a_lock_whose_holder_was_killed_is_free(paths: RuntimePaths) -> None:
         pass
 
 
+@pytest.mark.race
 def test_what_a_killed_service_left_is_taken_down(paths: RuntimePaths) -> None:
     names = ("s.sock", "rm.db", "rm.db-wal", "p1.token", "p1.exit", "p1.exit.partial")
     for name in names:

@@ -28,6 +28,8 @@ from tests.servers.embedded.support import (
     wait_until,
 )
 
+pytestmark = pytest.mark.race
+
 
 def test_starts_all_and_ends_all() -> None:
     with embedded(slices=f"{KIND}=1,tpuv5e:4x2=1", standby=1) as (server, c):

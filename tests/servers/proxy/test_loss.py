@@ -15,6 +15,8 @@ from tests.servers.proxy.raw import (
     split,
 )
 
+pytestmark = pytest.mark.race
+
 DATA_LOSS = 15
 FOUR = np.arange(4, dtype=np.float32)
 EIGHT = np.arange(8, dtype=np.float32)

@@ -17,6 +17,8 @@ from tests.processes import DEADLINE_S
 from tests.servers.proxy.conftest import LocalProxy
 from tests.servers.proxy.raw import DOUBLE, RawClient, sharded_double, single, split
 
+pytestmark = pytest.mark.race
+
 #: Floats of an array that is copied aside.
 LARGE = 1 << 20
 

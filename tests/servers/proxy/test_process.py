@@ -167,6 +167,7 @@ def test_a_warm_proxy_that_is_not_needed_ends() -> None:
     assert done.returncode == 0
 
 
+@pytest.mark.race
 def test_a_warm_proxy_ends_with_its_parent_while_it_still_loads() -> None:
     source = f"""
 import os, subprocess, sys
@@ -204,6 +205,7 @@ def start_with(
     )
 
 
+@pytest.mark.race
 def test_a_dead_worker_loses_its_slice_and_a_spare_takes_over(
     make_service: MakeService, start_proxy: StartProxy, connect: MakeClient, tmp_path: Path
 ) -> None:
@@ -233,6 +235,7 @@ def test_a_dead_worker_loses_its_slice_and_a_spare_takes_over(
 
 
 @pytest.mark.parametrize("state", ["kept", "lost"])
+@pytest.mark.race
 def test_work_goes_on_while_the_resource_manager_is_away(
     make_service: MakeService,
     start_proxy: StartProxy,
@@ -288,6 +291,7 @@ def test_a_refused_proxy_ends_and_says_why(
     assert second["types"] == [KIND]
 
 
+@pytest.mark.race
 def test_an_endless_program_on_a_lost_slice(
     make_service: MakeService, start_proxy: StartProxy, connect: MakeClient, tmp_path: Path
 ) -> None:
@@ -321,6 +325,7 @@ def test_an_endless_program_on_a_lost_slice(
     proxy.wait_for_line("program endless was still running 1 s after the loss of slice 0")
 
 
+@pytest.mark.race
 def test_an_endless_program_of_a_session_that_ended(
     start_proxy: StartProxy, connect: MakeClient, tmp_path: Path
 ) -> None:
@@ -342,6 +347,7 @@ def test_an_endless_program_of_a_session_that_ended(
     assert "after the end of its session" in said["reason"]
 
 
+@pytest.mark.race
 def test_a_program_over_two_slices_frees_the_one_that_lives(
     make_service: MakeService, start_proxy: StartProxy, connect: MakeClient, tmp_path: Path
 ) -> None:
@@ -381,6 +387,7 @@ def test_an_address_space_limit_is_survived(start_proxy: StartProxy, connect: Ma
     np.testing.assert_array_equal(client.fetch(client.put(FOUR, single(0))), FOUR)
 
 
+@pytest.mark.race
 def test_a_killed_proxy_is_an_error_for_its_client(start_proxy: StartProxy) -> None:
     proxy = start_proxy()
     with RawClient(address_of(proxy)) as client:
