@@ -28,16 +28,19 @@ def saturate(seconds: float, megabytes: int) -> dict[str, Any]:
     from shared_pathways_service import isc_pathways
 
     busy = "import os\nwhile os.getppid() == {}: pass".format(os.getpid())  # noqa: UP032 - braces
-    events: list[str] = []
+    lost: list[str] = []
+
+    def hear(event: isc_pathways.Event) -> None:
+        if event.kind == "slice.unplaced":
+            lost.append(event.reason or "")
+
     rounds = wrong = 0
     with own_service("tpuv6e:2x2=2", spares=1):
         burners = [
             subprocess.Popen([sys.executable, "-c", busy]) for _ in range(os.cpu_count() or 1)
         ]
         try:
-            with isc_pathways.connect(
-                expected_tpu_instances={"tpuv6e:2x2": 2}, on_event=lambda e: events.append(e.kind)
-            ):
+            with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 2}, on_event=hear):
                 import jax
 
                 values = np.arange(megabytes * (1 << 20) // 4, dtype=np.float32)
@@ -48,6 +51,8 @@ def saturate(seconds: float, megabytes: int) -> dict[str, Any]:
                     wrong += not np.array_equal(fetched, values)
                     rounds += 1
                 elapsed = time.monotonic() - started
+            if lost:
+                show_logs()
         finally:
             for burner in burners:
                 burner.kill()
@@ -57,9 +62,17 @@ def saturate(seconds: float, megabytes: int) -> dict[str, Any]:
         "megabytes": megabytes,
         "round_trips": rounds,
         "wrong": wrong,
-        "slices_lost": events.count("slice.unplaced"),
+        "slices_lost": len(lost),
+        "why_lost": lost,
         "mb_per_s_both_ways": round(2 * rounds * megabytes / elapsed, 1),
     }
+
+
+def show_logs() -> None:
+    """Shows who stood still, before the logs are removed."""
+    for component in ("rm", "worker"):
+        command = [sys.executable, "-m", "shared_pathways_service.cli", "logs"]
+        subprocess.run([*command, "--component", component], stdout=sys.stderr, check=False)
 
 
 def main() -> int:

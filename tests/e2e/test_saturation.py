@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.race
 def test_no_slice_is_lost_under_load(tmp_path: Path) -> None:
     out = tmp_path / "result.json"
     done = subprocess.run(

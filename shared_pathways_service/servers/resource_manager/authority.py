@@ -18,6 +18,7 @@ from shared_pathways_service.core.rm.core import ResourceManagerCore
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.resource_manager import status, wire
 from shared_pathways_service.servers.resource_manager.outbox import Outbox, StreamEnded
 from shared_pathways_service.servers.resource_manager.store import Store
@@ -232,6 +233,7 @@ class Authority:
     def _tick(self, due: float) -> None:
         now = self._clock()
         if now - due > _STALLED_S and self._not_before < due:
+            glog("W", f"This process stood still for {now - due:.1f} s; beats are heard first")
             self._not_before = now + _CATCH_UP_S
             self._arm()
         else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import grpc
@@ -37,6 +38,8 @@ _FINAL = frozenset(
 _BACKOFF_FIRST_S = 0.1
 _BACKOFF_LAST_S = 2.0
 _BYE_S = 1.0
+# A beat that is later than this is worth a line: the RM waits for beats only so long.
+_LATE_S = 5.0
 
 _CHANNEL_OPTIONS = (
     # A proxy for the web is none for the cluster's own addresses.
@@ -169,7 +172,10 @@ class Session:
             self._news.wait_for(lambda: self._welcomed or self._over(number))
         for sequence in itertools.count(1):
             with self._news:
+                due = time.monotonic() + self._beat_interval_s
                 self._news.wait_for(lambda: self._over(number), self._beat_interval_s)
+            if (late := time.monotonic() - due) > _LATE_S:
+                glog("W", f"A beat is {late:.1f} s late: this process stood still")
             if self._number != number:
                 return
             if self._closing:
