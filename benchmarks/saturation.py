@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import own_service, write_result
+from shared_pathways_service.events import Event
 
 
 def saturate(seconds: float, megabytes: int) -> dict[str, Any]:
@@ -30,7 +31,7 @@ def saturate(seconds: float, megabytes: int) -> dict[str, Any]:
     busy = "import os\nwhile os.getppid() == {}: pass".format(os.getpid())  # noqa: UP032 - braces
     lost: list[str] = []
 
-    def hear(event: isc_pathways.Event) -> None:
+    def hear(event: Event) -> None:
         if event.kind == "slice.unplaced":
             lost.append(event.reason or "")
 
