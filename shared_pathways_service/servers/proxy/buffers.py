@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import stat
@@ -11,12 +12,15 @@ from pathlib import Path
 
 import numpy as np
 
+from shared_pathways_service.servers.proxy.memory import HostCharge, HostMemory
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
-__all__ = ["BufferStore", "aligned_buffer", "chunks", "take_file"]
+__all__ = ["BufferStore", "HostBuffer", "aligned_buffer", "chunks", "remove_files", "take_file"]
 
 #: XLA's CPU client takes memory as it is, without a copy, from this alignment on.
 _ALIGNMENT = 64
+#: Bytes that a buffer counts for beside its own.
+_OVERHEAD = 512
 
 
 def aligned_buffer(size: int) -> np.ndarray:
@@ -26,33 +30,87 @@ def aligned_buffer(size: int) -> np.ndarray:
     return raw[offset : offset + size]
 
 
-class BufferStore:
-    """The host buffers of one session. Thread-safe."""
+class HostBuffer:
+    """Bytes, and what they hold of the host's memory as long as this object is.
 
-    def __init__(self) -> None:
+    Attributes:
+      data: One dimension of bytes.
+    """
+
+    __slots__ = ("_charge", "data")
+
+    def __init__(self, data: np.ndarray, charge: HostCharge) -> None:
+        self.data = data
+        self._charge = charge
+
+
+Arrived = HostBuffer | StatusError
+
+
+class BufferStore:
+    """The host buffers of one session. Thread-safe.
+
+    Args:
+      memory: What the buffers are charged to.
+      limit: Buffers, errors and those who wait, in all.
+    """
+
+    def __init__(self, memory: HostMemory, limit: int) -> None:
+        self._memory = memory
+        self._limit = limit
         self._lock = threading.Lock()
-        self._buffers: dict[int, np.ndarray | StatusError] = {}
-        self._waiting: dict[int, list[Callable[[np.ndarray | StatusError], None]]] = {}
+        self._buffers: dict[int, Arrived] = {}
+        self._waiting: dict[int, list[Callable[[Arrived], None]]] = {}
+        self._num_waiting = 0
         self._closed: StatusError | None = None
 
-    def put(self, handle: int, buffer: np.ndarray | StatusError) -> None:
+    def charge(self, nbytes: int) -> HostCharge:
+        """Takes memory for a buffer; hand it to the `HostBuffer`.
+
+        Raises:
+          StatusError: RESOURCE_EXHAUSTED.
+        """
+        # An empty one is not for nothing.
+        return self._memory.charge(nbytes + _OVERHEAD, "a host buffer")
+
+    def put(self, handle: int, buffer: Arrived) -> None:
         """Stores a buffer, or why there is none, and calls whoever waits for it."""
         with self._lock:
             if self._closed is not None:
                 return
-            self._buffers[handle] = buffer
             waiting = self._waiting.pop(handle, ())
+            self._num_waiting -= len(waiting)
+            # Beyond the limit an error is dropped: buffers are held by their memory.
+            if isinstance(buffer, HostBuffer) or len(self._buffers) < self._limit:
+                self._buffers[handle] = buffer
         for callback in waiting:
             callback(buffer)
 
-    def when_there(self, handle: int, callback: Callable[[np.ndarray | StatusError], None]) -> None:
+    def when_there(self, handle: int, callback: Callable[[Arrived], None]) -> None:
         """Calls back with a buffer once it is there; with an error when it never comes."""
         with self._lock:
             found = self._closed or self._buffers.get(handle)
+            if found is None and self._num_waiting >= self._limit:
+                found = StatusError(
+                    Code.RESOURCE_EXHAUSTED,
+                    "a place to wait for a host buffer is needed; the limit (--max_handles) is "
+                    f"{self._limit} a session, of which {self._num_waiting} are held",
+                )
             if found is None:
                 self._waiting.setdefault(handle, []).append(callback)
+                self._num_waiting += 1
                 return
         callback(found)
+
+    def forget(self, handle: int, callback: Callable[[Arrived], None]) -> None:
+        """Has `callback` called no more, if it still waits."""
+        with self._lock:
+            waiting = self._waiting.get(handle, [])
+            if callback in waiting:
+                waiting.remove(callback)
+                self._num_waiting -= 1
+                if not waiting:
+                    del self._waiting[handle]
 
     def take(self, handle: int) -> None:
         """Forgets a buffer; unknown ones are no error."""
@@ -75,6 +133,13 @@ def chunks(buffer: np.ndarray, size: int) -> Iterator[memoryview]:
     view = buffer.data
     for start in range(0, max(len(view), 1), size):
         yield view[start : start + size]
+
+
+def remove_files(directory: Path) -> None:
+    """Removes the files that clients left there for `take_file`, and that nobody took."""
+    for path in directory.glob("lt_*"):
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def take_file(path: Path, size: int) -> np.ndarray:

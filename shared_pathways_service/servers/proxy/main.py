@@ -132,6 +132,7 @@ def _serve(options: ProxyServerOptions, stop_signals: StopSignals) -> int:
             token=token,
             large_transfer_dir=Path(large_transfers) if large_transfers else None,
             on_session_end=watchdog.on_session_end,
+            limits=options.limits(),
         )
         transport = GrpcTransport(service)
         stack.callback(transport.stop)

@@ -1,4 +1,4 @@
-"""What the devices' memory holds, and whether more may be asked of it."""
+"""What the memory of devices and of the host holds, and whether more may be asked of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
-__all__ = ["Charge", "DeviceMemory"]
+__all__ = ["Charge", "DeviceMemory", "HostCharge", "HostMemory"]
 
 
 class DeviceMemory:
@@ -81,3 +81,61 @@ class Charge:
 
     def __del__(self) -> None:
         self._memory.give_back(self._device_ids, self._nbytes)
+
+
+class HostMemory:
+    """Bytes of host buffers that come, wait or go, of all sessions. Thread-safe.
+
+    What becomes an array's memory is the devices' from then on, also where XLA takes it as it is.
+
+    Args:
+      limit: Bytes; 0: no limit.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.held = 0
+        # Re-entrant, as above.
+        self._lock = threading.RLock()
+
+    def charge(self, nbytes: int, what: str) -> HostCharge:
+        """Takes memory.
+
+        Args:
+          nbytes: How much.
+          what: For the message.
+
+        Returns:
+          What gives the memory back when nothing refers to it any more.
+
+        Raises:
+          StatusError: RESOURCE_EXHAUSTED; nothing was taken then.
+        """
+        with self._lock:
+            if self.limit and self.held + nbytes > self.limit:
+                raise StatusError(
+                    Code.RESOURCE_EXHAUSTED,
+                    f"{what} needs {nbytes} bytes of the proxy's memory for host buffers, whose "
+                    f"limit (--host_memory_limit_bytes) is {self.limit} bytes, of which "
+                    f"{self.held} are held",
+                )
+            self.held += nbytes
+        return HostCharge(self, nbytes)
+
+    def give_back(self, nbytes: int) -> None:
+        """Takes bytes off what is held."""
+        with self._lock:
+            self.held -= nbytes
+
+
+class HostCharge:
+    """Memory of the host that is held as long as this object is."""
+
+    __slots__ = ("_memory", "_nbytes")
+
+    def __init__(self, memory: HostMemory, nbytes: int) -> None:
+        self._memory = memory
+        self._nbytes = nbytes
+
+    def __del__(self) -> None:
+        self._memory.give_back(self._nbytes)

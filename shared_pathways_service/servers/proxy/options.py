@@ -14,9 +14,11 @@ from shared_pathways_service.servers.options import (
     comma_separated,
     flag,
     port,
+    positive_int,
     prefixed_flags,
     seconds,
 )
+from shared_pathways_service.servers.proxy.limits import Limits, default_host_memory
 
 __all__ = ["ProxyServerOptions"]
 
@@ -80,6 +82,34 @@ class ProxyServerOptions:
     device_memory_limit_bytes: int = flag(
         0, parse=_count, env="SPS_DEVICE_MEMORY_LIMIT_BYTES", help="Per device; 0: no limit."
     )
+    host_memory_limit_bytes: int | None = flag(
+        None,
+        parse=_count,
+        env="SPS_HOST_MEMORY_LIMIT_BYTES",
+        help="Host buffers on their way in or out, all sessions together; 0: no limit. By default "
+        "half of the memory that this process may have.",
+    )
+    max_handles: int = flag(
+        Limits.handles,
+        parse=positive_int,
+        env="SPS_MAX_HANDLES",
+        help="Arrays, programs, executions and futures that a session may have open.",
+    )
+    max_requests: int = flag(
+        Limits.requests,
+        parse=positive_int,
+        env="SPS_MAX_REQUESTS",
+        help="Requests of a session that are read and not answered; then no more are read.",
+    )
+    max_message_bytes: int = flag(
+        Limits.message_bytes,
+        parse=positive_int,
+        env="SPS_MAX_MESSAGE_BYTES",
+        help="The longest request: a program with its constants.",
+    )
+    max_sessions: int = flag(
+        Limits.sessions, parse=positive_int, env="SPS_MAX_SESSIONS", help="Sessions at a time."
+    )
     address_space_limit_bytes: int = flag(
         0, parse=_count, help="Of the whole process (RLIMIT_AS); 0: no limit."
     )
@@ -119,3 +149,14 @@ class ProxyServerOptions:
     def instance_types(self) -> tuple[InstanceType, ...]:
         """Returns the type of each virtual slice."""
         return tuple(InstanceType.parse(t, field="--virtual_slices") for t in self.virtual_slices)
+
+    def limits(self) -> Limits:
+        """Returns what clients are given at most."""
+        host_memory = self.host_memory_limit_bytes
+        return Limits(
+            host_memory_bytes=default_host_memory() if host_memory is None else host_memory,
+            handles=self.max_handles,
+            requests=self.max_requests,
+            message_bytes=self.max_message_bytes,
+            sessions=self.max_sessions,
+        )

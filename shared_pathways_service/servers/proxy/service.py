@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import re
 import secrets
@@ -23,8 +24,17 @@ from shared_pathways_service.servers.proxy import (
     program_requests,
     transfer_requests,
 )
-from shared_pathways_service.servers.proxy.buffers import aligned_buffer, chunks, take_file
+from shared_pathways_service.servers.proxy.answers import Answers
+from shared_pathways_service.servers.proxy.buffers import (
+    HostBuffer,
+    aligned_buffer,
+    chunks,
+    remove_files,
+    take_file,
+)
 from shared_pathways_service.servers.proxy.engine import Engine
+from shared_pathways_service.servers.proxy.limits import TRANSFERS, Limits
+from shared_pathways_service.servers.proxy.memory import HostMemory
 from shared_pathways_service.servers.proxy.operations import Operation
 from shared_pathways_service.servers.proxy.session import Session
 from shared_pathways_service.servers.proxy.status import Code, StatusError
@@ -62,6 +72,11 @@ class ProxyService:
       large_transfer_dir: Below it clients leave large buffers, each in the directory that it names
         as `sps_transfer_dir` in its initialization_data; None: nowhere.
       on_session_end: Told at the end of each session of its operations that run on.
+      limits: What clients are given at most.
+
+    Attributes:
+      limits: The same.
+      host_memory: Of all host buffers.
     """
 
     def __init__(
@@ -71,7 +86,10 @@ class ProxyService:
         token: str | None = None,
         large_transfer_dir: Path | None = None,
         on_session_end: Callable[[Sequence[Operation]], None] = lambda _running: None,
+        limits: Limits | None = None,
     ) -> None:
+        self.limits = limits or Limits()
+        self.host_memory = HostMemory(self.limits.host_memory_bytes)
         self._engine = engine
         self._token = token
         self._large_transfer_dir = large_transfer_dir
@@ -85,12 +103,12 @@ class ProxyService:
         version = _common_version(request.min_version, request.max_version)
         return proxy_pb2.GrpcGetVersionResponse(version=version).SerializeToString()
 
-    def open_session(self, metadata: Mapping[str, bytes], send: Callable[[bytes], None]) -> Session:
+    def open_session(self, metadata: Mapping[str, bytes], answers: Answers) -> Session:
         """Begins a session.
 
         Args:
           metadata: Of the stream.
-          send: Sends one serialised response.
+          answers: Takes the serialised responses.
         """
         message = _parse(
             proxy_pb2.GrpcIfrtSessionMetadata, metadata.get(ifrt.SESSION_METADATA, b"")
@@ -109,7 +127,13 @@ class ProxyService:
         if "sps_jaxlib_version" in offered:
             _compare_jaxlib(offered["sps_jaxlib_version"].string_value)
         with self._lock:
-            # An int64 in some clients: 63 bits.
+            if len(self._sessions) >= self.limits.sessions:
+                raise StatusError(
+                    Code.RESOURCE_EXHAUSTED,
+                    "one more session is needed; the limit (--max_sessions) is "
+                    f"{self.limits.sessions}, of which {len(self._sessions)} are open",
+                )
+            # What its other streams show in place of the token. An int64 in some clients: 63 bits.
             session_id = secrets.randbits(63)
             session = Session(
                 session_id,
@@ -117,7 +141,9 @@ class ProxyService:
                 handlers=HANDLERS,
                 named_results=_NAMED_RESULTS,
                 version=version.protocol_version,
-                send=send,
+                answers=answers,
+                limits=self.limits,
+                host_memory=self.host_memory,
             )
             session.transfer_dir = transfer_dir
             self._sessions[session_id] = session
@@ -129,7 +155,11 @@ class ProxyService:
         """Ends a session, whose requests are all handled, and frees all that it held."""
         with self._lock:
             self._sessions.pop(session.session_id, None)
+            directory = session.transfer_dir
+            shared = any(other.transfer_dir == directory for other in self._sessions.values())
         running = session.close()
+        if directory is not None and not shared:
+            remove_files(directory)
         glog("I", "Session ended")
         self._on_session_end(running)
 
@@ -140,7 +170,8 @@ class ProxyService:
         )
         session = self._session(header.session_id)
         try:
-            buffer = _receive(header.buffer_size, messages)
+            with _transfer(session, "an upload"):
+                buffer = _receive(session, header.buffer_size, messages)
         except StatusError as error:
             session.buffers.put(header.handle, error)
             raise
@@ -154,21 +185,13 @@ class ProxyService:
         """Brings a host buffer as a stream of messages."""
         request = _parse(proxy_pb2.GrpcHostBufferLookupRequest, raw)
         session = self._session(request.session_id)
-        found: list[np.ndarray | StatusError] = []
-        there = threading.Event()
-
-        def arrive(buffer: np.ndarray | StatusError) -> None:
-            found.append(buffer)
-            there.set()
-
-        session.buffers.when_there(request.handle, arrive)
-        if not there.wait(_LOOKUP_TIMEOUT_S):
-            raise StatusError(Code.NOT_FOUND, f"Unknown host buffer handle: {request.handle}")
-        buffer = found[0]
-        if isinstance(buffer, StatusError):
-            raise buffer
-        for view in chunks(buffer, _DOWNLOAD_CHUNK):
-            yield b"".join((_chunk_header(len(view)), view))
+        with _transfer(session, "a download"):
+            data = _wait_for(session, request.handle).data
+            # A message and gRPC's copy of it, however slowly they are read.
+            room = self.host_memory.charge(2 * min(len(data), _DOWNLOAD_CHUNK), "a download")
+            for view in chunks(data, _DOWNLOAD_CHUNK):
+                yield b"".join((_chunk_header(len(view)), view))
+            del room
 
     def delete(self, raw: bytes) -> bytes:
         """Forgets a host buffer."""
@@ -186,7 +209,13 @@ class ProxyService:
                 "this session named no sps_transfer_dir, or the proxy has no --large_transfer_dir",
             )
         path = session.transfer_dir / f"lt_{header.handle}"
-        session.buffers.put(header.handle, take_file(path, header.buffer_size))
+        try:
+            charge = session.buffers.charge(_checked_size(header.buffer_size))
+            buffer = HostBuffer(take_file(path, header.buffer_size), charge)
+        except StatusError as error:
+            session.buffers.put(header.handle, error)
+            raise
+        session.buffers.put(header.handle, buffer)
         return b""
 
     def _transfer_dir(self, name: bytes) -> Path | None:
@@ -251,9 +280,46 @@ def _compare_jaxlib(client: bytes) -> None:
 _DATA_TAG = 0x0A
 
 
-def _receive(size: int, messages: Iterable[bytes]) -> np.ndarray:
+@contextlib.contextmanager
+def _transfer(session: Session, what: str) -> Iterator[None]:
+    """Counts a transfer among those of its session while it is under way."""
+    if not session.transfers.acquire(blocking=False):
+        raise StatusError(
+            Code.RESOURCE_EXHAUSTED,
+            f"{what} needs a thread; the limit is {TRANSFERS} a session, all of which are held",
+        )
+    try:
+        yield
+    finally:
+        session.transfers.release()
+
+
+def _wait_for(session: Session, handle: int) -> HostBuffer:
+    found: list[HostBuffer | StatusError] = []
+    there = threading.Event()
+
+    def arrive(buffer: HostBuffer | StatusError) -> None:
+        found.append(buffer)
+        there.set()
+
+    session.buffers.when_there(handle, arrive)
+    if not there.wait(_LOOKUP_TIMEOUT_S):
+        session.buffers.forget(handle, arrive)
+        raise StatusError(Code.NOT_FOUND, f"Unknown host buffer handle: {handle}")
+    buffer = found[0]
+    if isinstance(buffer, StatusError):
+        raise buffer
+    return buffer
+
+
+def _checked_size(size: int) -> int:
     if not 0 <= size <= _LARGEST_BUFFER:
         raise StatusError(Code.INVALID_ARGUMENT, f"a host buffer of {size} bytes")
+    return size
+
+
+def _receive(session: Session, size: int, messages: Iterable[bytes]) -> HostBuffer:
+    charge = session.buffers.charge(_checked_size(size))
     try:
         buffer = aligned_buffer(size)
     except MemoryError as error:
@@ -271,7 +337,7 @@ def _receive(size: int, messages: Iterable[bytes]) -> np.ndarray:
         raise StatusError(
             Code.INVALID_ARGUMENT, f"a host buffer of {size} bytes that ended after {offset}"
         )
-    return buffer
+    return HostBuffer(buffer, charge)
 
 
 def _chunk_data(raw: bytes) -> memoryview:

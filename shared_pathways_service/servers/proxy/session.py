@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,12 @@ from google.protobuf.message import DecodeError
 
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
 from shared_pathways_service.servers.glog import glog
+from shared_pathways_service.servers.proxy.answers import Answers
 from shared_pathways_service.servers.proxy.buffers import BufferStore
 from shared_pathways_service.servers.proxy.dtypes import dtype_of
 from shared_pathways_service.servers.proxy.engine import Engine
+from shared_pathways_service.servers.proxy.limits import TRANSFERS, Limits
+from shared_pathways_service.servers.proxy.memory import HostMemory
 from shared_pathways_service.servers.proxy.operations import Operation
 from shared_pathways_service.servers.proxy.programs import Program
 from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
@@ -22,6 +26,8 @@ __all__ = ["Call", "Handler", "Session"]
 
 #: Handles from here on are the server's; those below are the client's.
 _FIRST_SERVER_HANDLE = 1 << 63
+#: They make a future, for the moment that it takes to ask for it.
+_DELETIONS = frozenset({"delete_array_request", "loaded_executable_delete_request"})
 
 
 class Call:
@@ -39,8 +45,11 @@ class Call:
         self.response.response_metadata.op_id = op_id
 
     def answer(self) -> None:
-        """Sends the response."""
-        self._send(self.response.SerializeToString())
+        """Sends the response; an error in its place when too much waits for the client to read."""
+        try:
+            self._send(self.response.SerializeToString())
+        except StatusError as error:
+            self.fail(error)
 
     def fail(self, error: StatusError) -> None:
         """Sends an error instead of the response."""
@@ -72,7 +81,9 @@ class Session:
       named_results: By the same name, the handles that a request of that kind names for its
         results: each gets the error of a request that fails.
       version: Of the protocol, as agreed.
-      send: Sends one serialised response, in the order of the calls; any thread may call it.
+      answers: Takes serialised responses.
+      limits: Of the proxy.
+      host_memory: What host buffers are charged to.
     """
 
     def __init__(
@@ -83,12 +94,16 @@ class Session:
         handlers: dict[str, Handler],
         named_results: dict[str, Callable[[Any], Sequence[int]]],
         version: int,
-        send: Callable[[bytes], None],
+        answers: Answers,
+        limits: Limits,
+        host_memory: HostMemory,
     ) -> None:
         self.session_id = session_id
         self.engine = engine
         self.version = version
-        self.buffers = BufferStore()
+        self.buffers = BufferStore(host_memory, limits.handles)
+        #: One a transfer under way.
+        self.transfers = threading.BoundedSemaphore(TRANSFERS)
         #: Where the client leaves large buffers; None: it does not.
         self.transfer_dir: Path | None = None
         self.arrays: dict[int, Value] = {}
@@ -98,20 +113,24 @@ class Session:
         self.futures: dict[int, StatusError | None] = {}
         self._handlers = handlers
         self._named_results = named_results
-        self._send = send
+        self._answers = answers
+        self._send = answers.sender(1)
+        self._limits = limits
         self._last_handle = _FIRST_SERVER_HANDLE - 1
 
     def handle(self, raw: bytes) -> None:
-        """Handles one request.
+        """Handles one request; waits first while too many are under way.
 
         Raises:
           StatusError: The bytes are no request: the session cannot go on.
         """
+        units = self._answers.admit(len(raw))
         try:
             request = proxy_pb2.IfrtRequest.FromString(raw)
         except DecodeError as error:
             raise StatusError(Code.INVALID_ARGUMENT, f"not an IfrtRequest: {error}") from error
-        call = Call(request.request_metadata.op_id, self._send)
+        send = self._send if units == 1 else self._answers.sender(units)
+        call = Call(request.request_metadata.op_id, send)
         kind = request.WhichOneof("request")
         handler = self._handlers.get(kind or "")
         if kind is None or handler is None:
@@ -119,6 +138,10 @@ class Session:
             self._refuse(kind, request, call, StatusError(Code.UNIMPLEMENTED, error_text))
             return
         try:
+            if units > 1 and len(raw) > self._limits.message_bytes:
+                raise _too_long(kind, len(raw), self._limits.message_bytes)
+            if self._open_handles() >= self._limits.handles:
+                self._check_handles(kind)
             later = handler(self, getattr(request, kind), call)
         except StatusError as error:
             self._refuse(kind, request, call, error)
@@ -157,6 +180,9 @@ class Session:
 
     def store(self, value: Value, handle: int = 0) -> int:
         """Puts a value behind the client's handle, or behind one of the server's."""
+        if len(self.arrays) >= 2 * self._limits.handles:
+            # One request may name very many: what it does is not undone, yet it has an end.
+            raise self._too_many_handles("more")
         handle = handle or self.new_handle()
         self.arrays[handle] = value
         return handle
@@ -204,6 +230,38 @@ class Session:
         named = self._named_results.get(kind or "")
         if kind is not None and named is not None:
             for handle in named(getattr(request, kind)):
-                if handle:
-                    self.store(Value.failed(error), handle)
+                # Beyond the limit errors have handles too, so that whoever dropped the answer
+                # hears of it; but not without end.
+                if handle and len(self.arrays) < 2 * self._limits.handles:
+                    self.arrays[handle] = Value.failed(error)
         call.fail(error)
+
+    def _open_handles(self) -> int:
+        return len(self.arrays) + len(self.programs) + len(self.executions) + len(self.futures)
+
+    def _check_handles(self, kind: str) -> None:
+        """Refuses what makes handles, at the limit or, where it also frees memory, at its double.
+
+        Raises:
+          StatusError: RESOURCE_EXHAUSTED.
+        """
+        if kind in self._named_results or kind == "compile_request":
+            raise self._too_many_handles(f"a {kind.removesuffix('_request')}")
+        if kind in _DELETIONS and self._open_handles() >= 2 * self._limits.handles:
+            raise self._too_many_handles("a deletion")
+
+    def _too_many_handles(self, what: str) -> StatusError:
+        return StatusError(
+            Code.RESOURCE_EXHAUSTED,
+            f"{what} needs handles; the limit (--max_handles) is {self._limits.handles} a session, "
+            f"of which {len(self.arrays)} arrays, {len(self.programs)} programs, "
+            f"{len(self.executions)} executions and {len(self.futures)} futures are held",
+        )
+
+
+def _too_long(kind: str, nbytes: int, limit: int) -> StatusError:
+    return StatusError(
+        Code.RESOURCE_EXHAUSTED,
+        f"a {kind} needs {nbytes} bytes in one message; the limit (--max_message_bytes) is {limit} "
+        "bytes; pass large constants as arguments",
+    )

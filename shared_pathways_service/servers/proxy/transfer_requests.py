@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from shared_pathways_service.protocol.ifrt import proxy_pb2
+from shared_pathways_service.servers.proxy.buffers import HostBuffer
 from shared_pathways_service.servers.proxy.countdown import Countdown
 from shared_pathways_service.servers.proxy.operations import Operation
 from shared_pathways_service.servers.proxy.session import Call, Handler, Session
@@ -91,11 +92,11 @@ def _upload(
     value = session.new_value(spec)
     engine = session.engine
     ids = spec.placing.device_ids
-    arrived: dict[int, np.ndarray] = {}
+    arrived: dict[int, HostBuffer] = {}
 
     def run() -> Sequence[Any]:
         value.charge = engine.memory.charge(ids, spec.shard_bytes(), "an array from the host")
-        pieces = shards([arrived[handle] for handle in handles])
+        pieces = shards([arrived[handle].data for handle in handles])
         return [spec.placing.client.put(spec, pieces)]
 
     nbytes = spec.shard_bytes() * len(ids)
@@ -111,7 +112,7 @@ def _upload(
     different = set(handles)
     all_arrived = Countdown(len(different), operation.start)
 
-    def arrive(handle: int, buffer: np.ndarray | StatusError) -> None:
+    def arrive(handle: int, buffer: HostBuffer | StatusError) -> None:
         session.buffers.take(handle)
         if isinstance(buffer, StatusError):
             operation.fail(buffer)
@@ -162,7 +163,8 @@ def _copy_to_host(session: Session, request: proxy_pb2.CopyToHostBufferRequest, 
             error = value.failure()
             if error is not None:
                 raise error
-            session.buffers.put(handle, _to_host(spec, pieces, strides))
+            charge = session.buffers.charge(math.prod(spec.shape) * spec.dtype.itemsize)
+            session.buffers.put(handle, HostBuffer(_to_host(spec, pieces, strides), charge))
         except Exception as raised:  # noqa: BLE001 - whatever it is, the client is told
             failed(raised)
         else:

@@ -5,7 +5,6 @@ All of gRPC that the proxy knows is here, so that another transport may take thi
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
@@ -16,16 +15,18 @@ import grpc
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.listening import SERVER_OPTIONS, Listening, listen
+from shared_pathways_service.servers.proxy.answers import Answers
+from shared_pathways_service.servers.proxy.limits import LARGEST_MESSAGE, TRANSFERS
 from shared_pathways_service.servers.proxy.service import ProxyService
 from shared_pathways_service.servers.proxy.session import Session
 from shared_pathways_service.servers.proxy.status import StatusError, from_exception
 
 __all__ = ["GrpcTransport"]
 
-#: Calls at a time: a session is one, each host buffer under way another.
-_THREADS = 256
-#: Bytes of the largest request: programs with large constants are the longest.
-MAX_MESSAGE_BYTES = 1 << 30
+#: Threads beside those of sessions and their transfers: for calls that are answered at once.
+_SPARE_THREADS = 16
+#: Streams of one connection; clients of one process may share one.
+_STREAMS = 1024
 
 _STATUS = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -35,12 +36,20 @@ class GrpcTransport:
 
     def __init__(self, service: ProxyService) -> None:
         self._service = service
-        self._pool = futures.ThreadPoolExecutor(_THREADS, thread_name_prefix="grpc")
+        limits = service.limits
+        # A session is a call, each of its transfers another. Threads are made when they are needed.
+        threads = limits.sessions * (1 + TRANSFERS) + _SPARE_THREADS
+        self._pool = futures.ThreadPoolExecutor(threads, thread_name_prefix="grpc")
         self._server = grpc.server(
             self._pool,
             options=[
                 *SERVER_OPTIONS,
-                ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+                # What is a little too long still gets an answer, see Limits.
+                (
+                    "grpc.max_receive_message_length",
+                    min(2 * limits.message_bytes, LARGEST_MESSAGE),
+                ),
+                ("grpc.max_concurrent_streams", _STREAMS),
                 ("grpc.max_send_message_length", -1),
             ],
         )
@@ -77,28 +86,31 @@ class GrpcTransport:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _session(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        out: queue.SimpleQueue[bytes | StatusError | None] = queue.SimpleQueue()
+        answers = Answers(self._service.limits)
         # Called also when the client goes away, which alone would not wake this thread.
-        if not context.add_callback(lambda: out.put(None)):
+        if not context.add_callback(lambda: answers.end(None)):
             return
         try:
-            session = self._service.open_session(_metadata(context), out.put)
+            session = self._service.open_session(_metadata(context), answers)
         except StatusError as error:
             _abort(context, error)
         reader = threading.Thread(
-            target=_read, args=(session, requests, out), name="session", daemon=True
+            target=_read, args=(session, requests, answers), name="session", daemon=True
         )
         reader.start()
         try:
             while True:
-                response = out.get()
-                if response is None:
+                answer = answers.next()
+                if answer is None:
                     return
-                if isinstance(response, StatusError):
-                    _abort(context, response)
-                yield response
+                if isinstance(answer, StatusError):
+                    _abort(context, answer)
+                # The next one is asked for when gRPC has taken this one, which it does as fast as
+                # the client reads.
+                yield answer
         finally:
             # The call is over, and with it its requests: none may be begun after the session's end.
+            answers.close()
             reader.join()
             self._service.close_session(session)
 
@@ -116,11 +128,7 @@ class GrpcTransport:
             _abort(context, error)
 
 
-def _read(
-    session: Session,
-    requests: Iterator[bytes],
-    out: queue.SimpleQueue[bytes | StatusError | None],
-) -> None:
+def _read(session: Session, requests: Iterator[bytes], answers: Answers) -> None:
     """Handles a session's requests, one after the other, until the client ends them."""
     end: StatusError | None = None
     try:
@@ -134,7 +142,7 @@ def _read(
     except Exception as error:  # noqa: BLE001 - grpcio raises bare ones when a call is cancelled
         if str(error):
             end = from_exception(error)
-    out.put(end)
+    answers.end(end)
 
 
 def _metadata(context: grpc.ServicerContext) -> Mapping[str, bytes]:

@@ -369,7 +369,9 @@ def test_a_program_over_two_slices_frees_the_one_that_lives(
 
 
 def test_an_address_space_limit_is_survived(start_proxy: StartProxy, connect: MakeClient) -> None:
-    proxy = start_proxy(f"--address_space_limit_bytes={12 << 30}")
+    proxy = start_proxy(
+        f"--address_space_limit_bytes={12 << 30}", "--host_memory_limit_bytes=0"
+    )
     client = connect(address_of(proxy))
     with pytest.raises(Exception, match="no memory for a host buffer"):
         client.store(1, b"", size=1 << 35)
