@@ -51,6 +51,16 @@ class Answers:
         self._room = threading.Event()
         self._closed = False
 
+    @property
+    def open(self) -> int:
+        """Requests that are read and whose answers are not written."""
+        return self._read - self._written
+
+    @property
+    def held_back(self) -> bool:
+        """Whether no more requests are read."""
+        return self._waits
+
     # ---- the thread that reads
 
     def admit(self, nbytes: int) -> int:
@@ -116,7 +126,7 @@ class Answers:
                         Code.RESOURCE_EXHAUSTED,
                         f"an answer needs {nbytes} bytes; the limit of answers that the client has "
                         "not read yet is "
-                        f" {self._limits.unread_bytes} bytes, of which {held} are held",
+                        f"{self._limits.unread_bytes} bytes, of which {held} are held",
                     )
                 self._large += nbytes
         self._queue.put((answer, units, counted))

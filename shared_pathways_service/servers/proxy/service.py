@@ -34,7 +34,7 @@ from shared_pathways_service.servers.proxy.buffers import (
 )
 from shared_pathways_service.servers.proxy.engine import Engine
 from shared_pathways_service.servers.proxy.limits import TRANSFERS, Limits
-from shared_pathways_service.servers.proxy.memory import HostMemory
+from shared_pathways_service.servers.proxy.memory import HostCharge, HostMemory
 from shared_pathways_service.servers.proxy.operations import Operation
 from shared_pathways_service.servers.proxy.session import Session
 from shared_pathways_service.servers.proxy.status import Code, StatusError
@@ -43,6 +43,8 @@ __all__ = ["HANDLERS", "ProxyService"]
 
 #: Bytes of one message of a download: the most that the client takes.
 _DOWNLOAD_CHUNK = 16 << 20
+#: The same where the host memory's limit is reached.
+_SMALL_CHUNK = 64 << 10
 #: Seconds that a download waits for its buffer.
 _LOOKUP_TIMEOUT_S = 60.0
 #: Bytes of the largest host buffer that is taken.
@@ -96,6 +98,23 @@ class ProxyService:
         self._on_session_end = on_session_end
         self._sessions: dict[int, Session] = {}
         self._lock = threading.Lock()
+
+    @property
+    def sessions(self) -> Sequence[Session]:
+        """Those that are open."""
+        with self._lock:
+            return list(self._sessions.values())
+
+    def session(self, session_id: int) -> Session:
+        """Returns an open session.
+
+        Raises:
+          StatusError: NOT_FOUND.
+        """
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise StatusError(Code.NOT_FOUND, "there is no session of that id")
+        return session
 
     def get_version(self, raw: bytes) -> bytes:
         """Agrees on a version with a client."""
@@ -168,7 +187,7 @@ class ProxyService:
         header = _parse(
             proxy_pb2.GrpcHostBufferStoreMetadata, metadata.get(ifrt.HOST_BUFFER_METADATA, b"")
         )
-        session = self._session(header.session_id)
+        session = self.session(header.session_id)
         try:
             with _transfer(session, "an upload"):
                 buffer = _receive(session, header.buffer_size, messages)
@@ -184,25 +203,34 @@ class ProxyService:
     def lookup(self, raw: bytes) -> Iterator[bytes]:
         """Brings a host buffer as a stream of messages."""
         request = _parse(proxy_pb2.GrpcHostBufferLookupRequest, raw)
-        session = self._session(request.session_id)
+        session = self.session(request.session_id)
         with _transfer(session, "a download"):
             data = _wait_for(session, request.handle).data
-            # A message and gRPC's copy of it, however slowly they are read.
-            room = self.host_memory.charge(2 * min(len(data), _DOWNLOAD_CHUNK), "a download")
-            for view in chunks(data, _DOWNLOAD_CHUNK):
+            chunk, room = self._room_for_download(len(data))
+            for view in chunks(data, chunk):
                 yield b"".join((_chunk_header(len(view)), view))
             del room
+
+    def _room_for_download(self, size: int) -> tuple[int, HostCharge | None]:
+        """Returns the bytes of a download's messages, and what to hold meanwhile."""
+        chunk = min(size, _DOWNLOAD_CHUNK)
+        try:
+            # A message and gRPC's copy of it, however slowly they are read.
+            return _DOWNLOAD_CHUNK, self.host_memory.charge(2 * chunk, "a download")
+        except StatusError:
+            # Its buffer was let in, and is freed by being read.
+            return _SMALL_CHUNK, None
 
     def delete(self, raw: bytes) -> bytes:
         """Forgets a host buffer."""
         request = _parse(proxy_pb2.GrpcHostBufferDeleteRequest, raw)
-        self._session(request.session_id).buffers.take(request.handle)
+        self.session(request.session_id).buffers.take(request.handle)
         return b""
 
     def read_from_disk(self, raw: bytes) -> bytes:
         """Takes a host buffer that the client left in the shared directory."""
         header = _parse(proxy_pb2.GrpcHostBufferReadFromDiskRequest, raw).metadata
-        session = self._session(header.session_id)
+        session = self.session(header.session_id)
         if session.transfer_dir is None:
             raise StatusError(
                 Code.FAILED_PRECONDITION,
@@ -230,12 +258,6 @@ class ProxyService:
                 Code.INVALID_ARGUMENT, f"sps_transfer_dir {text!r} is no directory of this proxy's"
             )
         return path
-
-    def _session(self, session_id: int) -> Session:
-        session = self._sessions.get(session_id)
-        if session is None:
-            raise StatusError(Code.NOT_FOUND, "there is no session of that id")
-        return session
 
 
 M = TypeVar("M", bound=Message)

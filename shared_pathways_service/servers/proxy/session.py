@@ -113,7 +113,7 @@ class Session:
         self.futures: dict[int, StatusError | None] = {}
         self._handlers = handlers
         self._named_results = named_results
-        self._answers = answers
+        self.answers = answers
         self._send = answers.sender(1)
         self._limits = limits
         self._last_handle = _FIRST_SERVER_HANDLE - 1
@@ -124,12 +124,12 @@ class Session:
         Raises:
           StatusError: The bytes are no request: the session cannot go on.
         """
-        units = self._answers.admit(len(raw))
+        units = self.answers.admit(len(raw))
         try:
             request = proxy_pb2.IfrtRequest.FromString(raw)
         except DecodeError as error:
             raise StatusError(Code.INVALID_ARGUMENT, f"not an IfrtRequest: {error}") from error
-        send = self._send if units == 1 else self._answers.sender(units)
+        send = self._send if units == 1 else self.answers.sender(units)
         call = Call(request.request_metadata.op_id, send)
         kind = request.WhichOneof("request")
         handler = self._handlers.get(kind or "")

@@ -29,7 +29,8 @@ class LocalProxy:
         self.slices = self.engine.slices
         for index in range(2):
             self.slices.place(index, index + 1, f"slice-{index}")
-        self.transport = GrpcTransport(ProxyService(self.engine, **service))
+        self.service = ProxyService(self.engine, **service)
+        self.transport = GrpcTransport(self.service)
         listening = self.transport.start(
             server_port=None, server_socket=str(socket), default_port=0, bind_address=""
         )

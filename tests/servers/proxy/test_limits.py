@@ -1,0 +1,434 @@
+"""Beyond a limit a request fails, naming need, limit and what is held; the session lives on."""
+
+from __future__ import annotations
+
+import gc
+import re
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import grpc
+import numpy as np
+import pytest
+
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.protocol import ifrt
+from shared_pathways_service.protocol.ifrt import proxy_pb2
+from shared_pathways_service.servers.options import parse_flags
+from shared_pathways_service.servers.proxy.answers import Answers
+from shared_pathways_service.servers.proxy.limits import TRANSFERS, Limits, default_host_memory
+from shared_pathways_service.servers.proxy.options import ProxyServerOptions
+from shared_pathways_service.servers.proxy.status import StatusError
+from tests.processes import DEADLINE_S
+from tests.servers.proxy.conftest import KIND, LocalProxy, MakeClient, MakeProxy
+from tests.servers.proxy.raw import DOUBLE, F32, Failed, RawClient, single, spec
+from tests.servers.proxy.test_sessions import wait_until
+
+EXHAUSTED = 8
+FOUR = np.arange(4, dtype=np.float32)
+
+
+def limited(make_proxy: MakeProxy, **limits: int) -> LocalProxy:
+    return make_proxy(limits=Limits(**limits))
+
+
+def make_errors(count: int) -> dict[str, Any]:
+    """A request for arrays that cost nothing but their handles."""
+    return {"array_specs": [spec((1,), single(0))] * count, "error": {"code": 3, "message": "no"}}
+
+
+# ---- flags
+
+
+def test_each_limit_is_a_flag() -> None:
+    flags = [
+        f"--virtual_slices={KIND}",
+        "--host_memory_limit_bytes=1",
+        "--max_handles=2",
+        "--max_requests=3",
+        "--max_message_bytes=4",
+        "--max_sessions=5",
+    ]
+    assert parse_flags(ProxyServerOptions, flags, {}).limits() == Limits(
+        host_memory_bytes=1, handles=2, requests=3, message_bytes=4, sessions=5
+    )
+    assert parse_flags(ProxyServerOptions, flags[:1], {}).limits() == Limits(
+        host_memory_bytes=default_host_memory()
+    )
+    for wrong in ("--max_handles=0", "--max_sessions=-1", "--host_memory_limit_bytes=x"):
+        with pytest.raises(InvalidRequestError) as raised:
+            parse_flags(ProxyServerOptions, [flags[0], wrong], {})
+        assert raised.value.field == wrong.split("=", maxsplit=1)[0]
+
+
+def test_the_usual_host_memory_is_half_of_what_there_is() -> None:
+    def absent(path: str) -> str:
+        raise FileNotFoundError(path)
+
+    whole = 2 * default_host_memory(absent)
+    assert default_host_memory(lambda _path: "max\n") == whole // 2
+    assert default_host_memory(lambda _path: f"{whole * 4}\n") == whole // 2
+    assert default_host_memory(lambda _path: "2048\n") == 1024
+
+
+# ---- host memory
+
+
+def test_host_buffers_beyond_the_limit(make_proxy: MakeProxy, connect: MakeClient) -> None:
+    proxy = limited(make_proxy, host_memory_bytes=1 << 20)
+    client = connect(proxy.address)
+    client.store(1, b"\0" * 600_000)
+    with pytest.raises(grpc.RpcError) as raised:
+        client.store(2, b"\0" * 600_000)
+    assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert re.search(
+        r"needs 60\d{4} bytes .*\(--host_memory_limit_bytes\) is 1048576 bytes, of which 60\d{4} "
+        "are held",
+        raised.value.details() or "",
+    )
+    # The array that was to be made of it has the same error.
+    client.call(
+        "make_array_from_host_buffer",
+        dtype={"kind": F32},
+        shape={"dims": [150_000]},
+        sharding=single(0),
+        host_buffer_handle=2,
+        array_handle=20,
+    )
+    with pytest.raises(Failed, match="host_memory_limit_bytes") as failed:
+        client.ready(20)
+    assert failed.value.code == EXHAUSTED
+    # Taken by an array, or deleted, a buffer is no host buffer any more.
+    client.call(
+        "make_array_from_host_buffer",
+        dtype={"kind": F32},
+        shape={"dims": [150_000]},
+        sharding=single(0),
+        host_buffer_handle=1,
+        array_handle=10,
+    )
+    client.ready(10)
+    wait_until(lambda: proxy.service.host_memory.held == 0)
+    assert len(client.fetch(10)) == 150_000
+    wait_until(lambda: proxy.service.host_memory.held == 0)
+
+
+def test_downloads_beyond_the_limit(make_proxy: MakeProxy, connect: MakeClient) -> None:
+    proxy = limited(make_proxy, host_memory_bytes=100_000)
+    client = connect(proxy.address)
+    array = client.put(np.zeros(15_000, np.float32), single(0))
+    first, _ = client.begin_fetch(array)
+    first.result()
+    second, buffer = client.begin_fetch(array)
+    with pytest.raises(Failed, match="a host buffer needs 60512 bytes") as raised:
+        second.result()
+    assert raised.value.code == EXHAUSTED
+    with pytest.raises(grpc.RpcError, match="host_memory_limit_bytes"):
+        client.lookup(buffer)
+    np.testing.assert_array_equal(client.fetch(client.put(FOUR, single(0))), FOUR)
+
+
+def test_buffers_that_are_never_taken_go_with_their_session(
+    make_proxy: MakeProxy, connect: MakeClient
+) -> None:
+    proxy = limited(make_proxy, host_memory_bytes=1 << 20)
+    with RawClient(proxy.address) as client:
+        client.store(1001, b"\0" * 900_000)
+        fetched, _ = client.begin_fetch(client.put(FOUR, single(0)))
+        fetched.result()
+        assert proxy.service.host_memory.held > 900_000
+    wait_until(lambda: proxy.service.host_memory.held == 0)
+    other = connect(proxy.address)
+    other.store(1, b"\0" * 900_000)
+
+
+def test_files_that_nobody_took_go_with_their_session(
+    make_proxy: MakeProxy, own_directories: Path
+) -> None:
+    directory = own_directories / "large" / "mine"
+    directory.mkdir(parents=True)
+    proxy = make_proxy(large_transfer_dir=directory.parent)
+    initialization = {"sps_transfer_dir": b"mine"}
+    with RawClient(proxy.address, initialization_data=initialization):
+        with RawClient(proxy.address, initialization_data=initialization):
+            (directory / "lt_1").write_bytes(b"1234")
+            (directory / "other").write_bytes(b"")
+        wait_until(lambda: len(proxy.service.sessions) == 1)
+        # The other session may be about to take it.
+        assert (directory / "lt_1").exists()
+    wait_until(lambda: not (directory / "lt_1").exists())
+    assert (directory / "other").exists()
+
+
+# ---- handles
+
+
+def test_handles_beyond_the_limit(make_proxy: MakeProxy, connect: MakeClient) -> None:
+    client = connect(limited(make_proxy, handles=10).address)
+    program = client.compile(DOUBLE, [0])
+    array = client.put(FOUR, single(0))
+    held = client.call("make_error_arrays", **make_errors(7)).array_handles
+    execute = {"loaded_executable_handle": program, "args_handles": [array]}
+    with pytest.raises(Failed) as raised:
+        client.call("loaded_executable_execute", result_array_handle=[900], **execute)
+    assert raised.value.code == EXHAUSTED
+    assert raised.value.message == (
+        "a loaded_executable_execute needs handles; the limit (--max_handles) is 10 a session, of "
+        "which 8 arrays, 1 programs, 0 executions and 1 futures are held"
+    )
+    # The error is behind the handle that the request named.
+    with pytest.raises(Failed, match="--max_handles"):
+        client.ready(900)
+    with pytest.raises(Failed, match="a compile needs handles"):
+        client.compile(DOUBLE, [1])
+    # What is there can be used and dropped, and then there is room again.
+    np.testing.assert_array_equal(client.fetch(array), FOUR)
+    client.call("destruct_array", array_handle=[*held, 900])
+    (doubled,) = client.execute(program, [array])
+    np.testing.assert_array_equal(client.fetch(doubled), 2 * FOUR)
+
+
+def test_who_goes_on_beyond_the_limit_gains_nothing(
+    make_proxy: MakeProxy, connect: MakeClient
+) -> None:
+    proxy = limited(make_proxy, handles=10)
+    client = connect(proxy.address)
+    (session,) = proxy.service.sessions
+    for start in range(1, 200, 4):
+        with_errors = make_errors(4) | {"array_handles": range(start, start + 4)}
+        pending = client.begin("make_error_arrays", **with_errors)
+        if start > 10:
+            with pytest.raises(Failed, match="--max_handles"):
+                pending.result()
+    client.call("destruct_array", array_handle=range(1, 20))
+    with pytest.raises(Failed, match="more needs handles"):
+        client.call("make_error_arrays", **make_errors(1000))
+    for _ in range(100):
+        client.begin("delete_array", array_handle=[1])
+    with pytest.raises(Failed, match="a deletion needs handles"):
+        client.call("delete_array", array_handle=[1])
+    assert len(session.arrays) + len(session.futures) <= 40
+
+
+def test_uploads_that_never_come_are_counted(make_proxy: MakeProxy, connect: MakeClient) -> None:
+    proxy = limited(make_proxy, handles=10)
+    client = connect(proxy.address)
+    for number in range(1, 12):
+        client.call(
+            "make_array_from_host_buffer",
+            dtype={"kind": F32},
+            shape={"dims": [4]},
+            sharding=single(0),
+            host_buffer_handle=1000 + number,
+            array_handle=number,
+        )
+        ready = client.begin_ready(number)
+        client.call("destruct_array", array_handle=[number])
+    with pytest.raises(Failed, match="place to wait for a host buffer") as raised:
+        ready.result()
+    assert raised.value.code == EXHAUSTED
+
+
+# ---- messages
+
+
+def test_a_request_that_is_too_long(make_proxy: MakeProxy, connect: MakeClient) -> None:
+    client = connect(limited(make_proxy, message_bytes=100_000).address)
+    with pytest.raises(Failed, match=r"needs 151\d{3} bytes in one message; the limit") as raised:
+        client.compile(DOUBLE + " " * 150_000, [0])
+    assert raised.value.code == EXHAUSTED
+    assert "(--max_message_bytes) is 100000 bytes" in raised.value.message
+    program = client.compile(DOUBLE, [0])
+    (doubled,) = client.execute(program, [client.put(FOUR, single(0))])
+    np.testing.assert_array_equal(client.fetch(doubled), 2 * FOUR)
+    # One that is far too long is not even read.
+    other = client.begin("compile", program={"data": b"\0" * 300_000})
+    assert client.status()[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
+    with pytest.raises(grpc.RpcError):
+        other.result()
+
+
+# ---- sessions
+
+
+def test_sessions_beyond_the_limit(make_proxy: MakeProxy, connect: MakeClient) -> None:
+    proxy = limited(make_proxy, sessions=2)
+    first = connect(proxy.address)
+    with RawClient(proxy.address):
+        code, details = connect(proxy.address, send_init=False).status()
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "the limit (--max_sessions) is 2, of which 2 are open" in details
+        np.testing.assert_array_equal(first.fetch(first.put(FOUR, single(0))), FOUR)
+    wait_until(lambda: len(proxy.service.sessions) == 1)
+    second = connect(proxy.address)
+    np.testing.assert_array_equal(second.fetch(second.put(FOUR, single(0))), FOUR)
+
+
+def test_transfers_beyond_the_limit_leave_other_sessions_alone(
+    make_proxy: MakeProxy, connect: MakeClient
+) -> None:
+    proxy = limited(make_proxy, sessions=2)
+    greedy, other = connect(proxy.address), connect(proxy.address)
+    method: Any = greedy.channel.unary_stream(f"/{ifrt.SERVICE}/HostBufferLookup")
+
+    def look_up(handle: int) -> Any:
+        """Waits for a buffer that nobody sends."""
+        request = proxy_pb2.GrpcHostBufferLookupRequest(session_id=greedy.session_id, handle=handle)
+        return method(request.SerializeToString())
+
+    waiting = [look_up(handle) for handle in range(1, TRANSFERS + 1)]
+    session = proxy.service.session(greedy.session_id)
+    wait_until(lambda: session.transfers._value == 0)
+    with pytest.raises(grpc.RpcError) as raised:
+        next(look_up(1000))
+    assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert f"the limit is {TRANSFERS} a session" in (raised.value.details() or "")
+    np.testing.assert_array_equal(other.fetch(other.put(FOUR, single(0))), FOUR)
+    for call in waiting:
+        call.cancel()
+
+
+# ---- requests, and clients that do not read
+
+
+class SilentClient:
+    """A session that sends requests and reads no answer until it is told to."""
+
+    def __init__(self, address: str) -> None:
+        self.channel = grpc.insecure_channel(address)
+        metadata = proxy_pb2.GrpcIfrtSessionMetadata()
+        metadata.version.protocol_version = ifrt.PROTOCOL_MAX
+        metadata.version.ifrt_serdes_version_number = ifrt.SERDES_VERSION
+        self.sent = 0
+        self._stop = threading.Event()
+        self._more = threading.Semaphore(0)
+        method: Any = self.channel.stream_stream(f"/{ifrt.SERVICE}/IfrtSession")
+        self.stream = method(
+            self._requests(), metadata=[(ifrt.SESSION_METADATA, metadata.SerializeToString())]
+        )
+        self._make: Callable[[int], proxy_pb2.IfrtRequest] = layout_request
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._stop.set()
+        self._more.release()
+        self.stream.cancel()
+        self.channel.close()
+
+    def send(self, count: int, make: Callable[[int], proxy_pb2.IfrtRequest]) -> None:
+        self._make = make
+        self._more.release(count)
+
+    def _requests(self) -> Iterator[bytes]:
+        while True:
+            self._more.acquire()
+            if self._stop.is_set():
+                return
+            self.sent += 1
+            request = self._make(self.sent)
+            request.request_metadata.op_id = self.sent
+            yield request.SerializeToString()
+
+
+def layout_request(_number: int) -> proxy_pb2.IfrtRequest:
+    request = proxy_pb2.IfrtRequest()
+    request.get_default_layout_request.dtype.kind = F32
+    return request
+
+
+def test_a_client_that_never_reads_is_asked_no_more(
+    make_proxy: MakeProxy, connect: MakeClient
+) -> None:
+    proxy = limited(make_proxy, requests=50)
+    other = connect(proxy.address)
+    with SilentClient(proxy.address) as silent:
+        # The first answers fill what HTTP/2 takes.
+        silent.send(50_000, layout_request)
+        wait_until(lambda: any(s.answers.held_back for s in proxy.service.sessions))
+        (held,) = [s for s in proxy.service.sessions if s.answers.held_back]
+        assert held.answers.open <= 50
+        # Nobody else is.
+        np.testing.assert_array_equal(other.fetch(other.put(FOUR, single(0))), FOUR)
+        # Once it reads, all is answered, in order.
+        for seen, raw in zip(range(1, 6_000), silent.stream, strict=False):
+            assert proxy_pb2.IfrtResponse.FromString(raw).response_metadata.op_id == seen
+    wait_until(lambda: len(proxy.service.sessions) == 1)
+
+
+def test_a_client_that_goes_while_it_is_held_back_leaves_nothing(
+    make_proxy: MakeProxy, connect: MakeClient
+) -> None:
+    proxy = limited(make_proxy, requests=5)
+    endless = connect(proxy.address)
+    with SilentClient(proxy.address) as silent:
+
+        def wait_for_ever(_number: int) -> proxy_pb2.IfrtRequest:
+            request = proxy_pb2.IfrtRequest()
+            make = request.make_array_from_host_buffer_request
+            make.dtype.kind = F32
+            make.shape.dims.append(4)
+            make.sharding.CopyFrom(single(0))
+            make.host_buffer_handle = 7
+            make.array_handle = 8
+            if silent.sent > 1:
+                request.check_value_ready_request.value_handles.append(8)
+            return request
+
+        silent.send(100, wait_for_ever)
+        wait_until(lambda: any(s.answers.held_back for s in proxy.service.sessions))
+    wait_until(lambda: len(proxy.service.sessions) == 1)
+    gc.collect()
+    np.testing.assert_array_equal(endless.fetch(endless.put(FOUR, single(0))), FOUR)
+
+
+def test_large_answers_are_bounded_by_their_bytes() -> None:
+    answers = Answers(Limits(unread_bytes=100_000))
+    send = answers.sender(answers.admit(100))
+    send(b"\0" * 90_000)
+    with pytest.raises(StatusError, match=r"needs 20000 bytes.* is 100000 bytes, of which 90000"):
+        send(b"\0" * 20_000)
+    send(b"small")
+    # A single one always has its way.
+    assert answers.next() == b"\0" * 90_000
+    assert answers.next() == b"small"
+    send(b"\0" * 300_000)
+    assert answers.next() == b"\0" * 300_000
+
+
+def test_the_reader_waits_for_room_and_no_longer() -> None:
+    answers = Answers(Limits(requests=4))
+    # A long request counts for several, and is let in where nothing else is.
+    units = answers.admit(1 << 20)
+    assert units == 17
+    entered = threading.Event()
+
+    def enter() -> None:
+        answers.admit(10)
+        entered.set()
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    wait_until(lambda: answers.held_back)
+    answers.sender(units)(b"answer")
+    assert answers.next() == b"answer"
+    assert not entered.is_set()
+    # Only now has gRPC taken it.
+    answers.end(None)
+    assert answers.next() is None
+    assert entered.wait(DEADLINE_S)
+    thread.join()
+
+
+def test_a_reader_that_waits_is_freed_by_the_end() -> None:
+    answers = Answers(Limits(requests=1))
+    answers.admit(1)
+    thread = threading.Thread(target=answers.admit, args=(1,))
+    thread.start()
+    wait_until(lambda: answers.held_back)
+    answers.close()
+    thread.join(DEADLINE_S)
+    assert not thread.is_alive()
