@@ -25,8 +25,15 @@ __all__ = ["GrpcTransport"]
 
 #: Threads beside those of sessions and their transfers: for calls that are answered at once.
 _SPARE_THREADS = 16
-#: Streams of one connection; clients of one process may share one.
-_STREAMS = 1024
+#: Calls that wait for a thread, and the seconds they may: one step with many arguments uploads
+#: thousands of buffers at once, and gRPC by itself refuses from 1,000 on (RST_STREAM, error 7),
+#: which the client takes for the end of its session. So does a bound on streams: a client counts
+#: one as over before its server does.
+_PATIENCE = (
+    ("grpc.server.max_pending_requests", 1 << 20),
+    ("grpc.server.max_pending_requests_hard_limit", 1 << 21),
+    ("grpc.server_max_unrequested_time_in_server", 3600),
+)
 
 _STATUS = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -49,8 +56,8 @@ class GrpcTransport:
                     "grpc.max_receive_message_length",
                     min(2 * limits.message_bytes, LARGEST_MESSAGE),
                 ),
-                ("grpc.max_concurrent_streams", _STREAMS),
                 ("grpc.max_send_message_length", -1),
+                *_PATIENCE,
             ],
         )
         unary = grpc.unary_unary_rpc_method_handler

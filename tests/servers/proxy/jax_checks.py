@@ -313,3 +313,11 @@ def threads() -> None:
 
     with futures.ThreadPoolExecutor(8) as pool:
         assert list(pool.map(work, range(16))) == [16.0 * (n + 10) for n in range(16)]
+
+
+@check
+def a_step_with_thousands_of_host_buffers() -> None:
+    # gRPC refuses calls by itself when many wait, and the client takes that for the session's end.
+    arrays = [np.full(8, number, np.float32) for number in range(500)]
+    total = jax.jit(lambda *terms: sum(terms), in_shardings=on(("slice", "x")))(*arrays)
+    assert total.tolist() == [500 * 499 / 2] * 8
