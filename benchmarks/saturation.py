@@ -52,9 +52,9 @@ def saturate(seconds: float, megabytes: int) -> dict[str, Any]:
                     wrong += not np.array_equal(fetched, values)
                     rounds += 1
                 elapsed = time.monotonic() - started
+        finally:
             if lost:
                 show_logs()
-        finally:
             for burner in burners:
                 burner.kill()
                 burner.wait()

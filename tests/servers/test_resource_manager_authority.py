@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import time
 from pathlib import Path
 
 import grpc
@@ -31,13 +32,16 @@ class Made:
 
     Attributes:
       fatal: What it said that it cannot go on for.
+      events: Kinds of what it announced.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, hung_after_s: float = 30.0) -> None:
         clock = SteadyClock()
+        config = RmConfig(slices={KIND: 1}, hung_after_s=hung_after_s)
         self.store = Store(str(path / "state"), first_start=True)
-        self.core = ResourceManagerCore(RmConfig(slices={KIND: 1}), None, clock())
+        self.core = ResourceManagerCore(config, None, clock())
         self.fatal: list[str] = []
+        self.events: list[str] = []
         self.authority = Authority(
             self.core,
             self.store,
@@ -45,7 +49,7 @@ class Made:
             TenantStreams(15.0),
             clock=clock,
             watcher_limit=10,
-            on_event=lambda _event: None,
+            on_event=lambda event: self.events.append(event.kind),
             on_fatal=self.fatal.append,
         )
         self.authority.join_tenant(ADA, 1)
@@ -86,3 +90,33 @@ def test_a_core_that_stumbles_is_not_gone_on_with(
             assert [grant.tenant for grant in again.restored.grants] == ["ada"]
 
     asyncio.run(work())
+
+
+def test_nobody_is_hung_when_the_manager_stood_still_until_just_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "shared_pathways_service.servers.resource_manager.authority"
+    monkeypatch.setattr(f"{module}._PULSE_S", 0.1)
+
+    async def work() -> None:
+        made = Made(tmp_path, hung_after_s=2.0)
+        loop = asyncio.get_running_loop()
+        joined = m.WorkerJoined(
+            slice_id="slice-0", instance_type=KIND, host_index=0, incarnation="1"
+        )
+        made.authority.join_worker(joined, 1)
+        deadline = loop.time() + 2.0
+        await asyncio.sleep(0.3)
+        # It stands still, and goes on when the deadline is still ahead, if only just.
+        time.sleep(1.6)
+        while loop.time() < deadline + 0.3:
+            await asyncio.sleep(0.05)
+        beat = m.WorkerBeat(slice_id="slice-0", host_index=0, incarnation="1")
+        made.authority.handle(beat)
+        assert "slice.lost" not in made.events
+        # Without any more beats it is hung, though later than by itself.
+        while "slice.lost" not in made.events:
+            await asyncio.sleep(0.05)
+        made.authority.close()
+
+    asyncio.run(asyncio.wait_for(work(), 60))

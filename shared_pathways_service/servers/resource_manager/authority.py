@@ -26,10 +26,15 @@ from shared_pathways_service.servers.resource_manager.streams import TenantStrea
 
 __all__ = ["Authority", "SteadyClock"]
 
-# A tick that comes this late says that this process stood still (stopped, or the machine slept).
-# Beats that came meanwhile are not read yet: nobody is declared hung before they are.
-_STALLED_S = 0.25
-_CATCH_UP_S = 2.0
+# A timer runs as a pulse. A pulse that comes this late says that this process stood still: it was
+# stopped, the machine slept, or had no time for it (of three services on one machine, all stood
+# still for 26 s, and two took their workers for dead in the moment they went on). What came
+# meanwhile is not read yet, and who beats may have stood still as well: nothing runs out before
+# some time has passed, unless that goes on and on.
+_PULSE_S = 1.0
+_STALLED_S = 1.0
+_CATCH_UP_S = 5.0
+_HELD_S = 30.0
 
 
 class SteadyClock:
@@ -82,12 +87,15 @@ class Authority:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._not_before = 0.0
+        self._held_since: float | None = None
         self._closed = False
+        self._pulse_timer = self._loop.call_later(_PULSE_S, self._pulse, clock() + _PULSE_S)
         self._arm()
 
     def close(self) -> None:
         """Takes no more events: the streams that now end are no deaths."""
         self._closed = True
+        self._pulse_timer.cancel()
         if self._timer is not None:
             self._timer.cancel()
         if self._store is not None:
@@ -228,13 +236,24 @@ class Authority:
         if deadline is not None and not self._closed:
             due = max(deadline, self._not_before)
             delay = max(0.0, due - self._clock())
-            self._timer = self._loop.call_later(delay, self._tick, due)
+            self._timer = self._loop.call_later(delay, self._tick)
 
-    def _tick(self, due: float) -> None:
-        now = self._clock()
-        if now - due > _STALLED_S and self._not_before < due:
-            glog("W", f"This process stood still for {now - due:.1f} s; beats are heard first")
-            self._not_before = now + _CATCH_UP_S
+    def _tick(self) -> None:
+        # (The pulse that was due before this has run before it.)
+        if self._clock() < self._not_before:
             self._arm()
         else:
             self.handle(messages.Tick())
+
+    def _pulse(self, due: float) -> None:
+        now = self._clock()
+        self._pulse_timer = self._loop.call_later(_PULSE_S, self._pulse, now + _PULSE_S)
+        if now - due < _STALLED_S:
+            if now >= self._not_before:
+                self._held_since = None
+            return
+        glog("W", f"This process stood still for {now - due:.1f} s; beats are heard first")
+        if self._held_since is None:
+            self._held_since = now
+        self._not_before = min(now + _CATCH_UP_S, self._held_since + _HELD_S)
+        self._arm()
