@@ -18,6 +18,8 @@ PROXY_DEADLINE_S = 600.0
 PROXY_DEADLINE_PUSH_S = 120.0
 #: Restarts of the workers of one slice before the embedded service gives the slice up.
 MAX_SLICE_RESTARTS = 1_000_000
+#: Bytes of the embedded service's compiled programs on disk.
+COMPILE_CACHE_BYTES = 1 << 30
 #: Lines of a log that an error shows.
 LOG_TAIL_LINES = 20
 

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 import platformdirs
 
-from shared_pathways_service.constants import PROXY_DEADLINE_S
+from shared_pathways_service.constants import COMPILE_CACHE_BYTES, PROXY_DEADLINE_S
 from shared_pathways_service.errors import AccessDenied, InvalidRequestError
 
 __all__ = ["RUNTIME_DIR_LIMIT", "Settings", "private_directory"]
@@ -58,6 +58,8 @@ class Settings:
       log_level: A level of `logging`.
       log_format: ``text`` or ``json``.
       bind_address: Where servers in pods listen; the embedded service always binds loopback.
+      compile_cache_bytes: Of the embedded service's compiled programs, in `cache_dir`; 0: none are
+        kept.
       proxy_deadline_s: Seconds that a proxy in a cluster outlives the last sign of its session's
         life; from 5 up.
     """
@@ -70,6 +72,7 @@ class Settings:
     log_level: str = "INFO"
     log_format: LogFormat = "text"
     bind_address: str = "127.0.0.1"
+    compile_cache_bytes: int = COMPILE_CACHE_BYTES
     proxy_deadline_s: float = PROXY_DEADLINE_S
 
     @classmethod
@@ -202,6 +205,15 @@ def _deadline(field: str, value: object) -> float:
     return number
 
 
+def _bytes(field: str, value: object) -> int:
+    # (A whole number, or its text: neither 1.5 nor True.)
+    if type(value) is int or (isinstance(value, str) and value.isdecimal()):
+        number = int(value)
+        if number >= 0:
+            return number
+    raise InvalidRequestError(field, value, "a whole number of bytes, 0 or more")
+
+
 _READERS: dict[str, Callable[[str, object], Any]] = {
     "runtime_dir": _runtime_dir,
     "state_dir": _path,
@@ -210,6 +222,7 @@ _READERS: dict[str, Callable[[str, object], Any]] = {
     "log_level": _log_level,
     "log_format": _log_format,
     "bind_address": _address,
+    "compile_cache_bytes": _bytes,
     "proxy_deadline_s": _deadline,
 }
 

@@ -262,6 +262,8 @@ def _spawn(settings: Settings, slices: Mapping[str, int], log: Path, ready_fd: i
     environment = child_environment(os.environ)
     environment["SPS_RUNTIME_DIR"] = str(settings.runtime_dir)
     environment["SPS_STATE_DIR"] = str(settings.state_dir)
+    environment["SPS_CACHE_DIR"] = str(settings.cache_dir)
+    environment["SPS_COMPILE_CACHE_BYTES"] = str(settings.compile_cache_bytes)
     write = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
     return os.posix_spawn(
         sys.executable,

@@ -10,6 +10,7 @@ from pathlib import Path
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.servers.embedded.options import SupervisorOptions
 from shared_pathways_service.servers.embedded.paths import RuntimePaths
+from shared_pathways_service.settings import Settings
 
 __all__ = [
     "Host",
@@ -133,6 +134,8 @@ def proxy_arguments(
     paths: RuntimePaths,
     options: SupervisorOptions,
     request: ProxyRequest,
+    *,
+    settings: Settings,
     uid: str,
     ready_fd: int,
 ) -> list[str]:
@@ -151,6 +154,8 @@ def proxy_arguments(
         f"--exit_report={paths.exit_report(uid)}",
         f"--lost_program_grace_s={options.lost_program_grace_s}",
         f"--device_memory_limit_bytes={request.device_memory_limit_bytes}",
+        f"--compile_cache_dir={settings.cache_dir / 'compiled'}",
+        f"--compile_cache_bytes={settings.compile_cache_bytes}",
         *request.xla_flags,
         *_common(paths.proxy_token(uid), ready_fd),
     ]

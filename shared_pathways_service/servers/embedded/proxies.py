@@ -25,6 +25,7 @@ from shared_pathways_service.servers.embedded.reporting import Report
 from shared_pathways_service.servers.embedded.standby import StandbyPool
 from shared_pathways_service.servers.embedded.state import write_private
 from shared_pathways_service.servers.process import ProcessWatch
+from shared_pathways_service.settings import Settings
 
 __all__ = ["NameTaken", "Proxies", "TenantProxy"]
 
@@ -134,6 +135,7 @@ class Proxies:
         self,
         paths: RuntimePaths,
         options: SupervisorOptions,
+        settings: Settings,
         *,
         standby: StandbyPool,
         manager: ManagerLink,
@@ -143,6 +145,7 @@ class Proxies:
     ) -> None:
         self._paths = paths
         self._options = options
+        self._settings = settings
         self._standby = standby
         self._manager = manager
         self._occupancy = occupancy
@@ -276,7 +279,14 @@ class Proxies:
         request = proxy.request
 
         def arguments(ready_fd: int) -> list[str]:
-            return proxy_arguments(self._paths, self._options, request, proxy.uid, ready_fd)
+            return proxy_arguments(
+                self._paths,
+                self._options,
+                request,
+                settings=self._settings,
+                uid=proxy.uid,
+                ready_fd=ready_fd,
+            )
 
         if request.xla_flags:
             return await self._standby.launch_anew(request.name, arguments)

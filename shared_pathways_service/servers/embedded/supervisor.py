@@ -90,6 +90,7 @@ class Supervisor:
         self._proxies = Proxies(
             self._paths,
             options,
+            settings,
             standby=self._standby,
             manager=self._manager,
             occupancy=self._occupancy,

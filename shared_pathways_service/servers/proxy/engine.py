@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent import futures
 
 from shared_pathways_service.core.topology import InstanceType
+from shared_pathways_service.servers.proxy.compile_cache import CompileCache
 from shared_pathways_service.servers.proxy.executor import Executor
 from shared_pathways_service.servers.proxy.memory import DeviceMemory
 from shared_pathways_service.servers.proxy.programs import Compiler
@@ -45,6 +46,7 @@ class Engine:
       virtual_slices: The tenant's slices; each chip is a device.
       memory_limit: Bytes a device may hold; 0: no limit.
       xla_flags: Names and values, for every program.
+      compile_cache: Where compiled programs are kept; None: nowhere.
     """
 
     def __init__(
@@ -52,12 +54,13 @@ class Engine:
         virtual_slices: Sequence[InstanceType],
         memory_limit: int = 0,
         xla_flags: Sequence[tuple[str, str]] = (),
+        compile_cache: CompileCache | None = None,
     ) -> None:
         self.devices = _devices(virtual_slices)
         self.placings = Placings([device.slice_index for device in self.devices])
         self.memory = DeviceMemory(len(self.devices), memory_limit)
         self.slices = SliceTable([str(t) for t in virtual_slices], Executor)
-        self.compiler = Compiler(self.placings, xla_flags)
+        self.compiler = Compiler(self.placings, xla_flags, compile_cache)
         self._compile_thread = futures.ThreadPoolExecutor(1, thread_name_prefix="compile")
         self._helpers = futures.ThreadPoolExecutor(_HELPERS, thread_name_prefix="helper")
 

@@ -23,6 +23,7 @@ from shared_pathways_service.servers.proxy.options import ProxyServerOptions
 from shared_pathways_service.servers.proxy.xla_flags import use_xla_flags
 
 if TYPE_CHECKING:
+    from shared_pathways_service.servers.proxy.compile_cache import CompileCache
     from shared_pathways_service.servers.proxy.engine import Engine
     from shared_pathways_service.servers.proxy.rm_link import ResourceManagerLink
 
@@ -121,7 +122,12 @@ def _serve(options: ProxyServerOptions, stop_signals: StopSignals) -> int:
         from shared_pathways_service.servers.proxy.transport import GrpcTransport  # noqa: PLC0415
         from shared_pathways_service.servers.proxy.watchdog import Watchdog  # noqa: PLC0415
 
-        engine = Engine(options.instance_types(), options.device_memory_limit_bytes, xla_flags)
+        cache = _compile_cache(options)
+        if cache is not None:
+            stack.callback(cache.close)
+        engine = Engine(
+            options.instance_types(), options.device_memory_limit_bytes, xla_flags, cache
+        )
         stack.callback(engine.close)
         watchdog = Watchdog(ending, options.lost_program_grace_s)
         stack.callback(watchdog.close)
@@ -151,6 +157,25 @@ def _serve(options: ProxyServerOptions, stop_signals: StopSignals) -> int:
         code = ending.wait()
         glog("I", "Pathways Proxy stopping")
         return code
+
+
+def _compile_cache(options: ProxyServerOptions) -> CompileCache | None:
+    """Opens the cache of compiled programs; what cannot be used is done without."""
+    from shared_pathways_service.servers.proxy.compile_cache import CompileCache  # noqa: PLC0415
+    from shared_pathways_service.servers.proxy.machine import machine_identity  # noqa: PLC0415
+
+    if not options.compile_cache_dir or not options.compile_cache_bytes:
+        return None
+    identity = machine_identity()
+    if identity is None:
+        glog("W", "Compiled programs are not kept: the system does not tell what its CPUs can do")
+        return None
+    directory = Path(options.compile_cache_dir)
+    try:
+        return CompileCache(directory, options.compile_cache_bytes, identity)
+    except (SharedPathwaysError, OSError) as error:
+        glog("W", f"Compiled programs are not kept: {error}")
+        return None
 
 
 def _link(

@@ -116,6 +116,16 @@ class ProxyServerOptions:
     large_transfer_dir: str = flag(
         "", help="Directory below which each session may name one for large buffers."
     )
+    compile_cache_dir: str = flag(
+        "",
+        help="Directory, of this user alone, where compiled programs are kept for other proxies "
+        "of the same user; empty: nowhere.",
+    )
+    compile_cache_bytes: int = flag(
+        constants.COMPILE_CACHE_BYTES,
+        parse=_count,
+        help="Bytes of --compile_cache_dir; what was used least recently goes first. 0: no cache.",
+    )
     lost_program_grace_s: float = flag(
         constants.LOST_PROGRAM_GRACE_S,
         parse=seconds,

@@ -11,9 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import io
+import os
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+import jaxlib.version
 import numpy as np
 from jax._src.array import ArrayImpl
 from jax._src.core import ShapedArray
@@ -22,15 +26,19 @@ from jax._src.sharding_impls import GSPMDSharding
 from jax.sharding import SingleDeviceSharding
 from jaxlib import _jax, xla_client
 from jaxlib.cpu import _lapack
-from jaxlib.mlir import ir
+from jaxlib.mlir import ir, passmanager
 
 __all__ = [
     "MainTypes",
     "TensorType",
     "XlaClient",
+    "canonical",
+    "dumps",
+    "main_types",
     "op_sharding",
-    "parse_main",
+    "parse",
     "parts_of",
+    "serialized",
     "warm_up",
 ]
 
@@ -66,6 +74,13 @@ class ArraySpec(Protocol):
 
 
 _COPY = _jax.ArrayCopySemantics.ALWAYS_COPY
+#: XLA reads no other text as a truth value.
+_BOOLEANS = {"true": True, "false": False}
+#: Object files of a program that can be loaded again. XLA's loader nests one deeper for each,
+#: 2.1 kB of a thread's stack that nobody can enlarge: of 2 MiB on Linux, where the process ends at
+#: 998.
+_LOADABLE_OBJECTS = 400 if sys.platform == "linux" else 100
+_OBJECT_FILES = (b"\x7fELF", b"\xcf\xfa\xed\xfe")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -157,29 +172,61 @@ class XlaClient:
 
     # ---- programs
 
-    def compile(
+    def identity(self) -> bytes:
+        """Returns what programs compiled here depend on, beside themselves and the machine."""
+        topology = xla_client.get_topology_for_devices(list(self._devices.values()))
+        told = (
+            jaxlib.version.__version__,
+            topology.platform,
+            topology.platform_version,
+            topology.fingerprint(),
+            len(self._devices),
+            os.environ.get("XLA_FLAGS", ""),
+        )
+        return repr(told).encode()
+
+    def options(
         self,
-        program: bytes,
         options: bytes,
         device_ids: Sequence[int],
         flags: Sequence[tuple[str, str]] = (),
     ) -> Any:
-        """Compiles portable StableHLO (or MLIR text) for some devices.
+        """Reads compile options, for devices of this client.
 
         Args:
-          program: As `CompileRequest.program.data` has it.
           options: A serialised xla.CompileOptionsProto.
           device_ids: In the order of the device assignment.
           flags: XLA's flags, names and values, that go before what the options say.
         """
-        devices = _jax.DeviceList(tuple(self._devices[i] for i in device_ids))
         parsed = _jax.CompileOptions.ParseFromString(options)
         ours = [[self._devices[i].id for i in device_ids]]
         assignment = xla_client.DeviceAssignment.create(np.array(ours))
         parsed.executable_build_options.device_assignment = assignment
         if flags:
-            parsed.env_option_overrides = [*parsed.env_option_overrides, *flags]
-        return self._client.compile_and_load(program, devices, parsed)
+            overrides = [(name, _BOOLEANS.get(value.lower(), value)) for name, value in flags]
+            parsed.env_option_overrides = [*parsed.env_option_overrides, *overrides]
+        return parsed
+
+    def compile(self, program: bytes, device_ids: Sequence[int], options: Any) -> Any:
+        """Compiles portable StableHLO (or MLIR text) for some devices.
+
+        Args:
+          program: As `CompileRequest.program.data` has it.
+          device_ids: In the order of the device assignment.
+          options: Made by `options` for the same devices.
+        """
+        return self._client.compile_and_load(program, self._device_list(device_ids), options)
+
+    def load(self, serialized: bytes, device_ids: Sequence[int], options: Any) -> Any:
+        """Loads what `serialized` made of a program compiled with the same arguments.
+
+        It must be known to come from there: it is run as it is.
+        """
+        devices = self._device_list(device_ids)
+        return self._client.deserialize_executable(serialized, devices, options)
+
+    def _device_list(self, device_ids: Sequence[int]) -> Any:
+        return _jax.DeviceList(tuple(self._devices[i] for i in device_ids))
 
     def runner(
         self, executable: Any, results: Sequence[ArraySpec]
@@ -217,6 +264,22 @@ class XlaClient:
         return run
 
 
+def serialized(executable: Any) -> bytes | None:
+    """Returns a program as `XlaClient.load` takes it; None: it could not be loaded."""
+    data: bytes = executable.serialize()
+    objects = sum(data.count(magic) for magic in _OBJECT_FILES)
+    return data if 0 < objects <= _LOADABLE_OBJECTS else None
+
+
+def dumps(options: Any) -> bool:
+    """Whether these options have XLA write down what it does while it compiles."""
+    if options.executable_build_options.debug_options.xla_dump_to:
+        return True
+    # (XLA_FLAGS of the environment are in the debug options of the program that compiles.)
+    names = [name for name, _ in options.env_option_overrides]
+    return any(name.startswith("xla_dump_") for name in names)
+
+
 @functools.cache
 def warm_up() -> None:
     """Loads what is slow to load; does not read XLA's flags."""
@@ -244,18 +307,26 @@ def op_sharding(sharding: Any) -> bytes:
     return serialized
 
 
-def parse_main(program: bytes) -> MainTypes:
-    """Reads what a program's main function takes and returns.
+def parse(program: bytes) -> Any:
+    """Reads a program.
 
     Args:
       program: Portable StableHLO, or MLIR as text or bytecode.
+
+    Returns:
+      An MLIR module, for `main_types` and `canonical`.
     """
     context = _context()
     with context:
         try:
-            module = _jax.mlir.deserialize_portable_artifact(program, context)
+            return _jax.mlir.deserialize_portable_artifact(program, context)
         except Exception:  # noqa: BLE001 - its type is jaxlib's; what is no artifact may be MLIR
-            module = ir.Module.parse(program)
+            return ir.Module.parse(program)
+
+
+def main_types(module: Any) -> MainTypes:
+    """Returns what the main function of a parsed program takes and returns."""
+    with _context():
         for operation in module.body.operations:
             if operation.operation.name == "func.func" and operation.name.value == "main":
                 return MainTypes(
@@ -264,6 +335,18 @@ def parse_main(program: bytes) -> MainTypes:
                     _donated(operation, len(operation.type.inputs)),
                 )
     raise ValueError("INVALID_ARGUMENT: the program has no main function")
+
+
+def canonical(module: Any) -> bytes:
+    """Returns a parsed program's bytes without where in which file it was written.
+
+    The module itself loses that too.
+    """
+    with _context():
+        passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
+        written = io.BytesIO()
+        module.operation.write_bytecode(file=written)
+    return written.getvalue()
 
 
 def _tensor(mlir_type: Any) -> TensorType:

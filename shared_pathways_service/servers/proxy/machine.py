@@ -1,0 +1,56 @@
+"""What compiled programs depend on of the machine they were compiled on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+__all__ = ["machine_identity"]
+
+#: Lines of /proc/cpuinfo that decide which instructions XLA may use, on x86 and on ARM.
+_CPU_LINES = frozenset(
+    [
+        *("vendor_id", "cpu family", "model", "model name", "stepping", "flags"),
+        *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "Features"),
+    ]
+)
+
+
+def machine_identity(cpuinfo: Callable[[], str] | None = None) -> bytes | None:
+    """Returns what compiled programs depend on of this machine.
+
+    XLA loads a program that was compiled for another CPU with no more than a line in its log, and
+    the first instruction that this CPU lacks ends the process.
+
+    Args:
+      cpuinfo: Reads what the system tells of its CPUs.
+
+    Returns:
+      CPUs, their features, and how many of them this process may use; None: the system does not
+      tell.
+    """
+    try:
+        text = (cpuinfo or _cpuinfo)()
+    except (OSError, subprocess.SubprocessError):
+        return None
+    told = set()
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if sys.platform == "darwin" or name.strip() in _CPU_LINES:
+            told.add(f"{name.strip()}={value.strip()}")
+    if not told:
+        return None
+    # XLA splits its work among as many threads.
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return "\n".join([platform.machine(), sys.platform, str(cpus), *sorted(told)]).encode()
+
+
+def _cpuinfo() -> str:
+    if sys.platform == "darwin":
+        command = ["/usr/sbin/sysctl", "machdep.cpu", "hw.optional"]
+        return subprocess.check_output(command, text=True, timeout=10)
+    return Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
