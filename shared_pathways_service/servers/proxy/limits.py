@@ -7,11 +7,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["LARGEST_MESSAGE", "TRANSFERS", "Limits", "default_host_memory"]
+__all__ = ["LARGEST_MESSAGE", "Limits", "default_host_memory"]
 
-#: Uploads and downloads that a session may have under way: what JAX's client keeps to by itself,
-#: 64 of each. Each occupies a thread.
-TRANSFERS = 128
 #: Bytes of a message that protobuf can read at all.
 LARGEST_MESSAGE = (1 << 31) - 1
 
@@ -34,6 +31,9 @@ class Limits:
         one ends its session.
       unread_bytes: Of a session's answers that wait for their client to read them.
       sessions: At a time.
+      transfers: Uploads and downloads at a time, of all sessions; others wait.
+      transfer_patience_s: Seconds after which a transfer that does not move is ended, if others
+        wait.
     """
 
     host_memory_bytes: int = 0
@@ -42,6 +42,8 @@ class Limits:
     message_bytes: int = 1 << 30
     unread_bytes: int = 256 << 20
     sessions: int = 32
+    transfers: int = 256
+    transfer_patience_s: float = 60.0
 
 
 def default_host_memory(read: Callable[[str], str] = lambda path: Path(path).read_text()) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hmac
 import re
 import secrets
@@ -33,7 +32,7 @@ from shared_pathways_service.servers.proxy.buffers import (
     take_file,
 )
 from shared_pathways_service.servers.proxy.engine import Engine
-from shared_pathways_service.servers.proxy.limits import TRANSFERS, Limits
+from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.memory import HostCharge, HostMemory
 from shared_pathways_service.servers.proxy.operations import Operation
 from shared_pathways_service.servers.proxy.session import Session
@@ -189,8 +188,7 @@ class ProxyService:
         )
         session = self.session(header.session_id)
         try:
-            with _transfer(session, "an upload"):
-                buffer = _receive(session, header.buffer_size, messages)
+            buffer = _receive(session, header.buffer_size, messages)
         except StatusError as error:
             session.buffers.put(header.handle, error)
             raise
@@ -204,12 +202,11 @@ class ProxyService:
         """Brings a host buffer as a stream of messages."""
         request = _parse(proxy_pb2.GrpcHostBufferLookupRequest, raw)
         session = self.session(request.session_id)
-        with _transfer(session, "a download"):
-            data = _wait_for(session, request.handle).data
-            chunk, room = self._room_for_download(len(data))
-            for view in chunks(data, chunk):
-                yield b"".join((_chunk_header(len(view)), view))
-            del room
+        data = _wait_for(session, request.handle).data
+        chunk, room = self._room_for_download(len(data))
+        for view in chunks(data, chunk):
+            yield b"".join((_chunk_header(len(view)), view))
+        del room
 
     def _room_for_download(self, size: int) -> tuple[int, HostCharge | None]:
         """Returns the bytes of a download's messages, and what to hold meanwhile."""
@@ -300,20 +297,6 @@ def _compare_jaxlib(client: bytes) -> None:
 # is read and written in place: protobuf would copy it once more.
 
 _DATA_TAG = 0x0A
-
-
-@contextlib.contextmanager
-def _transfer(session: Session, what: str) -> Iterator[None]:
-    """Counts a transfer among those of its session while it is under way."""
-    if not session.transfers.acquire(blocking=False):
-        raise StatusError(
-            Code.RESOURCE_EXHAUSTED,
-            f"{what} needs a thread; the limit is {TRANSFERS} a session, all of which are held",
-        )
-    try:
-        yield
-    finally:
-        session.transfers.release()
 
 
 def _wait_for(session: Session, handle: int) -> HostBuffer:

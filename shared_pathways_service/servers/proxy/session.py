@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from shared_pathways_service.servers.proxy.answers import Answers
 from shared_pathways_service.servers.proxy.buffers import BufferStore
 from shared_pathways_service.servers.proxy.dtypes import dtype_of
 from shared_pathways_service.servers.proxy.engine import Engine
-from shared_pathways_service.servers.proxy.limits import TRANSFERS, Limits
+from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.memory import HostMemory
 from shared_pathways_service.servers.proxy.operations import Operation
 from shared_pathways_service.servers.proxy.programs import Program
@@ -102,8 +101,6 @@ class Session:
         self.engine = engine
         self.version = version
         self.buffers = BufferStore(host_memory, limits.handles)
-        #: One a transfer under way.
-        self.transfers = threading.BoundedSemaphore(TRANSFERS)
         #: Where the client leaves large buffers; None: it does not.
         self.transfer_dir: Path | None = None
         self.arrays: dict[int, Value] = {}

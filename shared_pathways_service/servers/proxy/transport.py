@@ -16,14 +16,15 @@ from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.listening import SERVER_OPTIONS, Listening, listen
 from shared_pathways_service.servers.proxy.answers import Answers
-from shared_pathways_service.servers.proxy.limits import LARGEST_MESSAGE, TRANSFERS
+from shared_pathways_service.servers.proxy.limits import LARGEST_MESSAGE
 from shared_pathways_service.servers.proxy.service import ProxyService
 from shared_pathways_service.servers.proxy.session import Session
 from shared_pathways_service.servers.proxy.status import StatusError, from_exception
+from shared_pathways_service.servers.proxy.transfers import Transfers
 
 __all__ = ["GrpcTransport"]
 
-#: Threads beside those of sessions and their transfers: for calls that are answered at once.
+#: Threads beside those of sessions and of transfers: for calls that are answered at once.
 _SPARE_THREADS = 16
 #: Calls that wait for a thread, and the seconds they may: one step with many arguments uploads
 #: thousands of buffers at once, and gRPC by itself refuses from 1,000 on (RST_STREAM, error 7),
@@ -44,9 +45,11 @@ class GrpcTransport:
     def __init__(self, service: ProxyService) -> None:
         self._service = service
         limits = service.limits
-        # A session is a call, each of its transfers another. Threads are made when they are needed.
-        threads = limits.sessions * (1 + TRANSFERS) + _SPARE_THREADS
-        self._pool = futures.ThreadPoolExecutor(threads, thread_name_prefix="grpc")
+        # A thread is made when one is needed. What waits for a transfer's holds up no session.
+        self._pool = futures.ThreadPoolExecutor(
+            limits.sessions + _SPARE_THREADS, thread_name_prefix="grpc"
+        )
+        self._transfers = Transfers(limits.transfers, limits.transfer_patience_s)
         self._server = grpc.server(
             self._pool,
             options=[
@@ -65,8 +68,8 @@ class GrpcTransport:
             "GetVersion": unary(_translated(service.get_version)),
             "HostBufferDelete": unary(_translated(service.delete)),
             "HostBufferReadFromDisk": unary(_translated(service.read_from_disk)),
-            "HostBufferLookup": grpc.unary_stream_rpc_method_handler(self._lookup),
-            "HostBufferStore": grpc.stream_unary_rpc_method_handler(self._store),
+            "HostBufferLookup": grpc.unary_stream_rpc_method_handler(self._on_pool(self._lookup)),
+            "HostBufferStore": grpc.stream_unary_rpc_method_handler(self._on_pool(self._store)),
             "IfrtSession": grpc.stream_stream_rpc_method_handler(self._session),
         }
         self._server.add_generic_rpc_handlers(
@@ -90,6 +93,7 @@ class GrpcTransport:
     def stop(self) -> None:
         """Ends every call and the server; returns when its threads have been told."""
         self._server.stop(None).wait()
+        self._transfers.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _session(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
@@ -122,17 +126,28 @@ class GrpcTransport:
             self._service.close_session(session)
 
     def _store(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        try:
-            self._service.store(_metadata(context), messages)
-        except StatusError as error:
-            _abort(context, error)
+        with self._transfers.begin(context.cancel) as transfer:
+            try:
+                self._service.store(_metadata(context), transfer.watched(messages))
+            except StatusError as error:
+                _abort(context, error)
         return b""
 
     def _lookup(self, raw: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
-        try:
-            yield from self._service.lookup(raw)
-        except StatusError as error:
-            _abort(context, error)
+        with self._transfers.begin(context.cancel) as transfer:
+            try:
+                yield from transfer.watched(self._service.lookup(raw))
+            except StatusError as error:
+                _abort(context, error)
+
+    def _on_pool(self, behave: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns what gRPC runs on the threads of transfers."""
+
+        def on_pool(*arguments: Any) -> Any:
+            return behave(*arguments)
+
+        on_pool.experimental_thread_pool = self._transfers.pool  # type: ignore[attr-defined]
+        return on_pool
 
 
 def _read(session: Session, requests: Iterator[bytes], answers: Answers) -> None:

@@ -18,7 +18,7 @@ from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.servers.options import parse_flags
 from shared_pathways_service.servers.proxy.answers import Answers
-from shared_pathways_service.servers.proxy.limits import TRANSFERS, Limits, default_host_memory
+from shared_pathways_service.servers.proxy.limits import Limits, default_host_memory
 from shared_pathways_service.servers.proxy.options import ProxyServerOptions
 from shared_pathways_service.servers.proxy.status import StatusError
 from tests.processes import DEADLINE_S
@@ -266,28 +266,38 @@ def test_sessions_beyond_the_limit(make_proxy: MakeProxy, connect: MakeClient) -
     np.testing.assert_array_equal(second.fetch(second.put(FOUR, single(0))), FOUR)
 
 
-def test_transfers_beyond_the_limit_leave_other_sessions_alone(
+def test_transfers_that_stand_still_hold_up_others_only_for_a_while(
     make_proxy: MakeProxy, connect: MakeClient
 ) -> None:
-    proxy = limited(make_proxy, sessions=2)
-    greedy, other = connect(proxy.address), connect(proxy.address)
-    method: Any = greedy.channel.unary_stream(f"/{ifrt.SERVICE}/HostBufferLookup")
+    proxy = make_proxy(limits=Limits(transfers=4, transfer_patience_s=1.0))
+    stopped, other = connect(proxy.address), connect(proxy.address)
+    array = stopped.put(np.zeros(4 << 20, np.float32), single(0))
+    pending, buffer = stopped.begin_fetch(array)
+    pending.result()
+    upload: Any = stopped.channel.stream_unary(f"/{ifrt.SERVICE}/HostBufferStore")
+    download: Any = stopped.channel.unary_stream(f"/{ifrt.SERVICE}/HostBufferLookup")
+    resume = threading.Event()
 
-    def look_up(handle: int) -> Any:
-        """Waits for a buffer that nobody sends."""
-        request = proxy_pb2.GrpcHostBufferLookupRequest(session_id=greedy.session_id, handle=handle)
-        return method(request.SerializeToString())
+    def nothing() -> Iterator[bytes]:
+        resume.wait()
+        yield from ()
 
-    waiting = [look_up(handle) for handle in range(1, TRANSFERS + 1)]
-    session = proxy.service.session(greedy.session_id)
-    wait_until(lambda: session.transfers._value == 0)
-    with pytest.raises(grpc.RpcError) as raised:
-        next(look_up(1000))
-    assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert f"the limit is {TRANSFERS} a session" in (raised.value.details() or "")
+    def store(handle: int) -> Any:
+        header = proxy_pb2.GrpcHostBufferStoreMetadata(
+            session_id=stopped.session_id, handle=handle, buffer_size=4
+        )
+        metadata = [(ifrt.HOST_BUFFER_METADATA, header.SerializeToString())]
+        return upload.future(nothing(), metadata=metadata)
+
+    request = proxy_pb2.GrpcHostBufferLookupRequest(session_id=stopped.session_id, handle=buffer)
+    calls = [store(1001), store(1002), store(1003), download(request.SerializeToString())]
+    # All four threads are taken by transfers that stand still: this one waits for their end.
     np.testing.assert_array_equal(other.fetch(other.put(FOUR, single(0))), FOUR)
-    for call in waiting:
-        call.cancel()
+    wait_until(lambda: any(call.done() for call in calls))
+    assert {call.code() for call in calls if call.done()} == {grpc.StatusCode.CANCELLED}
+    resume.set()
+    # The session itself lives.
+    np.testing.assert_array_equal(stopped.fetch(stopped.put(FOUR, single(0))), FOUR)
 
 
 # ---- requests, and clients that do not read
@@ -308,7 +318,7 @@ class SilentClient:
         self.stream = method(
             self._requests(), metadata=[(ifrt.SESSION_METADATA, metadata.SerializeToString())]
         )
-        self._make: Callable[[int], proxy_pb2.IfrtRequest] = layout_request
+        self._make: Callable[[int], proxy_pb2.IfrtRequest] = echoed_request
 
     def __enter__(self) -> Self:
         return self
@@ -334,9 +344,12 @@ class SilentClient:
             yield request.SerializeToString()
 
 
-def layout_request(_number: int) -> proxy_pb2.IfrtRequest:
+def echoed_request(_number: int) -> proxy_pb2.IfrtRequest:
+    """A request whose answer is as long as itself: it names what it asked for in vain."""
     request = proxy_pb2.IfrtRequest()
-    request.get_default_layout_request.dtype.kind = F32
+    wanted = request.make_array_from_host_buffer_request
+    wanted.dtype.kind = F32
+    wanted.sharding.serialized_sharding.type_name = "x" * 3000
     return request
 
 
@@ -347,14 +360,14 @@ def test_a_client_that_never_reads_is_asked_no_more(
     other = connect(proxy.address)
     with SilentClient(proxy.address) as silent:
         # The first answers fill what HTTP/2 takes.
-        silent.send(50_000, layout_request)
+        silent.send(10_000, echoed_request)
         wait_until(lambda: any(s.answers.held_back for s in proxy.service.sessions))
         (held,) = [s for s in proxy.service.sessions if s.answers.held_back]
         assert held.answers.open <= 50
         # Nobody else is.
         np.testing.assert_array_equal(other.fetch(other.put(FOUR, single(0))), FOUR)
         # Once it reads, all is answered, in order.
-        for seen, raw in zip(range(1, 6_000), silent.stream, strict=False):
+        for seen, raw in zip(range(1, 9_000), silent.stream, strict=False):
             assert proxy_pb2.IfrtResponse.FromString(raw).response_metadata.op_id == seen
     wait_until(lambda: len(proxy.service.sessions) == 1)
 

@@ -1,0 +1,108 @@
+"""Threads for uploads and downloads, and an end to those that hold up others and do not move.
+
+JAX's client has thousands of uploads under way at once where a step has many arguments, and takes
+the refusal of one for the end of its session: so those beyond the threads wait. A client that
+stops amid its transfers, or reads nothing, would let everybody else wait for ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent import futures
+from typing import Any, TypeVar
+
+from shared_pathways_service.servers.glog import glog
+
+__all__ = ["Transfers"]
+
+T = TypeVar("T")
+
+
+class Transfers:
+    """The transfers under way, of all sessions.
+
+    Args:
+      count: At a time; each has a thread.
+      patience_s: Seconds after which one that does not move is ended, if others wait.
+
+    Attributes:
+      pool: Where each runs.
+    """
+
+    def __init__(self, count: int, patience_s: float) -> None:
+        self.pool = _Pool(count)
+        self._patience_s = patience_s
+        self._under_way: dict[_Transfer, None] = {}
+        self._closed = threading.Event()
+        self._watch = threading.Thread(target=self._end_stalled, name="transfers", daemon=True)
+        self._watch.start()
+
+    @contextlib.contextmanager
+    def begin(self, cancel: Callable[[], object]) -> Iterator[_Transfer]:
+        """Counts a transfer as under way; `cancel` ends it from another thread."""
+        transfer = _Transfer(cancel)
+        self._under_way[transfer] = None
+        try:
+            yield transfer
+        finally:
+            del self._under_way[transfer]
+
+    def close(self) -> None:
+        """Ends the watch; transfers end with their calls."""
+        self._closed.set()
+        self._watch.join()
+        self.pool.shutdown(wait=False, cancel_futures=True)
+
+    def _end_stalled(self) -> None:
+        while not self._closed.wait(self._patience_s / 4):
+            if not self.pool.waiting:
+                continue
+            oldest = time.monotonic() - self._patience_s
+            stalled = [t for t in list(self._under_way) if t.moved_at < oldest]
+            if stalled:
+                glog(
+                    "W",
+                    f"{len(stalled)} transfers have not moved for {self._patience_s:g} s and hold "
+                    "up others: they are ended",
+                )
+            for transfer in stalled:
+                transfer.cancel()
+
+
+class _Transfer:
+    def __init__(self, cancel: Callable[[], object]) -> None:
+        self.cancel = cancel
+        self.moved_at = time.monotonic()
+
+    def watched(self, messages: Iterable[T]) -> Iterator[T]:
+        """Passes messages on, and takes note of each."""
+        for message in messages:
+            self.moved_at = time.monotonic()
+            yield message
+
+
+class _Pool(futures.ThreadPoolExecutor):
+    """Knows how many calls wait for a thread."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count, thread_name_prefix="transfer")
+        # Each counted by one thread: gRPC's, and a lock for all of ours.
+        self._submitted = 0
+        self._begun = 0
+        self._begun_lock = threading.Lock()
+
+    @property
+    def waiting(self) -> int:
+        return self._submitted - self._begun
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> futures.Future[T]:
+        self._submitted += 1
+        return super().submit(self._run, fn, args, kwargs)
+
+    def _run(self, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+        with self._begun_lock:
+            self._begun += 1
+        return fn(*args, **kwargs)
