@@ -167,3 +167,15 @@ def test_a_user_without_a_home_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _unknown(number: int) -> object:
     raise KeyError(number)
+
+
+def test_bytes_of_the_compilation_cache_are_a_whole_number(config: Path) -> None:
+    environ = {"SPS_CONFIG": str(config), "SPS_COMPILE_CACHE_BYTES": "0"}
+    assert Settings.load(environ=environ).compile_cache_bytes == 0
+    config.write_text("[profiles.default]\ncompile_cache_bytes = 5000\n")
+    del environ["SPS_COMPILE_CACHE_BYTES"]
+    assert Settings.load(environ=environ).compile_cache_bytes == 5000
+    for wrong in ("-1", "1.5", "1GB", ""):
+        config.write_text(f'[profiles.default]\ncompile_cache_bytes = "{wrong}"\n')
+        with pytest.raises(InvalidRequestError, match="a whole number of bytes"):
+            Settings.load(environ=environ)

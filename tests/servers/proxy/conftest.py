@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shared_pathways_service.core.topology import InstanceType
+from shared_pathways_service.servers.proxy.compile_cache import CompileCache
 from shared_pathways_service.servers.proxy.engine import Engine
 from shared_pathways_service.servers.proxy.service import ProxyService
 from shared_pathways_service.servers.proxy.transport import GrpcTransport
@@ -24,8 +25,17 @@ MODULE = "shared_pathways_service.servers.proxy"
 class LocalProxy:
     """A proxy in this process, with two slices of four devices."""
 
-    def __init__(self, socket: Path, *, memory_limit: int = 0, **service: Any) -> None:
-        self.engine = Engine([InstanceType.parse(KIND)] * 2, memory_limit)
+    def __init__(
+        self,
+        socket: Path,
+        *,
+        memory_limit: int = 0,
+        xla_flags: Sequence[tuple[str, str]] = (),
+        compile_cache: CompileCache | None = None,
+        **service: Any,
+    ) -> None:
+        slices = [InstanceType.parse(KIND)] * 2
+        self.engine = Engine(slices, memory_limit, xla_flags, compile_cache)
         self.slices = self.engine.slices
         for index in range(2):
             self.slices.place(index, index + 1, f"slice-{index}")
