@@ -65,6 +65,7 @@ def warned(event: Event) -> str | None:
         "proxy.deleted": ended,
         "tunnel.broken": f"the tunnel to the proxy {event.tenant} broke{why}",
         "home.lost": f"the service of {event.tenant} is gone{why}",
+        "service.warning": event.reason or "",
         "metrics.unavailable": f"no metrics are sent{why}",
         "slice.unplaced": f"slice {event.slice} is lost{why}; waiting for another in its place",
         "slice.placed": f"slice {event.slice} is on {event.data.get('slice_id')} now",

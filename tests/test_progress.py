@@ -131,6 +131,13 @@ def test_quiet_is_quiet(out: io.StringIO) -> None:
     assert out.getvalue() == ""
 
 
+def test_a_warning_that_comes_later_is_told() -> None:
+    out = io.StringIO()
+    progress = Progress(stream=out)
+    progress(Event(kind="service.warning", source="home", reason="the log cannot be followed"))
+    assert out.getvalue() == "sps: the log cannot be followed\n"
+
+
 def test_a_closed_stream_fails_nothing() -> None:
     out = io.StringIO()
     progress = Progress(stream=out)

@@ -72,6 +72,7 @@ class AgentSession:
         self._said_end = False
         self._lingers = False
         self._lost = False
+        self._how_lost = ""
         self._replies: dict[int, Mapping[str, Any]] = {}
         self._ids = itertools.count(1)
         self._sending = threading.Lock()
@@ -172,8 +173,8 @@ class AgentSession:
             raise ConnectionClosed(f"{self._snapshot.name} has ended")
         if self._lost:
             raise AgentLost(
-                f"the agent of {self._snapshot.name} ended{self._exit_text()}",
-                hint=f"its log is {self.log}",
+                f"{self._snapshot.name} is not looked after any more: {self._how_lost}",
+                hint=f"the agent's log is {self.log}",
             )
 
     def logs(self, lines: int) -> list[str]:
@@ -269,6 +270,7 @@ class AgentSession:
 
     def _read(self) -> None:
         decoder = Decoder()
+        unreadable = False
         try:
             while data := self._socket.recv(1 << 16):
                 for message in decoder.feed(data):
@@ -278,9 +280,11 @@ class AgentSession:
         except (MessageError, LookupError, TypeError, ValueError):
             # (As by an agent that runs another version of this package.)
             _log.exception("the agent of %s said what cannot be read", self._snapshot.name)
+            unreadable = True
         # (The end that `_let_go` made is not the agent's: it may still be at the deletion.)
         if not (self._said_end or self._released):
-            self._agent_is_lost()
+            how = "said what cannot be read" if unreadable else f"ended{self._exit_text()}"
+            self._agent_is_lost(f"the agent {how}")
 
     def _take(self, message: Mapping[str, Any]) -> None:
         if message["type"] == "event":
@@ -308,11 +312,11 @@ class AgentSession:
                     pass
             self._changed.notify_all()
 
-    def _agent_is_lost(self) -> None:
-        how = f"the agent ended{self._exit_text()}"
+    def _agent_is_lost(self, how: str) -> None:
         pod = self._snapshot.pod
         with self._changed:
             self._lost = True
+            self._how_lost = how
             if pod and not self._closed:
                 # The way to a pod leads through the agent.
                 self._refusal = TunnelError(

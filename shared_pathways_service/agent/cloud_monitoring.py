@@ -109,6 +109,7 @@ class CloudMonitoring:
 
     async def close(self) -> None:
         """Lets go of the connection."""
+        await self._user.tokens.close()
         if self._channel is not None:
             await self._channel.close()
 

@@ -51,8 +51,9 @@ def launch_agent(
         stack.enter_context(theirs)
         undo = stack.enter_context(contextlib.ExitStack())
         undo.callback(mine.close)
-        output: BinaryIO = stack.enter_context(log.open("ab"))
+        output: BinaryIO = stack.enter_context(log.open("a+b"))
         # Held until the last process that writes there has ended, so that it is not thinned out.
+        # (NFS wants a descriptor that reads for one kind of lock, and writes for the other.)
         with contextlib.suppress(OSError):
             fcntl.flock(output, fcntl.LOCK_SH | fcntl.LOCK_NB)
         process = subprocess.Popen(
@@ -91,6 +92,6 @@ def _thin_out(directory: Path) -> None:
         with contextlib.suppress(OSError):
             logs.append((path.stat().st_mtime, path))
     for _, path in sorted(logs)[:-_LOGS_KEPT]:
-        with contextlib.suppress(OSError), path.open("rb") as unused:
+        with contextlib.suppress(OSError), path.open("r+b") as unused:
             fcntl.flock(unused, fcntl.LOCK_EX | fcntl.LOCK_NB)
             path.unlink()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from shared_pathways_service.core.proxy_options import ProxyOptions
@@ -24,6 +24,7 @@ __all__ = [
     "MessageError",
     "Start",
     "encode",
+    "last_that_fit",
 ]
 
 #: Of these messages: client and agent are of one installation unless it was upgraded under them.
@@ -31,6 +32,8 @@ VERSION = 1
 #: Of one message.
 MAX_BYTES = 4 << 20
 _PREFIX = 4
+#: Bytes for what else a message has beside its lines.
+_ENVELOPE = 4096
 
 
 class MessageError(Exception):
@@ -47,6 +50,15 @@ def encode(message: Mapping[str, Any]) -> bytes:
     if len(body) > MAX_BYTES:
         raise MessageError(f"a message of {len(body)} bytes, more than {MAX_BYTES}")
     return len(body).to_bytes(_PREFIX, "big") + body
+
+
+def last_that_fit(lines: Sequence[str]) -> list[str]:
+    """Returns the last lines of a log, as many as one message holds beside its other fields."""
+    left = MAX_BYTES - _ENVELOPE
+    first = len(lines)
+    while first and (left := left - len(json.dumps(lines[first - 1])) - 1) >= 0:
+        first -= 1
+    return list(lines[first:])
 
 
 class Decoder:

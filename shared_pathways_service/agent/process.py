@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from shared_pathways_service.agent.channel import Channel
 from shared_pathways_service.agent.deletion import HomeMaker, clean_up
 from shared_pathways_service.agent.journal import Journal
-from shared_pathways_service.agent.messages import VERSION, MessageError, Start
+from shared_pathways_service.agent.messages import VERSION, MessageError, Start, last_that_fit
 from shared_pathways_service.agent.owner import wait_for_end
 from shared_pathways_service.agent.runner import Probe, SessionRunner
 from shared_pathways_service.core.session_messages import Cancelled
@@ -154,7 +154,7 @@ async def _answer_logs(message: Mapping[str, Any], channel: Channel, runner: Ses
     except SharedPathwaysError as error:
         channel.send({**reply, "error": error.to_json()})
     else:
-        channel.send({**reply, "lines": lines})
+        channel.send({**reply, "lines": last_that_fit(lines)})
 
 
 async def _watch_owner(owner: Identity, runner: SessionRunner) -> None:

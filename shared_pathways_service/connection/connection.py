@@ -100,8 +100,8 @@ class Connection:
             self._progress.end()
             left = self._end("connect() did not succeed")
             self._raised = self._failure
-            if left is not None:
-                error.add_note(str(left))
+            for note in (*self._warnings, *([] if left is None else [str(left)])):
+                error.add_note(note)
             raise
         self._progress.end("connected")
         return self

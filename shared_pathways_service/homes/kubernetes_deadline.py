@@ -14,6 +14,9 @@ from shared_pathways_service.kube.errors import ApiError
 
 __all__ = ["DeadlineKeeper"]
 
+#: What the server says of a Job that is gone, and of another one of its name.
+_ANOTHER_OR_NONE = ("NotFound", "Invalid")
+
 _log = logging.getLogger(__name__)
 
 
@@ -36,7 +39,8 @@ class DeadlineKeeper:
         self._uid = uid
         self._ahead_s = ahead_s
         self._max_lifetime_s = max_lifetime_s
-        self._began = time.monotonic()
+        # The cluster's clock goes on while this machine sleeps; the monotonic one does not.
+        self._began, self._began_at = time.monotonic(), time.time()
         self._task = asyncio.create_task(self._run())
         self._task.add_done_callback(self._note_failure)
 
@@ -51,7 +55,7 @@ class DeadlineKeeper:
         while True:
             await asyncio.sleep(pause)
             # (The Job counts from its start, which came a moment after ours.)
-            age = time.monotonic() - self._began
+            age = max(time.monotonic() - self._began, time.time() - self._began_at)
             wanted = deadline_s(age, self._max_lifetime_s, ahead_s=self._ahead_s)
             if wanted == deadline:
                 return
@@ -62,7 +66,7 @@ class DeadlineKeeper:
             except SharedPathwaysError as error:
                 # There are several tries until it would matter, and who watches the Job sees more.
                 _log.warning("the deadline of %s was not moved on: %s", self._path, error)
-                if isinstance(error, ApiError) and error.is_final:
+                if isinstance(error, ApiError) and error.reason in _ANOTHER_OR_NONE:
                     return
 
     def _note_failure(self, task: asyncio.Task[None]) -> None:

@@ -199,10 +199,7 @@ class Preflight:
         assert view is not None, "no check has failed"
 
         def hear_of_trouble(trouble: str) -> None:
-            if trouble:
-                tell(HomeEvent(kind="service.waiting", reason=trouble))
-            else:
-                _tell_waiting(view.readiness, tell)
+            _tell_waiting(view.readiness, tell, trouble)
 
         async with contextlib.aclosing(self._changes(view, hear_of_trouble)) as changes:
             while True:
@@ -272,12 +269,12 @@ def _request_checks(service: Service, spec: ProxySpec) -> list[Check]:
     return [*found, checks.bucket_check(service, spec.gcs_bucket)]
 
 
-def _tell_waiting(found: ServiceReadiness, tell: Tell) -> None:
+def _tell_waiting(found: ServiceReadiness, tell: Tell, trouble: str = "") -> None:
     pods = "\n".join(found.troubles)
     tell(
         HomeEvent(
             kind="service.waiting",
-            reason=found.reason,
+            reason=trouble or found.reason,
             data={"ready": found.ready, "wanted": found.wanted, "pods": pods},
         )
     )

@@ -110,8 +110,7 @@ class KubeApi:
             async with asyncio.timeout(timeout_s) as limit:
                 return await self._until_final(once, method, limit)
         except TimeoutError as error:
-            cause = f"no answer within {timeout_s:g} s"
-            raise self._transport.unreachable(target, cause) from error
+            raise self._transport.timed_out(target, "answer", timeout_s) from error
 
     async def _until_final(
         self,
@@ -340,8 +339,7 @@ class KubeApi:
                             raise
                     await asyncio.sleep(_SETTLING_PAUSE_S)
         except TimeoutError as error:
-            cause = f"no handshake within {timeout_s:g} s"
-            raise self._transport.unreachable(target, cause) from error
+            raise self._transport.timed_out(target, "handshake", timeout_s) from error
 
 
 def _session_of(thing: Mapping[str, Any]) -> str:

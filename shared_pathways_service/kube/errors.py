@@ -8,6 +8,7 @@ SharedPathwaysError
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -76,6 +77,10 @@ class ApiUnreachable(SharedPathwaysError):  # noqa: N818 - reads as what happene
         self.is_final = is_final
 
 
+#: The authorizer's words; an admission webhook's own may have a "cannot" in them as well.
+_UNAUTHORIZED = re.compile(r'forbidden: User ".*" cannot \S+ (resource|path) ')
+
+
 def error_of_answer(
     target: Target, status: int, body: Mapping[str, Any], *, retry_after_s: float | None = None
 ) -> SharedPathwaysError:
@@ -112,9 +117,8 @@ def error_of_answer(
 def _is_for_lack_of_permission(body: Mapping[str, Any]) -> bool:
     """Whether a 403 is the authorizer's; quotas and other admission forbid with the same reason.
 
-    Only the text tells them apart: the authorizer's has ``User "U" cannot VERB resource``.
+    Only the text tells them apart.
     """
-    return (
-        body.get("kind") != "Status"
-        or " cannot " in str(body.get("message") or "").partition(":")[2]
+    return body.get("kind") != "Status" or bool(
+        _UNAUTHORIZED.search(str(body.get("message") or ""))
     )

@@ -42,7 +42,7 @@ class GoogleUser:
     """
 
     def __init__(self) -> None:
-        self.tokens = TokenSource(self._fetch)
+        self.tokens = TokenSource(self._fetch, of="Google")
         self._found: tuple[credentials.Credentials, str] | None = None
 
     async def project(self) -> str:

@@ -218,7 +218,7 @@ def _plugin_tokens(plugin: Plugin, tls: ssl.SSLContext | None) -> TokenSource:
         header = f"Bearer {given.token}" if given.token else ""
         return Token(header=header, expires_at=given.expires_at)
 
-    return TokenSource(fetch)
+    return TokenSource(fetch, of=plugin.name)
 
 
 def _impersonation(user: Entry) -> tuple[tuple[str, str], ...]:

@@ -174,6 +174,19 @@ class Transport:
                 is_final=isinstance(error, ssl.SSLCertVerificationError),
             ) from error
 
+    def timed_out(self, target: Target, what: str, within_s: float) -> ApiUnreachable:
+        """Returns the error for a request whose time is over, whoever was waited for."""
+        tokens = self._access.tokens
+        if tokens.awaited_s is None:
+            return self.unreachable(target, f"no {what} within {within_s:g} s")
+        asked = tokens.of or "who gives credentials"
+        cause = f"{asked} has not answered for {tokens.awaited_s:.0f} s"
+        return ApiUnreachable(
+            f"cannot {target}: no credentials yet: {cause}",
+            server=self._access.server,
+            cause=cause,
+        )
+
     def unreachable(self, target: Target, cause: str, *, is_final: bool = False) -> ApiUnreachable:
         """Returns the error for a request without an answer, and remembers that there was one."""
         self._broke_at = time.monotonic()

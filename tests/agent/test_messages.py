@@ -17,6 +17,7 @@ from shared_pathways_service.agent.messages import (
     MessageError,
     Start,
     encode,
+    last_that_fit,
 )
 from shared_pathways_service.core.proxy_options import ProxyOptions
 from shared_pathways_service.core.session_messages import Plan
@@ -29,6 +30,19 @@ MESSAGES = st.lists(
     st.dictionaries(st.text(max_size=5), SCALARS, max_size=4).map(lambda d: {**d, "type": "t"}),
     max_size=5,
 )
+
+
+@given(lines=st.lists(st.text(max_size=50), max_size=30))
+def test_all_lines_of_a_short_log_fit(lines: list[str]) -> None:
+    assert last_that_fit(lines) == lines
+
+
+def test_of_a_long_log_the_last_lines_are_sent() -> None:
+    lines = [f"{number} " + "\x00" * (64 << 10) for number in range(100)]
+    sent = last_that_fit(lines)
+    assert sent == lines[-len(sent) :]
+    assert 5 < len(sent) < 100
+    encode({"type": "reply", "id": 1, "lines": sent})
 
 
 @given(messages=MESSAGES, size=st.integers(1, 40))

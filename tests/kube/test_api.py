@@ -15,8 +15,10 @@ from shared_pathways_service.core.kubernetes.names import LABEL_SESSION
 from shared_pathways_service.errors import AccessDenied
 from shared_pathways_service.kube import paths
 from shared_pathways_service.kube.api import KubeApi
-from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
+from shared_pathways_service.kube.cluster import ClusterAccess
+from shared_pathways_service.kube.errors import ApiError, ApiUnreachable, error_of_answer
 from shared_pathways_service.kube.kubeconfig import access_of_context, read_kubeconfig
+from shared_pathways_service.kube.tokens import Token, TokenSource
 from tests.kube.control_plane import HANDSHAKE, ControlPlane
 
 WAIT_S = 90.0
@@ -165,6 +167,32 @@ def test_quota_is_no_lack_of_permission(control_plane: ControlPlane, namespace: 
         assert "exceeded quota" in caught.value.message
 
     with_api(control_plane, control_plane.admin, work)
+
+
+def test_a_webhooks_words_are_no_lack_of_permission() -> None:
+    target = paths.target_of("POST", paths.collection("jobs", "n"), {})
+    said = 'admission webhook "labels" denied the request: jobs cannot be created without label "x"'
+    error = error_of_answer(target, 403, {"kind": "Status", "message": said})
+    assert isinstance(error, ApiError)
+    assert said in error.message
+
+
+def test_credentials_that_do_not_come_are_named() -> None:
+    async def hang() -> Token:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def work() -> None:
+        source = TokenSource(hang, of="slow-plugin")
+        access = ClusterAccess(server="http://127.0.0.1:1", tls=None, tokens=source)
+        async with KubeApi(access) as api:
+            with pytest.raises(ApiUnreachable, match="slow-plugin has not answered"):
+                await api.get(paths.collection("nodes"), timeout_s=0.2)
+            path = paths.port_forward("n", "p")
+            with pytest.raises(ApiUnreachable, match="slow-plugin has not answered"):
+                await api.upgrade(path, headers=HANDSHAKE, timeout_s=0.2)
+
+    asyncio.run(work())
 
 
 @pytest.mark.race

@@ -114,8 +114,16 @@ def test_failed_renewal_counts_only_when_the_last_token_has_expired(
 def test_renewal_that_hangs_holds_nobody_up_while_the_token_is_good(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("shared_pathways_service.kube.tokens._PATIENCE_S", 0.01)
+    monkeypatch.setattr("shared_pathways_service.kube.tokens._PATIENCE_S", 0.2)
     issuer = Issuer()
+    waited: list[float | None] = []
+    wait = asyncio.wait
+
+    async def noted(tasks: set[asyncio.Task[Token]], *, timeout: float | None = None) -> object:
+        waited.append(timeout)
+        return await wait(tasks, timeout=timeout)
+
+    monkeypatch.setattr("shared_pathways_service.kube.tokens.asyncio.wait", noted)
 
     async def hang() -> Token:
         if issuer.fetched:
@@ -126,7 +134,10 @@ def test_renewal_that_hangs_holds_nobody_up_while_the_token_is_good(
         source = TokenSource(hang, now=lambda: issuer.now)
         await source.header()
         issuer.now += 3500
-        assert await source.header() == "Bearer 1"
+        for _ in range(3):
+            assert await source.header() == "Bearer 1"
+        assert len(waited) == 1, "only the first one waits at all"
+        await source.close()
 
     asyncio.run(work())
 
@@ -173,6 +184,65 @@ def test_closing_breaks_a_fetch_off_for_nobody_else() -> None:
         await begun.wait()
         await source.close()
         assert await asking == "Bearer 1"
+
+    asyncio.run(work())
+
+
+def test_token_that_this_machines_clock_takes_for_expired_is_used() -> None:
+    issuer = Issuer()
+    issuer.life_s = -60.0
+
+    async def work() -> None:
+        source = issuer.source()
+        assert await source.header() == "Bearer 1"
+        assert await source.header() == "Bearer 2"
+        assert issuer.fetched == 2
+
+    asyncio.run(asyncio.wait_for(work(), 60))
+
+
+def test_fetch_that_stumbles_is_not_tried_again_at_once() -> None:
+    issuer = Issuer()
+
+    async def stumble() -> Token:
+        if issuer.fetched:
+            issuer.fetched += 1
+            raise OSError("no space left on device")
+        return await issuer.fetch()
+
+    async def work() -> None:
+        source = TokenSource(stumble, now=lambda: issuer.now)
+        assert await source.header() == "Bearer 1"
+        issuer.now += 3500
+        assert await source.header() == "Bearer 1"
+        assert await source.header() == "Bearer 1"
+        assert issuer.fetched == 2
+        issuer.now += 101
+        with pytest.raises(OSError, match="no space"):
+            await source.header()
+
+    asyncio.run(asyncio.wait_for(work(), 60))
+
+
+def test_fetch_that_is_waited_for_is_told_of() -> None:
+    issuer = Issuer()
+
+    async def work() -> None:
+        go = asyncio.Event()
+
+        async def slow() -> Token:
+            await go.wait()
+            return await issuer.fetch()
+
+        source = TokenSource(slow, now=lambda: issuer.now)
+        awaited: list[bool] = [source.awaited_s is not None]
+        asking = asyncio.create_task(source.header())
+        await asyncio.sleep(0)
+        awaited.append(source.awaited_s is not None)
+        go.set()
+        await asking
+        awaited.append(source.awaited_s is not None)
+        assert awaited == [False, True, False]
 
     asyncio.run(work())
 

@@ -1,1 +1,1 @@
-"""What of a port-forward can be decided without I/O: frames, and when to dial again."""
+"""What of a port-forward can be decided without I/O: frames, and whether the other end lives."""
