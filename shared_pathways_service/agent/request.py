@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import getpass
 import os
 import platform
@@ -93,9 +94,20 @@ def start_of(request: ConnectRequest, settings: Settings) -> Start:
 
 def _cluster_options(request: ConnectRequest, settings: Settings) -> dict[str, Any]:
     """Returns what `KubernetesHome` takes, good in another process and on another day."""
-    fields = ("cluster", "project", "region", "context", "pathways_service")
+    # Here: who names no cluster has no use for it.
+    from shared_pathways_service.kube.access import ClusterChoice, settled  # noqa: PLC0415
+
+    choice = settled(
+        ClusterChoice(
+            cluster=request.cluster or "",
+            project=request.project or "",
+            region=request.region or "",
+            context=request.context or "",
+        )
+    )
     return {
-        **{name: getattr(request, name) or "" for name in fields},
+        **dataclasses.asdict(choice),
+        "pathways_service": request.pathways_service or "",
         "namespace": request.namespace,
         "proxy_deadline_s": settings.proxy_deadline_s,
     }

@@ -52,9 +52,22 @@ class Place:
         if self == Place():
             return True
         there = Place.of(entry)
+        here = self._settled() if there.context else self
         # (One service of several is not where the cluster is.)
-        mine, theirs = (dataclasses.replace(p, pathways_service=None) for p in (self, there))
+        mine, theirs = (dataclasses.replace(p, pathways_service=None) for p in (here, there))
         return entry.home.name == "kubernetes" and mine == theirs
+
+    def _settled(self) -> Place:
+        """Returns it with the context that stands for an ambient cluster now, as a session has."""
+        from shared_pathways_service.kube.access import (  # noqa: PLC0415 - as the cluster is
+            ClusterChoice,
+            settled,
+        )
+
+        if self.cluster or not self.is_cluster:
+            return self
+        context = settled(ClusterChoice(context=self.context or "")).context
+        return dataclasses.replace(self, context=context or None)
 
     def request(self, **keywords: object) -> ConnectRequest:
         """Checks it, together with other keywords of connect().

@@ -7,7 +7,7 @@ import contextlib
 import json
 import logging
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from shared_pathways_service.constants import PROXY_PORT
@@ -64,6 +64,9 @@ class KubernetesHome:
       project: See `cluster`.
       region: See `cluster`.
       context: A kubeconfig's context; empty: the ambient one.
+      kubeconfig: Files that the context is looked for in first.
+      in_cluster: Whether it is the cluster around this pod.
+      server: URL of the API server, when another one would be wrong.
       pathways_service: ``host:port`` of the resource manager; empty: of the one there is.
       **settings: Settings by name, as for `Settings.load`.
     """
@@ -78,12 +81,21 @@ class KubernetesHome:
         project: str = "",
         region: str = "",
         context: str = "",
+        kubeconfig: Sequence[str] = (),
+        in_cluster: bool = False,
+        server: str = "",
         pathways_service: str = "",
         **settings: object,
     ) -> None:
         self._settings = Settings.load(**settings)  # type: ignore[arg-type]
         self._choice = ClusterChoice(
-            cluster=cluster, project=project, region=region, context=context
+            cluster=cluster,
+            project=project,
+            region=region,
+            context=context,
+            kubeconfig=tuple(kubeconfig),
+            in_cluster=in_cluster,
+            server=server,
         )
         self._namespace = namespace
         self._address = pathways_service

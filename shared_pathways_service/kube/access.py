@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.kube.cluster import ClusterAccess, ClusterChoice
 from shared_pathways_service.kube.in_cluster import in_cluster_access, is_in_cluster
 from shared_pathways_service.kube.kubeconfig import (
+    Kubeconfig,
     access_of_context,
     kubeconfig_paths,
     read_kubeconfig,
 )
 
-__all__ = ["ClusterAccess", "ClusterChoice", "resolve"]
+__all__ = ["ClusterAccess", "ClusterChoice", "resolve", "settled"]
 
 
 async def resolve(choice: ClusterChoice) -> ClusterAccess:
@@ -26,7 +30,7 @@ async def resolve(choice: ClusterChoice) -> ClusterAccess:
       cluster answers.
 
     Raises:
-      InvalidRequestError: There is no such context or cluster.
+      InvalidRequestError: There is no such context or cluster, or it is not the one it was.
       AccessDenied: There are no credentials for it.
       ApiUnreachable: Google, or all of the cluster's endpoints, do not answer.
     """
@@ -35,7 +39,64 @@ async def resolve(choice: ClusterChoice) -> ClusterAccess:
         from shared_pathways_service.kube.gke import gke_access  # noqa: PLC0415
 
         return await gke_access(choice)
-    config = read_kubeconfig()
+    access = _named_here(choice)
+    if choice.server and access.server != choice.server:
+        raise InvalidRequestError(
+            "context",
+            choice.context,
+            f"the cluster at {choice.server}",
+            message=f"{access.name} is now the API server {access.server}, and what is looked for "
+            f"is at {choice.server}: nothing was asked",
+            hint=f"have the kubeconfig name {choice.server} for it again",
+        )
+    return access
+
+
+def settled(choice: ClusterChoice) -> ClusterChoice:
+    """Returns the same cluster, named so that it is found from another process and on another day.
+
+    Args:
+      choice: What the user named. What is wrong with it is said by `resolve`.
+    """
+    if choice.cluster:
+        return choice
+    paths = [path.absolute() for path in kubeconfig_paths()]
+    try:
+        config = read_kubeconfig(paths)
+        if not choice.context and not config.current and is_in_cluster():
+            return dataclasses.replace(choice, in_cluster=True, server=in_cluster_access().server)
+    except InvalidRequestError:
+        return choice
+    context = choice.context or config.current
+    return dataclasses.replace(
+        choice,
+        context=context,
+        kubeconfig=tuple(map(str, paths)),
+        server=_server_of(config, context),
+    )
+
+
+def _server_of(config: Kubeconfig, context: str) -> str:
+    """Returns the API server of a context; empty where the kubeconfig does not tell."""
+    chosen = config.contexts.get(context)
+    cluster = chosen and config.clusters.get(str(chosen.data.get("cluster")))
+    return str(cluster.data.get("server") or "").rstrip("/") if cluster else ""
+
+
+def _named_here(choice: ClusterChoice) -> ClusterAccess:
+    if choice.in_cluster:
+        if is_in_cluster():
+            return in_cluster_access()
+        raise InvalidRequestError(
+            "cluster",
+            "",
+            f"the cluster of a pod, at {choice.server}",
+            message=f"this is not a pod of the cluster at {choice.server}: nothing was asked",
+            hint="do it in a pod of that cluster",
+        )
+    first = [Path(path) for path in choice.kubeconfig]
+    paths = [*first, *(path for path in kubeconfig_paths() if path.absolute() not in first)]
+    config = read_kubeconfig(paths)
     if not choice.context and not config.current:
         if is_in_cluster():
             return in_cluster_access()
@@ -43,6 +104,6 @@ async def resolve(choice: ClusterChoice) -> ClusterAccess:
             "cluster",
             "",
             "cluster=, project= and region=, or context=, or a kubeconfig with a current context"
-            f" ({', '.join(map(str, kubeconfig_paths()))} has none)",
+            f" ({', '.join(map(str, paths))} has none)",
         )
     return access_of_context(config, choice.context)

@@ -19,12 +19,18 @@ class ClusterChoice:
       cluster: Name of a GKE cluster; `project` and `region` go with it.
       region: Its region, or its zone.
       context: A context of the user's kubeconfig.
+      kubeconfig: Files that the context is looked for in first; empty: only those of today.
+      in_cluster: Whether it is the cluster around this pod, whatever a kubeconfig says.
+      server: URL that the API server must have; empty: any.
     """
 
     cluster: str = ""
     project: str = ""
     region: str = ""
     context: str = ""
+    kubeconfig: tuple[str, ...] = ()
+    in_cluster: bool = False
+    server: str = ""
 
     def __post_init__(self) -> None:
         if self.cluster and self.context:
