@@ -152,6 +152,7 @@ def proxy_arguments(
         f"--tenant_host={request.host}",
         f"--tenant_team={request.team}",
         f"--exit_report={paths.exit_report(uid)}",
+        f"--last_requests_file={paths.last_requests(uid)}",
         f"--lost_program_grace_s={options.lost_program_grace_s}",
         f"--device_memory_limit_bytes={request.device_memory_limit_bytes}",
         f"--compile_cache_dir={settings.cache_dir / 'compiled'}",

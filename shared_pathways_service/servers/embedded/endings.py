@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
-__all__ = ["read_exit_report", "reason_of"]
+from shared_pathways_service.events import rfc3339
+from shared_pathways_service.servers.embedded.logs import tail_of
+from shared_pathways_service.servers.embedded.state import write_private
+from shared_pathways_service.servers.last_requests import Unfinished
+
+__all__ = ["explain_crash", "read_exit_report", "reason_of"]
 
 _REPORT_LIMIT = 64 << 10
+#: Requests that the error names, and lines of the log that the report of a crash keeps.
+_REQUESTS_SHOWN = 3
+_LINES_KEPT = 200
 
 
 def read_exit_report(path: Path) -> str:
@@ -37,6 +46,42 @@ def reason_of(code: int | None, report: str) -> str:
     if code < 0:
         return f"killed by {_signal_name(-code)}"
     return f"exit code {code}"
+
+
+def explain_crash(reason: str, unfinished: Unfinished, log: Path) -> str:
+    """Keeps a report of a crash beside the proxy's log.
+
+    Args:
+      reason: How it ended.
+      unfinished: What it was doing.
+      log: Of the proxy; its last lines are XLA's own words, and Python's stack.
+
+    Returns:
+      The reason, with what ran, the last requests, and where the report is; the reason alone where
+      nobody had used the proxy.
+    """
+    if not unfinished.requests:
+        return reason
+    parts = [reason]
+    if unfinished.running:
+        parts.append(f" while it was at {' and '.join(unfinished.running)}")
+    newest = ", ".join(reversed(unfinished.requests[-_REQUESTS_SHOWN:]))
+    parts.append(f"; its last requests, the newest first: {newest}")
+    told = "".join(parts)
+    path = log.with_suffix(".crash.json")
+    report = {
+        "reason": reason,
+        "time": rfc3339(time.time()),
+        "running": list(unfinished.running),
+        "last_requests": list(unfinished.requests),
+        "log_tail": tail_of(log, _LINES_KEPT),
+    }
+    try:
+        write_private(path, json.dumps(report, indent=2).encode() + b"\n")
+    except OSError:
+        # A full disk is no reason to be silent about the rest.
+        return told
+    return f"{told}; report: {path}"
 
 
 def _parsed(text: str) -> dict[str, Any]:

@@ -69,10 +69,14 @@ class RuntimePaths:
         """Where a proxy says why it ended."""
         return self.directory / f"p{uid}.exit"
 
+    def last_requests(self, uid: str) -> Path:
+        """Where a proxy keeps what it does, should it crash."""
+        return self.directory / f"p{uid}.last"
+
     def leftovers(self) -> list[Path]:
         """Returns all that a service leaves behind if it is killed; the locks are no part of it.
 
         A lock's file stays for good: who removes one while another waits for it makes two holders.
         """
-        patterns = ("*.sock", "*.token", "*.exit*", "rm.db*", "state.json*")
+        patterns = ("*.sock", "*.token", "*.exit*", "*.last", "rm.db*", "state.json*")
         return [path for pattern in patterns for path in self.directory.glob(pattern)]

@@ -15,7 +15,11 @@ from shared_pathways_service.processes import Identity
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.servers.embedded.child import Child, ChildEnded
 from shared_pathways_service.servers.embedded.commands import ProxyRequest, proxy_arguments
-from shared_pathways_service.servers.embedded.endings import read_exit_report, reason_of
+from shared_pathways_service.servers.embedded.endings import (
+    explain_crash,
+    read_exit_report,
+    reason_of,
+)
 from shared_pathways_service.servers.embedded.logs import tail_of
 from shared_pathways_service.servers.embedded.manager import ManagerLink
 from shared_pathways_service.servers.embedded.occupancy import Occupancy
@@ -24,6 +28,7 @@ from shared_pathways_service.servers.embedded.paths import RuntimePaths
 from shared_pathways_service.servers.embedded.reporting import Report
 from shared_pathways_service.servers.embedded.standby import StandbyPool
 from shared_pathways_service.servers.embedded.state import write_private
+from shared_pathways_service.servers.last_requests import read_unfinished
 from shared_pathways_service.servers.process import ProcessWatch
 from shared_pathways_service.settings import Settings
 
@@ -305,6 +310,9 @@ class Proxies:
         """Gives the slices back, then tells of the end."""
         report = read_exit_report(self._paths.exit_report(proxy.uid))
         reason = proxy.end_reason or reason_of(code, report)
+        if not proxy.end_reason and code is not None and code < 0:
+            unfinished = read_unfinished(self._paths.last_requests(proxy.uid))
+            reason = explain_crash(reason, unfinished, proxy.log)
         release = asyncio.create_task(self._manager.release(proxy.request.name, reason))
         await asyncio.wait({release}, timeout=_RELEASE_S)
         proxy.ended_at = time.monotonic()
@@ -341,6 +349,7 @@ class Proxies:
             for path in (
                 token,
                 self._paths.exit_report(proxy.uid),
+                self._paths.last_requests(proxy.uid),
                 self._paths.proxy_socket(proxy.uid),
             ):
                 path.unlink(missing_ok=True)

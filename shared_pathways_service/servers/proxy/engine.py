@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent import futures
 
 from shared_pathways_service.core.topology import InstanceType
+from shared_pathways_service.servers.last_requests import LastRequests
 from shared_pathways_service.servers.proxy.compile_cache import CompileCache
 from shared_pathways_service.servers.proxy.executor import Executor
 from shared_pathways_service.servers.proxy.memory import DeviceMemory
@@ -47,6 +48,7 @@ class Engine:
       memory_limit: Bytes a device may hold; 0: no limit.
       xla_flags: Names and values, for every program.
       compile_cache: Where compiled programs are kept; None: nowhere.
+      last_requests: Told what is done, should this process not outlive it; None: nothing is kept.
     """
 
     def __init__(
@@ -55,12 +57,18 @@ class Engine:
         memory_limit: int = 0,
         xla_flags: Sequence[tuple[str, str]] = (),
         compile_cache: CompileCache | None = None,
+        last_requests: LastRequests | None = None,
     ) -> None:
         self.devices = _devices(virtual_slices)
         self.placings = Placings([device.slice_index for device in self.devices])
         self.memory = DeviceMemory(len(self.devices), memory_limit)
-        self.slices = SliceTable([str(t) for t in virtual_slices], Executor)
+        self.last_requests = last = last_requests or LastRequests()
+        self.slices = SliceTable(
+            [str(t) for t in virtual_slices],
+            lambda epoch: Executor(epoch, last.place(f"on slice {epoch.index}")),
+        )
         self.compiler = Compiler(self.placings, xla_flags, compile_cache)
+        self._compiling = self.compiler.place = last.place("")
         self._compile_thread = futures.ThreadPoolExecutor(1, thread_name_prefix="compile")
         self._helpers = futures.ThreadPoolExecutor(_HELPERS, thread_name_prefix="helper")
 
@@ -77,7 +85,12 @@ class Engine:
 
     def compile_aside(self, function: Callable[[], None]) -> None:
         """Runs a function on the thread that compiles."""
-        self._compile_thread.submit(function)
+        self._compile_thread.submit(self._compile, function)
+
+    def _compile(self, function: Callable[[], None]) -> None:
+        self._compiling.begin("a compilation")
+        function()
+        self._compiling.end()
 
     def close(self) -> None:
         """Ends every placement and the helper threads, without waiting for programs."""

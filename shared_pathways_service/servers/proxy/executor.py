@@ -6,6 +6,8 @@ import queue
 import threading
 from typing import TYPE_CHECKING
 
+from shared_pathways_service.servers.last_requests import Place
+
 if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.operations import Operation
     from shared_pathways_service.servers.proxy.slices import Epoch
@@ -21,10 +23,12 @@ class Executor:
 
     Args:
       epoch: Whose programs run here.
+      place: Takes note of what runs, should the process not outlive it.
     """
 
-    def __init__(self, epoch: Epoch) -> None:
+    def __init__(self, epoch: Epoch, place: Place) -> None:
         self._epoch = epoch
+        self._place = place
         self._queue: queue.SimpleQueue[Operation | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._threads = 0
@@ -61,6 +65,7 @@ class Executor:
                 return
             # One thread takes from the queue at a time, so this one has not been left behind yet.
             self._running = operation
+            self._place.begin(operation.name)
             operation.arrive(self)
             # Nothing of the last operation may be kept alive while the next is waited for.
             del operation
@@ -68,3 +73,4 @@ class Executor:
                 if self._thread is not me:
                     return
                 self._running = None
+                self._place.end()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import faulthandler
 import json
 import os
 import resource
@@ -16,6 +17,7 @@ from shared_pathways_service.constants import PROXY_PORT
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.protocol.auth import read_token
 from shared_pathways_service.servers.glog import glog, send_logging_to_glog
+from shared_pathways_service.servers.last_requests import LastRequests
 from shared_pathways_service.servers.options import flag, parse_or_exit
 from shared_pathways_service.servers.process import StopSignals, exit_with_parent, report_ready
 from shared_pathways_service.servers.proxy.exits import Ending
@@ -47,6 +49,8 @@ def main(argv: list[str]) -> NoReturn:
     # Signals before anything slow: who stops a proxy that still loads is heard as well.
     stop_signals = StopSignals(lambda: _exit(0))
     send_logging_to_glog()
+    # Where XLA crashes, the log says in which call; that thread's stack alone, as logs are short.
+    faulthandler.enable(all_threads=False)
     if argv[:1] == [_STANDBY]:
         argv = _stand_by(parse_or_exit(_StandbyOptions, "proxy --standby", argv[1:]))
     options = parse_or_exit(ProxyServerOptions, "proxy", argv)
@@ -126,7 +130,11 @@ def _serve(options: ProxyServerOptions, stop_signals: StopSignals) -> int:
         if cache is not None:
             stack.callback(cache.close)
         engine = Engine(
-            options.instance_types(), options.device_memory_limit_bytes, xla_flags, cache
+            options.instance_types(),
+            options.device_memory_limit_bytes,
+            xla_flags,
+            cache,
+            LastRequests(options.last_requests_file),
         )
         stack.callback(engine.close)
         watchdog = Watchdog(ending, options.lost_program_grace_s)

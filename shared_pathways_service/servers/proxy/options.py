@@ -133,6 +133,11 @@ class ProxyServerOptions:
         "before this proxy ends.",
     )
     exit_report: str = flag("", help="File that is told, as JSON, why this proxy ended by itself.")
+    last_requests_file: str = flag(
+        "",
+        help="File, mapped into memory, that keeps what runs and the last requests: it tells after "
+        "a crash what this proxy was doing.",
+    )
     parent_pid: int = flag(0, help="The process whose end ends this one; 0: none.")
     ready_fd: int | None = flag(
         None, parse=_count, help="Descriptor that is told where this process serves."

@@ -9,6 +9,7 @@ from typing import Any
 
 from shared_pathways_service.protocol.ifrt import core_pb2, xla_pb2
 from shared_pathways_service.servers.glog import glog
+from shared_pathways_service.servers.last_requests import Place
 from shared_pathways_service.servers.proxy import xla
 from shared_pathways_service.servers.proxy.compile_cache import CompileCache
 from shared_pathways_service.servers.proxy.dtypes import dtype_of, kind_of_element
@@ -78,6 +79,7 @@ class Compiler:
 
     Attributes:
       cache: The same.
+      place: Told what is compiled.
       compiled: How many programs XLA compiled.
       compile_ns: How long it took for that, in nanoseconds.
     """
@@ -91,6 +93,7 @@ class Compiler:
         self._flags = tuple(flags)
         self._placings = placings
         self.cache = cache
+        self.place: Place | None = None
         self.compiled = 0
         self.compile_ns = 0
 
@@ -104,6 +107,8 @@ class Compiler:
         raw = core_pb2.XlaCompileOptionsProto.FromString(options).compile_options
         device_ids = self._devices(xla_pb2.CompileOptionsProto.FromString(raw))
         module = xla.parse(program)
+        if self.place is not None:
+            self.place.begin(f"the compilation of {xla.name_of(module)}")
         main = xla.main_types(module)
         slices = self._placings.slices(device_ids)
         client = self._placings.client(slices)

@@ -113,6 +113,7 @@ class Session:
         self.answers = answers
         self._send = answers.sender(1)
         self._limits = limits
+        self._last_requests = engine.last_requests
         self._last_handle = _FIRST_SERVER_HANDLE - 1
 
     def handle(self, raw: bytes) -> None:
@@ -134,6 +135,7 @@ class Session:
             error_text = f"{kind or 'a request unknown to this server'} is not supported"
             self._refuse(kind, request, call, StatusError(Code.UNIMPLEMENTED, error_text))
             return
+        self._note(kind, request)
         try:
             if units > 1 and len(raw) > self._limits.message_bytes:
                 raise _too_long(kind, len(raw), self._limits.message_bytes)
@@ -222,6 +224,15 @@ class Session:
     def new_value(self, spec: Spec) -> Value:
         """Returns a value that will lie on the present placements of its slices."""
         return Value(spec, self.engine.slices.epochs(spec.placing.slices))
+
+    def _note(self, kind: str, request: proxy_pb2.IfrtRequest) -> None:
+        """Keeps the request's kind, and its program's name, should it be the last one."""
+        about = ""
+        if kind == "loaded_executable_execute_request":
+            handle = request.loaded_executable_execute_request.loaded_executable_handle
+            program = self.programs.get(handle)
+            about = "" if program is None else program.name
+        self._last_requests.add(kind, about)
 
     def _refuse(self, kind: str | None, request: Any, call: Call, error: StatusError) -> None:
         named = self._named_results.get(kind or "")

@@ -35,6 +35,7 @@ __all__ = [
     "canonical",
     "dumps",
     "main_types",
+    "name_of",
     "op_sharding",
     "parse",
     "parts_of",
@@ -322,6 +323,13 @@ def parse(program: bytes) -> Any:
             return _jax.mlir.deserialize_portable_artifact(program, context)
         except Exception:  # noqa: BLE001 - its type is jaxlib's; what is no artifact may be MLIR
             return ir.Module.parse(program)
+
+
+def name_of(module: Any) -> str:
+    """Returns a parsed program's name; empty if it has none."""
+    with _context():
+        attributes = module.operation.attributes
+        return str(attributes["sym_name"].value) if "sym_name" in attributes else ""
 
 
 def main_types(module: Any) -> MainTypes:

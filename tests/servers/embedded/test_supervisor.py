@@ -10,9 +10,11 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from shared_pathways_service.protocol import supervisor_pb2 as pb
+from shared_pathways_service.servers.last_requests import read_unfinished
 from tests.processes import KIND, ServerProcess
 from tests.servers.embedded.support import (
     MODULE,
@@ -27,6 +29,7 @@ from tests.servers.embedded.support import (
     wait_for_end,
     wait_until,
 )
+from tests.servers.proxy.raw import ENDLESS, RawClient, single
 
 pytestmark = pytest.mark.race
 
@@ -181,6 +184,33 @@ def test_each_end_of_a_proxy_frees_its_slices_and_is_told() -> None:
         client.create("short-lived", max_lifetime_s=0.01)
         over = expect_state(client.watch("short-lived"), pb.Proxy.DELETED)
         assert over.reason == "its max_lifetime of 0.01 s is over"
+
+
+def test_a_crash_of_a_proxy_is_explained_and_kept() -> None:
+    with embedded() as (_, client):
+        token = client.create().token
+        watch = client.watch()
+        serving = expect_state(watch, pb.Proxy.SERVING)
+        client.wait_for_holders("isc-proxy-a")
+        initialization = {"sps_token": token.encode()}
+        last = client.paths.last_requests(serving.uid)
+        with RawClient(serving.address, initialization_data=initialization) as session:
+            array = session.put(np.zeros(4, np.float32), single(0))
+            (never,) = session.execute(session.compile(ENDLESS, [0]), [array])
+            session.begin_ready(never)
+            wait_until("the program to run", lambda: read_unfinished(last).running)
+            os.kill(serving.pid, signal.SIGABRT)
+            over = expect_state(watch, pb.Proxy.EXITED)
+        assert over.exit_code == -signal.SIGABRT
+        told, report = over.reason.split("; report: ")
+        assert told.startswith("killed by SIGABRT while it was at endless on slice 0; its last")
+        assert "loaded_executable_execute_request endless" in told
+        kept = json.loads(Path(report).read_text())
+        assert kept["running"] == ["endless on slice 0"]
+        assert "compile_request" in kept["last_requests"]
+        assert any("Fatal Python error: Aborted" in line for line in kept["log_tail"])
+        assert Path(report).parent == Path(over.log_path).parent
+        assert not last.exists()
 
 
 def test_ends_when_nobody_ever_comes() -> None:

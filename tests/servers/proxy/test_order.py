@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from shared_pathways_service.servers.last_requests import LastRequests
 from shared_pathways_service.servers.proxy.executor import Executor
 from shared_pathways_service.servers.proxy.operations import Operation
 from shared_pathways_service.servers.proxy.slices import Epoch
@@ -86,6 +87,8 @@ FOUR = np.arange(4, dtype=np.float32)
 class Work:
     """Stands in for an operation: runs until it may end."""
 
+    name = "work"
+
     def __init__(self) -> None:
         self.began, self.may_end, self.ended = (threading.Event() for _ in range(3))
 
@@ -97,7 +100,7 @@ class Work:
 
 @pytest.fixture
 def executor() -> Iterator[Executor]:
-    made = Executor(Epoch(0, 1, "slice-0"))
+    made = Executor(Epoch(0, 1, "slice-0"), LastRequests().place("here"))
     yield made
     made.close()
 

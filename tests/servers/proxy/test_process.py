@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotReady, VersionSkew
 from shared_pathways_service.protocol.probe import probe, probe_async
+from shared_pathways_service.servers.last_requests import read_unfinished
 from shared_pathways_service.servers.options import parse_flags
 from shared_pathways_service.servers.proxy.options import ProxyServerOptions
 from tests.processes import DEADLINE_S, REPOSITORY, ServerProcess, run_async
@@ -369,9 +371,7 @@ def test_a_program_over_two_slices_frees_the_one_that_lives(
 
 
 def test_an_address_space_limit_is_survived(start_proxy: StartProxy, connect: MakeClient) -> None:
-    proxy = start_proxy(
-        f"--address_space_limit_bytes={12 << 30}", "--host_memory_limit_bytes=0"
-    )
+    proxy = start_proxy(f"--address_space_limit_bytes={12 << 30}", "--host_memory_limit_bytes=0")
     client = connect(address_of(proxy))
     with pytest.raises(Exception, match="no memory for a host buffer"):
         client.store(1, b"", size=1 << 35)
@@ -398,3 +398,35 @@ def test_a_killed_proxy_is_an_error_for_its_client(start_proxy: StartProxy) -> N
         proxy.kill()
         with pytest.raises(Exception, match="UNAVAILABLE"):
             wait.result()
+
+
+@pytest.mark.race
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL])
+def test_a_crash_amid_a_program_leaves_what_it_was_doing(
+    start_proxy: StartProxy, tmp_path: Path, number: signal.Signals
+) -> None:
+    proxy = start_proxy(f"--last_requests_file={tmp_path / 'last'}")
+    with RawClient(address_of(proxy)) as client:
+        done = client.compile(DOUBLE, [4])
+        array = client.put(FOUR, single(4))
+        client.ready(*client.execute(done, [array]))
+        (never,) = client.execute(client.compile(ENDLESS, [0]), [client.put(FOUR, single(0))])
+        client.begin_ready(never)
+        # Answered after what comes before it was handled: the program is at its executor then.
+        client.call("is_array_deleted", array_handle=array)
+        deadline = time.monotonic() + DEADLINE_S
+        while not read_unfinished(tmp_path / "last").running:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        proxy.signal(number)
+        assert proxy.wait() == -number
+    found = read_unfinished(tmp_path / "last")
+    assert found.running == ("endless on slice 0",)
+    assert found.requests[0] == "init_request"
+    assert found.requests[-3:] == (
+        "loaded_executable_execute_request endless",
+        "check_value_ready_request",
+        "is_array_deleted_request",
+    )
+    if number != signal.SIGKILL:
+        proxy.wait_for_line("Fatal Python error")

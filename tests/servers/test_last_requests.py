@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shared_pathways_service.servers.embedded.endings import explain_crash
+from shared_pathways_service.servers.last_requests import (
+    LastRequests,
+    Unfinished,
+    read_unfinished,
+)
+from tests.processes import REPOSITORY
+
+
+def test_what_runs_and_the_last_requests_in_their_order(tmp_path: Path) -> None:
+    last = LastRequests(str(tmp_path / "last"))
+    assert (tmp_path / "last").stat().st_mode & 0o777 == 0o600
+    slices = [last.place(f"on slice {index}") for index in range(2)]
+    for number in range(100):
+        last.add("execute_request", f"jit_{number}")
+    slices[0].begin("one")
+    slices[1].begin("two")
+    slices[0].end()
+    found = read_unfinished(tmp_path / "last")
+    assert found.running == ("two on slice 1",)
+    assert found.requests == tuple(f"execute_request jit_{number}" for number in range(68, 100))
+
+
+def test_long_and_strange_names(tmp_path: Path) -> None:
+    last = LastRequests(str(tmp_path / "last"))
+    last.add("é" * 1000)
+    last.add("a\nb\ud800")
+    first, second = read_unfinished(tmp_path / "last").requests
+    assert first.startswith("é" * 59)
+    assert second == "a?b?"
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff" * 10_000, b"x" * 300])
+def test_a_file_that_is_none(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "last").write_bytes(data)
+    for text in read_unfinished(tmp_path / "last").requests:
+        assert text.isprintable()
+    assert read_unfinished(tmp_path / "absent") == Unfinished(running=(), requests=())
+
+
+def test_it_outlives_a_process_that_crashes(tmp_path: Path) -> None:
+    source = """
+import os, signal, sys
+from shared_pathways_service.servers.last_requests import LastRequests
+last = LastRequests(sys.argv[1])
+last.add("compile_request")
+last.place("on slice 0").begin("jit_step")
+os.kill(os.getpid(), signal.SIGSEGV)
+"""
+    command = [sys.executable, "-c", source, str(tmp_path / "last")]
+    done = subprocess.run(command, cwd=REPOSITORY, env={**os.environ}, check=False)
+    assert done.returncode == -signal.SIGSEGV
+    found = read_unfinished(tmp_path / "last")
+    assert found == Unfinished(running=("jit_step on slice 0",), requests=("compile_request",))
+
+
+def test_a_report_that_cannot_be_written_is_no_reason_to_be_silent(tmp_path: Path) -> None:
+    unfinished = Unfinished(running=("f on slice 1",), requests=("a", "b", "c", "d"))
+    told = explain_crash("killed by SIGSEGV", unfinished, tmp_path / "absent" / "log")
+    assert told == (
+        "killed by SIGSEGV while it was at f on slice 1; its last requests, the newest first: "
+        "d, c, b"
+    )
