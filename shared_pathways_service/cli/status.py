@@ -14,11 +14,12 @@ import typer
 
 from shared_pathways_service.cli.cluster_options import Place, takes_place
 from shared_pathways_service.cli.completion import connection_names
-from shared_pathways_service.cli.output import AsJson, print_json
+from shared_pathways_service.cli.output import AsJson, print_json, print_line
 from shared_pathways_service.cli.serve_display import holder_of
 from shared_pathways_service.cli.sessions import find_entry
+from shared_pathways_service.cli.status_counters import proxies_of, read_counters, text_of
 from shared_pathways_service.cli.status_messages import occupancy_of, only
-from shared_pathways_service.errors import ServiceNotFound, ServiceNotReady
+from shared_pathways_service.errors import InvalidRequestError, ServiceNotFound, ServiceNotReady
 from shared_pathways_service.homes.embedded_service import ServiceLink, find
 from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
 from shared_pathways_service.protocol import supervisor_pb2 as sup_pb
@@ -46,6 +47,13 @@ def status(
     ] = None,
     *,
     as_json: AsJson = False,
+    openmetrics: Annotated[
+        bool,
+        typer.Option(
+            "--openmetrics",
+            help="Print what the proxies count, as OpenMetrics text; the embedded service's only.",
+        ),
+    ] = False,
     wait: Annotated[
         float,
         typer.Option(metavar="SECONDS", help="Wait so long for the service and all its slices."),
@@ -58,6 +66,12 @@ def status(
     entry = find_entry(settings, name, place) if name else None
     if entry is not None and entry.home.name == "kubernetes":
         place = dataclasses.replace(Place.of(entry), pathways_service=entry.service or None)
+    if openmetrics and (as_json or place.is_cluster):
+        raise InvalidRequestError(
+            "--openmetrics",
+            "with --json" if as_json else "of a cluster",
+            "no --json, and the embedded service: proxies in a cluster are asked by nobody",
+        )
     if place.is_cluster:
         from shared_pathways_service.cli.cluster_status import (  # noqa: PLC0415 - aiohttp
             read_cluster_status,
@@ -66,7 +80,12 @@ def status(
         told = asyncio.run(read_cluster_status(place, settings, name, wait_s=wait))
     else:
         told = read_status(settings, name, wait_s=wait)
-    if as_json:
+        if as_json or openmetrics:
+            counters = asyncio.run(read_counters(settings, name))
+            told["proxies"] = proxies_of(counters)
+    if openmetrics:
+        print_line(text_of(counters).removesuffix("\n"))
+    elif as_json:
         print_json(told)
     else:
         _print_tables(told)

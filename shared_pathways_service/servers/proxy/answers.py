@@ -11,6 +11,7 @@ import queue
 import threading
 from collections.abc import Callable
 
+from shared_pathways_service.servers.proxy.counters import RequestCounts
 from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
@@ -31,10 +32,14 @@ class Answers:
 
     Args:
       limits: Of the proxy.
+
+    Attributes:
+      counts: Of the session.
     """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
+        self.counts = RequestCounts()
         self._queue: queue.SimpleQueue[bytes | tuple[bytes, int, int] | StatusError | None] = (
             queue.SimpleQueue()
         )
@@ -154,10 +159,12 @@ class Answers:
         found = self._queue.get()
         if isinstance(found, bytes):
             self._being_written = _ONE
+            self.counts.answer_bytes += len(found)
             return found
         if isinstance(found, tuple):
             answer, units, nbytes = found
             self._being_written = (units, nbytes)
+            self.counts.answer_bytes += len(answer)
             return answer
         return found
 

@@ -64,6 +64,9 @@ class BufferStore:
         self._num_waiting = 0
         self._closed: StatusError | None = None
 
+    def __len__(self) -> int:
+        return len(self._buffers)
+
     def charge(self, nbytes: int) -> HostCharge:
         """Takes memory for a buffer; hand it to the `HostBuffer`.
 

@@ -15,6 +15,8 @@ import numpy as np
 from google.protobuf.message import DecodeError, Message
 
 from shared_pathways_service.protocol import ifrt
+from shared_pathways_service.protocol.auth import bearer
+from shared_pathways_service.protocol.counters import message_of
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.proxy import (
@@ -31,6 +33,7 @@ from shared_pathways_service.servers.proxy.buffers import (
     remove_files,
     take_file,
 )
+from shared_pathways_service.servers.proxy.counters import RequestCounts, Transferred, families
 from shared_pathways_service.servers.proxy.engine import Engine
 from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.memory import HostCharge, HostMemory
@@ -96,6 +99,11 @@ class ProxyService:
         self._large_transfer_dir = large_transfer_dir
         self._on_session_end = on_session_end
         self._sessions: dict[int, Session] = {}
+        # Of sessions that have ended.
+        self._ended = RequestCounts()
+        self._opened = 0
+        self._received = Transferred()
+        self._sent = Transferred()
         self._lock = threading.Lock()
 
     @property
@@ -165,6 +173,7 @@ class ProxyService:
             )
             session.transfer_dir = transfer_dir
             self._sessions[session_id] = session
+            self._opened += 1
             count = len(self._sessions)
         glog("I", f"Session begins, protocol {version.protocol_version}; open: {count}")
         return session
@@ -172,7 +181,8 @@ class ProxyService:
     def close_session(self, session: Session) -> None:
         """Ends a session, whose requests are all handled, and frees all that it held."""
         with self._lock:
-            self._sessions.pop(session.session_id, None)
+            if self._sessions.pop(session.session_id, None) is not None:
+                self._ended.merge(session.counts)
             directory = session.transfer_dir
             shared = any(other.transfer_dir == directory for other in self._sessions.values())
         running = session.close()
@@ -196,6 +206,7 @@ class ProxyService:
             text = "the upload of a host buffer was broken off"
             session.buffers.put(header.handle, StatusError(Code.CANCELLED, text))
             raise
+        self._received.add(header.buffer_size)
         session.buffers.put(header.handle, buffer)
 
     def lookup(self, raw: bytes) -> Iterator[bytes]:
@@ -203,6 +214,7 @@ class ProxyService:
         request = _parse(proxy_pb2.GrpcHostBufferLookupRequest, raw)
         session = self.session(request.session_id)
         data = _wait_for(session, request.handle).data
+        self._sent.add(len(data))
         chunk, room = self._room_for_download(len(data))
         for view in chunks(data, chunk):
             yield b"".join((_chunk_header(len(view)), view))
@@ -240,8 +252,40 @@ class ProxyService:
         except StatusError as error:
             session.buffers.put(header.handle, error)
             raise
+        self._received.add(header.buffer_size)
         session.buffers.put(header.handle, buffer)
         return b""
+
+    def get_counters(self, authorization: bytes) -> bytes:
+        """Tells what this proxy has done and what it holds.
+
+        Args:
+          authorization: Of the call: ``Bearer TOKEN``.
+        """
+        if self._token is not None:
+            if not authorization:
+                raise StatusError(Code.UNAUTHENTICATED, "this proxy asks for its tenant's token")
+            if not hmac.compare_digest(
+                authorization, dict(bearer(self._token))["authorization"].encode()
+            ):
+                raise StatusError(Code.PERMISSION_DENIED, "the token is not this tenant's")
+        requests = RequestCounts()
+        with self._lock:
+            sessions = list(self._sessions.values())
+            requests.merge(self._ended)
+            opened = self._opened
+        for session in sessions:
+            requests.merge(session.counts)
+        found = families(
+            self._engine,
+            sessions,
+            requests,
+            sessions_opened=opened,
+            host_memory_bytes=self.host_memory.held,
+            received=self._received,
+            sent=self._sent,
+        )
+        return message_of(found).SerializeToString()
 
     def _transfer_dir(self, name: bytes) -> Path | None:
         """Returns the session's directory for large buffers; None when it named none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from time import perf_counter_ns
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -111,6 +112,7 @@ class Session:
         self._handlers = handlers
         self._named_results = named_results
         self.answers = answers
+        self.counts = answers.counts
         self._send = answers.sender(1)
         self._limits = limits
         self._last_requests = engine.last_requests
@@ -123,6 +125,7 @@ class Session:
           StatusError: The bytes are no request: the session cannot go on.
         """
         units = self.answers.admit(len(raw))
+        began_ns = perf_counter_ns()
         try:
             request = proxy_pb2.IfrtRequest.FromString(raw)
         except DecodeError as error:
@@ -134,6 +137,7 @@ class Session:
         if kind is None or handler is None:
             error_text = f"{kind or 'a request unknown to this server'} is not supported"
             self._refuse(kind, request, call, StatusError(Code.UNIMPLEMENTED, error_text))
+            self.counts.add(kind or "unknown", began_ns, len(raw))
             return
         self._note(kind, request)
         try:
@@ -150,6 +154,7 @@ class Session:
         else:
             if not later:
                 call.answer()
+        self.counts.add(kind, began_ns, len(raw))
 
     def close(self) -> Sequence[Operation]:
         """Lets go of everything; what is under way is settled with an error.
@@ -235,6 +240,7 @@ class Session:
         self._last_requests.add(kind, about)
 
     def _refuse(self, kind: str | None, request: Any, call: Call, error: StatusError) -> None:
+        self.counts.refuse(kind or "unknown")
         named = self._named_results.get(kind or "")
         if kind is not None and named is not None:
             for handle in named(getattr(request, kind)):

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import grpc
 
-from shared_pathways_service.protocol import ifrt
+from shared_pathways_service.protocol import counters, ifrt
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.listening import SERVER_OPTIONS, Listening, listen
 from shared_pathways_service.servers.proxy.answers import Answers
@@ -73,7 +73,12 @@ class GrpcTransport:
             "IfrtSession": grpc.stream_stream_rpc_method_handler(self._session),
         }
         self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(ifrt.SERVICE, handlers),)
+            (
+                grpc.method_handlers_generic_handler(ifrt.SERVICE, handlers),
+                grpc.method_handlers_generic_handler(
+                    counters.SERVICE, {counters.METHOD: unary(self._get_counters)}
+                ),
+            )
         )
 
     def start(
@@ -139,6 +144,13 @@ class GrpcTransport:
                 yield from transfer.watched(self._service.lookup(raw))
             except StatusError as error:
                 _abort(context, error)
+
+    def _get_counters(self, _raw: bytes, context: grpc.ServicerContext) -> bytes:
+        pairs: Any = context.invocation_metadata()
+        try:
+            return self._service.get_counters(dict(pairs).get("authorization", "").encode())
+        except StatusError as error:
+            _abort(context, error)
 
     def _on_pool(self, behave: Callable[..., Any]) -> Callable[..., Any]:
         """Returns what gRPC runs on the threads of transfers."""

@@ -269,7 +269,7 @@ def serialized(executable: Any) -> bytes | None:
     """Returns a program as `XlaClient.load` takes it; None: it could not be loaded."""
     data: bytes = executable.serialize()
     objects = sum(data.count(magic) for magic in _OBJECT_FILES)
-    return data if 0 < objects <= _LOADABLE_OBJECTS else None
+    return data if objects <= _LOADABLE_OBJECTS else None
 
 
 def dumps(options: Any) -> bool:

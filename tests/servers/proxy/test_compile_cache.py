@@ -38,6 +38,8 @@ module @cholesky {
 }
 """
 
+COPY = "stablehlo.optimization_barrier %x"
+
 MakeCache = Callable[..., CompileCache]
 
 
@@ -162,6 +164,18 @@ def test_where_a_program_was_written_does_not_matter(
     for program in (DOUBLE, here, there):
         client.compile(program, [0])
     assert cache.counts == CacheCounts(hits=2, misses=1, stored=1)
+
+
+def test_a_program_without_any_code_of_its_own_is_kept(
+    make_proxy: MakeProxy, connect: MakeClient, make_cache: MakeCache
+) -> None:
+    cache = make_cache()
+    client = connect(make_proxy(compile_cache=cache).address)
+    for _ in range(2):
+        program = client.compile(DOUBLE.replace("stablehlo.add %x, %x", COPY), [0])
+        (result,) = client.execute(program, [client.put(FOUR, single(0))])
+        np.testing.assert_array_equal(client.fetch(result), FOUR)
+    assert cache.counts == CacheCounts(hits=1, misses=1, stored=1)
 
 
 def test_two_processes(

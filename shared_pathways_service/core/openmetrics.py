@@ -1,0 +1,113 @@
+"""Measurements, and their text as OpenMetrics 1.0 has it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+__all__ = ["Family", "Kind", "Sample", "labelled", "render", "values_of"]
+
+Kind = Literal["counter", "gauge", "info"]
+#: What the name of a sample has beyond its family's.
+_SUFFIX: Mapping[str, str] = {"counter": "_total", "gauge": "", "info": "_info"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sample:
+    """One number."""
+
+    value: float
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Family:
+    """Numbers of one kind.
+
+    Attributes:
+      name: Without the suffix of its samples; ends with its unit, if it has one.
+      kind: A counter only grows, from 0 at the start of the process.
+      help: One sentence.
+      samples: Told apart by their labels.
+      unit: ``seconds``, ``bytes``, or empty.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    samples: Sequence[Sample]
+    unit: str = ""
+
+    def __post_init__(self) -> None:
+        """Checks the rule that names and units follow."""
+        if self.unit and not self.name.endswith(f"_{self.unit}"):
+            raise ValueError(f"{self.name} does not end with its unit {self.unit}")
+
+    @property
+    def sample_name(self) -> str:
+        """What its samples are called."""
+        return self.name + _SUFFIX[self.kind]
+
+
+def labelled(families_of: Mapping[str, Iterable[Family]], label: str) -> list[Family]:
+    """Puts the families of several sources together.
+
+    Args:
+      families_of: By the name of the source.
+      label: What the source is called in each sample.
+    """
+    merged: dict[str, Family] = {}
+    for source, families in families_of.items():
+        for family in families:
+            samples = [Sample(s.value, {label: source, **s.labels}) for s in family.samples]
+            known = merged.get(family.name)
+            if known is not None:
+                samples = [*known.samples, *samples]
+            merged[family.name] = dataclasses.replace(family, samples=samples)
+    return list(merged.values())
+
+
+def render(families: Iterable[Family]) -> str:
+    """Returns the text; it ends with the mark that nothing is missing."""
+    lines = []
+    for family in families:
+        lines.append(f"# TYPE {family.name} {family.kind}")
+        if family.unit:
+            lines.append(f"# UNIT {family.name} {family.unit}")
+        lines.append(f"# HELP {family.name} {_escaped(family.help)}")
+        for sample in family.samples:
+            labels = ",".join(f'{name}="{_escaped(text)}"' for name, text in sample.labels.items())
+            named = f"{family.sample_name}{{{labels}}}" if labels else family.sample_name
+            lines.append(f"{named} {_number(sample.value)}")
+    return "\n".join([*lines, "# EOF"]) + "\n"
+
+
+def values_of(families: Iterable[Family]) -> dict[str, object]:
+    """Returns the numbers for JSON: by the name of the sample, then by its labels' values.
+
+    A sample without labels is a number, an info its labels.
+    """
+    told: dict[str, object] = {}
+    for family in families:
+        if family.kind == "info":
+            told[family.sample_name] = dict(family.samples[0].labels)
+        elif any(sample.labels for sample in family.samples) or not family.samples:
+            told[family.sample_name] = {
+                ",".join(sample.labels.values()): _plain(sample.value) for sample in family.samples
+            }
+        else:
+            told[family.sample_name] = _plain(family.samples[0].value)
+    return told
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def _plain(value: float) -> float | int:
+    return int(value) if value == int(value) else value
+
+
+def _number(value: float) -> str:
+    return repr(_plain(value))

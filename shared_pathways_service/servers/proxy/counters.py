@@ -1,0 +1,215 @@
+"""What a proxy has done and what it holds, as numbers for whoever looks after it.
+
+A request costs a few additions in slots that the thread which handles it has to itself: no lock, no
+look-up beyond one in a small dictionary. What can be counted when somebody asks is counted then.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+import jaxlib.version
+
+from shared_pathways_service.core.openmetrics import Family, Sample
+from shared_pathways_service.servers.proxy.compile_cache import CacheCounts
+from shared_pathways_service.servers.proxy.xla import parts_of
+from shared_pathways_service.version import __version__
+
+if TYPE_CHECKING:
+    from shared_pathways_service.servers.proxy.engine import Engine
+    from shared_pathways_service.servers.proxy.session import Session
+    from shared_pathways_service.servers.proxy.values import Value
+
+__all__ = ["RequestCounts", "Transferred", "families"]
+
+_EXECUTE = "loaded_executable_execute_request"
+_NS = 1e-9
+
+
+class RequestCounts:
+    """Requests of one session; written by the thread that handles them.
+
+    Attributes:
+      answer_bytes: Written by the thread that writes answers.
+    """
+
+    __slots__ = ("_kinds", "answer_bytes")
+
+    def __init__(self) -> None:
+        # Requests, those refused, nanoseconds in their handlers, bytes.
+        self._kinds: dict[str, list[int]] = {}
+        self.answer_bytes = 0
+
+    def add(self, kind: str, began_ns: int, nbytes: int) -> None:
+        """Counts a request whose handler returns now."""
+        count = self._kinds.get(kind)
+        if count is None:
+            count = self._kinds[kind] = [0, 0, 0, 0]
+        count[0] += 1
+        count[2] += perf_counter_ns() - began_ns
+        count[3] += nbytes
+
+    def refuse(self, kind: str) -> None:
+        """Counts that a request of this kind was answered with an error at once."""
+        self._kinds.setdefault(kind, [0, 0, 0, 0])[1] += 1
+
+    def merge(self, other: RequestCounts) -> None:
+        """Adds another session's."""
+        self.answer_bytes += other.answer_bytes
+        # (A copy: its thread may add a kind meanwhile.)
+        for kind, count in list(other._kinds.items()):
+            mine = self._kinds.setdefault(kind, [0, 0, 0, 0])
+            for index, number in enumerate(count):
+                mine[index] += number
+
+    def items(self) -> Iterator[tuple[str, list[int]]]:
+        """Yields kinds, each with requests, refusals, nanoseconds and bytes."""
+        yield from sorted(self._kinds.items())
+
+
+class Transferred:
+    """Host buffers that went one way. Thread-safe: each comes on a thread of its own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.buffers = 0
+        self.bytes = 0
+
+    def add(self, nbytes: int) -> None:
+        """Counts a buffer."""
+        with self._lock:
+            self.buffers += 1
+            self.bytes += nbytes
+
+
+def families(
+    engine: Engine,
+    sessions: Sequence[Session],
+    requests: RequestCounts,
+    *,
+    sessions_opened: int,
+    host_memory_bytes: int,
+    received: Transferred,
+    sent: Transferred,
+) -> list[Family]:
+    """Gathers all there is to tell.
+
+    Args:
+      engine: What computes.
+      sessions: Those that are open.
+      requests: Of all sessions.
+      sessions_opened: Since the start.
+      host_memory_bytes: What host buffers hold.
+      received: Host buffers from clients.
+      sent: Host buffers to clients.
+    """
+    live = [value for session in sessions for value in list(session.arrays.values())]
+    live = [value for value in live if not value.deleted and value.error is None]
+    programs = sum(len(session.programs) for session in sessions)
+    return [
+        Family("sps_proxy", "info", "What runs.", [Sample(1, _versions())]),
+        *_of_requests(requests),
+        _counter("dispatches", "Executions that were accepted.", _dispatches(requests)),
+        _counter("received_buffers", "Host buffers from clients.", received.buffers),
+        _counter("received_bytes", "Bytes of host buffers from clients.", received.bytes, "bytes"),
+        _counter("sent_buffers", "Host buffers to clients.", sent.buffers),
+        _counter("sent_bytes", "Bytes of host buffers to clients.", sent.bytes, "bytes"),
+        *_of_compilation(engine),
+        _counter("opened_sessions", "Sessions that were begun.", sessions_opened),
+        _gauge("open_sessions", "Sessions that are open.", len(sessions)),
+        _gauge("live_arrays", "Arrays that clients refer to.", len(live)),
+        _gauge("live_programs", "Compiled programs that clients refer to.", programs),
+        _gauge(
+            "host_buffers",
+            "Host buffers that came and wait to be used or fetched.",
+            sum(len(session.buffers) for session in sessions),
+        ),
+        _gauge("host_memory_bytes", "What host buffers hold.", host_memory_bytes, "bytes"),
+        Family(
+            "sps_proxy_device_memory_bytes",
+            "gauge",
+            "What arrays hold of each device; with a limit, what is counted against it.",
+            [
+                Sample(held, {"device": str(device)})
+                for device, held in enumerate(_device_memory(engine, live))
+            ],
+            "bytes",
+        ),
+        _gauge(
+            "device_memory_limit_bytes",
+            "What each device may hold; 0: no limit.",
+            engine.memory.limit,
+            "bytes",
+        ),
+    ]
+
+
+def _of_requests(requests: RequestCounts) -> list[Family]:
+    counts = [({"kind": kind.removesuffix("_request")}, count) for kind, count in requests.items()]
+
+    def by_kind(name: str, text: str, index: int, unit: str = "", scale: float = 1) -> Family:
+        samples = [Sample(count[index] * scale, labels) for labels, count in counts]
+        return Family(f"sps_proxy_{name}", "counter", text, samples, unit)
+
+    return [
+        by_kind("requests", "Requests.", 0),
+        by_kind("refusals", "Requests answered with an error at once.", 1),
+        by_kind("handler_seconds", "Time in the handlers of requests.", 2, "seconds", _NS),
+        by_kind("request_bytes", "Bytes of requests.", 3, "bytes"),
+        _counter("answer_bytes", "Bytes of answers.", requests.answer_bytes, "bytes"),
+    ]
+
+
+def _dispatches(requests: RequestCounts) -> int:
+    return sum(count[0] - count[1] for kind, count in requests.items() if kind == _EXECUTE)
+
+
+def _of_compilation(engine: Engine) -> list[Family]:
+    compiler = engine.compiler
+    cache = CacheCounts() if compiler.cache is None else compiler.cache.counts
+    seconds = compiler.compile_ns * _NS
+    return [
+        _counter("compilations", "Programs that XLA compiled.", compiler.compiled),
+        _counter("compile_seconds", "Time in XLA's compiler.", seconds, "seconds"),
+        _counter("compile_cache_hits", "Programs that were loaded instead.", cache.hits),
+        _counter("compile_cache_misses", "Programs that were not in the cache.", cache.misses),
+        _counter("compile_cache_rejected", "Entries that could not be used.", cache.rejected),
+        _counter("compile_cache_stored", "Entries written.", cache.stored),
+        _counter("compile_cache_evicted", "Entries removed to make room.", cache.evicted),
+    ]
+
+
+def _device_memory(engine: Engine, live: Iterable[Value]) -> list[int]:
+    if engine.memory.limit:
+        return [engine.memory.held(device.id) for device in engine.devices]
+    held = [0] * len(engine.devices)
+    # Views share their array's memory.
+    seen: set[tuple[int, int]] = set()
+    for value in live:
+        array, spec = value.array, value.spec
+        if array is None or spec is None or value.failure() is not None:
+            continue
+        try:
+            for device, part in zip(spec.placing.device_ids, parts_of(array), strict=True):
+                place = (device, part.unsafe_buffer_pointer())
+                if place not in seen:
+                    seen.add(place)
+                    held[device] += part.nbytes
+        except Exception:  # noqa: BLE001, S112 - XLA's own: deleted meanwhile
+            continue
+    return held
+
+
+def _versions() -> dict[str, str]:
+    return {"version": __version__, "jaxlib_version": jaxlib.version.__version__}
+
+
+def _counter(name: str, text: str, value: float, unit: str = "") -> Family:
+    return Family(f"sps_proxy_{name}", "counter", text, [Sample(value)], unit)
+
+
+def _gauge(name: str, text: str, value: float, unit: str = "") -> Family:
+    return Family(f"sps_proxy_{name}", "gauge", text, [Sample(value)], unit)
