@@ -94,9 +94,14 @@ class Placing:
         """Returns the shape of the first device's piece of an array of this shape."""
         if self.shard is not None:
             return self.shard
+        try:
+            first = self.pieces(shape)[0]
+        except NotImplementedError:
+            # Of an array that is still to be reduced no device has a part, but each a shape.
+            shard: tuple[int, ...] = self.sharding.shard_shape(shape)
+            return shard
         return tuple(
-            len(range(*part.indices(size)))
-            for part, size in zip(self.pieces(shape)[0], shape, strict=True)
+            len(range(*part.indices(size))) for part, size in zip(first, shape, strict=True)
         )
 
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 CHECKS: dict[str, Callable[[], None]] = {}
@@ -313,6 +313,16 @@ def threads() -> None:
 
     with futures.ThreadPoolExecutor(8) as pool:
         assert list(pool.map(work, range(16))) == [16.0 * (n + 10) for n in range(16)]
+
+
+@check
+def an_array_that_is_still_to_be_reduced() -> None:
+    axes = Mesh(np.array(jax.devices()), ("x",), axis_types=(AxisType.Explicit,))
+    with jax.set_mesh(axes):
+        parts = jax.device_put(jnp.arange(8.0), P("x"))
+        total = jax.lax.reduce_sum(parts, [0], out_sharding=P(unreduced={"x"}))
+        assert "nreduced" in str(total.sharding)
+        assert jax.sharding.reshard(total, P()).tolist() == 28.0
 
 
 @check
