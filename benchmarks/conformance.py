@@ -114,6 +114,8 @@ def run_through_proxy(tests: Path, file: str, options: argparse.Namespace) -> Ru
         socket = f"{directory}/s"
         flags = [f"--virtual_slices={SLICE}", f"--server_socket={socket}"]
         with ServerProcess(PROXY, flags) as proxy:
+            if proxy.ready is None:
+                raise RuntimeError("the proxy did not start:\n" + "\n".join(proxy.lines))
             environment = {
                 "JAX_PLATFORMS": "proxy,cpu",  # as with `local_devices`: some tests want both
                 "JAX_BACKEND_TARGET": f"grpc://unix:{socket}",
