@@ -72,7 +72,6 @@ class ProxyFollower:
         self._spec = spec
         self._job: Object | None = job
         self._uid = str(job["metadata"]["uid"])
-        self._version = str(job["metadata"]["resourceVersion"])
         self._tell = tell
         self._reads_log = reads_log
         self._pods: dict[str, Object] = {}
@@ -121,10 +120,10 @@ class ProxyFollower:
         path = collection("jobs", self._namespace)
         of_job = {"fieldSelector": f"metadata.name={self._spec.name}"}
         of_pods = {"labelSelector": f"{LABEL_SESSION}={self._spec.session}"}
-        known = [self._job] if self._job is not None else []
+        # (Versions compare within one resource only: of the others there is a list first.)
         await _first_of(
-            self._follow_each(path, of_job, self._take_job, known),
-            self._follow_each(collection("pods", self._namespace), of_pods, self._take_pod, []),
+            self._follow_each(path, of_job, self._take_job, self._job),
+            self._follow_each(collection("pods", self._namespace), of_pods, self._take_pod),
         )
 
     async def _follow_each(
@@ -132,15 +131,15 @@ class ProxyFollower:
         path: str,
         params: Mapping[str, str],
         take: Callable[[WatchEvent], None],
-        known: list[Object],
+        known: Object | None = None,
     ) -> None:
-        """Takes changes in until the proxy has ended."""
+        """Takes changes in, from a known object on if there is one, until the proxy has ended."""
         changes = watch(
             self._api,
             path,
             params=params,
-            resource_version=self._version,
-            known=known,
+            resource_version=known and str(known["metadata"]["resourceVersion"]),
+            known=[known] if known else [],
             on_trouble=self._hear_of_trouble,
         )
         async with contextlib.aclosing(changes):
@@ -166,13 +165,15 @@ class ProxyFollower:
 
     async def _follow_hints(self) -> None:
         """Listens to the events about Job and pod until the proxy runs; some reasons are there."""
-        changes = watch(
-            self._api, collection("events", self._namespace), resource_version=self._version
-        )
+        # (The Job's version is none of theirs: they may be in an etcd of their own.)
+        path, params = collection("events", self._namespace), {"fieldSelector": "type=Warning"}
+        changes = watch(self._api, path, params=params)
         async with contextlib.aclosing(changes):
             async for change in changes:
                 if self._running.is_set():
                     return
+                if change.kind == "SYNCED":
+                    continue
                 about = (change.object.get("involvedObject") or {}).get("uid")
                 if about == self._uid or about in self._pods:
                     self._hints[str(change.object["metadata"]["uid"])] = change.object

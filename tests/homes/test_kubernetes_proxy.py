@@ -25,6 +25,9 @@ class SilentApi(KubeApi):
     def __init__(self) -> None:
         super().__init__(ClusterAccess(server="http://nowhere", tls=None, tokens=static_token()))
 
+    async def get(self, path: str, **_: Any) -> dict[str, Any]:
+        return {"metadata": {"resourceVersion": "1"}, "items": []}
+
     @contextlib.asynccontextmanager
     async def stream(
         self,

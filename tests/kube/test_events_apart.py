@@ -1,0 +1,123 @@
+"""A cluster that keeps its events in an etcd of their own, as large ones do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from shared_pathways_service.core.kubernetes.names import LABEL_SESSION, PROXY_CONTAINER
+from shared_pathways_service.homes.base import HomeEvent, ProxySpec
+from shared_pathways_service.homes.kubernetes_proxy import ProxyFollower
+from shared_pathways_service.kube import paths
+from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.testing.testbed import TestbedUnavailable
+from shared_pathways_service.testing.testbed.build import find_or_build
+from shared_pathways_service.testing.testbed.ports import pick_ports
+from tests.kube.control_plane import DEADLINE_S, ControlPlane
+from tests.kube.test_api import with_api
+from tests.testbed.plugin import CACHE_DIR
+
+REFUSAL = 'Error creating: pods "j-" is forbidden: exceeded quota: limit, requested: pods=1'
+
+
+class SplitControlPlane(ControlPlane):
+    """Has a second etcd, for events."""
+
+    def _run(self, name: str, *flags: str) -> subprocess.Popen[bytes]:
+        if name != "kube-apiserver":
+            return super()._run(name, *flags)
+        client, peer = (f"http://127.0.0.1:{port}" for port in pick_ports(2))
+        self.second = super()._run(
+            "etcd",
+            f"--data-dir={self.directory}/etcd-events",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}",
+            "--unsafe-no-fsync",
+        )
+        return super()._run(name, *flags, f"--etcd-servers-overrides=/events#{client}")
+
+    def stop(self) -> None:
+        self.second.kill()
+        self.second.wait()
+        super().stop()
+
+
+@pytest.fixture
+def split() -> Iterator[SplitControlPlane]:
+    try:
+        programs = find_or_build(CACHE_DIR, print)
+    except TestbedUnavailable as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(f"no API server: {error}")
+    plane = SplitControlPlane(programs)
+    try:
+        plane.start()
+        yield plane
+    finally:
+        plane.stop()
+
+
+def test_a_quota_is_told_though_events_have_versions_of_their_own(split: SplitControlPlane) -> None:
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "t"}}
+    split.call("POST", "/api/v1/namespaces", body)
+    container = {"name": PROXY_CONTAINER, "image": "i"}
+    job: dict[str, Any] = split.call(
+        "POST",
+        paths.collection("jobs", "t"),
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": "j", "labels": {LABEL_SESSION: "s"}},
+            "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
+        },
+    )
+    spec = ProxySpec(name="j", session="s", virtual_slices=("tpuv6e:2x2",))
+
+    busy = split.call("POST", paths.collection("events", "t"), _event(job, "busy", "try again"))
+    versions = [int(one["metadata"]["resourceVersion"]) for one in (job, busy)]
+    assert versions[0] > versions[1], "they are not of one count"
+    heard: list[HomeEvent] = []
+
+    async def work(api: KubeApi) -> None:
+        told: asyncio.Queue[HomeEvent] = asyncio.Queue()
+        follower = ProxyFollower(api, "t", spec, job, tell=told.put_nowait, reads_log=False)
+        following = asyncio.create_task(follower.run())
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                heard.append(await told.get())
+                refusal = _event(job, "refused", REFUSAL)
+                await api.request("POST", paths.collection("events", "t"), body=refusal)
+                heard.append(await told.get())
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+    with_api(split, split.admin, work)
+    assert [(news.kind, news.reason) for news in heard] == [
+        ("proxy.waiting", "try again"),
+        ("proxy.exited", REFUSAL),
+    ]
+    assert heard[-1].data["outcome"] == "quota"
+
+
+def _event(job: dict[str, Any], name: str, message: str) -> dict[str, Any]:
+    about = {"kind": "Job", "namespace": "t", "name": "j", "uid": job["metadata"]["uid"]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": "t"},
+        "reason": "FailedCreate",
+        "type": "Warning",
+        "message": message,
+        "lastTimestamp": "2026-01-01T00:00:01Z" if message == REFUSAL else "2026-01-01T00:00:00Z",
+        "involvedObject": about,
+    }
