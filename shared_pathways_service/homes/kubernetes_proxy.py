@@ -138,7 +138,7 @@ class ProxyFollower:
             self._api,
             path,
             params=params,
-            resource_version=known and str(known["metadata"]["resourceVersion"]),
+            resource_version=str(known["metadata"]["resourceVersion"]) if known else None,
             known=[known] if known else [],
             on_trouble=self._hear_of_trouble,
         )
