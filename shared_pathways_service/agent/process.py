@@ -75,9 +75,10 @@ async def _run_session(
     start = Start.from_json(first)
     journal = Journal(Path(start.journal))
     reporter = _reporter(start, channel) if start.collect_metrics else None
+    home = make_home(start.home)
     runner = SessionRunner(
         start,
-        home=make_home(start.home),
+        home=home,
         journal=journal,
         probe=probe,
         send=channel.send,
@@ -101,8 +102,9 @@ async def _run_session(
         lingers = left is not None or (reporter is not None and reporter.is_behind)
         channel.send({"type": "ended", "state": end.to_json(), "error": None, "lingers": lingers})
         if left is not None:
-            # Nobody waits any more, and the service may be back in a while.
-            await clean_up(journal, [left], make_home, within_s=ORPHAN_DELETE_S)
+            # Nobody waits any more, and the service may be back in a while. By its own home: that
+            # was let in before, so that it takes no lack of credentials for final.
+            await clean_up(journal, [left], lambda _: home, within_s=ORPHAN_DELETE_S)
 
 
 def _reporter(start: Start, channel: Channel) -> MetricsReporter:

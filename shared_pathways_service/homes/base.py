@@ -158,4 +158,7 @@ class Home(Protocol):
         """Deletes the proxy and gives its slices back; False when there was none."""
 
     async def close(self) -> None:
-        """Lets go of the service, tunnels and watches included; the proxy is not touched."""
+        """Lets go of the service, tunnels and watches included; the proxy is not touched.
+
+        `delete_proxy` may still be called afterwards, and `close` then again.
+        """

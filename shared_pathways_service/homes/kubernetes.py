@@ -37,7 +37,7 @@ from shared_pathways_service.homes.kubernetes_errors import after_creating, befo
 from shared_pathways_service.homes.kubernetes_manager import ManagerLink
 from shared_pathways_service.homes.kubernetes_preflight import Preflight
 from shared_pathways_service.homes.kubernetes_proxy import ProxyFollower
-from shared_pathways_service.kube.access import ClusterChoice, resolve
+from shared_pathways_service.kube.access import ClusterAccess, ClusterChoice, resolve
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.kube.paths import collection, item, pod_log
@@ -99,6 +99,7 @@ class KubernetesHome:
         )
         self._namespace = namespace
         self._address = pathways_service
+        self._access: ClusterAccess | None = None
         self._api: KubeApi | None = None
         self._service: Service | None = None
         self._manager: ManagerLink | None = None
@@ -251,15 +252,17 @@ class KubernetesHome:
 
     async def close(self) -> None:
         """Ends tunnels, watches, what keeps the Job alive, and the connections for all of it."""
+        self._api = self._manager = None
         await self._undo.aclose()
-        self._api = None
 
     # ---- the rest
 
     async def _connected(self) -> KubeApi:
         if self._api is None:
             remove_abandoned(self._settings.runtime_dir)
-            self._api = KubeApi(await resolve(self._choice))
+            # (Credentials that were good once are known to be.)
+            self._access = self._access or await resolve(self._choice)
+            self._api = KubeApi(self._access)
             # First of all, so that it is closed whatever else fails to end.
             self._undo.push_async_callback(self._api.close)
         return self._api

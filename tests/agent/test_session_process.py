@@ -202,6 +202,8 @@ def test_a_deletion_that_nobody_waits_for_any_more_goes_on(bench: Bench) -> None
         assert isinstance(session.close("done"), CleanupError)
         assert len(bench.home.proxies) == 1
     eventually(bench.nothing_left, "the agent to have deleted it")
+    # By one home, which knows what it has been through.
+    assert sum(call.startswith("delete") for call in bench.home.calls) == 9
 
 
 @pytest.mark.race

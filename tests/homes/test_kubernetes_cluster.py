@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from shared_pathways_service.agent import deletion
 from shared_pathways_service.agent.deletion import clean_up
 from shared_pathways_service.agent.homes import make_home
 from shared_pathways_service.agent.journal import Entry, Journal
@@ -24,6 +27,7 @@ from shared_pathways_service.processes import identity_of
 from shared_pathways_service.settings import Settings
 from tests.processes import run_async
 
+EXEC = "client.authentication.k8s.io/v1"
 SERVICE = "p-pathways-head-0-0.p:29001"
 
 
@@ -41,10 +45,16 @@ class Clusters:
         return web.json_response(body, status=404)
 
     def kubeconfig(self, path: Path, current: str, **urls: str) -> Path:
-        """Writes a kubeconfig, with other URLs where some are given."""
+        """Writes a kubeconfig, with other URLs where some are given.
+
+        Its user's credentials come from a program beside it, `plugin`, where there is one.
+        """
+        plugin = path.with_name("plugin")
+        user = {"exec": {"apiVersion": EXEC, "command": str(plugin)}} if plugin.exists() else {}
         document: dict[str, Any] = {
             "current-context": current,
-            "contexts": [{"name": n, "context": {"cluster": n}} for n in self.urls],
+            "users": [{"name": "me", "user": user}],
+            "contexts": [{"name": n, "context": {"cluster": n, "user": "me"}} for n in self.urls],
             "clusters": [
                 {"name": n, "cluster": {"server": url}} for n, url in {**self.urls, **urls}.items()
             ],
@@ -195,3 +205,44 @@ def test_a_place_that_is_not_named_is_the_one_of_today(
     assert not Place(pathways_service=SERVICE).has(entry)
     assert Place(context="A").has(entry)
     assert settled(ClusterChoice(context="nowhere")).server == ""
+
+
+def test_a_session_that_was_let_in_waits_for_its_credentials_to_come_back(
+    own_directories: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    own_directories.mkdir(exist_ok=True)
+    journal = Journal(own_directories / "journal")
+    plugin = own_directories / "plugin"
+    monkeypatch.setattr(deletion, "_TRY_S", 1.0)
+    credential = {"apiVersion": EXEC, "kind": "ExecCredential", "status": {"token": "t"}}
+    past = {**credential["status"], "expirationTimestamp": "2020-01-01T00:00:00Z"}  # type: ignore[dict-item]
+
+    def answer(words: str) -> None:
+        plugin.write_text(f"#!/bin/sh\n{words}\n")
+        plugin.chmod(0o700)
+
+    async def test() -> None:
+        async with two_clusters() as clusters:
+            answer(f"echo '{json.dumps({**credential, 'status': past})}'")
+            config = clusters.kubeconfig(own_directories / "config", "A")
+            monkeypatch.setenv("KUBECONFIG", str(config))
+            start = started()
+            home = make_home(start.home)
+            spec = start.spec
+            assert not await home.delete_proxy(spec.name, "uid-in-A", spec.session)
+            await home.close()
+
+            answer("echo no such host >&2; exit 1")
+            entry = entry_of(start)
+            journal.write(entry)
+            cleaning = asyncio.create_task(clean_up(journal, [entry], lambda _: home))
+            async with asyncio.timeout(50.0):
+                while caplog.text.count("deleting") < 2:
+                    await asyncio.sleep(0.01)
+            answer(f"echo '{json.dumps(credential)}'")
+            assert await cleaning is None
+            assert journal.read(entry.session) is None
+            assert len(clusters.asked) == 2
+
+    with caplog.at_level(logging.WARNING):
+        run_async(test())
