@@ -293,6 +293,16 @@ def test_a_refused_proxy_ends_and_says_why(
     assert second["types"] == [KIND]
 
 
+def wait_until_busy(proxy: ServerProcess) -> None:
+    """Waits until a process that had nothing to do computes."""
+    process = psutil.Process(proxy.pid)
+    before = sum(process.cpu_times()[:2])
+    deadline = time.monotonic() + DEADLINE_S
+    while sum(process.cpu_times()[:2]) < before + 1.0:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 @pytest.mark.race
 def test_an_endless_program_on_a_lost_slice(
     make_service: MakeService, start_proxy: StartProxy, connect: MakeClient, tmp_path: Path
@@ -307,6 +317,7 @@ def test_an_endless_program_on_a_lost_slice(
     on_zero, on_one = client.put(FOUR, split(range(4))), client.put(EIGHT, split(range(4, 8)))
     endless = client.compile(sharded_endless(4), range(4))
     (never,) = client.execute(endless, [on_zero])
+    wait_until_busy(proxy)
     waiting = [client.begin_ready(never), client.begin_fetch(never)[0]]
     # The other slice takes no notice.
     np.testing.assert_array_equal(client.fetch(on_one), EIGHT)
@@ -337,6 +348,8 @@ def test_an_endless_program_of_a_session_that_ended(
         endless = first.compile(ENDLESS, [0])
         (never,) = first.execute(endless, [first.put(FOUR, single(0))])
         first.execute(endless, [first.put(FOUR, single(0))])
+        # (One that has not begun never does.)
+        wait_until_busy(proxy)
         # Nobody waits for it any more.
         first.call("destruct_array", array_handle=[never])
     # The next session has the slice to itself, though not for ever.
