@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import re
 import threading
@@ -18,10 +19,16 @@ from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.servers.options import parse_flags
 from shared_pathways_service.servers.proxy.answers import Answers
+from shared_pathways_service.servers.proxy.buffers import HostBuffer
 from shared_pathways_service.servers.proxy.limits import Limits, default_host_memory
+from shared_pathways_service.servers.proxy.memory import Charge, HostCharge
+from shared_pathways_service.servers.proxy.operations import Operation
 from shared_pathways_service.servers.proxy.options import ProxyServerOptions
+from shared_pathways_service.servers.proxy.programs import Program
+from shared_pathways_service.servers.proxy.session import Session
 from shared_pathways_service.servers.proxy.status import StatusError
-from tests.processes import DEADLINE_S
+from shared_pathways_service.servers.proxy.values import Value
+from tests.processes import DEADLINE_S, REPOSITORY
 from tests.servers.proxy.conftest import KIND, LocalProxy, MakeClient, MakeProxy
 from tests.servers.proxy.raw import DOUBLE, F32, Failed, RawClient, single, spec
 from tests.servers.proxy.test_sessions import wait_until
@@ -61,6 +68,18 @@ def test_each_limit_is_a_flag() -> None:
         with pytest.raises(InvalidRequestError) as raised:
             parse_flags(ProxyServerOptions, [flags[0], wrong], {})
         assert raised.value.field == wrong.split("=", maxsplit=1)[0]
+
+
+def test_each_limit_is_documented() -> None:
+    text = (REPOSITORY / "docs" / "isolation.md").read_text()
+    for field in dataclasses.fields(ProxyServerOptions):
+        if field.name.startswith("max_") or field.name.endswith("memory_limit_bytes"):
+            line = f"| `--{field.name}` | `{field.metadata['flag'].env[0]}` | "
+            assert line in text
+            default = text.split(line)[1].split(" |")[0]
+            usual = {str(1 << 30): "1 GiB", "None": "half of", "0": "0: none"}
+            expected = usual.get(str(field.default)) or f"{field.default:,}"
+            assert default.startswith(expected)
 
 
 def test_the_usual_host_memory_is_half_of_what_there_is() -> None:
@@ -445,3 +464,84 @@ def test_a_reader_that_waits_is_freed_by_the_end() -> None:
     answers.close()
     thread.join(DEADLINE_S)
     assert not thread.is_alive()
+
+
+def test_a_slow_download_is_held_by_its_client(make_proxy: MakeProxy, connect: MakeClient) -> None:
+    proxy = limited(make_proxy, host_memory_bytes=1 << 30)
+    slow, other = connect(proxy.address), connect(proxy.address)
+    nbytes = 256 << 20
+    array = slow.put(np.zeros(nbytes // 4, np.float32), single(0))
+    pending, buffer = slow.begin_fetch(array)
+    pending.result()
+    wait_until(lambda: gc.collect() is not None and proxy.service.host_memory.held < nbytes + 4096)
+    request = proxy_pb2.GrpcHostBufferLookupRequest(session_id=slow.session_id, handle=buffer)
+    method: Any = slow.channel.unary_stream(f"/{ifrt.SERVICE}/HostBufferLookup")
+    stream = method(request.SerializeToString())
+    received = len(next(stream))
+    # The buffer, one message and gRPC's copy of it: no more, however long it takes.
+    assert proxy.service.host_memory.held <= nbytes + (32 << 20) + 4096
+    np.testing.assert_array_equal(other.fetch(other.put(FOUR, single(0))), FOUR)
+    received += sum(map(len, stream))
+    assert nbytes <= received < nbytes + 1000
+    slow.unary(
+        "HostBufferDelete",
+        proxy_pb2.GrpcHostBufferDeleteRequest(session_id=slow.session_id, handle=buffer),
+    )
+    wait_until(lambda: proxy.service.host_memory.held == 0)
+
+
+# ---- the end of a session
+
+
+def test_nothing_of_a_session_outlives_it(make_proxy: MakeProxy) -> None:
+    proxy = make_proxy(memory_limit=1 << 30)
+
+    def use(number: int) -> None:
+        with RawClient(proxy.address) as client:
+            program = client.compile(DOUBLE.replace("@double", f"@double{number}"), [0])
+            arrays = [client.put(FOUR, single(0)) for _ in range(5)]
+            (result,) = client.execute(program, arrays[:1])
+            client.fetch(result)
+            client.store(5000, bytes(1000))
+            client.begin_fetch(result)[0].result()
+            client.call("delete_array", array_handle=arrays[:2])
+            client.call("disassemble_into_single_device_arrays", array_handle=arrays[2])
+            # What never comes, and those who wait for it.
+            client.call(
+                "make_array_from_host_buffer",
+                dtype={"kind": F32},
+                shape={"dims": [4]},
+                sharding=single(0),
+                host_buffer_handle=6000,
+                array_handle=6001,
+            )
+            waiting = client.execute(program, [6001])
+            client.begin_ready(*waiting)
+            client.begin_fetch(waiting[0])
+            client.call(
+                "loaded_executable_execute",
+                loaded_executable_handle=program,
+                args_handles=[6001],
+                result_array_handle=[6002],
+                result_status_handle=6003,
+            )
+            client.begin("loaded_executable_fetch_execute_result", result_status_handle=6003)
+
+            assert all(live().values()), live()
+
+    def live() -> dict[str, int]:
+        gc.collect()
+        kinds = (Session, Value, Operation, Program, HostBuffer, Charge, HostCharge, Answers)
+        found = [type(thing) for thing in gc.get_objects()]
+        charges = {"device memory": proxy.engine.memory.held(0)}
+        return {k.__name__: found.count(k) for k in kinds} | charges
+
+    use(0)
+    wait_until(lambda: not proxy.service.sessions)
+    wait_until(lambda: not any(live().values()))
+    threads = threading.active_count()
+    for number in range(1, 5):
+        use(number)
+    wait_until(lambda: not any(live().values()))
+    assert proxy.service.host_memory.held == 0
+    assert threading.active_count() <= threads + 1, threading.enumerate()
