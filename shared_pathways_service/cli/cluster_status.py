@@ -17,7 +17,7 @@ from shared_pathways_service.core.kubernetes.overview import occupancy, processe
 from shared_pathways_service.core.kubernetes.readiness import ServiceReadiness, read_readiness
 from shared_pathways_service.core.kubernetes.services import Service, find_service
 from shared_pathways_service.errors import ServiceNotReady, SharedPathwaysError
-from shared_pathways_service.homes.base import HomeEvent, ProxySpec
+from shared_pathways_service.homes.base import HomeEvent
 from shared_pathways_service.homes.kubernetes_manager import ManagerLink
 from shared_pathways_service.homes.kubernetes_preflight import Preflight
 from shared_pathways_service.protocol.status import error_of
@@ -46,7 +46,7 @@ async def read_cluster_status(
     """
     async with opened(place) as cluster:
         if wait_s:
-            await _wait_until_ready(cluster, wait_s)
+            await _wait_until_ready(cluster, place.pathways_service or "", wait_s)
         return await _read(cluster, place, settings, name)
 
 
@@ -97,10 +97,7 @@ async def _ask_manager(
             raise error_of(error, service=who, address=found.service.address) from error
 
 
-async def _wait_until_ready(cluster: Cluster, wait_s: float) -> None:
-    service = await cluster.service()
-    every = tuple(kind for kind, count in service.instances.items() for _ in range(count))
-    spec = ProxySpec(name="status", session="", virtual_slices=every)
+async def _wait_until_ready(cluster: Cluster, address: str, wait_s: float) -> None:
     last = HomeEvent(kind="service.waiting", reason="it did not answer")
 
     def hear(news: HomeEvent) -> None:
@@ -110,7 +107,7 @@ async def _wait_until_ready(cluster: Cluster, wait_s: float) -> None:
 
     try:
         async with asyncio.timeout(wait_s):
-            await Preflight(cluster.api, cluster.namespace, service.address).run(spec, hear)
+            await Preflight(cluster.api, cluster.namespace, address).wait_until_complete(hear)
     except TimeoutError as error:
         raise ServiceNotReady(
             f"not ready within {wait_s:g} s: {last.reason}",

@@ -23,7 +23,7 @@ from shared_pathways_service.core.kubernetes.permissions import (
     rules_review,
 )
 from shared_pathways_service.core.kubernetes.readiness import ServiceReadiness, service_selector
-from shared_pathways_service.core.kubernetes.services import Service
+from shared_pathways_service.core.kubernetes.services import Service, find_service
 from shared_pathways_service.errors import AccessDenied, ServiceNotFound, SharedPathwaysError
 from shared_pathways_service.homes.base import HomeEvent, ProxySpec, Tell
 from shared_pathways_service.homes.kubernetes_view import ServiceView
@@ -76,7 +76,23 @@ class Preflight:
             raise failure
         for warning in examined.warnings:
             tell(HomeEvent(kind="service.warning", reason=warning))
-        return await self._wait_until_ready(spec, tell)
+        return await self._wait_until(
+            lambda found: found.suffices_for(spec.virtual_slices, spec.num_elastic_slices), tell
+        )
+
+    async def wait_until_complete(self, tell: Tell) -> ServiceReadiness:
+        """Waits until all of the service is ready; checks nothing else, and needs only to read.
+
+        Raises:
+          ServiceNotFound: There is no such service, or more than one.
+          ServiceNotReady: It cannot become ready by itself.
+        """
+        jobsets, pods = await asyncio.gather(
+            self._list("jobsets"), self._list("pods", labelSelector=LABEL_JOBSET)
+        )
+        service = find_service(_items(jobsets), self._address, namespace=self._namespace)
+        self._begin_view(service, jobsets, pods)
+        return await self._wait_until(lambda found: found.complete, tell)
 
     async def examine(self, spec: ProxySpec, within_s: float) -> Examined:
         """Makes every check once, whatever comes of the others.
@@ -125,6 +141,10 @@ class Preflight:
         if isinstance(pods, BaseException):
             examined.add(_failed("resource manager", pods))
             return examined
+        self._begin_view(service, jobsets, pods)
+        return examined
+
+    def _begin_view(self, service: Service, jobsets: Object | BaseException, pods: Object) -> None:
         self._versions = {
             "jobsets": _version(jobsets) if isinstance(jobsets, Mapping) else "",
             "pods": _version(pods),
@@ -132,7 +152,6 @@ class Preflight:
         listed = _items(jobsets) if isinstance(jobsets, Mapping) else ()
         self._jobset = [one for one in listed if one["metadata"]["uid"] == service.uid]
         self._view = ServiceView(self._api, service, _items(pods))
-        return examined
 
     def _server_check(self, *answers: Object | BaseException) -> Check:
         """Says whether the API server answers, and takes us for somebody."""
@@ -194,7 +213,9 @@ class Preflight:
     async def _list(self, resource: str, **params: str) -> Object:
         return await self._api.get(collection(resource, self._namespace), params=params)
 
-    async def _wait_until_ready(self, spec: ProxySpec, tell: Tell) -> ServiceReadiness:
+    async def _wait_until(
+        self, is_enough: Callable[[ServiceReadiness], bool], tell: Tell
+    ) -> ServiceReadiness:
         view = self._view
         assert view is not None, "no check has failed"
 
@@ -206,7 +227,7 @@ class Preflight:
                 found = view.readiness
                 if found.service.ended:
                     raise found.error()
-                if found.suffices_for(spec.virtual_slices, spec.num_elastic_slices):
+                if is_enough(found):
                     return found
                 _tell_waiting(found, tell)
                 if await view.ask_why():

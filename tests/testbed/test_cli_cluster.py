@@ -313,8 +313,13 @@ def test_doctor_says_what_is_wrong_and_what_mends_it(
 
 
 def test_status_waits_for_a_service_and_says_what_it_waited_for(
-    namespace: Namespace, place: list[str]
+    namespace: Namespace, place: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Who waits need not be one who could connect.
+    reading = [p for p in needed(ours=False) if p.verb in ("get", "list", "watch")]
+    reading = [p for p in reading if p.resource != "pods/portforward"]
+    namespace.user("reader", granting_rules(reading))
+    monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig_of("reader")))
     deploy_service(namespace, {KIND: 1}, ready=False).wait_for_head()
     code, err = failing("status", "--wait=1", *place)
     assert code == 3
