@@ -218,6 +218,11 @@ def when_out_of_time(
             if waited_for is not None:
                 return _not_ready(waited_for, within, hint)
             return ServiceNotReady(f"the service did not answer {within}", hint=hint)
+        case Phase.CREATE:
+            return ProxyFailed(
+                f"the service did not answer {within} whether it has created the proxy {plan.name}",
+                hint=hint,
+            )
         case Phase.TUNNEL | Phase.PROBE:
             return TunnelError(
                 f"the proxy {plan.name} could not be reached {within} at "

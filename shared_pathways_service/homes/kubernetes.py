@@ -119,7 +119,7 @@ class KubernetesHome:
           InvalidRequestError: The service has no such slices, or not so many.
           PreflightError: The API server cannot be reached, or does not do what it is asked.
           ServiceNotFound: There is no such service, or more than one.
-          ServiceNotReady: It cannot become ready by itself.
+          ServiceNotReady: It cannot become ready by itself, or its resource manager is silent.
           VersionSkew: Client and service cannot work together.
         """
         with before_creating():
@@ -133,6 +133,9 @@ class KubernetesHome:
             )
             await self._manager.open()
             self._undo.push_async_callback(self._manager.close)
+            # Before there is anything to miss.
+            with before_creating():
+                await self._manager.wait_until_listening(tell)
         return ServiceInfo(
             address=service.address,
             version=service.image,
@@ -146,9 +149,7 @@ class KubernetesHome:
         assert api is not None, "preflight comes first"
         assert service is not None, "preflight comes first"
         if self._manager is not None:
-            # Before there is anything to miss.
             self._manager.news.follow(spec.name, self._events.put_nowait)
-            await self._manager.news.wait_until_listening()
         inputs = self._inputs(spec, service)
         with after_creating(spec.name):
             job = await self._create_job(api, inputs)

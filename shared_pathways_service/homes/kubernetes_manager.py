@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from shared_pathways_service.errors import (
     ServiceNotReady,
     SharedPathwaysError,
 )
+from shared_pathways_service.homes.base import HomeEvent, Tell, unheard
 from shared_pathways_service.homes.kubernetes_dial import dial_pod
 from shared_pathways_service.homes.manager_news import ManagerNews
 from shared_pathways_service.kube.api import KubeApi
@@ -34,6 +36,9 @@ _OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 5000),
 )
+
+#: Seconds for a resource manager whose pod is ready to be heard, over restarts of it.
+_ANSWER_S = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +64,8 @@ class ManagerLink:
         self._head = head
         self._undo = contextlib.AsyncExitStack()
         self._news: ManagerNews | None = None
+        self._failure = ""
+        self._tell: Tell = unheard
 
     @property
     def news(self) -> ManagerNews:
@@ -83,9 +90,41 @@ class ManagerLink:
             stack.push_async_callback(self._news.close)
             self._undo = stack.pop_all()
 
+    async def wait_until_listening(self, tell: Tell) -> None:
+        """Returns once nothing that happens is missed any more.
+
+        Args:
+          tell: Hears ``service.waiting`` when a way to the resource manager fails.
+
+        Raises:
+          ServiceNotReady: It does not answer.
+          SharedPathwaysError: It does not let us listen, and will not.
+        """
+        self._tell = tell
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                await self.news.wait_until_listening()
+        except TimeoutError as error:
+            raise ServiceNotReady(
+                self._silence,
+                hint="`sps logs --component rm` shows what it does; `sps doctor` looks at the rest",
+            ) from error
+        finally:
+            self._tell = unheard
+
+    @property
+    def _silence(self) -> str:
+        who = f"the resource manager of {self._service.name}"
+        return f"{who} does not answer: {self._failure or f'no word within {_ANSWER_S:g} s'}"
+
     async def close(self) -> None:
         """Listens no more."""
         await self._undo.aclose()
+
+    def _note(self, failure: str) -> None:
+        if failure != self._failure:
+            self._failure = failure
+            self._tell(HomeEvent(kind="service.waiting", reason=self._silence))
 
     async def _dial(self, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
         try:
@@ -99,12 +138,14 @@ class ManagerLink:
             # Not the end: the head is started again, as another pod, and who was let in once may
             # be kept out for a moment, as by a plug-in that cannot reach its identity provider.
             self._head = ""
+            self._note(error.message)
             raise ServiceNotReady(
                 f"no way to the head of {self._service.name}: {error.message}"
             ) from error
 
     def _hear_of_failure(self, failure: TunnelFailure) -> None:
         _log.warning("%s: %s", self._service.name, failure.error.message)
+        self._note(failure.error.cause or failure.error.message)
         # An evicted head stays to be looked at, and another pod is the head.
         self._head = ""
         cause = failure.error.__cause__

@@ -287,6 +287,14 @@ def test_a_step_that_does_not_end_is_ended(name: str, kind: type[SharedPathwaysE
     assert "100 s" in driver.error.message
 
 
+def test_a_create_without_an_answer_is_not_taken_for_a_proxy_that_does_not_serve() -> None:
+    driver = RISING["create"]()
+    driver.expire()
+    assert driver.error is not None
+    assert "whether it has created the proxy isc-proxy-ada" in driver.error.message
+    assert "begin to serve" not in driver.error.message
+
+
 def test_a_service_that_is_waited_for_says_why_and_is_named_in_the_error() -> None:
     driver = Driver()
     driver.news("service.waiting", "1 of 2 slices", ready=1, wanted=2, pods="w-0: a\nw-1: b")

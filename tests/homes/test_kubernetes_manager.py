@@ -11,7 +11,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from shared_pathways_service.errors import AccessDenied, SharedPathwaysError
+from shared_pathways_service.errors import AccessDenied, ServiceNotReady, SharedPathwaysError
+from shared_pathways_service.homes import kubernetes_manager
+from shared_pathways_service.homes.base import HomeEvent, unheard
 from shared_pathways_service.homes.kubernetes_manager import ManagerLink
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.cluster import ClusterAccess
@@ -67,8 +69,29 @@ def test_an_evicted_head_is_given_up_and_a_refusal_is_told(own_directories: Path
     async def test() -> None:
         async with asyncio.timeout(90.0), link(api, own_directories, "evicted") as made:
             with pytest.raises(AccessDenied, match="not you"):
-                await made.news.wait_until_listening()
+                await made.wait_until_listening(unheard)
         await api.close()
 
     run_async(test())
     assert api.dialled == [old, new]
+
+
+def test_a_manager_that_does_not_answer_is_told_and_is_not_the_proxys_fault(
+    own_directories: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubernetes_manager, "_ANSWER_S", 3.0)
+    api = ScriptedApi({port_forward(SERVICE.namespace, "head"): gone})
+    told: list[HomeEvent] = []
+
+    said = "the resource manager of pw does not answer: cannot forward: pod not found"
+
+    async def test() -> None:
+        async with asyncio.timeout(90.0), link(api, own_directories, "head") as made:
+            with pytest.raises(ServiceNotReady, match=said):
+                await made.wait_until_listening(told.append)
+        await api.close()
+
+    run_async(test())
+    # Each failure once, however often it was met.
+    assert [(news.kind, news.reason) for news in told] == [("service.waiting", said)]
+    assert len(api.dialled) > 1
