@@ -43,7 +43,7 @@ from shared_pathways_service.core.session_messages import (
     Tick,
     TunnelOpen,
 )
-from shared_pathways_service.errors import ProxyFailed, SharedPathwaysError
+from shared_pathways_service.errors import PlacementTimeout, ProxyFailed, SharedPathwaysError
 from shared_pathways_service.events import Scalar
 
 __all__ = ["Session"]
@@ -195,6 +195,8 @@ class Session:
     def _deleted(self, event: Deleted) -> None:
         if isinstance(self.error, ProxyFailed) and not self.error.log_tail:
             self.error.log_tail = event.log_tail
+        elif isinstance(self.error, PlacementTimeout) and event.log_tail:
+            self.error = session_errors.with_last_line(self.error, event.log_tail[-1])
         self._finish()
 
     # ---- news
@@ -346,7 +348,9 @@ class Session:
     def _delete(self) -> None:
         self._out.append(StopStep())
         self._end_by = self._now + self._delete_timeout_s
-        wants_log = isinstance(self.error, ProxyFailed) and not self.error.log_tail
+        wants_log = isinstance(self.error, PlacementTimeout) or (
+            isinstance(self.error, ProxyFailed) and not self.error.log_tail
+        )
         lines = LOG_TAIL_LINES if wants_log and self._snapshot.uid else 0
         self._enter(Phase.DELETE, DeleteProxy(uid=self._snapshot.uid, log_lines=lines))
 

@@ -29,6 +29,7 @@ __all__ = [
     "when_out_of_queue",
     "when_out_of_time",
     "when_refused",
+    "with_last_line",
 ]
 
 _REFUSALS = ("slices_taken", "unknown_type", "too_many", "lost", "released")
@@ -247,6 +248,18 @@ def when_out_of_time(
             return ProxyFailed(
                 f"the proxy {plan.name} did not begin to serve {within}{why}", hint=hint
             )
+
+
+def with_last_line(error: PlacementTimeout, line: str) -> PlacementTimeout:
+    """Returns the error with what the proxy's log said last, which is more than the last event."""
+    return PlacementTimeout(
+        f"{error.message}; the proxy's log ends with: {line}",
+        placed=error.placed,
+        wanted=error.wanted,
+        last_line=line,
+        holders=error.holders,
+        hint=error.hint,
+    )
 
 
 def _not_ready(news: News, within: str, hint: str) -> ServiceNotReady:

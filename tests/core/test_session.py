@@ -648,3 +648,18 @@ def test_a_snapshot_travels() -> None:
     data = json.loads(json.dumps(driver.snapshot.to_json()))
     assert json.loads(json.dumps(m.Snapshot.from_json(data).to_json())) == data
     assert m.Snapshot.from_json(data).slices == driver.snapshot.slices
+
+
+def test_slices_that_are_not_placed_in_time_are_told_with_the_last_line_of_the_log() -> None:
+    driver = RISING["place"]()
+    driver.news("tenant.queued", "all are taken", position=2, holders="ada@host: 2 x T")
+    [*_, delete] = driver.expire()
+    assert isinstance(delete, m.DeleteProxy)
+    assert delete.log_lines > 0
+    driver.put(m.Deleted(log_tail=("Signaling to RM", "Waiting for placement")))
+    error = driver.error
+    assert isinstance(error, PlacementTimeout)
+    assert error.last_line == "Waiting for placement"
+    assert error.holders == ("ada@host: 2 x T",)
+    for text in ("Waiting for placement", "ada@host", "0 of 2 slices"):
+        assert text in error.message

@@ -24,8 +24,6 @@ __all__ = [
 _API: Final = {"apiVersion": "authorization.k8s.io/v1"}
 #: Verbs that are not on one object, so that a rule for names does not grant them.
 _NAMELESS: Final = ("create", "list", "watch", "deletecollection")
-#: From this minor version of Kubernetes on, a port-forward over WebSocket needs ``create`` too.
-_PORT_FORWARD_CREATES: Final = 35
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, order=True)
@@ -47,18 +45,18 @@ class Permission:
         return f"{self.verb} {self.resource}"
 
 
-def needed(*, ours: bool, server_minor: int = _PORT_FORWARD_CREATES) -> tuple[Permission, ...]:
+def needed(*, ours: bool) -> tuple[Permission, ...]:
     """Returns what connect() needs, in the namespace of the service.
 
     Args:
       ours: Whether the images are ours, whose proxies get a token in a Secret.
-      server_minor: The API server's minor version, e.g. 36.
     """
     wants: list[tuple[str, str, Sequence[str]]] = [
         ("batch", "jobs", ("create", "get", "list", "watch", "patch", "delete")),
         ("", "pods", ("get", "list", "watch")),
         ("", "pods/log", ("get",)),
-        ("", "pods/portforward", _port_forward(server_minor)),
+        # From Kubernetes 1.35 on, one over WebSocket needs ``create`` too.
+        ("", "pods/portforward", ("get", "create")),
         ("", "events", ("list", "watch")),
         ("jobset.x-k8s.io", "jobsets", ("get", "list", "watch")),
     ]
@@ -139,28 +137,22 @@ def granting_rules(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
     ]
 
 
-def access_denied(missing: Sequence[Permission], namespace: str, *, user: str = "") -> AccessDenied:
+def access_denied(missing: Sequence[Permission], namespace: str) -> AccessDenied:
     """Returns the error for permissions that are missing.
 
     Args:
       missing: At least one; the error's fields name the first, its text and rule all.
       namespace: Where.
-      user: Who, as the cluster knows them; empty when not known.
     """
-    who = user or "you"
     what = ", ".join(map(str, missing))
     return AccessDenied(
-        f"{who} may not {what} in namespace {namespace}",
+        f"you may not {what} in namespace {namespace}",
         verb=missing[0].verb,
         resource=missing[0].resource,
         namespace=namespace,
         rule="\n".join(f"- {json.dumps(rule)}" for rule in granting_rules(missing)),
         hint="have the cluster's administrator grant the rules of `rule` in a Role",
     )
-
-
-def _port_forward(server_minor: int) -> tuple[str, ...]:
-    return ("get", "create") if server_minor >= _PORT_FORWARD_CREATES else ("get",)
 
 
 def _grants(rule: Mapping[str, Any], permission: Permission) -> bool:

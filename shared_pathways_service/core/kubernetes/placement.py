@@ -32,11 +32,8 @@ class PlacementFollower:
     Args:
       virtual_slices: Instance types, one a virtual slice.
       num_elastic_slices: How many of them may be missing at the start.
-      tells_queue: Whether the proxy tells of the queue itself, as ours does; of another, waiting
-        longer than `TAKEN_AFTER_S` means that the slices are taken.
 
     Attributes:
-      last_line: The last line on placement, for errors.
       serving: Whether the proxy said that it serves.
     """
 
@@ -45,13 +42,10 @@ class PlacementFollower:
         virtual_slices: Sequence[str],
         *,
         num_elastic_slices: int = 0,
-        tells_queue: bool = False,
     ) -> None:
-        self.last_line = ""
         self.serving = False
         self._kinds = tuple(virtual_slices)
         self._gang = max(1, len(self._kinds) - num_elastic_slices)
-        self._tells_queue = tells_queue
         self._indices: dict[str, int] = {}
         self._placed: dict[int, Mapping[str, Scalar]] = {}
         self._generation = 0
@@ -77,9 +71,6 @@ class PlacementFollower:
           event: The line, read.
           now: When.
         """
-        if event.kind in (LogKind.SLICES_READY, LogKind.TRANSPORT_READY):
-            return []
-        self.last_line = event.text
         news: list[PlacementNews] = []
         match event.kind:
             case LogKind.SERVING if not self.serving:
@@ -115,7 +106,7 @@ class PlacementFollower:
     def taken_at(self) -> float | None:
         """When `tick` has news; None: not by itself."""
         quiet = self._running or self._refused or self._queued is not None
-        if self._tells_queue or quiet or self._waiting_since is None:
+        if quiet or self._waiting_since is None:
             return None
         return self._waiting_since + TAKEN_AFTER_S
 
@@ -151,8 +142,7 @@ class PlacementFollower:
         if known is not None:
             # The line in between was lost with the stream that brought it.
             news.insert(0, self._unplaced(known, "it was placed elsewhere"))
-        # Of ours, the resource manager says when the gang is complete.
-        if not self._tells_queue and self.placed >= self._gang:
+        if self.placed >= self._gang:
             news += self._begin_to_run(self.placed, len(self._kinds))
         return news
 

@@ -67,7 +67,6 @@ class ProxyProgress:
     exit_code: int | None = None
     log_tail: tuple[str, ...] = ()
     pod: str = ""
-    pod_uid: str = ""
     node: str = ""
 
 
@@ -156,7 +155,6 @@ def _of(state: PodState | None, stage: Stage, outcome: Outcome, reason: str) -> 
         exit_code=state.exit_code,
         log_tail=tuple(state.message.strip().splitlines()),
         pod=state.name,
-        pod_uid=state.uid,
         node=state.node,
     )
 

@@ -55,11 +55,10 @@ def test_the_real_proxys_log() -> None:
     assert news[3].data == {"placed": 2, "wanted": 2}
     assert news[4].data["generation"] == news[2].data["generation"]
     assert news[5].data["generation"] == 3
-    assert follower.last_line == "Transition slice 1 unplaced -> placed"
 
 
 def test_our_proxys_log() -> None:
-    follower = PlacementFollower((KIND, KIND), num_elastic_slices=1, tells_queue=True)
+    follower = PlacementFollower((KIND, KIND), num_elastic_slices=1)
     queued = "Waiting for placement at position 1: all are taken (held by a@b: 2 x T)"
     news = hear(
         follower,
@@ -93,9 +92,9 @@ def test_slices_known_by_names_are_counted_in_turn() -> None:
 
 
 def test_a_repeated_line_is_no_news_and_a_missed_one_is_made_up_for() -> None:
-    follower = PlacementFollower((KIND,), tells_queue=True)
+    follower = PlacementFollower((KIND,))
     first = "Transition slice 0 unplaced -> placed (placement on slice-1, generation 5)"
-    assert kinds(hear(follower, first, first)) == ["slice.placed"]
+    assert kinds(hear(follower, first, first)) == ["slice.placed", "tenant.running"]
     later = hear(
         follower, "Transition slice 0 unplaced -> placed (placement on slice-2, generation 9)"
     )
@@ -130,13 +129,6 @@ def test_without_placement_for_long_slices_are_taken() -> None:
     assert follower.taken_at is None
 
 
-def test_a_proxy_that_tells_of_the_queue_is_not_guessed_at() -> None:
-    follower = PlacementFollower((KIND,), tells_queue=True)
-    hear(follower, "Signaling to RM pw:29001")
-    assert follower.taken_at is None
-    assert follower.tick(1e9) == []
-
-
 EVENTS = st.builds(
     LogEvent,
     kind=st.sampled_from(LogKind),
@@ -152,13 +144,12 @@ EVENTS = st.builds(
 @given(
     events=st.lists(EVENTS, max_size=40),
     elastic=st.integers(0, 2),
-    tells_queue=st.booleans(),
     step=st.floats(0, 20),
 )
 def test_whatever_the_log_says_the_news_make_sense(
-    events: list[LogEvent], elastic: int, tells_queue: bool, step: float
+    events: list[LogEvent], elastic: int, step: float
 ) -> None:
-    follower = PlacementFollower((KIND,) * 3, num_elastic_slices=elastic, tells_queue=tells_queue)
+    follower = PlacementFollower((KIND,) * 3, num_elastic_slices=elastic)
     placed: dict[object, object] = {}
     counts: dict[str, int] = {}
     now = 0.0

@@ -45,9 +45,7 @@ def test_the_kubelets_events_say_why_a_container_is_not_started() -> None:
 
 def test_a_proxy_that_runs() -> None:
     progress = of(objects.running("j-abc"))
-    assert progress == ProxyProgress(
-        stage=Stage.RUNNING, pod="j-abc", pod_uid="uid-j-abc", node="node-1"
-    )
+    assert progress == ProxyProgress(stage=Stage.RUNNING, pod="j-abc", node="node-1")
 
 
 def test_a_node_that_does_not_answer_may_come_back() -> None:
