@@ -106,12 +106,15 @@ class Attachment:
 
 
 def _switch_over(target: ProxyTarget, undo: contextlib.ExitStack, deadline: float) -> HeldClient:
+    held = HeldClient(peer_of(target, deadline))
+
+    # Before the environment names the proxy: JAX takes its settings from there when it is imported,
+    # and they are what is put back.
+    import jax  # noqa: PLC0415 - the package is imported without it
+
     for name, value in target.environment.items():
         undo.callback(_set_variable, name, os.environ.get(name))
         _set_variable(name, value)
-    held = HeldClient(peer_of(target, deadline))
-
-    import jax  # noqa: PLC0415 - the package is imported without it
 
     from shared_pathways_service.jaxside import internals  # noqa: PLC0415
 

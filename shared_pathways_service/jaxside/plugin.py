@@ -37,6 +37,15 @@ CONNECT_TIMEOUT_S = 60.0
 _SOON_S = 1.0
 #: Seconds of the first attempt, each further one has twice as many.
 _FIRST_ATTEMPT_S = 2
+#: What JAX's client says, and no more, when a program calls back into Python.
+_NO_CALLBACKS = "Unsupported host callback type"
+_INSTEAD_OF_CALLBACKS = (
+    "jax.debug.print, jax.debug.callback, jax.debug.breakpoint, jax.pure_callback and io_callback "
+    "do not work inside programs that run on a proxy: JAX's proxy client cannot be called back by "
+    "it. Return the value from the program and print it outside. To debug, have local devices "
+    "beside the proxy's (connect(local_devices=True), or JAX_PLATFORMS=proxy,cpu) and run the "
+    'function under jax.disable_jit(), or under jax.default_device(jax.devices("cpu")[0]).'
+)
 #: The level of absl's log that lets through only what ends the process.
 _FATAL_ONLY = 3
 
@@ -73,6 +82,7 @@ def connect(
       TimeoutError: The proxy did not answer in time.
       jax.errors.JaxRuntimeError: It could not be reached, or refused.
     """
+    _explain_callbacks()
     answer: concurrent.futures.Future[Any] = concurrent.futures.Future()
     deadline = time.monotonic() + timeout
     given_up = threading.Event()
@@ -105,6 +115,22 @@ def connect(
         return answer.result(max(0, deadline - time.monotonic()))
     finally:
         given_up.set()
+
+
+@functools.cache
+def _explain_callbacks() -> None:
+    """Has JAX's error about callbacks say what to do instead; for good, it concerns no other."""
+    compiler: Any = importlib.import_module("jax._src.compiler")
+    # (An explanation is not worth failing for.)
+    if register := getattr(compiler, "register_xla_runtime_error_handler", None):
+        register(_explained)
+
+
+def _explained(error: Exception) -> Exception | None:
+    """Returns what is raised in an error's place; None: the error itself."""
+    if _NO_CALLBACKS not in str(error):
+        return None
+    return type(error)(f"{error}\n{_INSTEAD_OF_CALLBACKS}")
 
 
 def _get_client(target: str, token: str | None, timeout: int) -> Any:

@@ -16,6 +16,24 @@ from tests.jaxside.conftest import DEADLINE_S, PRELUDE, TOKEN, Proxy, run_progra
 Proxies = tuple[Proxy, Proxy]
 
 
+def test_a_program_that_imports_jax_inside_the_block_is_on_the_cpu_after_it(
+    proxies: Proxies,
+) -> None:
+    run_program(
+        PRELUDE
+        + """
+attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)
+import jax, jax.numpy as jnp
+assert len(jax.devices()) == 8
+attachment.detach()
+assert jax.config.jax_platforms is None, jax.config.jax_platforms
+assert jax.jit(lambda x: x + 1)(1.0) == 2
+assert [d.device_kind for d in jax.devices()] == ["cpu"]
+""",
+        proxies[0].address,
+    )
+
+
 def test_twenty_cycles_leave_nothing_and_cpu_arrays_of_before_and_after_mix(
     proxies: Proxies,
 ) -> None:

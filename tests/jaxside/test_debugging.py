@@ -1,0 +1,114 @@
+"""jax.debug.print and jax.profiler on a proxy: they work, or the error says what works instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shared_pathways_service.jaxside import ProxyTarget, onefile
+from tests.jaxside.conftest import PRELUDE, Proxy, run_program
+
+Proxies = tuple[Proxy, Proxy]
+
+CALLING_BACK = """
+import jax, jax.numpy as jnp
+from jax.experimental import io_callback
+like = jax.ShapeDtypeStruct((), jnp.float32)
+
+def printing(x):
+    jax.debug.print("x is {x}", x=x)
+    return x + 1
+
+PROGRAMS = {
+    "print": printing,
+    "callback": lambda x: (jax.debug.callback(print, x), x)[1],
+    "pure": lambda x: jax.pure_callback(lambda a: a, like, x),
+    "io": lambda x: io_callback(lambda a: a, like, x),
+}
+
+def refused():
+    for name, program in PROGRAMS.items():
+        try:
+            jax.jit(program)(jnp.float32(1)).block_until_ready()
+        except jax.errors.JaxRuntimeError as error:
+            first, explanation = str(error).split("\\n")
+            assert first == "UNIMPLEMENTED: Unsupported host callback type", (name, first)
+            for word in ("jax.debug.print", "local_devices=True", "jax.disable_jit()", "outside"):
+                assert word in explanation, explanation
+        else:
+            raise AssertionError(f"{name} works: say so in docs/debugging.md")
+
+refused()
+# Nothing is broken by it, and other errors are JAX's own.
+assert jax.jit(lambda x: x * 2)(jnp.float32(2)) == 4
+try:
+    jax.jit(lambda x: x @ x)(jnp.ones((2, 3)))
+except TypeError:
+    pass
+"""
+
+
+def test_callbacks_say_why_not_and_what_instead(proxies: Proxies) -> None:
+    program = PRELUDE + "attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)\n"
+    leaving = "attachment.detach()\n"
+    again = "jax.jit(printing)(1.0).block_until_ready(); jax.effects_barrier()\n"
+    done = run_program(program + CALLING_BACK + leaving + again, proxies[0].address)
+    # On the CPU, afterwards, all is as before.
+    assert done.stdout == "x is 1.0\n"
+
+
+def test_a_program_on_a_proxy_by_its_environment_alone_is_told_too(
+    proxies: Proxies, foreign_python: str, own_directories: Path
+) -> None:
+    proxy = proxies[1]
+    target = ProxyTarget(address=proxy.address, token=proxy.token, token_file=proxy.token_file)
+    environment = {**target.environment, "PYTHONPATH": str(onefile.place(own_directories))}
+    run_program(CALLING_BACK, env=environment, cwd=own_directories, python=foreign_python)
+
+
+def test_what_the_error_recommends_works(proxies: Proxies) -> None:
+    done = run_program(
+        PRELUDE
+        + """
+attachment = attach(ProxyTarget(address=sys.argv[1], local_devices=True), timeout=60)
+import jax, jax.numpy as jnp
+
+@jax.jit
+def step(x):
+    jax.debug.print("x is {x}", x=x)
+    return x + 1
+
+jax.debug.print("eager {x}", x=jnp.float32(0))
+with jax.disable_jit():
+    assert step(jnp.float32(1)) == 2
+with jax.default_device(jax.devices("cpu")[0]):
+    assert step(jnp.float32(2)) == 3
+jax.effects_barrier()
+assert jax.devices()[0].platform == "cpu" and len(jax.devices()) == 8
+attachment.detach()
+""",
+        proxies[0].address,
+    )
+    assert sorted(done.stdout.splitlines()) == ["eager 0.0", "x is 1.0", "x is 2.0"]
+
+
+def test_a_trace_has_what_this_process_asks_of_the_proxy(
+    proxies: Proxies, own_directories: Path
+) -> None:
+    run_program(
+        PRELUDE
+        + """
+attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)
+import glob, gzip, json
+import jax, jax.numpy as jnp
+
+with jax.profiler.trace(sys.argv[2]):
+    with jax.profiler.StepTraceAnnotation("train", step_num=1):
+        jax.jit(lambda x: x @ x)(jnp.ones((8, 8))).block_until_ready()
+[trace] = glob.glob(sys.argv[2] + "/**/*.trace.json.gz", recursive=True)
+names = {event.get("name") for event in json.load(gzip.open(trace))["traceEvents"]}
+assert {"train", "compile", "loaded_executable_execute", "check_value_ready"} <= names, names
+attachment.detach()
+""",
+        proxies[0].address,
+        str(own_directories / "trace"),
+    )
