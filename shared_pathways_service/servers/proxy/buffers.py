@@ -120,6 +120,10 @@ class BufferStore:
         with self._lock:
             self._buffers.pop(handle, None)
 
+    def discard(self, handle: int) -> None:
+        """Forgets a buffer, now or when it comes."""
+        self.when_there(handle, lambda _buffer: self.take(handle))
+
     def close(self) -> None:
         """Lets go of everything; whoever waits is told so."""
         with self._lock:

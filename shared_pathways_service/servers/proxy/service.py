@@ -201,7 +201,13 @@ class ProxyService:
             buffer = _receive(session, header.buffer_size, messages)
         except StatusError as error:
             session.buffers.put(header.handle, error)
-            raise
+            if error.code != Code.RESOURCE_EXHAUSTED:
+                raise
+            # JAX's client gives its session up when an upload fails: what is made of the buffer
+            # fails in its place.
+            for _ in messages:
+                pass
+            return
         except Exception:  # whatever it is that gRPC raises when a stream is broken off
             text = "the upload of a host buffer was broken off"
             session.buffers.put(header.handle, StatusError(Code.CANCELLED, text))
@@ -251,7 +257,11 @@ class ProxyService:
             buffer = HostBuffer(take_file(path, header.buffer_size), charge)
         except StatusError as error:
             session.buffers.put(header.handle, error)
-            raise
+            if error.code != Code.RESOURCE_EXHAUSTED:
+                raise
+            # As above.
+            path.unlink(missing_ok=True)
+            return b""
         self._received.add(header.buffer_size)
         session.buffers.put(header.handle, buffer)
         return b""

@@ -28,6 +28,13 @@ __all__ = ["Call", "Handler", "Session"]
 _FIRST_SERVER_HANDLE = 1 << 63
 #: They make a future, for the moment that it takes to ask for it.
 _DELETIONS = frozenset({"delete_array_request", "loaded_executable_delete_request"})
+#: The host buffers that a request would have taken.
+_BUFFERS: dict[str, Callable[[Any], Sequence[int]]] = {
+    "make_array_from_host_buffer_request": lambda r: [r.host_buffer_handle],
+    "make_arrays_from_host_buffer_shards_request": lambda r: [
+        buffer.host_buffer_handle for item in r.specs for buffer in item.host_buffers
+    ],
+}
 
 
 class Call:
@@ -248,6 +255,10 @@ class Session:
                 # hears of it; but not without end.
                 if handle and len(self.arrays) < 2 * self._limits.handles:
                     self.arrays[handle] = Value.failed(error)
+        if kind in _BUFFERS:
+            for handle in _BUFFERS[kind](getattr(request, kind)):
+                # It may still be on its way, and nobody else will take it.
+                self.buffers.discard(handle)
         call.fail(error)
 
     def _open_handles(self) -> int:

@@ -26,6 +26,8 @@ __all__ = ["GrpcTransport"]
 
 #: Threads beside those of sessions and of transfers: for calls that are answered at once.
 _SPARE_THREADS = 16
+#: Bytes of a message that are always taken: uploads come in pieces of 1 MiB.
+_LARGEST_CHUNK = 4 << 20
 #: Calls that wait for a thread, and the seconds they may: one step with many arguments uploads
 #: thousands of buffers at once, and gRPC by itself refuses from 1,000 on (RST_STREAM, error 7),
 #: which the client takes for the end of its session. So does a bound on streams: a client counts
@@ -57,7 +59,7 @@ class GrpcTransport:
                 # What is a little too long still gets an answer, see Limits.
                 (
                     "grpc.max_receive_message_length",
-                    min(2 * limits.message_bytes, LARGEST_MESSAGE),
+                    min(max(2 * limits.message_bytes, _LARGEST_CHUNK), LARGEST_MESSAGE),
                 ),
                 ("grpc.max_send_message_length", -1),
                 *_PATIENCE,

@@ -386,8 +386,7 @@ def test_a_program_over_two_slices_frees_the_one_that_lives(
 def test_an_address_space_limit_is_survived(start_proxy: StartProxy, connect: MakeClient) -> None:
     proxy = start_proxy(f"--address_space_limit_bytes={12 << 30}", "--host_memory_limit_bytes=0")
     client = connect(address_of(proxy))
-    with pytest.raises(Exception, match="no memory for a host buffer"):
-        client.store(1, b"", size=1 << 35)
+    client.store(1, b"", size=1 << 35)
     client.call(
         "make_array_from_host_buffer",
         dtype={"kind": F32},
@@ -396,7 +395,7 @@ def test_an_address_space_limit_is_survived(start_proxy: StartProxy, connect: Ma
         host_buffer_handle=1,
         array_handle=900,
     )
-    with pytest.raises(Failed) as raised:
+    with pytest.raises(Failed, match="no memory for a host buffer") as raised:
         client.ready(900)
     assert raised.value.code == EXHAUSTED
     np.testing.assert_array_equal(client.fetch(client.put(FOUR, single(0))), FOUR)
