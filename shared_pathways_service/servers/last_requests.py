@@ -15,6 +15,7 @@ import functools
 import itertools
 import mmap
 import os
+import struct
 from pathlib import Path
 
 __all__ = ["LastRequests", "Place", "Unfinished", "read_unfinished"]
@@ -26,6 +27,8 @@ _RING = 32
 _SIZE = (_PLACES + _RING) * _SLOT
 #: Bytes of the text in a slot.
 _TEXT = _SLOT - _NUMBER
+#: Writes number and text in one go: no bytes are put together first.
+_WRITE = struct.Struct(f"<Q{_TEXT}s").pack_into
 
 
 class LastRequests:
@@ -52,8 +55,7 @@ class LastRequests:
         """Adds a request to the ring: its kind, and what it concerns."""
         number = self._next()
         start = (_PLACES + number % _RING) * _SLOT
-        # One store: whoever reads it after the end sees the old or the new.
-        self._map[start : start + _SLOT] = number.to_bytes(_NUMBER, "little") + _padded(kind, about)
+        _WRITE(self._map, start, number, _encoded(kind, about))
 
     def place(self, name: str) -> Place:
         """Returns a place where one thing at a time is done."""
@@ -72,7 +74,7 @@ class Place:
 
     def begin(self, what: str) -> None:
         """Takes note of what is begun."""
-        self._map[self._start : self._start + _SLOT] = _ONE + _padded(what, self._name)
+        _WRITE(self._map, self._start, 1, _encoded(what, self._name))
 
     def end(self) -> None:
         """Takes note that nothing is done."""
@@ -80,13 +82,10 @@ class Place:
         self._map[self._start] = 0
 
 
-_ONE = (1).to_bytes(_NUMBER, "little")
-
-
 @functools.lru_cache(1024)
-def _padded(what: str, about: str) -> bytes:
+def _encoded(what: str, about: str) -> bytes:
     text = f"{what} {about}" if about else what
-    return text.encode(errors="replace")[:_TEXT].ljust(_TEXT, b"\0")
+    return text.encode(errors="replace")[:_TEXT]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

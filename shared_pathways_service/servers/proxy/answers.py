@@ -39,6 +39,8 @@ class Answers:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
+        self._most = limits.requests
+        self._most_unread = limits.unread_bytes // 2
         self.counts = RequestCounts()
         self._queue: queue.SimpleQueue[bytes | tuple[bytes, int, int] | StatusError | None] = (
             queue.SimpleQueue()
@@ -78,10 +80,7 @@ class Answers:
           For how many requests it counts.
         """
         units = 1 + (nbytes >> _UNIT_SHIFT)
-        if (
-            self._read - self._written + units > self._limits.requests
-            or self._large > self._limits.unread_bytes // 2
-        ):
+        if self._read - self._written + units > self._most or self._large > self._most_unread:
             self._wait(units)
         self._read += units
         return units
@@ -92,8 +91,7 @@ class Answers:
 
     def _wait(self, units: int) -> None:
         # Woken with some room, not for each answer that is written.
-        most = self._limits.requests
-        self._wake_at = max(0, min(most - units, most - most // 4))
+        self._wake_at = max(0, min(self._most - units, self._most - self._most // 4))
         while True:
             self._room.clear()
             self._waits = True
@@ -105,9 +103,7 @@ class Answers:
 
     def _has_room(self) -> bool:
         open_units = self._read - self._written
-        return open_units == 0 or (
-            open_units <= self._wake_at and self._large <= self._limits.unread_bytes // 2
-        )
+        return open_units == 0 or (open_units <= self._wake_at and self._large <= self._most_unread)
 
     # ---- any thread
 
