@@ -105,6 +105,12 @@ class MainTypes:
     donated: tuple[int, ...]
 
 
+#: A xla.CompileOptionsProto whose executable_build_options.device_ordinal is -1, none: put behind
+#: another, it goes before what that says. XLA ends the process at any other number below 0, and
+#: needs none beside a device assignment.
+_NO_ORDINAL = b"\x1a\x0b\x08" + b"\xff" * 9 + b"\x01"
+
+
 class XlaClient:
     """Some devices, and arrays and programs on them.
 
@@ -199,7 +205,7 @@ class XlaClient:
           device_ids: In the order of the device assignment.
           flags: XLA's flags, names and values, that go before what the options say.
         """
-        parsed = _jax.CompileOptions.ParseFromString(options)
+        parsed = _jax.CompileOptions.ParseFromString(options + _NO_ORDINAL)
         ours = [[self._devices[i].id for i in device_ids]]
         assignment = xla_client.DeviceAssignment.create(np.array(ours))
         parsed.executable_build_options.device_assignment = assignment
