@@ -121,10 +121,12 @@ Global___DeviceAssignmentProto: _TypeAlias = DeviceAssignmentProto  # noqa: Y015
 class ExecutableBuildOptionsProto(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    DEVICE_ORDINAL_FIELD_NUMBER: _builtins.int
     NUM_REPLICAS_FIELD_NUMBER: _builtins.int
     NUM_PARTITIONS_FIELD_NUMBER: _builtins.int
     USE_SPMD_PARTITIONING_FIELD_NUMBER: _builtins.int
     DEVICE_ASSIGNMENT_FIELD_NUMBER: _builtins.int
+    device_ordinal: _builtins.int
     num_replicas: _builtins.int
     num_partitions: _builtins.int
     use_spmd_partitioning: _builtins.bool
@@ -133,6 +135,7 @@ class ExecutableBuildOptionsProto(_message.Message):
     def __init__(
         self,
         *,
+        device_ordinal: _builtins.int = ...,
         num_replicas: _builtins.int = ...,
         num_partitions: _builtins.int = ...,
         use_spmd_partitioning: _builtins.bool = ...,
@@ -140,7 +143,7 @@ class ExecutableBuildOptionsProto(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["device_assignment", b"device_assignment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_assignment", b"device_assignment", "num_partitions", b"num_partitions", "num_replicas", b"num_replicas", "use_spmd_partitioning", b"use_spmd_partitioning"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_assignment", b"device_assignment", "device_ordinal", b"device_ordinal", "num_partitions", b"num_partitions", "num_replicas", b"num_replicas", "use_spmd_partitioning", b"use_spmd_partitioning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -28,6 +28,8 @@ from jaxlib import _jax, xla_client
 from jaxlib.cpu import _lapack
 from jaxlib.mlir import ir, passmanager
 
+from shared_pathways_service.protocol.ifrt import xla_pb2
+
 __all__ = [
     "MainTypes",
     "TensorType",
@@ -105,10 +107,11 @@ class MainTypes:
     donated: tuple[int, ...]
 
 
-#: A xla.CompileOptionsProto whose executable_build_options.device_ordinal is -1, none: put behind
-#: another, it goes before what that says. XLA ends the process at any other number below 0, and
-#: needs none beside a device assignment.
-_NO_ORDINAL = b"\x1a\x0b\x08" + b"\xff" * 9 + b"\x01"
+#: XLA's own debugging aids that end the process instead of the compilation.
+_NO_CRASHES = tuple(
+    (f"xla_unsupported_crash_on_hlo_pass_{what}", False)
+    for what in ("noop_change", "silent_hlo_change")
+)
 
 
 class XlaClient:
@@ -205,10 +208,15 @@ class XlaClient:
           device_ids: In the order of the device assignment.
           flags: XLA's flags, names and values, that go before what the options say.
         """
-        parsed = _jax.CompileOptions.ParseFromString(options + _NO_ORDINAL)
+        message = xla_pb2.CompileOptionsProto.FromString(options)
+        # XLA ends the process at another number below 0, or at one beyond the devices, and needs
+        # none beside a device assignment.
+        message.executable_build_options.device_ordinal = -1
+        parsed = _jax.CompileOptions.ParseFromString(message.SerializeToString())
         ours = [[self._devices[i].id for i in device_ids]]
         assignment = xla_client.DeviceAssignment.create(np.array(ours))
         parsed.executable_build_options.device_assignment = assignment
+        parsed.env_option_overrides = [*parsed.env_option_overrides, *_NO_CRASHES]
         if flags:
             overrides = [(name, _BOOLEANS.get(value.lower(), value)) for name, value in flags]
             parsed.env_option_overrides = [*parsed.env_option_overrides, *overrides]
