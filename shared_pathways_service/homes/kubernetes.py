@@ -37,6 +37,7 @@ from shared_pathways_service.homes.kubernetes_errors import after_creating, befo
 from shared_pathways_service.homes.kubernetes_manager import ManagerLink
 from shared_pathways_service.homes.kubernetes_preflight import Preflight
 from shared_pathways_service.homes.kubernetes_proxy import ProxyFollower
+from shared_pathways_service.homes.manager_news import ManagerNews
 from shared_pathways_service.kube.access import ClusterAccess, ClusterChoice, resolve
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError
@@ -50,6 +51,8 @@ __all__ = ["KubernetesHome"]
 _TOKEN_BYTES = 32
 #: Seconds in which the resource manager's last words on an ended proxy come.
 _LAST_WORDS_S = 1.0
+#: Seconds in which a proxy that is being deleted may still ask for its slices.
+_LATE_S = 5.0
 _LAST_KINDS = ("proxy.exited", "proxy.deleted", "home.lost")
 
 _log = logging.getLogger(__name__)
@@ -247,8 +250,7 @@ class KubernetesHome:
             uid = await self._find_own(api, path, session)
         deleted = bool(uid) and await api.delete(path, uid=uid)
         if uid and self._manager is not None:
-            # A proxy that ended by itself has said no farewell, and its slices would wait for it.
-            await self._manager.news.release(name, "its session has ended")
+            await self._give_back(self._manager.news, name)
         return deleted
 
     async def close(self) -> None:
@@ -257,6 +259,27 @@ class KubernetesHome:
         await self._undo.aclose()
 
     # ---- the rest
+
+    async def _give_back(self, news: ManagerNews, name: str) -> None:
+        """Has a proxy's slices given back at once, though it may not have said farewell."""
+        why = "its session has ended"
+        follower = self._follower
+        if await news.release(name, why) or news.tenant_is_over:
+            return
+        if follower is None or not follower.is_running:
+            return
+        # It may ask for its slices at this very moment, and not live to give them back.
+        signs = [
+            asyncio.create_task(news.wait_until_heard_of()),
+            asyncio.create_task(follower.wait_until_ended()),
+        ]
+        try:
+            await asyncio.wait(signs, timeout=_LATE_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for sign in signs:
+                sign.cancel()
+            await asyncio.gather(*signs, return_exceptions=True)
+        await news.release(name, why)
 
     async def _connected(self) -> KubeApi:
         if self._api is None:

@@ -85,6 +85,15 @@ class ProxyFollower:
         """Its pod's name; empty before there is one."""
         return self._progress.pod
 
+    @property
+    def is_running(self) -> bool:
+        """Whether its container runs, as far as is known."""
+        return self._running.is_set() and not self._ended.is_set()
+
+    async def wait_until_ended(self) -> None:
+        """Returns once it has ended."""
+        await self._ended.wait()
+
     async def run(self) -> None:
         """Tells what becomes of it; returns when it has ended.
 
@@ -96,7 +105,7 @@ class ProxyFollower:
         if self._reads_log:
             details.append(asyncio.create_task(self._detail("the proxy's log", self._follow_log())))
         try:
-            await _first_of(self._follow_objects(), self._wait_for_end())
+            await _first_of(self._follow_objects(), self.wait_until_ended())
             self._tell(_end_of(await self._end()))
         finally:
             for task in details:
@@ -196,9 +205,6 @@ class ProxyFollower:
             case Stage.ENDED:
                 self._ended.set()
         return now.stage is Stage.ENDED
-
-    async def _wait_for_end(self) -> None:
-        await self._ended.wait()
 
     async def _end(self) -> ProxyProgress:
         """Returns how it ended. A pod goes with its Job, whose end may be heard of later."""

@@ -27,7 +27,7 @@ _PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
 _CALL_S = 10.0
 #: Seconds for a release, which only hastens what comes anyway.
-_RELEASE_S = 2.0
+_RELEASE_S = 4.0
 
 #: Answers to who wants to listen that stay the same, e.g. to one of another protocol version.
 _FINAL = frozenset(
@@ -118,6 +118,7 @@ class ManagerNews:
         self._address = address
         self._metadata = bearer(token)
         self._listening = asyncio.Event()
+        self._heard_of = asyncio.Event()
         self._failure: SharedPathwaysError | None = None
         self._tenant = ""
         self._view = TenantView()
@@ -154,6 +155,7 @@ class ManagerNews:
           tell: Called with each.
         """
         self._tenant, self._tell, self._view = tenant, tell, TenantView()
+        self._heard_of.clear()
 
     async def wait_until_listening(self) -> None:
         """Returns once nothing that happens is missed any more; the caller has a deadline.
@@ -178,21 +180,28 @@ class ManagerNews:
             timeout=_CALL_S,
         )
 
+    async def wait_until_heard_of(self) -> None:
+        """Returns once anything was told of the tenant that is followed."""
+        await self._heard_of.wait()
+
     async def release(self, tenant: str, reason: str) -> bool:
-        """Has a tenant's slices given back at once; False when the answer did not come in time.
+        """Has a tenant's slices given back at once.
 
         They are given back later in any case: a tenant whose proxy is gone has some seconds to
         come back.
+
+        Returns:
+          False when there is no such tenant, or the answer did not come in time.
         """
         request = pb.ReleaseTenantRequest(tenant=tenant, reason=reason)
         try:
-            await self._resource_manager.ReleaseTenant(
+            response = await self._resource_manager.ReleaseTenant(
                 request, metadata=self._metadata, wait_for_ready=True, timeout=_RELEASE_S
             )
         except grpc.aio.AioRpcError as error:
             _log.info("%s is not released: %s", tenant, error.details())
             return False
-        return True
+        return response.released
 
     async def _run(self) -> None:
         try:
@@ -233,5 +242,6 @@ class ManagerNews:
 
     def _hear(self, event: Event) -> None:
         if self._tell is not None and event.tenant == self._tenant:
+            self._heard_of.set()
             for news in self._view.hear(event):
                 self._tell(news)

@@ -13,9 +13,12 @@ import pytest
 
 from shared_pathways_service.errors import SharedPathwaysError, VersionSkew
 from shared_pathways_service.events import Event
+from shared_pathways_service.homes.kubernetes import KubernetesHome
 from shared_pathways_service.homes.manager_news import ManagerNews, TenantView
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.status import abort
+from shared_pathways_service.servers.resource_manager.wire import event_message
 from tests.processes import run_async
 
 
@@ -76,7 +79,9 @@ class DeafManager(pb_grpc.ResourceManagerServicer):
 
 
 @contextlib.asynccontextmanager
-async def listened_to(manager: DeafManager, directory: Path) -> AsyncIterator[ManagerNews]:
+async def listened_to(
+    manager: pb_grpc.ResourceManagerServicer, directory: Path
+) -> AsyncIterator[ManagerNews]:
     address = f"unix:{directory / 's'}"
     async with contextlib.AsyncExitStack() as stack:
         server = grpc.aio.server()
@@ -104,3 +109,52 @@ def test_who_may_not_listen_is_told_why_and_does_not_ask_again(own_directories: 
 
     run_async(test())
     assert manager.asked == 1
+
+
+class LateManager(pb_grpc.ResourceManagerServicer):
+    """Knows no tenant when it is asked to release one, and lets one in right afterwards."""
+
+    def __init__(self) -> None:
+        self.released: list[bool] = []
+        self._asked = asyncio.Event()
+
+    async def Watch(  # noqa: N802
+        self, _request: object, _context: Any
+    ) -> AsyncIterator[pb.EventMessage]:
+        await self._asked.wait()
+        yield event_message(placed(0, 1))
+        await asyncio.Event().wait()
+
+    async def ReleaseTenant(  # noqa: N802
+        self, request: pb.ReleaseTenantRequest, _context: Any
+    ) -> pb.ReleaseTenantResponse:
+        assert request.tenant == "t"
+        self.released.append(self._asked.is_set())
+        self._asked.set()
+        return pb.ReleaseTenantResponse(released=self.released[-1])
+
+
+class Follower:
+    """Follows a proxy that runs on, or has ended."""
+
+    def __init__(self, *, is_running: bool) -> None:
+        self.is_running = is_running
+
+    async def wait_until_ended(self) -> None:
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(("is_running", "released"), [(True, [False, True]), (False, [False])])
+def test_a_proxy_that_asks_while_it_is_deleted_gives_its_slices_back(
+    own_directories: Path, *, is_running: bool, released: list[bool]
+) -> None:
+    async def test() -> None:
+        manager = LateManager()  # type: ignore[abstract]
+        home = KubernetesHome(namespace="n")
+        home._follower = Follower(is_running=is_running)  # type: ignore[assignment]
+        async with asyncio.timeout(90.0), listened_to(manager, own_directories) as news:
+            news.follow("t", lambda _news: None)
+            await home._give_back(news, "t")
+        assert manager.released == released
+
+    run_async(test())
