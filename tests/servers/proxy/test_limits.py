@@ -576,12 +576,15 @@ os.environ["IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"] = "true"
 import jax, numpy as np
 from jax.extend import backend
 from jax.extend.backend import ifrt_proxy
-options = ifrt_proxy.ClientConnectionOptions()
-options.connection_timeout_in_seconds = 60
-client = ifrt_proxy.get_client(f"grpc://{sys.argv[1]}", options)
-backend.register_backend_factory("proxy", lambda: client, priority=-1)
+target = f"grpc://{sys.argv[1]}"
+def connect():
+    options = ifrt_proxy.ClientConnectionOptions()
+    options.connection_timeout_in_seconds = 60
+    return ifrt_proxy.get_client(target, options)
+# (Where the package is installed, its own factory takes the place of this one.)
+backend.register_backend_factory("proxy", connect, priority=-1)
 jax.config.update("jax_platforms", "proxy")
-jax.config.update("jax_backend_target", "grpc://x")
+jax.config.update("jax_backend_target", target)
 small = jax.device_put(np.ones(4))
 held = []
 def many():
