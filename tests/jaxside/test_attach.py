@@ -107,7 +107,8 @@ print("a mesh was held", file=sys.stderr)
 attachment = attach(target, timeout=60)
 array = jnp.arange(3.0) + 1
 attachment.detach()
-assert sockets.count(peer) == 0
+# (On a busy machine the client's threads may still be at closing what was shut down.)
+wait_until(lambda: sockets.count(peer) == 0, "sockets left")
 try:
     np.asarray(array)
 except jax.errors.JaxRuntimeError as error:
