@@ -38,6 +38,7 @@ from shared_pathways_service.homes.kubernetes_manager import ManagerLink
 from shared_pathways_service.homes.kubernetes_preflight import Preflight
 from shared_pathways_service.homes.kubernetes_proxy import ProxyFollower
 from shared_pathways_service.homes.manager_news import ManagerNews
+from shared_pathways_service.homes.racing import first_of
 from shared_pathways_service.kube.access import ClusterAccess, ClusterChoice, resolve
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError
@@ -269,16 +270,9 @@ class KubernetesHome:
         if follower is None or not follower.is_running:
             return
         # It may ask for its slices at this very moment, and not live to give them back.
-        signs = [
-            asyncio.create_task(news.wait_until_heard_of()),
-            asyncio.create_task(follower.wait_until_ended()),
-        ]
-        try:
-            await asyncio.wait(signs, timeout=_LATE_S, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for sign in signs:
-                sign.cancel()
-            await asyncio.gather(*signs, return_exceptions=True)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LATE_S):
+                await first_of(news.wait_until_heard_of(), follower.wait_until_ended())
         await news.release(name, why)
 
     async def _connected(self) -> KubeApi:

@@ -27,6 +27,7 @@ from shared_pathways_service.core.kubernetes.proxy_progress import (
 )
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.homes.base import HomeEvent, ProxySpec, Tell
+from shared_pathways_service.homes.racing import first_of
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiUnreachable
 from shared_pathways_service.kube.paths import collection, item, pod_log
@@ -105,7 +106,7 @@ class ProxyFollower:
         if self._reads_log:
             details.append(asyncio.create_task(self._detail("the proxy's log", self._follow_log())))
         try:
-            await _first_of(self._follow_objects(), self.wait_until_ended())
+            await first_of(self._follow_objects(), self.wait_until_ended())
             self._tell(_end_of(await self._end()))
         finally:
             for task in details:
@@ -130,7 +131,7 @@ class ProxyFollower:
         of_job = {"fieldSelector": f"metadata.name={self._spec.name}"}
         of_pods = {"labelSelector": f"{LABEL_SESSION}={self._spec.session}"}
         # (Versions compare within one resource only: of the others there is a list first.)
-        await _first_of(
+        await first_of(
             self._follow_each(path, of_job, self._take_job, self._job),
             self._follow_each(collection("pods", self._namespace), of_pods, self._take_pod),
         )
@@ -297,16 +298,3 @@ def _end_of(progress: ProxyProgress) -> HomeEvent:
             "log_tail": "\n".join(progress.log_tail),
         },
     )
-
-
-async def _first_of(*coroutines: Coroutine[Any, Any, None]) -> None:
-    """Runs them until one ends, and ends the others; its error is raised."""
-    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -252,7 +252,7 @@ class Persist:
     state_lost: bool = False
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Restored:
     """What all `Persist` before a restart have left on the disk.
 

@@ -142,10 +142,7 @@ class ProxyService:
         offered = message.initialization_data.attributes
         if self._token is not None:
             shown = offered["sps_token"].string_value if "sps_token" in offered else b""
-            if not shown:
-                raise StatusError(Code.UNAUTHENTICATED, "this proxy asks for its tenant's token")
-            if not hmac.compare_digest(shown, self._token.encode()):
-                raise StatusError(Code.PERMISSION_DENIED, "the token is not this tenant's")
+            _check_token(shown, self._token)
         version = _common_version(message.version, message.version)
         transfer_dir = self._transfer_dir(
             offered["sps_transfer_dir"].string_value if "sps_transfer_dir" in offered else b""
@@ -273,12 +270,7 @@ class ProxyService:
           authorization: Of the call: ``Bearer TOKEN``.
         """
         if self._token is not None:
-            if not authorization:
-                raise StatusError(Code.UNAUTHENTICATED, "this proxy asks for its tenant's token")
-            if not hmac.compare_digest(
-                authorization, dict(bearer(self._token))["authorization"].encode()
-            ):
-                raise StatusError(Code.PERMISSION_DENIED, "the token is not this tenant's")
+            _check_token(authorization, dict(bearer(self._token))["authorization"])
         requests = RequestCounts()
         with self._lock:
             sessions = list(self._sessions.values())
@@ -339,6 +331,13 @@ def _common_version(
             f"{ifrt.PROTOCOL_MAX} and serdes {ifrt.SERDES_VERSION} to {ifrt.SERDES_VERSION}",
         )
     return proxy_pb2.IfrtProxyVersion(protocol_version=protocol, ifrt_serdes_version_number=serdes)
+
+
+def _check_token(shown: bytes, due: str) -> None:
+    if not shown:
+        raise StatusError(Code.UNAUTHENTICATED, "this proxy asks for its tenant's token")
+    if not hmac.compare_digest(shown, due.encode()):
+        raise StatusError(Code.PERMISSION_DENIED, "the token is not this tenant's")
 
 
 def _compare_jaxlib(client: bytes) -> None:

@@ -1,0 +1,22 @@
+"""Waiting for whichever of several things comes first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+__all__ = ["first_of"]
+
+
+async def first_of(*coroutines: Coroutine[Any, Any, None]) -> None:
+    """Runs them until one ends, and ends the others; its error is raised."""
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
