@@ -19,7 +19,7 @@ __all__ = ["HeldClient"]
 _log = logging.getLogger(__name__)
 
 #: Seconds for the sockets to close once nothing refers to the client any more.
-_CLOSING_S = 5.0
+_CLOSING_S = 15.0
 #: Arrays that a warning lists.
 _LISTED = 3
 
@@ -56,8 +56,8 @@ class HeldClient:
         (jaxlib 0.10.2, one in tens of times on a busy machine). One that was hung up on does not.
         """
         plugin.hush()
-        sockets.shut_down(self._peer)
-        sockets.wait_until_gone(self._peer, _CLOSING_S)
+        if not sockets.shut_down(self._peer, _CLOSING_S):
+            _log.warning("the connection to the proxy is not closed after %g s", _CLOSING_S)
         self._client = None
 
     def expect_exit(self) -> None:
@@ -68,7 +68,7 @@ class HeldClient:
         """Makes sure that nothing is left of the connection, and tells of arrays lost."""
         if self._seen is None:
             # Attempts to get a client, in a thread that ends by itself.
-            sockets.shut_down(self._peer)
+            sockets.shut_down(self._peer, 0)
             return
         if self._client is not None:
             self.hang_up()

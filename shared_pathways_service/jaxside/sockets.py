@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["Peer", "count", "peer_at", "shut_down", "wait_until_gone"]
+__all__ = ["Peer", "count", "peer_at", "shut_down"]
 
 #: A peer as the sockets connected to it name it: a path, or the host's address and a port.
 Peer = str | tuple[str, int]
@@ -51,21 +51,27 @@ def count(peer: Peer) -> int:
     return sum(1 for _ in _connected(peer))
 
 
-def shut_down(peer: Peer) -> None:
-    """Ends all connections to the peer, whoever holds them; the descriptors stay their owners'."""
-    for connection in _connected(peer):
-        with contextlib.suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)
+def shut_down(peer: Peer, timeout: float) -> bool:
+    """Ends all connections to the peer, whoever holds them; the descriptors stay their owners'.
 
+    Args:
+      peer: Whose connections end.
+      timeout: Seconds for the owners to close them, 0 not to wait. A connection that an owner
+        dials in this time is ended too.
 
-def wait_until_gone(peer: Peer, timeout: float) -> bool:
-    """Waits until no socket is connected to the peer; returns whether that came to be."""
+    Returns:
+      Whether no socket is connected to the peer any more.
+    """
     deadline = time.monotonic() + timeout
-    while count(peer):
-        if time.monotonic() > deadline:
-            return False
+    while True:
+        left = 0
+        for connection in _connected(peer):
+            left += 1
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        if not left or time.monotonic() > deadline:
+            return not left
         time.sleep(_POLL_S)
-    return True
 
 
 def _connected(peer: Peer) -> Iterator[socket.socket]:
