@@ -88,6 +88,7 @@ async def clean_up(
         f"not everything could be taken down: {'; '.join(left.values())}",
         left=[*left.values()],
         command=f"sps delete {next(iter(left))}" if len(left) == 1 else "sps reap",
+        hint="where it ran is gone for good? `sps delete NAME --forget` strikes it off the list",
     )
 
 

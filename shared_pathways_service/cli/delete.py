@@ -15,7 +15,12 @@ from shared_pathways_service.cli.completion import connection_names
 from shared_pathways_service.cli.errors import FAILED, INTERRUPTED
 from shared_pathways_service.cli.output import AsJson, print_json, print_line
 from shared_pathways_service.cli.reap import why_not_reaped
-from shared_pathways_service.cli.sessions import clean_up_entries, find_entry, journal_entries
+from shared_pathways_service.cli.sessions import (
+    clean_up_entries,
+    find_entry,
+    forget_entry,
+    journal_entries,
+)
 from shared_pathways_service.core.kubernetes.proxies import KnownProxy
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotFound
 from shared_pathways_service.settings import Settings
@@ -35,6 +40,14 @@ def delete(
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not ask, though its owner may live.")
     ] = False,
+    forget: Annotated[
+        bool,
+        typer.Option(
+            "--forget",
+            help="Only strike one of yours whose program has ended off the list, when where it ran "
+            "is gone for good or cannot be reached any more. A proxy there ends by its deadline.",
+        ),
+    ] = False,
     as_json: AsJson = False,
     place: Place,
 ) -> None:
@@ -44,7 +57,10 @@ def delete(
     """
     settings = Settings.load()
     entry = find_entry(settings, name, place)
-    if entry is not None:
+    if forget:
+        _forget(settings, name, entry)
+        deleted = False
+    elif entry is not None:
         deleted = _delete_own(settings, entry, yes=yes)
     elif place.is_cluster:
         deleted = asyncio.run(_delete_in_cluster(settings, name, place, yes=yes))
@@ -57,9 +73,21 @@ def delete(
             hint=f"there are {', '.join(names)}" if names else "--cluster or --context looks there",
         )
     if as_json:
-        print_json({"name": name, "deleted": deleted})
+        print_json({"name": name, "deleted": deleted, "forgotten": forget})
+    elif forget:
+        print_line(f"forgot {name}")
     else:
         print_line(f"deleted {name}" if deleted else f"{name} was gone already")
+
+
+def _forget(settings: Settings, name: str, entry: Entry | None) -> None:
+    if entry is None or not entry.abandoned:
+        # (While one of the two lives, it would be written down again.)
+        lives = f"process {entry.owner.pid} or its agent lives" if entry else "there is none"
+        raise InvalidRequestError(
+            "--forget", name, "a connection of yours whose program has ended", hint=lives
+        )
+    forget_entry(settings, entry)
 
 
 def _delete_own(settings: Settings, entry: Entry, *, yes: bool) -> bool:

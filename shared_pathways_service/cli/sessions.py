@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from shared_pathways_service.agent.client import clean_up_sessions
 from shared_pathways_service.agent.journal import Entry, Journal
@@ -11,13 +12,18 @@ from shared_pathways_service.cli.cluster_options import Place
 from shared_pathways_service.errors import CleanupError
 from shared_pathways_service.settings import Settings
 
-__all__ = ["clean_up_entries", "find_entry", "journal_entries"]
+__all__ = ["clean_up_entries", "find_entry", "forget_entry", "journal_entries"]
 
 
 def journal_entries(settings: Settings) -> list[Entry]:
     """Returns all sessions that may have something left, the oldest first."""
-    directory = settings.state_dir / "journal"
+    directory = _journal(settings)
     return Journal(directory).entries() if directory.is_dir() else []
+
+
+def forget_entry(settings: Settings, entry: Entry) -> None:
+    """Strikes a session off the list, whatever it has left."""
+    Journal(_journal(settings)).remove(entry.session)
 
 
 def find_entry(settings: Settings, name: str, place: Place) -> Entry | None:
@@ -37,4 +43,8 @@ def clean_up_entries(settings: Settings, entries: Sequence[Entry]) -> CleanupErr
     # (A log of its own: those are thinned out, one that all share would grow for ever.)
     log = settings.state_dir / "agents" / f"clean-up-{os.getpid()}.log"
     sessions = [entry.session for entry in entries]
-    return clean_up_sessions(settings.state_dir / "journal", sessions, log)
+    return clean_up_sessions(_journal(settings), sessions, log)
+
+
+def _journal(settings: Settings) -> Path:
+    return settings.state_dir / "journal"

@@ -15,7 +15,7 @@ import pytest
 from shared_pathways_service.agent.journal import Entry, Journal
 from shared_pathways_service.agent.messages import HomeChoice
 from shared_pathways_service.cli.log_files import LogFile, read_logs
-from shared_pathways_service.processes import identity_of
+from shared_pathways_service.processes import Identity, identity_of
 from shared_pathways_service.settings import Settings
 from tests.e2e.connecting import embedded, journal, nothing_left
 from tests.e2e.harness import DEADLINE_S, program, sps, wait_until
@@ -83,6 +83,9 @@ def test_logs_delete_and_reap() -> None:
             code, err = failing("delete", name)
             assert code == 2
             assert "--yes" in err
+            code, err = failing("delete", name, "--forget")
+            assert code == 2
+            assert "or its agent lives" in err
             assert at_prompt("delete", name, answer="n") == 1
             assert at_prompt("delete", name, answer=signal.SIGINT) == 130
             assert failing("delete", "isc-proxy-nobody")[0] == 3
@@ -114,6 +117,24 @@ def test_logs_delete_and_reap() -> None:
             assert sps("reap").stdout.startswith(f"deleted: {name}")
             assert sps("reap").stdout == "nothing is left behind\n"
         wait_until("the slices to be free", nothing_left)
+
+
+def test_what_cannot_be_reached_any_more_is_forgotten_on_request(own_directories: Path) -> None:
+    gone = Identity(pid=1, start="gone")
+    home = HomeChoice(name="kubernetes", options={"namespace": "n", "context": "was-deleted"})
+    entry = Entry(session="s", name="lost", home=home, owner=gone, agent=gone, since="")
+    Journal(own_directories / "s" / "journal").write(entry)
+    code, err = failing("delete", "lost")
+    assert code == 1
+    assert "was-deleted" in err
+    assert "sps delete NAME --forget" in err
+    assert json.loads(sps("delete", "lost", "--forget", "--json").stdout) == {
+        "name": "lost",
+        "deleted": False,
+        "forgotten": True,
+    }
+    assert journal() == []
+    assert failing("delete", "lost", "--forget")[0] == 2
 
 
 def test_doctor() -> None:
