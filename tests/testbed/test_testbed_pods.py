@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import functools
+import os
+import signal
 
 import psutil
 import pytest
 
 from shared_pathways_service.testing.testbed import Namespace, Object
+from tests.e2e.harness import wait_until
 from tests.testbed.pods import STUBBORN, container, exit_code, phase, pod, state
 
 
@@ -33,6 +36,16 @@ def test_signal_is_an_exit_code(namespace: Namespace) -> None:
     ended = run_to_end(namespace, pod("killed", container("sh -c 'kill -9 $PPID' & wait")))
     # Process 1 of a namespace cannot be killed from inside; without one it is.
     assert exit_code(ended) in (0, 137)
+
+
+def test_container_that_is_killed_from_outside_says_so(namespace: Namespace) -> None:
+    namespace.create("pods", pod("shot", container("echo up; sleep 600")))
+    namespace.wait_for_pod("shot", lambda p: phase(p) == "Running")
+    wait_until("its first words", lambda: namespace.log("shot") == "up\n")
+    os.kill(namespace.processes()["shot"]["main"], signal.SIGKILL)
+    ended = namespace.wait_for_pod("shot", lambda p: phase(p) == "Failed")
+    assert exit_code(ended) == 137
+    assert namespace.log("shot") == "up\n"
 
 
 def test_container_is_process_1_and_sees_only_its_own(namespace: Namespace) -> None:

@@ -26,8 +26,14 @@ _log = logging.getLogger(__name__)
 _NAMESPACES = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 #: For who is not root: the same, in a user namespace.
 _AS_ROOT = ("--user", "--map-root-user")
+#: What `unshare` (util-linux 2.38 at least) writes, and then ends with 1, when its child was killed
+#: by SIGKILL: it means to end by the same signal, and fails to undo what nobody can do to that one.
+_CHILD_KILLED = b"unshare: sigprocmask unblock failed"
 #: Seconds that a log may take to end after its process, where a descendant holds it open.
 _LOG_END_S = 2.0
+#: Seconds for the namespaces to be made, and between two looks whether they are.
+_BEGIN_S = 30.0
+_LOOK_S = 0.002
 _LINE_LIMIT = 1 << 16
 #: What the kubelet puts into a status of the end of the log.
 _TAIL_LINES = 80
@@ -104,6 +110,7 @@ class Container:
         self._isolation = isolation
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._pump: asyncio.Task[None] | None = None
+        self._is_killed = False
 
     @classmethod
     async def start(
@@ -148,7 +155,7 @@ class Container:
 
     @property
     def pid(self) -> int | None:
-        """The container's process 1, as this machine numbers it; None when there is none (yet)."""
+        """The container's process 1, as this machine numbers it; None when there is none."""
         if self._process.returncode is not None:
             return None
         outer = self._process.pid
@@ -177,7 +184,16 @@ class Container:
         except TimeoutError:
             self._pump.cancel()
         self._log.end()
+        if self._is_killed:
+            return 128 + signal.SIGKILL
         return 128 - code if code < 0 else code
+
+    async def wait_for_process_1(self) -> None:
+        """Waits until it can be signalled, or has ended already."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_BEGIN_S):
+                while self.pid is None and self._process.returncode is None:  # noqa: ASYNC110
+                    await asyncio.sleep(_LOOK_S)  # (nobody tells that a process has forked)
 
     def terminate(self) -> None:
         """Asks its process 1 to end."""
@@ -216,6 +232,9 @@ class Container:
 
     async def _copy(self, stream: asyncio.StreamReader, name: str, file: BinaryIO) -> None:
         while data := await _read_line(stream):
+            if self._isolation.prefix and data.startswith(_CHILD_KILLED):
+                self._is_killed = True
+                continue
             text = data.rstrip(b"\n")
             kind = "F" if data.endswith(b"\n") else "P"
             file.write(f"{_nanoseconds()} {name} {kind} ".encode() + text + b"\n")

@@ -249,6 +249,7 @@ class PodLife:
         self._running[record.name] = container
         if self._ending.is_set():
             container.kill()  # it was told to end while this was on its way
+        await container.wait_for_process_1()
         record.state = {"running": {"startedAt": container.started_at}}
         record.ready = not specification.get("readinessProbe")
         self._reporter.tell(self._record)
