@@ -4,10 +4,12 @@
 
 One pod on a testbed (a real API server and kubelet endpoint), the same sizes for all and in turns,
 so that whatever else the machine does hits all alike: the ratios are the result. CPU seconds are
-those of the forwarding process. The `kubernetes` client's stream is no forwarder: threads that pump
-stand around it. For the delay a process holds every byte back for half of it in each direction,
-between the forwarder and the API server, or between the client and the pod ("raw TCP"). Memory is
-that of the relay's process while a reader stalls before a pod that sends as fast as it can.
+those of the forwarding process; the bound is what a forwarder that costs nothing would reach if all
+cores did nothing but the rest of the way (API server, kubelet, pod, client). The `kubernetes`
+client's stream is no forwarder: threads that pump stand around it. For the delay a process holds
+every byte back for half of it in each direction, between the forwarder and the API server, or
+between the client and the pod ("raw TCP"). Memory is that of the relay's process while a reader
+stalls before a pod that sends as fast as it can.
 """
 
 from __future__ import annotations
@@ -115,11 +117,15 @@ def up(port: int, length: int, start: threading.Barrier) -> None:
 
 def throughput(
     work: Work, port: int, total: int, connections: int, forwarder: psutil.Process | None
-) -> tuple[float, float]:
-    """Returns MB/s and CPU seconds a GB."""
+) -> tuple[float, float, float]:
+    """Returns MB/s, CPU seconds a GB, and those of all else that the machine does for it."""
 
     def cpu() -> float:
         return sum(forwarder.cpu_times()[:2]) if forwarder else 0.0
+
+    def busy() -> float:
+        times = psutil.cpu_times()
+        return float(times.user + times.nice + times.system + times.irq + times.softirq)
 
     start = threading.Barrier(connections + 1, timeout=120)
     each = total // connections
@@ -127,10 +133,11 @@ def throughput(
     for thread in threads:
         thread.start()
     start.wait()
-    began, used = time.perf_counter(), cpu()
+    began, used, others = time.perf_counter(), cpu(), busy()
     for thread in threads:
         thread.join()
-    return total / (time.perf_counter() - began) / 1e6, (cpu() - used) / (total / 1e9)
+    took, used, others = time.perf_counter() - began, cpu() - used, busy() - others
+    return total / took / 1e6, used / (total / 1e9), (others - used) / (total / 1e9)
 
 
 def round_trips(port: int) -> list[float]:
@@ -338,9 +345,11 @@ def measure(rig: Rig, names: list[str], total: int, rounds: int) -> dict[str, An
         for _ in range(rounds):
             for label, work, connections in CASES:
                 for name, (port, found) in started.items():
-                    rate, cpu = throughput(work, port, total, connections, found)
+                    rate, cpu, rest = throughput(work, port, total, connections, found)
                     samples[name].setdefault(f"{label}_mb_per_s", []).append(rate)
                     samples[name].setdefault(f"{label}_cpu_s_per_gb", []).append(cpu)
+                    bound = (psutil.cpu_count() or 1) / rest * 1e3
+                    samples[name].setdefault(f"{label}_bound_mb_per_s", []).append(bound)
             for name, (port, _) in started.items():
                 took = round_trips(port)
                 samples[name].setdefault("rtt_p50_us", []).append(took[len(took) // 2])
