@@ -196,8 +196,14 @@ def _remap_pieces(
     for mapping in plan.mappings:
         if not (0 <= mapping.in_array < len(values) and 0 <= mapping.out_array < len(specs)):
             raise StatusError(Code.INVALID_ARGUMENT, "a remap plan names arrays that are not there")
-        sources = values[mapping.in_array].known_spec().placing.device_ids
-        target = specs[mapping.out_array].placing.device_ids
+        source_spec, target_spec = values[mapping.in_array].known_spec(), specs[mapping.out_array]
+        sources, target = source_spec.placing.device_ids, target_spec.placing.device_ids
+        if _piece(source_spec) != _piece(target_spec):
+            raise StatusError(
+                Code.INVALID_ARGUMENT,
+                f"a remap plan makes shards of {_piece(target_spec)} of such of "
+                f"{_piece(source_spec)}",
+            )
         intervals = zip(
             mapping.from_start, mapping.from_end, mapping.from_step,
             mapping.to_start, mapping.to_end, mapping.to_step, strict=True,
@@ -219,6 +225,11 @@ def _remap_pieces(
     if list(map(len, complete)) != list(map(len, found)):
         raise StatusError(Code.INVALID_ARGUMENT, "a remap plan leaves shards out")
     return complete
+
+
+def _piece(spec: Spec) -> tuple[str, tuple[int, ...]]:
+    """Returns type and shape of what one device holds."""
+    return str(spec.dtype), spec.placing.shard_shape(spec.shape)
 
 
 # ---- copies

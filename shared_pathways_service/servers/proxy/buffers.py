@@ -84,10 +84,20 @@ class BufferStore:
             waiting = self._waiting.pop(handle, ())
             self._num_waiting -= len(waiting)
             # Beyond the limit an error is dropped: buffers are held by their memory.
-            if isinstance(buffer, HostBuffer) or len(self._buffers) < self._limit:
+            if isinstance(buffer, HostBuffer):
                 self._buffers[handle] = buffer
+            elif len(self._buffers) < self._limit:
+                self._buffers[handle] = buffer.anew()
         for callback in waiting:
             callback(buffer)
+
+    def refuse(self, handle: int, error: StatusError) -> None:
+        """Tells whoever waits why there will be no buffer; who asked for it is told otherwise."""
+        with self._lock:
+            waiting = self._waiting.pop(handle, ())
+            self._num_waiting -= len(waiting)
+        for callback in waiting:
+            callback(error)
 
     def when_there(self, handle: int, callback: Callable[[Arrived], None]) -> None:
         """Calls back with a buffer once it is there; with an error when it never comes."""

@@ -6,7 +6,9 @@ import queue
 import threading
 from typing import TYPE_CHECKING
 
+from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.last_requests import Place
+from shared_pathways_service.servers.proxy.status import from_exception
 
 if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.operations import Operation
@@ -66,7 +68,11 @@ class Executor:
             # One thread takes from the queue at a time, so this one has not been left behind yet.
             self._running = operation
             self._place.begin(operation.name)
-            operation.arrive(self)
+            try:
+                operation.arrive(self)
+            except Exception as error:  # noqa: BLE001 - the slice goes on without this one
+                glog("E", f"{operation.name} failed: {type(error).__name__}: {error}")
+                operation.fail(from_exception(error))
             # Nothing of the last operation may be kept alive while the next is waited for.
             del operation
             with self._lock:

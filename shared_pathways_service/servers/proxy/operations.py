@@ -8,9 +8,11 @@ placement settles whatever is under way there at once, however long XLA goes on 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.proxy.executor import Executor
 from shared_pathways_service.servers.proxy.slices import Epoch
 from shared_pathways_service.servers.proxy.status import StatusError, from_exception
@@ -24,6 +26,19 @@ Runner = Callable[[Callable[[], None]], None]
 # Operations over several slices enter all their queues at once, so that no two of them wait for
 # each other in different orders.
 _ENTER_ALL = threading.Lock()
+
+
+class _Due(threading.local):
+    """What this thread has still to call, because operations have settled; None: it calls nothing.
+
+    One that settles may settle the next, and that one the next again: a chain of any length must
+    not be a stack of that depth.
+    """
+
+    callbacks: deque[Callable[[], None]] | None = None
+
+
+_due = _Due()
 
 
 class Operation:
@@ -198,15 +213,19 @@ class Operation:
                 return
         if not self._begin(executor):
             return
+        inputs, outputs = self.inputs, self._outputs
         try:
-            arrays = run()
+            self._settle(None, run())
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
-            self._settle(from_exception(error), ())
-        else:
-            self._settle(None, arrays)
+            # (Data that was lost meanwhile may have been let go of under the work's hands.)
+            lost = (value.failure() for value in inputs)
+            self._settle(next(filter(None, lost), None) or from_exception(error), ())
         finally:
             self.running = False
             self._running_on = None
+        if self.error is not None:
+            for value in outputs:
+                value.charge = None
 
     def _begin(self, executor: Executor | None) -> bool:
         """Either a loss finds this running, or it does not run."""
@@ -220,11 +239,11 @@ class Operation:
         with self._lock:
             if self.done:
                 return
-            self.error = error
             if error is None:
                 for value, array in zip(self._outputs, arrays, strict=True):
                     value.array = array
             else:
+                self.error = error = error.anew()
                 for value in self._outputs:
                     value.error = error
             self.done = True
@@ -237,5 +256,22 @@ class Operation:
             epoch.operations.pop(self, None)
         if self._finished is not None:
             self._finished.set()
-        for callback in callbacks:
-            callback()
+        if callbacks:
+            _call(callbacks)
+
+
+def _call(callbacks: Iterable[Callable[[], None]]) -> None:
+    """Calls what waited for an operation: now, or once what this thread is calling is through."""
+    due = _due.callbacks
+    if due is not None:
+        due.extend(callbacks)
+        return
+    due = _due.callbacks = deque(callbacks)
+    try:
+        while due:
+            try:
+                due.popleft()()
+            except Exception as error:  # noqa: BLE001 - the others wait for theirs
+                glog("E", f"a callback failed: {type(error).__name__}: {error}")
+    finally:
+        _due.callbacks = None

@@ -26,13 +26,16 @@ def _compile(session: Session, request: proxy_pb2.CompileRequest, call: Call) ->
     engine = session.engine
     handle = session.new_handle()
     future = session.new_handle()
+    session.compiling.update((handle, future))
 
     def compile_and_answer() -> None:
         try:
             program = engine.compiler.compile(request.program.data, request.compile_options.data)
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+            session.compiling.difference_update((handle, future))
             call.fail(from_exception(error))
             return
+        session.compiling.difference_update((handle, future))
         session.programs[handle] = program
         session.futures[future] = None
         response = call.response.compile_response
@@ -126,6 +129,7 @@ def _execute(
     if program.donated:
         kept = set(request.execute_options.non_donatable_input_indices)
         donated = [index for index in program.donated if index not in kept]
+    session.check_room(len(results))
     operation = Operation(
         program.name,
         _run(session, program, arguments, results, donated),
@@ -171,7 +175,8 @@ def _run(
         return lambda: program.run(_arrays(program, arguments))
 
     def run() -> Sequence[Any]:
-        running, charges = program.admit(engine.memory)
+        copied = sum(arguments[index].known_spec().shard_bytes() for index in kept)
+        running, charges = program.admit(engine.memory, copied)
         for value, charge in zip(results, charges, strict=True):
             value.charge = charge
         arrays = _arrays(program, arguments)

@@ -53,8 +53,12 @@ class Program:
     outputs_told: bool = False
     deleted: bool = False
 
-    def admit(self, memory: DeviceMemory) -> tuple[Charge | None, list[Charge | None]]:
+    def admit(self, memory: DeviceMemory, copied: int) -> tuple[Charge | None, list[Charge | None]]:
         """Takes the memory that one run needs.
+
+        Args:
+          memory: What is taken from.
+          copied: Bytes on each device of arguments that the program might take, and may not.
 
         Returns:
           What to hold while the program runs, and what to hold with each result.
@@ -62,7 +66,7 @@ class Program:
         Raises:
           StatusError: RESOURCE_EXHAUSTED, naming the program.
         """
-        needed = max(sum(self.result_bytes) + self.extra_bytes, 0)
+        needed = max(sum(self.result_bytes) + self.extra_bytes + copied, 0)
         charge = memory.charge(self.device_ids, needed, f"program {self.name}")
         if charge is None:
             return None, [None] * len(self.results)

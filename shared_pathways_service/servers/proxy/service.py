@@ -39,6 +39,7 @@ from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.memory import HostCharge, HostMemory
 from shared_pathways_service.servers.proxy.operations import Operation
 from shared_pathways_service.servers.proxy.session import Session
+from shared_pathways_service.servers.proxy.slices import SliceChange
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
 __all__ = ["HANDLERS", "ProxyService"]
@@ -105,12 +106,17 @@ class ProxyService:
         self._received = Transferred()
         self._sent = Transferred()
         self._lock = threading.Lock()
+        engine.slices.add_listener(self._let_go)
 
     @property
     def sessions(self) -> Sequence[Session]:
         """Those that are open."""
         with self._lock:
             return list(self._sessions.values())
+
+    def _let_go(self, change: SliceChange) -> None:
+        for session in self.sessions:
+            session.let_go(change.old)
 
     def session(self, session_id: int) -> Session:
         """Returns an open session.

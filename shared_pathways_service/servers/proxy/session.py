@@ -19,6 +19,7 @@ from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.memory import HostMemory
 from shared_pathways_service.servers.proxy.operations import Operation
 from shared_pathways_service.servers.proxy.programs import Program
+from shared_pathways_service.servers.proxy.slices import Epoch
 from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
 from shared_pathways_service.servers.proxy.values import Spec, Value
 
@@ -113,6 +114,8 @@ class Session:
         self.transfer_dir: Path | None = None
         self.arrays: dict[int, Value] = {}
         self.programs: dict[int, Program] = {}
+        #: Those that are still compiled, by the handles that they will have.
+        self.compiling: set[int] = set()
         self.executions: dict[int, Operation] = {}
         #: Futures that are over; each with its error, if it has one.
         self.futures: dict[int, StatusError | None] = {}
@@ -163,6 +166,12 @@ class Session:
                 call.answer()
         self.counts.add(kind, began_ns, len(raw))
 
+    def let_go(self, epoch: Epoch) -> None:
+        """Frees the memory of all that was on a placement that is lost."""
+        for value in list(self.arrays.values()):
+            if epoch in value.epochs:
+                value.let_go()
+
     def close(self) -> Sequence[Operation]:
         """Lets go of everything; what is under way is settled with an error.
 
@@ -184,6 +193,16 @@ class Session:
 
     # ---- for handlers
 
+    def check_room(self, count: int) -> None:
+        """Refuses what has more results than this session may have handles for.
+
+        Raises:
+          StatusError: RESOURCE_EXHAUSTED.
+        """
+        if len(self.arrays) + count > 2 * self._limits.handles:
+            # One request may name very many: what it does is not undone, yet it has an end.
+            raise self._too_many_handles("more")
+
     def new_handle(self) -> int:
         """Returns a handle of the server's."""
         self._last_handle += 1
@@ -191,9 +210,7 @@ class Session:
 
     def store(self, value: Value, handle: int = 0) -> int:
         """Puts a value behind the client's handle, or behind one of the server's."""
-        if len(self.arrays) >= 2 * self._limits.handles:
-            # One request may name very many: what it does is not undone, yet it has an end.
-            raise self._too_many_handles("more")
+        self.check_room(1)
         handle = handle or self.new_handle()
         self.arrays[handle] = value
         return handle
@@ -262,7 +279,13 @@ class Session:
         call.fail(error)
 
     def _open_handles(self) -> int:
-        return len(self.arrays) + len(self.programs) + len(self.executions) + len(self.futures)
+        return (
+            len(self.arrays)
+            + len(self.programs)
+            + len(self.executions)
+            + len(self.futures)
+            + len(self.compiling)
+        )
 
     def _check_handles(self, kind: str) -> None:
         """Refuses what makes handles, at the limit or, where it also frees memory, at its double.
@@ -280,7 +303,8 @@ class Session:
             Code.RESOURCE_EXHAUSTED,
             f"{what} needs handles; the limit (--max_handles) is {self._limits.handles} a session, "
             f"of which {len(self.arrays)} arrays, {len(self.programs)} programs, "
-            f"{len(self.executions)} executions and {len(self.futures)} futures are held",
+            f"{len(self.executions)} executions and {len(self.futures)} futures are held, and "
+            f"{len(self.compiling)} for programs that are being compiled",
         )
 
 

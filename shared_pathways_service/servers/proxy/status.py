@@ -45,6 +45,14 @@ class StatusError(Exception):
         self.code = code
         self.message = message
 
+    def anew(self) -> StatusError:
+        """Returns an equal error that was never raised.
+
+        What is kept, or raised for one who asks after another, must be one: an exception refers to
+        all frames that it passed through, and they to arrays and requests.
+        """
+        return StatusError(self.code, self.message)
+
     def fill(self, status: status_pb2.StatusProto) -> None:
         """Writes the status into a message."""
         status.code = self.code.value  # type: ignore[assignment]

@@ -154,15 +154,16 @@ def _copy_to_host(session: Session, request: proxy_pb2.CopyToHostBufferRequest, 
     call.response.copy_to_host_buffer_response.SetInParent()
 
     def failed(raised: Exception) -> None:
-        failure = from_exception(raised)
-        session.buffers.put(handle, failure)
+        # (Data that was lost meanwhile may have been let go of while it was looked at.)
+        failure = value.failure() or from_exception(raised)
+        session.buffers.refuse(handle, failure)
         call.fail(failure)
 
     def copy(spec: Spec, pieces: Sequence[np.ndarray]) -> None:
         try:
             error = value.failure()
             if error is not None:
-                raise error
+                raise error.anew()
             charge = session.buffers.charge(math.prod(spec.shape) * spec.dtype.itemsize)
             session.buffers.put(handle, HostBuffer(_to_host(spec, pieces, strides), charge))
         except Exception as raised:  # noqa: BLE001 - whatever it is, the client is told
@@ -174,7 +175,7 @@ def _copy_to_host(session: Session, request: proxy_pb2.CopyToHostBufferRequest, 
         try:
             error = value.failure()
             if error is not None:
-                raise error
+                raise error.anew()
             spec = value.known_spec()
             # Now, before a program that takes the memory may run: XLA never overwrites what is
             # looked at.

@@ -86,7 +86,7 @@ class Value:
     def failed(cls, error: StatusError) -> Value:
         """Returns a value that has only an error."""
         value = cls(None, ())
-        value.error = error
+        value.error = error.anew()
         return value
 
     @property
@@ -110,7 +110,8 @@ class Value:
           StatusError: The value's own error, if it never had one.
         """
         if self.spec is None:
-            raise self.error or StatusError(Code.INTERNAL, "array without type and shape")
+            error = self.error or StatusError(Code.INTERNAL, "array without type and shape")
+            raise error.anew()
         return self.spec
 
     def at_home(self) -> Any:
@@ -122,6 +123,10 @@ class Value:
         if self._at_home is None:
             self._at_home = home.adopt(spec, parts_of(self.array))
         return self._at_home
+
+    def let_go(self) -> None:
+        """Frees the memory of data that is lost: `failure` says so to whoever asks for it."""
+        self.array = self._at_home = self.charge = None
 
     def when_settled(self, callback: Callable[[], None]) -> None:
         """Has `callback` called once there is data or an error; at once if there is."""

@@ -1,0 +1,152 @@
+"""What failed leaves an error, and nothing of what it was made of."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+from shared_pathways_service.servers.proxy.limits import Limits
+from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy
+from tests.servers.proxy.raw import DOUBLE, Failed, RawClient, sharded_double, single, split
+
+EXHAUSTED, DATA_LOSS = 8, 15
+FOUR = np.arange(4, dtype=np.float32)
+EIGHT = np.arange(8, dtype=np.float32)
+
+
+def test_an_upload_for_which_a_device_has_no_room_frees_its_host_buffer(
+    make_proxy: MakeProxy, connect: MakeClient
+) -> None:
+    proxy = make_proxy(memory_limit=40, limits=Limits(host_memory_bytes=100_000))
+    client = connect(proxy.address)
+    for _ in range(3):
+        array = client.put(np.zeros(20_000, np.float32), single(0))
+        with pytest.raises(Failed, match="limit is 40 bytes") as raised:
+            client.ready(array)
+        assert raised.value.code == EXHAUSTED
+    assert proxy.service.host_memory.held == 0
+
+
+def test_a_broken_upload_frees_its_host_buffer(proxy: LocalProxy, client: RawClient) -> None:
+    with pytest.raises(Exception, match="bytes"):
+        client.store(7, b"12", size=1 << 20)
+    with pytest.raises(Exception, match="bytes"):
+        client.lookup(7)
+    assert proxy.service.host_memory.held == 0
+
+
+def test_a_failed_fetch_leaves_nothing(make_proxy: MakeProxy, connect: MakeClient) -> None:
+    proxy = make_proxy(limits=Limits(host_memory_bytes=100_000))
+    client = connect(proxy.address)
+    array = client.put(np.zeros(15_000, np.float32), single(0))
+    client.ready(array)
+    client.begin_fetch(array)[0].result()
+    (session,) = proxy.service.sessions
+    held = proxy.service.host_memory.held
+    for _ in range(5):
+        with pytest.raises(Failed) as raised:
+            client.begin_fetch(array)[0].result()
+        assert raised.value.code == EXHAUSTED
+    assert (len(session.buffers), proxy.service.host_memory.held) == (1, held)
+    data = weakref.ref(session.arrays[array].array)
+    client.call("destruct_array", array_handle=[array])
+    gc.collect()
+    assert data() is None
+
+
+def test_failed_programs_hold_no_memory_of_a_device(
+    make_proxy: MakeProxy, connect: MakeClient
+) -> None:
+    proxy = make_proxy(memory_limit=1000)
+    client = connect(proxy.address)
+    program = client.compile(DOUBLE, [0])
+    wrong = client.put(EIGHT, single(0))
+    failed = [client.execute(program, [wrong])[0] for _ in range(5)]
+    for array in failed:
+        with pytest.raises(Failed):
+            client.ready(array)
+    client.call("destruct_array", array_handle=[wrong])
+    assert proxy.engine.memory.held(0) == 0
+
+
+def test_the_error_of_a_lost_slice_does_not_grow(proxy: LocalProxy, client: RawClient) -> None:
+    array = client.put(FOUR, single(0))
+    client.ready(array)
+    epoch = proxy.slices.current()[0]
+    proxy.lose(0)
+    (session,) = proxy.service.sessions
+    for _ in range(3):
+        with pytest.raises(Failed) as raised:
+            client.begin_fetch(array)[0].result()
+        assert raised.value.code == DATA_LOSS
+    assert epoch.lost is not None
+    assert epoch.lost.__traceback__ is None
+    assert len(session.buffers) == 0
+
+
+def test_a_refused_request_is_not_kept_behind_its_handles(
+    proxy: LocalProxy, client: RawClient
+) -> None:
+    program = client.compile(DOUBLE, [0])
+    with pytest.raises(Failed, match="Unknown array handle"):
+        client.call(
+            "loaded_executable_execute",
+            loaded_executable_handle=program,
+            args_handles=[1 << 40],
+            result_array_handle=[77],
+        )
+    (session,) = proxy.service.sessions
+    error = session.arrays[77].error
+    assert error is not None
+    assert (error.__traceback__, error.__context__, error.__cause__) == (None, None, None)
+
+
+def test_memory_of_a_lost_slice_is_free_on_its_next_placement(
+    make_proxy: MakeProxy, connect: MakeClient
+) -> None:
+    proxy = make_proxy(memory_limit=40)
+    client = connect(proxy.address)
+    lost = [client.put(FOUR, single(0)), client.put(EIGHT, split(range(8)))]
+    kept = client.put(FOUR, single(4))
+    client.ready(*lost, kept)
+    (session,) = proxy.service.sessions
+    data = [weakref.ref(session.arrays[handle].array) for handle in lost]
+    proxy.lose(0)
+    assert proxy.slices.place(0, 9, "spare")
+    gc.collect()
+    assert [ref() for ref in data] == [None, None]
+    assert (proxy.engine.memory.held(0), proxy.engine.memory.held(4)) == (0, 16)
+    np.testing.assert_array_equal(client.fetch(client.put(np.ones(10, "f4"), single(0))), 1)
+    np.testing.assert_array_equal(client.fetch(kept), FOUR)
+    for handle in lost:
+        with pytest.raises(Failed) as raised:
+            client.fetch(handle)
+        assert raised.value.code == DATA_LOSS
+
+
+def test_arguments_that_a_program_may_not_take_are_copied_and_counted(
+    make_proxy: MakeProxy, connect: MakeClient
+) -> None:
+    proxy = make_proxy(memory_limit=24)
+    client = connect(proxy.address)
+    program = client.compile(sharded_double(4, ", tf.aliasing_output = 0 : i32"), range(4))
+    array = client.put(EIGHT, split(range(4)))
+    results = []
+    for _ in range(3):
+        handle = client.new_handle()
+        client.call(
+            "loaded_executable_execute",
+            loaded_executable_handle=program,
+            args_handles=[array],
+            result_array_handle=[handle],
+            execute_options={"non_donatable_input_indices": [0]},
+        )
+        results.append(handle)
+    client.ready(*results[:2])
+    with pytest.raises(Failed, match="needs 8 bytes on device 0, whose limit is 24 bytes, of") as r:
+        client.ready(results[2])
+    assert r.value.code == EXHAUSTED
+    np.testing.assert_array_equal(client.fetch(array), EIGHT)
