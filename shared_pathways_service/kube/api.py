@@ -122,9 +122,10 @@ class KubeApi:
             try:
                 return await once()
             except (AccessDenied, ApiError, ApiUnreachable) as error:
+                is_settling = await self.is_settling(error)
                 left_s = (limit.when() or 0) - asyncio.get_running_loop().time()
                 delay_s = retry_delay_s(
-                    self._failure(error, method),
+                    Failure(status=None, method=method) if is_settling else _failure(error, method),
                     attempt=attempt,
                     jitter=random.random(),  # noqa: S311 - no secret
                     left_s=left_s,
@@ -134,22 +135,9 @@ class KubeApi:
             await asyncio.sleep(delay_s)
         raise AssertionError("endless")
 
-    def _failure(self, error: AccessDenied | ApiError | ApiUnreachable, method: str) -> Failure:
-        if self.is_settling(error):
-            return Failure(status=None, method=method)
-        if isinstance(error, ApiError):
-            return Failure(
-                status=error.status,
-                reason=error.reason,
-                retry_after_s=error.retry_after_s,
-                method=method,
-            )
-        is_final = isinstance(error, AccessDenied) or error.is_final
-        return Failure(status=_FORBIDDEN if is_final else None, method=method)
-
-    def is_settling(self, error: SharedPathwaysError) -> bool:
-        """Whether a refusal may be that of a server that was away a moment ago."""
-        return self._transport.is_settling(error)
+    async def is_settling(self, error: SharedPathwaysError) -> bool:
+        """Whether a refusal may be that of a server that has just been started."""
+        return await self._transport.is_settling(error)
 
     async def get(
         self,
@@ -335,11 +323,23 @@ class KubeApi:
                             target, path, params=params, headers=headers
                         )
                     except (AccessDenied, ApiError) as error:
-                        if not self.is_settling(error):
+                        if not await self.is_settling(error):
                             raise
                     await asyncio.sleep(_SETTLING_PAUSE_S)
         except TimeoutError as error:
             raise self._transport.timed_out(target, "handshake", timeout_s) from error
+
+
+def _failure(error: AccessDenied | ApiError | ApiUnreachable, method: str) -> Failure:
+    if isinstance(error, ApiError):
+        return Failure(
+            status=error.status,
+            reason=error.reason,
+            retry_after_s=error.retry_after_s,
+            method=method,
+        )
+    is_final = isinstance(error, AccessDenied) or error.is_final
+    return Failure(status=_FORBIDDEN if is_final else None, method=method)
 
 
 def _session_of(thing: Mapping[str, Any]) -> str:

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from shared_pathways_service.core.kubernetes.permissions import access_denied
 from shared_pathways_service.core.kubernetes.retry import Failure, is_final
 from shared_pathways_service.errors import AccessDenied, SharedPathwaysError
 from shared_pathways_service.kube.paths import Target
 
-__all__ = ["ApiError", "ApiUnreachable", "error_of_answer"]
+__all__ = ["CONNECT_VERB", "ApiError", "ApiUnreachable", "error_of_answer"]
+
+#: Of an `AccessDenied` that says that we are nobody here.
+CONNECT_VERB: Final = "connect"
 
 
 class ApiError(SharedPathwaysError):
@@ -98,7 +101,7 @@ def error_of_answer(
     if status == 401:
         return AccessDenied(
             f"the API server does not take our credentials: {said}",
-            verb="connect",
+            verb=CONNECT_VERB,
             resource="cluster",
             hint="log in again",
         )

@@ -16,15 +16,23 @@ import aiohttp
 
 from shared_pathways_service.errors import AccessDenied, SharedPathwaysError
 from shared_pathways_service.kube.cluster import ClusterAccess
-from shared_pathways_service.kube.errors import ApiError, ApiUnreachable, error_of_answer
-from shared_pathways_service.kube.paths import Target
+from shared_pathways_service.kube.errors import (
+    CONNECT_VERB,
+    ApiError,
+    ApiUnreachable,
+    error_of_answer,
+)
+from shared_pathways_service.kube.paths import Target, target_of
 
 __all__ = ["CONNECT_S", "Transport"]
 
 #: Seconds until a connection stands.
 CONNECT_S = 10.0
-#: Seconds after a connection failed in which a refusal is not taken for final.
-_SETTLING_S = 15.0
+#: Seconds for which a server that says it is ready is believed, and for its saying so.
+_READY_FOR_S = 30.0
+_READY_S = 5.0
+#: Seconds after a connection failed in which credentials that are not taken may be good.
+_AWAY_S = 60.0
 _MAX_CONNECTIONS = 100
 #: Seconds without a word until the kernel asks the other end, between asking, and how often.
 _KEEPALIVE = (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
@@ -44,7 +52,7 @@ class Transport:
     def __init__(self, access: ClusterAccess) -> None:
         self._access = access
         self._session: aiohttp.ClientSession | None = None
-        self._broke_at = float("-inf")
+        self._broke_at = self._ready_until = float("-inf")
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
     async def close(self) -> None:
@@ -150,16 +158,39 @@ class Transport:
                 self._access.tokens.refused(header)
         raise AssertionError("the last try returns or raises")
 
-    def is_settling(self, error: SharedPathwaysError) -> bool:
-        """Whether a refusal may be that of a server that was away a moment ago.
+    async def is_settling(self, error: SharedPathwaysError) -> bool:
+        """Whether a refusal may be that of a server that has just been started.
 
-        An API server that has just been started answers before it knows all users, rules and kinds:
-        403 to who is allowed and 404 without a reason for a custom resource were seen for 1 s.
+        It answers before it knows all users, rules and kinds: with 403 to who is allowed, and with
+        404 without a reason for a custom resource (seen for 1 s; it takes longer where all is
+        busy). So it is asked whether it is ready; a refusal of before it said so is no answer.
+        Where it does not know who we are, only after it was away: credentials that are made anew
+        each time may cost a program of the user's seconds.
         """
-        is_such = isinstance(error, AccessDenied) or (
-            isinstance(error, ApiError) and error.status == 404 and not error.reason
-        )
-        return is_such and time.monotonic() - self._broke_at < _SETTLING_S
+        now = time.monotonic()
+        if isinstance(error, AccessDenied):
+            is_such = error.verb != CONNECT_VERB or now - self._broke_at < _AWAY_S
+        else:
+            is_such = isinstance(error, ApiError) and error.status == 404 and not error.reason
+        if not is_such or now < self._ready_until:
+            return False
+        if await self._is_ready():
+            self._ready_until = time.monotonic() + _READY_FOR_S
+        return True
+
+    async def _is_ready(self) -> bool:
+        """Asks the server; one that does not tell such things to us is taken to be."""
+        try:
+            async with self.answer(
+                target_of("GET", "/readyz", {}), "GET", "/readyz", read_within_s=_READY_S
+            ):
+                return True
+        except ApiError as error:
+            return error.status < 500
+        except ApiUnreachable:
+            return False
+        except AccessDenied:
+            return True
 
     @contextlib.contextmanager
     def translated(self, target: Target) -> Iterator[None]:
@@ -189,7 +220,7 @@ class Transport:
 
     def unreachable(self, target: Target, cause: str, *, is_final: bool = False) -> ApiUnreachable:
         """Returns the error for a request without an answer, and remembers that there was one."""
-        self._broke_at = time.monotonic()
+        self._broke_at, self._ready_until = time.monotonic(), float("-inf")
         server = self._access.server
         return ApiUnreachable(
             f"cannot {target}: no answer from the API server at {server}: {cause}",

@@ -86,7 +86,7 @@ async def watch(
                 async for event in events:
                     yield event
         except (AccessDenied, ApiError, ApiUnreachable) as error:
-            watching.judge(error)
+            await watching.judge(error)
         await watching.pause()
 
 
@@ -195,12 +195,12 @@ class _Watching:
             self._on_trouble("")
         self._failures = 0
 
-    def judge(self, error: AccessDenied | ApiError | ApiUnreachable) -> None:
+    async def judge(self, error: AccessDenied | ApiError | ApiUnreachable) -> None:
         """Raises the error when there is no use in going on."""
         if isinstance(error, ApiError) and error.status == 410:
             self.version = ""
             return
-        if self._api.is_settling(error):
+        if await self._api.is_settling(error):
             return
         is_final = isinstance(error, AccessDenied) or error.is_final
         if is_final or time.monotonic() - self._heard_at > self._give_up_after_s:

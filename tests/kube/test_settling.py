@@ -1,0 +1,97 @@
+"""Refusals of an API server that has just been started, and has not read its rules yet."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+
+from shared_pathways_service.errors import AccessDenied
+from shared_pathways_service.kube import paths
+from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.cluster import ClusterAccess
+from shared_pathways_service.kube.tokens import static_token
+from shared_pathways_service.kube.watch import watch
+
+SECRETS = paths.collection("secrets", "n")
+DENIED = {
+    "kind": "Status",
+    "reason": "Forbidden",
+    "message": 'secrets is forbidden: User "alice" cannot list resource "secrets" in API group ""',
+}
+
+
+class Starting:
+    """Says it is not ready a few times, and then that it is; refuses until shortly after that.
+
+    Attributes:
+      asked: The paths of all requests, in order.
+    """
+
+    def __init__(self, *, unready: int, refusals: int, tells: bool = True) -> None:
+        self._unready, self._refusals, self._tells = unready, refusals, tells
+        self.asked: list[str] = []
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.asked.append(request.path)
+        if request.path == "/readyz":
+            self._unready -= 1
+            ready = 200 if self._unready < 0 else 500
+            return web.Response(status=ready if self._tells else 403)
+        self._refusals -= 1
+        if self._refusals >= 0:
+            return web.json_response(DENIED, status=403)
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
+
+
+@contextlib.asynccontextmanager
+async def api_of(server: Starting) -> AsyncIterator[KubeApi]:
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", server.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        host, port = runner.addresses[0]
+        access = ClusterAccess(server=f"http://{host}:{port}", tls=None, tokens=static_token())
+        async with KubeApi(access) as api:
+            yield api
+    finally:
+        await runner.cleanup()
+
+
+def test_a_refusal_of_before_it_was_ready_is_no_answer() -> None:
+    async def work() -> None:
+        # The last refusal comes before it says that it is ready, and is heard after it.
+        server = Starting(unready=2, refusals=3)
+        async with api_of(server) as api:
+            assert (await api.get(SECRETS))["items"] == []
+        assert server.asked == [*[SECRETS, "/readyz"] * 3, SECRETS]
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_server_that_is_ready_is_believed(tells: bool) -> None:
+    async def work() -> None:
+        server = Starting(unready=0, refusals=9, tells=tells)
+        async with api_of(server) as api:
+            for _ in range(2):
+                with pytest.raises(AccessDenied):
+                    await api.get(SECRETS)
+        # It is not asked each time.
+        assert server.asked == [SECRETS, "/readyz", SECRETS, SECRETS]
+
+    asyncio.run(work())
+
+
+def test_a_watch_outlives_it() -> None:
+    async def work() -> None:
+        server = Starting(unready=1, refusals=2)
+        async with api_of(server) as api, contextlib.aclosing(watch(api, SECRETS)) as events:
+            assert (await anext(events)).kind == "SYNCED"
+
+    asyncio.run(work())
