@@ -180,6 +180,12 @@ def take_file(path: Path, size: int) -> np.ndarray:
         path.unlink(missing_ok=True)
         if size == 0:
             return aligned_buffer(0)
-        return np.frombuffer(mmap.mmap(fd, size, prot=mmap.PROT_READ), np.uint8)
+        try:
+            mapped = mmap.mmap(fd, size, prot=mmap.PROT_READ)
+        except OSError as error:
+            raise StatusError(
+                Code.RESOURCE_EXHAUSTED, f"no memory for a host buffer of {size} bytes: {error}"
+            ) from error
+        return np.frombuffer(mapped, np.uint8)
     finally:
         os.close(fd)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import jaxlib.version
-import numpy as np
 from google.protobuf.message import DecodeError, Message
 
 from shared_pathways_service.protocol import ifrt
@@ -21,37 +20,24 @@ from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.proxy import (
     array_requests,
+    buffer_streams,
     client_requests,
     program_requests,
     transfer_requests,
 )
 from shared_pathways_service.servers.proxy.answers import Answers
-from shared_pathways_service.servers.proxy.buffers import (
-    HostBuffer,
-    aligned_buffer,
-    chunks,
-    remove_files,
-    take_file,
-)
+from shared_pathways_service.servers.proxy.buffers import HostBuffer, remove_files, take_file
 from shared_pathways_service.servers.proxy.counters import RequestCounts, Transferred, families
 from shared_pathways_service.servers.proxy.engine import Engine
 from shared_pathways_service.servers.proxy.limits import Limits
-from shared_pathways_service.servers.proxy.memory import HostCharge, HostMemory
+from shared_pathways_service.servers.proxy.memory import HostMemory
 from shared_pathways_service.servers.proxy.operations import Operation
 from shared_pathways_service.servers.proxy.session import Session
 from shared_pathways_service.servers.proxy.slices import SliceChange
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
 
 __all__ = ["HANDLERS", "ProxyService"]
 
-#: Bytes of one message of a download: the most that the client takes.
-_DOWNLOAD_CHUNK = 16 << 20
-#: The same where the host memory's limit is reached.
-_SMALL_CHUNK = 64 << 10
-#: Seconds that a download waits for its buffer.
-_LOOKUP_TIMEOUT_S = 60.0
-#: Bytes of the largest host buffer that is taken.
-_LARGEST_BUFFER = 1 << 40
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 #: What handles each kind of request, by its field in IfrtRequest.
@@ -201,7 +187,7 @@ class ProxyService:
         )
         session = self.session(header.session_id)
         try:
-            buffer = _receive(session, header.buffer_size, messages)
+            buffer = buffer_streams.receive(session.buffers, header.buffer_size, messages)
         except StatusError as error:
             session.buffers.put(header.handle, error)
             if error.code != Code.RESOURCE_EXHAUSTED:
@@ -218,26 +204,20 @@ class ProxyService:
         self._received.add(header.buffer_size)
         session.buffers.put(header.handle, buffer)
 
-    def lookup(self, raw: bytes) -> Iterator[bytes]:
-        """Brings a host buffer as a stream of messages."""
+    def lookup(
+        self, raw: bytes, when_over: Callable[[Callable[[], None]], bool]
+    ) -> Iterator[bytes]:
+        """Brings a host buffer as a stream of messages.
+
+        Args:
+          raw: The request.
+          when_over: Has a function called when the client waits no more; False: that is so already.
+        """
         request = _parse(proxy_pb2.GrpcHostBufferLookupRequest, raw)
         session = self.session(request.session_id)
-        data = _wait_for(session, request.handle).data
-        self._sent.add(len(data))
-        chunk, room = self._room_for_download(len(data))
-        for view in chunks(data, chunk):
-            yield b"".join((_chunk_header(len(view)), view))
-        del room
-
-    def _room_for_download(self, size: int) -> tuple[int, HostCharge | None]:
-        """Returns the bytes of a download's messages, and what to hold meanwhile."""
-        chunk = min(size, _DOWNLOAD_CHUNK)
-        try:
-            # A message and gRPC's copy of it, however slowly they are read.
-            return _DOWNLOAD_CHUNK, self.host_memory.charge(2 * chunk, "a download")
-        except StatusError:
-            # Its buffer was let in, and is freed by being read.
-            return _SMALL_CHUNK, None
+        buffer = buffer_streams.wait_for(session.buffers, request.handle, when_over)
+        self._sent.add(len(buffer.data))
+        yield from buffer_streams.send(buffer, self.host_memory)
 
     def delete(self, raw: bytes) -> bytes:
         """Forgets a host buffer."""
@@ -256,12 +236,13 @@ class ProxyService:
             )
         path = session.transfer_dir / f"lt_{header.handle}"
         try:
-            charge = session.buffers.charge(_checked_size(header.buffer_size))
+            charge = buffer_streams.charge_for(session.buffers, header.buffer_size)
             buffer = HostBuffer(take_file(path, header.buffer_size), charge)
-        except StatusError as error:
-            session.buffers.put(header.handle, error)
-            if error.code != Code.RESOURCE_EXHAUSTED:
-                raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, what is made of it must fail
+            failure = from_exception(error)
+            session.buffers.put(header.handle, failure)
+            if failure.code != Code.RESOURCE_EXHAUSTED:
+                raise failure from None
             # As above.
             path.unlink(missing_ok=True)
             return b""
@@ -350,80 +331,3 @@ def _compare_jaxlib(client: bytes) -> None:
     server = jaxlib.version.__version__
     if client.decode(errors="replace") != server:
         glog("W", f"The client has jaxlib {client.decode(errors='replace')}, this proxy {server}")
-
-
-# ---- host buffers: GrpcHostBufferStoreRequest and ...LookupResponse have one field, `data`, which
-# is read and written in place: protobuf would copy it once more.
-
-_DATA_TAG = 0x0A
-
-
-def _wait_for(session: Session, handle: int) -> HostBuffer:
-    found: list[HostBuffer | StatusError] = []
-    there = threading.Event()
-
-    def arrive(buffer: HostBuffer | StatusError) -> None:
-        found.append(buffer)
-        there.set()
-
-    session.buffers.when_there(handle, arrive)
-    if not there.wait(_LOOKUP_TIMEOUT_S):
-        session.buffers.forget(handle, arrive)
-        raise StatusError(Code.NOT_FOUND, f"Unknown host buffer handle: {handle}")
-    buffer = found[0]
-    if isinstance(buffer, StatusError):
-        raise buffer
-    return buffer
-
-
-def _checked_size(size: int) -> int:
-    if not 0 <= size <= _LARGEST_BUFFER:
-        raise StatusError(Code.INVALID_ARGUMENT, f"a host buffer of {size} bytes")
-    return size
-
-
-def _receive(session: Session, size: int, messages: Iterable[bytes]) -> HostBuffer:
-    charge = session.buffers.charge(_checked_size(size))
-    try:
-        buffer = aligned_buffer(size)
-    except MemoryError as error:
-        raise StatusError(
-            Code.RESOURCE_EXHAUSTED, f"no memory for a host buffer of {size} bytes"
-        ) from error
-    offset = 0
-    for raw in messages:
-        data = _chunk_data(raw)
-        if offset + len(data) > size:
-            raise StatusError(Code.INVALID_ARGUMENT, f"a host buffer longer than {size} bytes")
-        buffer[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
-        offset += len(data)
-    if offset != size:
-        raise StatusError(
-            Code.INVALID_ARGUMENT, f"a host buffer of {size} bytes that ended after {offset}"
-        )
-    return HostBuffer(buffer, charge)
-
-
-def _chunk_data(raw: bytes) -> memoryview:
-    if not raw:
-        return memoryview(b"")
-    length, position, shift = 0, 1, 0
-    while raw[0] == _DATA_TAG and position < min(len(raw), 11):
-        byte = raw[position]
-        length |= (byte & 0x7F) << shift
-        position += 1
-        shift += 7
-        if byte < 0x80:
-            if position + length == len(raw):
-                return memoryview(raw)[position:]
-            break
-    return memoryview(_parse(proxy_pb2.GrpcHostBufferStoreRequest, raw).data)
-
-
-def _chunk_header(length: int) -> bytes:
-    header = bytearray([_DATA_TAG])
-    while length > 0x7F:
-        header.append(length & 0x7F | 0x80)
-        length >>= 7
-    header.append(length)
-    return bytes(header)

@@ -42,7 +42,7 @@ class Transfers:
 
     @contextlib.contextmanager
     def begin(self, cancel: Callable[[], object]) -> Iterator[_Transfer]:
-        """Counts a transfer as under way; `cancel` ends it from another thread."""
+        """Counts a transfer as under way; `cancel`, called once at most, ends it."""
         transfer = _Transfer(cancel)
         self._under_way[transfer] = None
         try:
@@ -61,7 +61,8 @@ class Transfers:
             if not self.pool.waiting:
                 continue
             oldest = time.monotonic() - self._patience_s
-            stalled = [t for t in list(self._under_way) if t.moved_at < oldest]
+            # (One that was told to end may take a while.)
+            stalled = [t for t in list(self._under_way) if t.moved_at < oldest and not t.ended]
             if stalled:
                 glog(
                     "W",
@@ -69,13 +70,18 @@ class Transfers:
                     "up others: they are ended",
                 )
             for transfer in stalled:
-                transfer.cancel()
+                transfer.end()
 
 
 class _Transfer:
     def __init__(self, cancel: Callable[[], object]) -> None:
-        self.cancel = cancel
+        self._cancel = cancel
+        self.ended = False
         self.moved_at = time.monotonic()
+
+    def end(self) -> None:
+        self.ended = True
+        self._cancel()
 
     def watched(self, messages: Iterable[T]) -> Iterator[T]:
         """Passes messages on, and takes note of each."""

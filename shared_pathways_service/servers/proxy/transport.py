@@ -143,7 +143,7 @@ class GrpcTransport:
     def _lookup(self, raw: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         with self._transfers.begin(context.cancel) as transfer:
             try:
-                yield from transfer.watched(self._service.lookup(raw))
+                yield from transfer.watched(self._service.lookup(raw, context.add_callback))
             except StatusError as error:
                 _abort(context, error)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import mmap
 import re
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,6 +22,7 @@ from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.servers.options import parse_flags
+from shared_pathways_service.servers.proxy import buffer_streams, transfers
 from shared_pathways_service.servers.proxy.answers import Answers
 from shared_pathways_service.servers.proxy.buffers import HostBuffer
 from shared_pathways_service.servers.proxy.limits import Limits, default_host_memory
@@ -46,6 +49,12 @@ def limited(make_proxy: MakeProxy, **limits: int) -> LocalProxy:
 def make_errors(count: int) -> dict[str, Any]:
     """A request for arrays that cost nothing but their handles."""
     return {"array_specs": [spec((1,), single(0))] * count, "error": {"code": 3, "message": "no"}}
+
+
+def begin_lookup(client: RawClient, handle: int) -> Any:
+    request = proxy_pb2.GrpcHostBufferLookupRequest(session_id=client.session_id, handle=handle)
+    method: Any = client.channel.unary_stream(f"/{ifrt.SERVICE}/HostBufferLookup")
+    return method(request.SerializeToString())
 
 
 # ---- flags
@@ -140,12 +149,10 @@ def test_downloads_beyond_the_limit(make_proxy: MakeProxy, connect: MakeClient) 
     array = client.put(np.zeros(15_000, np.float32), single(0))
     first, _ = client.begin_fetch(array)
     first.result()
-    second, buffer = client.begin_fetch(array)
-    with pytest.raises(Failed, match="a host buffer needs 60512 bytes") as raised:
+    second, _ = client.begin_fetch(array)
+    with pytest.raises(Failed, match=r"a host buffer needs 60512 .*host_memory_limit") as raised:
         second.result()
     assert raised.value.code == EXHAUSTED
-    with pytest.raises(grpc.RpcError, match="host_memory_limit_bytes"):
-        client.lookup(buffer)
     np.testing.assert_array_equal(client.fetch(client.put(FOUR, single(0))), FOUR)
 
 
@@ -181,6 +188,48 @@ def test_files_that_nobody_took_go_with_their_session(
     assert (directory / "other").exists()
 
 
+@pytest.mark.parametrize("kind", ["no memory", "another's file"])
+def test_a_file_that_cannot_be_taken_fails_the_array_made_of_it(
+    kind: str,
+    make_proxy: MakeProxy,
+    connect: MakeClient,
+    own_directories: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    directory = own_directories / "large" / "mine"
+    directory.mkdir(parents=True)
+    proxy = make_proxy(large_transfer_dir=directory.parent)
+    client = connect(proxy.address, initialization_data={"sps_transfer_dir": b"mine"})
+    (directory / "lt_7").write_bytes(bytes(16))
+
+    def refuse(*_args: object, **_kwargs: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    request = proxy_pb2.GrpcHostBufferReadFromDiskRequest()
+    request.metadata.session_id = client.session_id
+    request.metadata.handle = 7
+    request.metadata.buffer_size = 16
+    with monkeypatch.context() as patch:
+        if kind == "no memory":
+            patch.setattr(mmap, "mmap", refuse)
+            # As with an upload: the array fails, not the client's session.
+            client.unary("HostBufferReadFromDisk", request)
+        else:
+            patch.setattr(Path, "unlink", refuse)
+            with pytest.raises(grpc.RpcError, match="Cannot allocate memory"):
+                client.unary("HostBufferReadFromDisk", request)
+    client.call(
+        "make_array_from_host_buffer",
+        dtype={"kind": F32},
+        shape={"dims": [4]},
+        sharding=single(0),
+        host_buffer_handle=7,
+        array_handle=8,
+    )
+    with pytest.raises(Failed, match="Cannot allocate memory"):
+        client.ready(8)
+
+
 # ---- handles
 
 
@@ -195,7 +244,8 @@ def test_handles_beyond_the_limit(make_proxy: MakeProxy, connect: MakeClient) ->
     assert raised.value.code == EXHAUSTED
     assert raised.value.message == (
         "a loaded_executable_execute needs handles; the limit (--max_handles) is 10 a session, of "
-        "which 8 arrays, 1 programs, 0 executions and 1 futures are held"
+        "which 8 arrays, 1 programs, 0 executions and 1 futures are held, and 0 for programs that "
+        "are being compiled"
     )
     # The error is behind the handle that the request named.
     with pytest.raises(Failed, match="--max_handles"):
@@ -294,7 +344,6 @@ def test_transfers_that_stand_still_hold_up_others_only_for_a_while(
     pending, buffer = stopped.begin_fetch(array)
     pending.result()
     upload: Any = stopped.channel.stream_unary(f"/{ifrt.SERVICE}/HostBufferStore")
-    download: Any = stopped.channel.unary_stream(f"/{ifrt.SERVICE}/HostBufferLookup")
     resume = threading.Event()
 
     def nothing() -> Iterator[bytes]:
@@ -308,8 +357,7 @@ def test_transfers_that_stand_still_hold_up_others_only_for_a_while(
         metadata = [(ifrt.HOST_BUFFER_METADATA, header.SerializeToString())]
         return upload.future(nothing(), metadata=metadata)
 
-    request = proxy_pb2.GrpcHostBufferLookupRequest(session_id=stopped.session_id, handle=buffer)
-    calls = [store(1001), store(1002), store(1003), download(request.SerializeToString())]
+    calls = [store(1001), store(1002), store(1003), begin_lookup(stopped, buffer)]
     # All four threads are taken by transfers that stand still: this one waits for their end.
     np.testing.assert_array_equal(other.fetch(other.put(FOUR, single(0))), FOUR)
     wait_until(lambda: any(call.done() for call in calls))
@@ -317,6 +365,65 @@ def test_transfers_that_stand_still_hold_up_others_only_for_a_while(
     resume.set()
     # The session itself lives.
     np.testing.assert_array_equal(stopped.fetch(stopped.put(FOUR, single(0))), FOUR)
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What lookups do, which wait for far longer than a test."""
+    seen: list[str] = []
+    wait_for = buffer_streams.wait_for
+
+    def wait_and_tell(*arguments: Any) -> HostBuffer:
+        seen.append("waits")
+        try:
+            return wait_for(*arguments)
+        finally:
+            seen.append("ends")
+
+    monkeypatch.setattr(buffer_streams, "wait_for", wait_and_tell)
+    monkeypatch.setattr(buffer_streams, "_LOOKUP_TIMEOUT_S", 10 * DEADLINE_S)
+    return seen
+
+
+def test_lookups_that_wait_in_vain_hold_up_others_only_for_a_while(
+    make_proxy: MakeProxy, connect: MakeClient, waits: list[str]
+) -> None:
+    proxy = make_proxy(limits=Limits(transfers=2, transfer_patience_s=1.0))
+    waiting, other = connect(proxy.address), connect(proxy.address)
+    calls = [begin_lookup(waiting, handle) for handle in (9001, 9002)]
+    wait_until(lambda: waits == ["waits"] * 2)
+    np.testing.assert_array_equal(other.fetch(other.put(FOUR, single(0))), FOUR)
+    wait_until(lambda: all(call.done() for call in calls))
+    assert {call.code() for call in calls} == {grpc.StatusCode.CANCELLED}
+
+
+def test_a_lookup_ends_with_its_call(
+    make_proxy: MakeProxy, connect: MakeClient, waits: list[str]
+) -> None:
+    client = connect(make_proxy().address)
+    call = begin_lookup(client, 9001)
+    wait_until(lambda: waits == ["waits"])
+    call.cancel()
+    wait_until(lambda: waits == ["waits", "ends"])
+
+
+def test_a_transfer_is_told_to_end_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: list[str] = []
+    monkeypatch.setattr(transfers, "glog", lambda _level, text: logged.append(text))
+    under_way = transfers.Transfers(1, 0.1)
+    release = threading.Event()
+    work = [under_way.pool.submit(release.wait), under_way.pool.submit(release.wait)]
+    told: list[str] = []
+    with under_way.begin(lambda: told.append("first")):
+        wait_until(lambda: told == ["first"])
+        # The watch has looked at the first several times more when it tells the second.
+        with under_way.begin(lambda: told.append("second")):
+            wait_until(lambda: len(told) > 1)
+    release.set()
+    futures.wait(work)
+    under_way.close()
+    assert told == ["first", "second"]
+    assert len(logged) == 2
 
 
 # ---- requests, and clients that do not read
@@ -474,9 +581,7 @@ def test_a_slow_download_is_held_by_its_client(make_proxy: MakeProxy, connect: M
     pending, buffer = slow.begin_fetch(array)
     pending.result()
     wait_until(lambda: gc.collect() is not None and proxy.service.host_memory.held < nbytes + 4096)
-    request = proxy_pb2.GrpcHostBufferLookupRequest(session_id=slow.session_id, handle=buffer)
-    method: Any = slow.channel.unary_stream(f"/{ifrt.SERVICE}/HostBufferLookup")
-    stream = method(request.SerializeToString())
+    stream = begin_lookup(slow, buffer)
     received = len(next(stream))
     # The buffer, one message and gRPC's copy of it: no more, however long it takes.
     assert proxy.service.host_memory.held <= nbytes + (32 << 20) + 4096
@@ -487,6 +592,25 @@ def test_a_slow_download_is_held_by_its_client(make_proxy: MakeProxy, connect: M
         "HostBufferDelete",
         proxy_pb2.GrpcHostBufferDeleteRequest(session_id=slow.session_id, handle=buffer),
     )
+    wait_until(lambda: proxy.service.host_memory.held == 0)
+
+
+def test_a_download_whose_buffer_is_deleted_meanwhile_still_counts(
+    make_proxy: MakeProxy, connect: MakeClient
+) -> None:
+    proxy = limited(make_proxy, host_memory_bytes=1 << 30)
+    client = connect(proxy.address)
+    nbytes = 64 << 20
+    array = client.put(np.zeros(nbytes // 4, np.float32), single(0))
+    pending, buffer = client.begin_fetch(array)
+    pending.result()
+    stream = begin_lookup(client, buffer)
+    received = len(next(stream))
+    delete = proxy_pb2.GrpcHostBufferDeleteRequest(session_id=client.session_id, handle=buffer)
+    client.unary("HostBufferDelete", delete)
+    assert proxy.service.host_memory.held >= nbytes
+    received += sum(map(len, stream))
+    assert received > nbytes
     wait_until(lambda: proxy.service.host_memory.held == 0)
 
 
