@@ -8,6 +8,7 @@ from concurrent import futures
 
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.servers.last_requests import LastRequests
+from shared_pathways_service.servers.proxy.compilations import Compilations
 from shared_pathways_service.servers.proxy.compile_cache import CompileCache
 from shared_pathways_service.servers.proxy.executor import Executor
 from shared_pathways_service.servers.proxy.memory import DeviceMemory
@@ -68,8 +69,8 @@ class Engine:
             lambda epoch: Executor(epoch, last.place(f"on slice {epoch.index}")),
         )
         self.compiler = Compiler(self.placings, xla_flags, compile_cache)
-        self._compiling = self.compiler.place = last.place("")
-        self._compile_thread = futures.ThreadPoolExecutor(1, thread_name_prefix="compile")
+        self.compiler.place = last.place("")
+        self.compilations = Compilations(self.compiler.place)
         self._helpers = futures.ThreadPoolExecutor(_HELPERS, thread_name_prefix="helper")
 
     def run_soon(self, function: Callable[[], None], nbytes: int) -> None:
@@ -83,19 +84,10 @@ class Engine:
         """Runs a function that ends by itself, on a helper thread."""
         self._helpers.submit(function)
 
-    def compile_aside(self, function: Callable[[], None]) -> None:
-        """Runs a function on the thread that compiles."""
-        self._compile_thread.submit(self._compile, function)
-
-    def _compile(self, function: Callable[[], None]) -> None:
-        self._compiling.begin("a compilation")
-        function()
-        self._compiling.end()
-
     def close(self) -> None:
         """Ends every placement and the helper threads, without waiting for programs."""
         self.slices.close()
-        self._compile_thread.shutdown(wait=False, cancel_futures=True)
+        self.compilations.close()
         self._helpers.shutdown(wait=False, cancel_futures=True)
 
 

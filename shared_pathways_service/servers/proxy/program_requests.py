@@ -29,15 +29,7 @@ def _compile(session: Session, request: proxy_pb2.CompileRequest, call: Call) ->
     session.compiling.update((handle, future))
 
     def compile_and_answer() -> None:
-        try:
-            program = engine.compiler.compile(request.program.data, request.compile_options.data)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
-            session.compiling.difference_update((handle, future))
-            call.fail(from_exception(error))
-            return
-        session.compiling.difference_update((handle, future))
-        session.programs[handle] = program
-        session.futures[future] = None
+        program = engine.compiler.compile(request.program.data, request.compile_options.data)
         response = call.response.compile_response
         response.loaded_executable_handle = handle
         response.ready_future_handle = future
@@ -46,9 +38,16 @@ def _compile(session: Session, request: proxy_pb2.CompileRequest, call: Call) ->
         response.device_ids.extend(program.device_ids)
         response.addressable_device_ids.extend(program.device_ids)
         response.fingerprint_value = program.executable.fingerprint or b""
+        session.compiling.difference_update((handle, future))
+        session.programs[handle] = program
+        session.futures[future] = None
         call.answer()
 
-    engine.compile_aside(compile_and_answer)
+    def fail(error: StatusError) -> None:
+        session.compiling.difference_update((handle, future))
+        call.fail(error)
+
+    engine.compilations.put(session.session_id, compile_and_answer, fail)
     return True
 
 

@@ -179,6 +179,7 @@ class Session:
           What runs on all the same: XLA cannot be cancelled.
         """
         self.buffers.close()
+        self.engine.compilations.drop(self.session_id)
         error = StatusError(Code.CANCELLED, "the session has ended")
         # Not by the handles: a client may have dropped those of what it waits for no more.
         running = [
