@@ -18,11 +18,17 @@ __all__ = ["HANDLERS", "NAMED_RESULTS"]
 
 #: From this version on a client needs a program's result types only once.
 _OUTPUTS_ONCE = 25
+_PROGRAM = "xla::ifrt::XlaProgram"
 
 
 def _compile(session: Session, request: proxy_pb2.CompileRequest, call: Call) -> bool:
     if request.host_callbacks:
         raise StatusError(Code.UNIMPLEMENTED, "programs with host callbacks are not supported")
+    if request.program.type_name != _PROGRAM:
+        raise StatusError(
+            Code.UNIMPLEMENTED,
+            f"programs of type {request.program.type_name!r}: this proxy runs those of XLA only",
+        )
     engine = session.engine
     handle = session.new_handle()
     future = session.new_handle()

@@ -22,6 +22,7 @@ from shared_pathways_service.servers.proxy import (
     array_requests,
     buffer_streams,
     client_requests,
+    move_requests,
     program_requests,
     transfer_requests,
 )
@@ -44,11 +45,13 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 HANDLERS = {
     **client_requests.HANDLERS,
     **array_requests.HANDLERS,
+    **move_requests.HANDLERS,
     **transfer_requests.HANDLERS,
     **program_requests.HANDLERS,
 }
 _NAMED_RESULTS = {
     **array_requests.NAMED_RESULTS,
+    **move_requests.NAMED_RESULTS,
     **transfer_requests.NAMED_RESULTS,
     **program_requests.NAMED_RESULTS,
 }
@@ -64,6 +67,7 @@ class ProxyService:
         as `sps_transfer_dir` in its initialization_data; None: nowhere.
       on_session_end: Told at the end of each session of its operations that run on.
       limits: What clients are given at most.
+      newest_version: Of the protocol, that a client is given; None: the newest there is.
 
     Attributes:
       limits: The same.
@@ -78,8 +82,10 @@ class ProxyService:
         large_transfer_dir: Path | None = None,
         on_session_end: Callable[[Sequence[Operation]], None] = lambda _running: None,
         limits: Limits | None = None,
+        newest_version: int | None = None,
     ) -> None:
         self.limits = limits or Limits()
+        self._newest_version = newest_version
         self.host_memory = HostMemory(self.limits.host_memory_bytes)
         self._engine = engine
         self._token = token
@@ -118,7 +124,7 @@ class ProxyService:
     def get_version(self, raw: bytes) -> bytes:
         """Agrees on a version with a client."""
         request = _parse(proxy_pb2.GrpcGetVersionRequest, raw)
-        version = _common_version(request.min_version, request.max_version)
+        version = self._common_version(request.min_version, request.max_version)
         return proxy_pb2.GrpcGetVersionResponse(version=version).SerializeToString()
 
     def open_session(self, metadata: Mapping[str, bytes], answers: Answers) -> Session:
@@ -135,7 +141,7 @@ class ProxyService:
         if self._token is not None:
             shown = offered["sps_token"].string_value if "sps_token" in offered else b""
             _check_token(shown, self._token)
-        version = _common_version(message.version, message.version)
+        version = self._common_version(message.version, message.version)
         transfer_dir = self._transfer_dir(
             offered["sps_transfer_dir"].string_value if "sps_transfer_dir" in offered else b""
         )
@@ -276,6 +282,27 @@ class ProxyService:
         )
         return message_of(found).SerializeToString()
 
+    def _common_version(
+        self, oldest: proxy_pb2.IfrtProxyVersion, newest: proxy_pb2.IfrtProxyVersion
+    ) -> proxy_pb2.IfrtProxyVersion:
+        """Returns the newest version that both sides speak."""
+        newest_here = self._newest_version or ifrt.PROTOCOL_MAX
+        protocol = min(newest.protocol_version, newest_here)
+        serdes = min(newest.ifrt_serdes_version_number, ifrt.SERDES_VERSION)
+        if protocol < max(oldest.protocol_version, ifrt.PROTOCOL_MIN) or serdes < max(
+            oldest.ifrt_serdes_version_number, ifrt.SERDES_VERSION
+        ):
+            raise StatusError(
+                Code.FAILED_PRECONDITION,
+                f"no common version: the client speaks protocol {oldest.protocol_version} to "
+                f"{newest.protocol_version} and serdes {oldest.ifrt_serdes_version_number} to "
+                f"{newest.ifrt_serdes_version_number}; this proxy protocol {ifrt.PROTOCOL_MIN} to "
+                f"{newest_here} and serdes {ifrt.SERDES_VERSION} to {ifrt.SERDES_VERSION}",
+            )
+        return proxy_pb2.IfrtProxyVersion(
+            protocol_version=protocol, ifrt_serdes_version_number=serdes
+        )
+
     def _transfer_dir(self, name: bytes) -> Path | None:
         """Returns the session's directory for large buffers; None when it named none."""
         if self._large_transfer_dir is None or not name:
@@ -299,25 +326,6 @@ def _parse(kind: type[M], raw: bytes) -> M:
     except DecodeError as error:
         name = kind.DESCRIPTOR.name
         raise StatusError(Code.INVALID_ARGUMENT, f"not a {name}: {error}") from error
-
-
-def _common_version(
-    oldest: proxy_pb2.IfrtProxyVersion, newest: proxy_pb2.IfrtProxyVersion
-) -> proxy_pb2.IfrtProxyVersion:
-    """Returns the newest version that both sides speak."""
-    protocol = min(newest.protocol_version, ifrt.PROTOCOL_MAX)
-    serdes = min(newest.ifrt_serdes_version_number, ifrt.SERDES_VERSION)
-    if protocol < max(oldest.protocol_version, ifrt.PROTOCOL_MIN) or serdes < max(
-        oldest.ifrt_serdes_version_number, ifrt.SERDES_VERSION
-    ):
-        raise StatusError(
-            Code.FAILED_PRECONDITION,
-            f"no common version: the client speaks protocol {oldest.protocol_version} to "
-            f"{newest.protocol_version} and serdes {oldest.ifrt_serdes_version_number} to "
-            f"{newest.ifrt_serdes_version_number}; this proxy protocol {ifrt.PROTOCOL_MIN} to "
-            f"{ifrt.PROTOCOL_MAX} and serdes {ifrt.SERDES_VERSION} to {ifrt.SERDES_VERSION}",
-        )
-    return proxy_pb2.IfrtProxyVersion(protocol_version=protocol, ifrt_serdes_version_number=serdes)
 
 
 def _check_token(shown: bytes, due: str) -> None:

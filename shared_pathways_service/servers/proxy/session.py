@@ -21,6 +21,7 @@ from shared_pathways_service.servers.proxy.operations import Operation
 from shared_pathways_service.servers.proxy.programs import Program
 from shared_pathways_service.servers.proxy.slices import Epoch
 from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
+from shared_pathways_service.servers.proxy.user_contexts import UserContexts
 from shared_pathways_service.servers.proxy.values import Spec, Value
 
 __all__ = ["Call", "Handler", "Session"]
@@ -45,22 +46,35 @@ class Call:
       response: To be filled before `answer`.
     """
 
-    __slots__ = ("_send", "response")
+    __slots__ = ("_context", "_contexts", "_send", "response")
 
-    def __init__(self, op_id: int, send: Callable[[bytes], None]) -> None:
+    def __init__(
+        self, op_id: int, send: Callable[[bytes], None], contexts: UserContexts, context: int
+    ) -> None:
         self._send = send
+        self._contexts: UserContexts | None = contexts
+        self._context = context
         self.response = proxy_pb2.IfrtResponse()
         self.response.response_metadata.op_id = op_id
 
     def answer(self) -> None:
         """Sends the response; an error in its place when too much waits for the client to read."""
+        contexts, response = self._contexts, self.response
+        if contexts is not None:
+            contexts.give_back(response, self._context)
         try:
-            self._send(self.response.SerializeToString())
+            self._send(response.SerializeToString())
         except StatusError as error:
+            if contexts is not None:
+                contexts.undo(response)
+                self._contexts = None
             self.fail(error)
 
     def fail(self, error: StatusError) -> None:
         """Sends an error instead of the response."""
+        if self._contexts is not None:
+            self._contexts.owe(self._context)
+            self._contexts = None
         op_id = self.response.response_metadata.op_id
         self.response.Clear()
         self.response.response_metadata.op_id = op_id
@@ -126,6 +140,7 @@ class Session:
         self._send = answers.sender(1)
         self._limits = limits
         self._last_requests = engine.last_requests
+        self._contexts = UserContexts()
         self._last_handle = _FIRST_SERVER_HANDLE - 1
 
     def handle(self, raw: bytes) -> None:
@@ -141,7 +156,8 @@ class Session:
         except DecodeError as error:
             raise StatusError(Code.INVALID_ARGUMENT, f"not an IfrtRequest: {error}") from error
         send = self._send if units == 1 else self.answers.sender(units)
-        call = Call(request.request_metadata.op_id, send)
+        asked = request.request_metadata
+        call = Call(asked.op_id, send, self._contexts, asked.user_context_id)
         kind = request.WhichOneof("request")
         handler = self._handlers.get(kind or "")
         if kind is None or handler is None:

@@ -147,11 +147,12 @@ class RawClient:
     def send_raw(self, data: bytes) -> None:
         self._requests.put(data)
 
-    def begin(self, kind: str, **fields: Any) -> Pending:
+    def begin(self, kind: str, *, context: int = 0, **fields: Any) -> Pending:
         """Sends a request; `kind` without ``_request``."""
         op_id = next(self._op_ids)
         request = proxy_pb2.IfrtRequest()
         request.request_metadata.op_id = op_id
+        request.request_metadata.user_context_id = context
         message = getattr(request, f"{kind}_request")
         message.MergeFrom(type(message)(**fields))
         message.SetInParent()

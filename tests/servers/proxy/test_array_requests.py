@@ -247,8 +247,6 @@ def test_a_failed_request_leaves_its_error_behind_the_handles_it_named(
 
 
 UNKNOWN = [
-    "bitcast_arrays",
-    "reshard_arrays",
     "loaded_executable_mpmd_metadata",
     "loaded_executable_mpmd_cost_analysis",
     "loaded_host_callback_poll",

@@ -76,6 +76,6 @@ def test_it_ends_with_its_session(proxy: LocalProxy, connect: MakeClient) -> Non
         assert len(session.arrays) > LONG
     wait_until("the end of the session", lambda: not proxy.service.sessions)
     wait_until("the end of its work", lambda: not proxy.slices.current()[0].operations)
-    assert not session.arrays
+    wait_until("the end of what it held", lambda: not session.arrays)
     client = connect(proxy.address)
     np.testing.assert_array_equal(client.fetch(client.put(FOUR, single(0))), FOUR)

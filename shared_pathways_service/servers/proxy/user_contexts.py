@@ -1,0 +1,100 @@
+"""What a client may forget: the places in its program that its requests came from.
+
+With each request JAX's client names a *user context*, and keeps what that stands for (a traceback)
+until an answer says that nobody refers to it any more: half a kilobyte an execution. This server
+never refers to one, so each goes back with the answer to its own request.
+
+The client (jaxlib 0.10.2) takes these notices in the order of their answers' `seq_num`, from 0 up;
+it waits for one that is missing, and for an answer that it still refers to, as it does to the first
+of a session for good. So only those answers have a place in the order that a client is done with at
+once; the others' contexts go back with one of those. What it is told is believed: of a context that
+comes back more often than it was sent it dies.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+
+from shared_pathways_service.protocol.ifrt import proxy_pb2
+
+__all__ = ["UserContexts"]
+
+#: Answers that have a place in the order: to what a program does over and over.
+_IN_ORDER = frozenset(
+    f"{kind}_response"
+    for kind in (
+        "assemble_array_from_single_device_arrays",
+        "bitcast_arrays",
+        "check_value_ready",
+        "copy_arrays",
+        "copy_to_host_buffer",
+        "disassemble_into_single_device_arrays",
+        "fully_replicated_shard",
+        "loaded_executable_execute",
+        "make_array_from_host_buffer",
+        "make_arrays_from_host_buffer_shards",
+        "remap_arrays",
+        "reshard_arrays",
+    )
+)
+#: The number of all others: its turn never comes.
+_ASIDE = (1 << 63) - 1
+#: Contexts that wait for an answer to give them back; of more a client is not told.
+_MOST_OWED = 4096
+#: Those that one answer gives back beside its own: it stays a small one.
+_AT_ONCE = 256
+
+
+class UserContexts:
+    """Numbers a session's answers, and gives user contexts back. Called on any thread."""
+
+    __slots__ = ("_next", "_owed", "_unused")
+
+    def __init__(self) -> None:
+        # Used without a lock: each call is atomic.
+        self._next = itertools.count().__next__
+        self._unused: deque[int] = deque()
+        self._owed: deque[int] = deque(maxlen=_MOST_OWED)
+
+    def give_back(self, response: proxy_pb2.IfrtResponse, context: int) -> None:
+        """Fills in an answer that brings a response.
+
+        Args:
+          response: The answer, else ready.
+          context: What the request named; 0: none.
+        """
+        metadata = response.response_metadata
+        if response.WhichOneof("response") not in _IN_ORDER:
+            metadata.seq_num = _ASIDE
+            self.owe(context)
+            return
+        numbers = _taken(self._unused, 1) if self._unused else ()
+        metadata.seq_num = numbers[0] if numbers else self._next()
+        if context:
+            metadata.destroyed_user_context_ids.append(context)
+        if self._owed:
+            metadata.destroyed_user_context_ids.extend(_taken(self._owed, _AT_ONCE))
+
+    def owe(self, context: int) -> None:
+        """Leaves a context for another answer to give back."""
+        if context:
+            self._owed.append(context)
+
+    def undo(self, response: proxy_pb2.IfrtResponse) -> None:
+        """Takes back what was filled in, of an answer that was not sent."""
+        metadata = response.response_metadata
+        self._owed.extend(metadata.destroyed_user_context_ids)
+        if metadata.seq_num != _ASIDE:
+            self._unused.append(metadata.seq_num)
+
+
+def _taken(items: deque[int], count: int) -> list[int]:
+    """Takes up to so many; other threads take as well."""
+    taken = []
+    try:
+        for _ in range(count):
+            taken.append(items.popleft())  # noqa: PERF401 - what was taken counts
+    except IndexError:
+        pass
+    return taken

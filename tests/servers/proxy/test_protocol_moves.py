@@ -1,0 +1,299 @@
+"""Requests that put arrays elsewhere: resharding, bitcasts, remaps between sets of slices."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
+from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy
+from tests.servers.proxy.raw import (
+    DOUBLE,
+    F32,
+    Failed,
+    RawClient,
+    replicated,
+    sharded_double,
+    single,
+    spec,
+    split,
+)
+
+INVALID, EXHAUSTED, UNIMPLEMENTED, DATA_LOSS = 3, 8, 12, 15
+FOUR = np.arange(4, dtype=np.float32)
+EIGHT = np.arange(8, dtype=np.float32)
+REUSE = proxy_pb2.ARRAY_COPY_SEMANTICS_REUSE_INPUT
+DONATE = proxy_pb2.ARRAY_COPY_SEMANTICS_DONATE_INPUT
+COPY = proxy_pb2.ARRAY_COPY_SEMANTICS_ALWAYS_COPY
+Kind = core_pb2.DTypeProto
+
+
+def of_kind(kind: int, shape: Sequence[int], sharding: core_pb2.ShardingProto) -> Any:
+    made = spec(shape, sharding)
+    made.dtype.kind = kind  # type: ignore[assignment]
+    return made
+
+
+def reshard(
+    client: RawClient, array: int, wanted: core_pb2.ArraySpecProto, semantics: int = COPY
+) -> int:
+    made: int
+    (made,) = client.call(
+        "reshard_arrays", array_handles=[array], array_specs=[wanted], copy_semantics=semantics
+    ).array_handles
+    return made
+
+
+def pieces(client: RawClient, array: int) -> list[list[float]]:
+    parts = client.call("disassemble_into_single_device_arrays", array_handle=array).array_handles
+    return [client.fetch(part).tolist() for part in parts]
+
+
+# ---- resharding
+
+HALVES = [[0, 1, 2, 3], [4, 5, 6, 7]]
+QUARTERS = [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+@pytest.mark.parametrize(
+    ("have", "want", "shards"),
+    [
+        pytest.param(split([0, 1, 2, 3]), split([2, 3]), HALVES, id="joined"),
+        pytest.param(split([0, 1]), split([0, 1, 2, 3]), QUARTERS, id="cut"),
+        pytest.param(split([0, 1, 2, 3]), split([3, 2, 1, 0]), QUARTERS, id="turned round"),
+        pytest.param(split([0, 1]), split([5, 6]), HALVES, id="to another slice"),
+        pytest.param(single(7), split([1, 6]), HALVES, id="from one over two slices"),
+        pytest.param(split([0, 4]), replicated([1, 2]), [[*HALVES[0], *HALVES[1]]] * 2, id="whole"),
+        pytest.param(
+            split(range(4), of=2), split([0, 1, 6, 7]), QUARTERS, id="from pieces that are twice"
+        ),
+        pytest.param(split([0, 1]), split([0, 1]), HALVES, id="as it was"),
+    ],
+)
+def test_resharded(client: RawClient, have: Any, want: Any, shards: list[list[float]]) -> None:
+    array = client.put(EIGHT, have)
+    made = reshard(client, array, spec([8], want))
+    assert pieces(client, made) == shards
+    assert not client.call("is_array_deleted", array_handle=array).deleted
+
+
+def test_resharded_arrays_are_arguments_like_others(client: RawClient) -> None:
+    made = reshard(client, client.put(EIGHT, single(0)), spec([8], split([4, 5, 6, 7])))
+    (doubled,) = client.execute(client.compile(sharded_double(4), [4, 5, 6, 7]), [made])
+    np.testing.assert_array_equal(client.fetch(doubled), 2 * EIGHT)
+
+
+def test_resharding_waits_for_its_array_and_several_go_at_once(client: RawClient) -> None:
+    buffer, first = client.new_handle(), client.new_handle()
+    client.call(
+        "make_array_from_host_buffer",
+        dtype={"kind": F32},
+        shape={"dims": [8]},
+        sharding=single(0),
+        host_buffer_handle=buffer,
+        array_handle=first,
+    )
+    second = client.put(np.zeros(0, np.float32), single(1))
+    answer = client.call(
+        "reshard_arrays",
+        array_handles=[first, second],
+        array_specs=[spec([8], split([0, 1])), spec([0], replicated([4, 5]))],
+        copy_semantics=DONATE,
+        result_handles=[600, 601],
+    )
+    assert list(answer.array_handles) == [600, 601]
+    assert client.call("is_array_deleted", array_handle=first).deleted
+    client.store(buffer, EIGHT.tobytes())
+    assert pieces(client, 600) == HALVES
+    assert pieces(client, 601) == [[], []]
+
+
+def test_memory_of_resharded_arrays_counts(make_proxy: MakeProxy, connect: MakeClient) -> None:
+    proxy = make_proxy(memory_limit=64)
+    client = connect(proxy.address)
+    array = client.put(EIGHT, single(0))
+    made = reshard(client, array, spec([8], replicated([0, 1])), DONATE)
+    client.ready(made)
+    held = proxy.engine.memory.held
+    # What was donated goes with its handle.
+    gc.collect()
+    assert [held(0), held(1)] == [32, 32]
+    big = client.put(np.zeros(16, np.float32), single(2))
+    refused = reshard(client, big, spec([16], replicated([2, 3])))
+    with pytest.raises(Failed, match=r"a reshard of an array needs 64 bytes on device 2") as raised:
+        client.ready(refused)
+    assert raised.value.code == EXHAUSTED
+    assert held(3) == 0
+
+
+def test_resharding_fails_with_what_it_reads_and_outlives_it(
+    proxy: LocalProxy, client: RawClient
+) -> None:
+    array = client.put(EIGHT, split([0, 1]))
+    made = reshard(client, array, spec([8], split([4, 5])))
+    client.ready(made)
+    proxy.lose(0)
+    assert pieces(client, made) == HALVES
+    late = reshard(client, array, spec([8], single(6)))
+    with pytest.raises(Failed, match="slice 0") as raised:
+        client.ready(late)
+    assert raised.value.code == DATA_LOSS
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        [],
+        [spec([4], single(0)), spec([4], single(1))],
+        [spec([8], single(0))],
+        [of_kind(Kind.KIND_S32, [4], single(0))],
+        [spec([4], split([0, 1, 2]))],
+    ],
+    ids=["no spec", "two specs", "shape", "type", "not to be split so"],
+)
+def test_what_resharding_cannot_do(client: RawClient, wanted: list[Any]) -> None:
+    array = client.put(FOUR, single(0))
+    with pytest.raises(Failed) as raised:
+        client.call(
+            "reshard_arrays", array_handles=[array], array_specs=wanted, result_handles=[600]
+        )
+    assert raised.value.code == INVALID
+    with pytest.raises(Failed) as raised:
+        client.ready(600)
+    assert raised.value.code == INVALID
+    np.testing.assert_array_equal(client.fetch(array), FOUR)
+
+
+# ---- bitcasts
+
+
+def bitcast(
+    client: RawClient, array: int, wanted: core_pb2.ArraySpecProto, semantics: int = REUSE
+) -> int:
+    made: int
+    (made,) = client.call(
+        "bitcast_arrays", array_handles=[array], array_specs=[wanted], copy_semantics=semantics
+    ).array_handles
+    return made
+
+
+def fetch_bytes(client: RawClient, array: int) -> bytes:
+    return client.fetch(array).tobytes()
+
+
+def test_bitcast_to_another_type_and_shape(client: RawClient) -> None:
+    array = client.put(EIGHT, split([0, 1]))
+    numbers = bitcast(client, array, of_kind(Kind.KIND_S32, [8], split([0, 1])))
+    assert fetch_bytes(client, numbers) == EIGHT.tobytes()
+    halves = bitcast(client, numbers, of_kind(Kind.KIND_U16, [16], split([0, 1])))
+    assert fetch_bytes(client, halves) == EIGHT.tobytes()
+    back = bitcast(client, halves, spec([8], split([0, 1])), DONATE)
+    assert client.call("is_array_deleted", array_handle=halves).deleted
+    (doubled,) = client.execute(client.compile(sharded_double(2), [0, 1]), [back])
+    np.testing.assert_array_equal(client.fetch(doubled), 2 * EIGHT)
+    np.testing.assert_array_equal(client.fetch(array), EIGHT)
+
+
+def test_bitcast_to_another_rank(client: RawClient) -> None:
+    array = client.put(EIGHT, single(3))
+    made = bitcast(client, array, of_kind(Kind.KIND_U16, [2, 2, 4], single(3)))
+    assert fetch_bytes(client, made) == EIGHT.tobytes()
+    number = bitcast(client, client.put(FOUR[:1], single(3)), spec([], single(3)))
+    assert client.fetch(number).tolist() == [0.0]
+
+
+def test_bitcast_of_replicas_to_pieces(client: RawClient) -> None:
+    array = client.put(FOUR, replicated([0, 1]))
+    made = bitcast(client, array, spec([8], split([0, 1])))
+    np.testing.assert_array_equal(client.fetch(made), [*FOUR, *FOUR])
+
+
+def test_a_bitcast_shares_memory_and_fate(make_proxy: MakeProxy, connect: MakeClient) -> None:
+    proxy = make_proxy(memory_limit=40)
+    client = connect(proxy.address)
+    array = client.put(EIGHT, single(0))
+    made = bitcast(client, array, of_kind(Kind.KIND_S32, [8], single(0)), DONATE)
+    client.ready(made)
+    client.call("destruct_array", array_handle=[array])
+    gc.collect()
+    assert proxy.engine.memory.held(0) == 32
+    proxy.lose(0)
+    with pytest.raises(Failed) as raised:
+        client.ready(made)
+    assert raised.value.code == DATA_LOSS
+
+
+def test_a_bitcast_inherits_an_error(client: RawClient) -> None:
+    client.call(
+        "make_error_arrays",
+        error={"code": 10, "message": "no such luck"},
+        array_specs=[spec([4], single(0))],
+        array_handles=[5],
+    )
+    made = bitcast(client, 5, of_kind(Kind.KIND_S32, [4], single(0)))
+    with pytest.raises(Failed, match="no such luck"):
+        client.ready(made)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "semantics", "code"),
+    [
+        (of_kind(Kind.KIND_S32, [4], single(1)), REUSE, INVALID),
+        (of_kind(Kind.KIND_S16, [4], single(0)), REUSE, INVALID),
+        (spec([4], single(0)), COPY, INVALID),
+        (of_kind(Kind.KIND_S4, [16], single(0)), REUSE, UNIMPLEMENTED),
+    ],
+    ids=["another device", "another size", "a copy", "packed"],
+)
+def test_what_a_bitcast_cannot_do(
+    client: RawClient, wanted: Any, semantics: int, code: int
+) -> None:
+    array = client.put(FOUR, single(0))
+    with pytest.raises(Failed) as raised:
+        bitcast(client, array, wanted, semantics)
+    assert raised.value.code == code
+    np.testing.assert_array_equal(client.fetch(array), FOUR)
+
+
+# ---- remaps
+
+
+def test_a_remap_takes_apart_what_lies_on_several_slices(
+    proxy: LocalProxy, client: RawClient
+) -> None:
+    whole = client.put(EIGHT, split([0, 1, 4, 5]))
+    outputs = [spec([4], split([0, 1])), spec([4], split([4, 5]))]
+    plan = core_pb2.RemapPlanProto(
+        input_specs=[spec([8], split([0, 1, 4, 5]))], output_specs=outputs
+    )
+    for number in range(2):
+        plan.mappings.add(
+            in_array=0,
+            out_array=number,
+            from_start=[2 * number],
+            from_end=[2 * number + 2],
+            from_step=[1],
+            to_start=[0],
+            to_end=[2],
+            to_step=[1],
+        )
+    first, second = client.call(
+        "remap_arrays", plan=plan, array_handles=[whole], copy_semantics=REUSE
+    ).array_handles
+    np.testing.assert_array_equal(client.fetch(first), EIGHT[:4])
+    (part,) = client.call(
+        "disassemble_into_single_device_arrays", array_handle=second
+    ).array_handles[1:]
+    client.ready(second)
+    # Each lives with its own slice only.
+    proxy.lose(0)
+    np.testing.assert_array_equal(client.fetch(second), EIGHT[4:])
+    with pytest.raises(Failed) as raised:
+        client.fetch(first)
+    assert raised.value.code == DATA_LOSS
+    program = client.compile(DOUBLE.replace("4xf32", "2xf32"), [5])
+    np.testing.assert_array_equal(client.fetch(client.execute(program, [part])[0]), [12, 14])
