@@ -18,6 +18,8 @@ import os
 import struct
 from pathlib import Path
 
+from shared_pathways_service.servers.glog import glog
+
 __all__ = ["LastRequests", "Place", "Unfinished", "read_unfinished"]
 
 _SLOT = 128
@@ -35,19 +37,12 @@ class LastRequests:
     """Writes the file; many threads may.
 
     Args:
-      path: The file, made anew; empty: memory that goes with the process.
+      path: The file, made anew; empty, or where none can be made, which is logged: memory that goes
+        with the process.
     """
 
     def __init__(self, path: str = "") -> None:
-        if path:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            try:
-                os.ftruncate(fd, _SIZE)
-                self._map = mmap.mmap(fd, _SIZE)
-            finally:
-                os.close(fd)
-        else:
-            self._map = mmap.mmap(-1, _SIZE)
+        self._map = _mapped(path) if path else mmap.mmap(-1, _SIZE)
         self._next = itertools.count(1).__next__
         self._places = itertools.count()
 
@@ -60,6 +55,20 @@ class LastRequests:
     def place(self, name: str) -> Place:
         """Returns a place where one thing at a time is done."""
         return Place(self._map, next(self._places) % _PLACES * _SLOT, name)
+
+
+def _mapped(path: str) -> mmap.mmap:
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            # Written, not only made so long: of a page that the disk has no room for, the first
+            # use ends the process (SIGBUS).
+            file.write(bytes(_SIZE))
+            file.flush()
+            return mmap.mmap(fd, _SIZE)
+    except OSError as error:
+        glog("W", f"What this process does last is not kept in {path}: {error}")
+        return mmap.mmap(-1, _SIZE)
 
 
 class Place:

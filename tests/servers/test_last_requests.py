@@ -48,6 +48,24 @@ def test_a_file_that_is_none(tmp_path: Path, data: bytes) -> None:
     assert read_unfinished(tmp_path / "absent") == Unfinished(running=(), requests=())
 
 
+def test_the_file_has_its_room_on_the_disk(tmp_path: Path) -> None:
+    # A page that is still to be found room for would end the process, were there none.
+    LastRequests(str(tmp_path / "last"))
+    found = (tmp_path / "last").stat()
+    assert found.st_blocks * 512 >= found.st_size > 0
+
+
+@pytest.mark.parametrize("path", ["/dev/full", "/absent/last"])
+def test_without_a_file_it_goes_on(path: str, capfd: pytest.CaptureFixture[str]) -> None:
+    if path == "/dev/full" and not Path(path).exists():
+        pytest.skip("no such device here")
+    last = LastRequests(path)
+    last.add("execute_request")
+    last.place("on slice 0").begin("one")
+    (line,) = capfd.readouterr().err.splitlines()
+    assert f"is not kept in {path}: [Errno " in line
+
+
 def test_it_outlives_a_process_that_crashes(tmp_path: Path) -> None:
     source = """
 import os, signal, sys

@@ -123,8 +123,13 @@ class CompileCache:
         if data is None:
             self.counts.misses += 1
             return None
-        # XLA may take the process down with it: whoever comes next must not try the same again.
-        os.pwrite(self._loading, key.encode(), 0)
+        try:
+            # XLA may take the process down with it: whoever comes next must not try the same again.
+            self._say_loading(key)
+        except OSError as error:
+            self._complain(f"loaded from {self._directory}", error)
+            self.counts.misses += 1
+            return None
         try:
             program = read(data)
         except Exception as error:  # noqa: BLE001 - whatever XLA says, the program is compiled
@@ -132,7 +137,8 @@ class CompileCache:
             self.counts.misses += 1
             return None
         finally:
-            os.ftruncate(self._loading, 0)
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._loading, 0)
         self.counts.hits += 1
         with contextlib.suppress(OSError):
             os.utime(path)
@@ -157,12 +163,15 @@ class CompileCache:
         except OSError as error:
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)
-            if not self._complained:
-                self._complained = True
-                glog("W", f"Compiled programs are not kept in {self._directory}: {error}")
+            self._complain(f"kept in {self._directory}", error)
             return
         self._room -= size
         self.counts.stored += 1
+
+    def _complain(self, what: str, error: OSError) -> None:
+        if not self._complained:
+            self._complained = True
+            glog("W", f"Compiled programs are not {what}: {error}")
 
     # ---- the directory
 
@@ -212,6 +221,14 @@ class CompileCache:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Under its name only now: nobody finds it unlocked.
         return fd, draft.rename(self._directory / f"{_LOADING}{name}")
+
+    def _say_loading(self, key: str) -> None:
+        if not self._loading_path.exists():
+            # Somebody emptied the directory: nobody would find what this process wrote.
+            fd, path = self._announce()
+            os.close(self._loading)
+            self._loading, self._loading_path = fd, path
+        os.pwrite(self._loading, key.encode(), 0)
 
     def _remove_suspects(self) -> None:
         """Removes what processes were loading when they died."""

@@ -536,6 +536,31 @@ def test_a_full_disk_is_a_miss_and_is_logged_once(
     assert not [path for path in directory.iterdir() if path.name.startswith("draft-")]
 
 
+def test_a_full_disk_does_not_keep_cached_programs_from_being_compiled(
+    make_proxy: MakeProxy,
+    connect: MakeClient,
+    make_cache: MakeCache,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    logged: list[str] = []
+    monkeypatch.setattr(compile_cache, "glog", lambda _level, text: logged.append(text))
+    cache = make_cache()
+    client = connect(make_proxy(compile_cache=cache).address)
+    run_double(client)
+
+    def full(_fd: int, _data: bytes, _offset: int) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        assert [run_double(client), run_double(client)] == [(2 * FOUR).tobytes()] * 2
+    assert cache.counts.hits == 0
+    assert len(logged) == 1
+    assert "No space left on device" in logged[0]
+    assert run_double(client) == (2 * FOUR).tobytes()
+    assert cache.counts.hits == 1
+
+
 def test_who_empties_the_cache_directory_does_no_harm(
     make_cache: MakeCache, directory: Path
 ) -> None:
@@ -547,5 +572,12 @@ def test_who_empties_the_cache_directory_does_no_harm(
     directory.rmdir()
     assert cache.load(key, bytes) is None
     cache.store(key, b"data")
-    assert cache.load(key, bytes) == b"data"
+
+    def load(data: bytes) -> bytes:
+        # Should it end the process, the next one finds what it was.
+        (mark,) = directory.glob("loading-*")
+        assert mark.read_text() == key
+        return data
+
+    assert cache.load(key, load) == b"data"
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
