@@ -68,7 +68,8 @@ def _disassemble(
     value = session.value(request.array_handle)
     spec = value.known_spec()
     shard_shape = spec.placing.shard_shape(spec.shape)
-    placings = [session.engine.placings.single(i) for i in spec.placing.device_ids]
+    kind = spec.placing.memory_kind
+    placings = [session.engine.placings.single(i, kind) for i in spec.placing.device_ids]
     handles = handles_for(request.result_handles, len(placings))
     specs = [Spec(spec.kind, spec.dtype, shard_shape, placing) for placing in placings]
     outputs = derive(
@@ -83,7 +84,7 @@ def _fully_replicated_shard(
 ) -> None:
     value = session.value(request.array_handle)
     spec = value.known_spec()
-    placing = session.engine.placings.single(spec.placing.device_ids[0])
+    placing = session.engine.placings.single(spec.placing.device_ids[0], spec.placing.memory_kind)
     (output,) = derive(
         session,
         "fully replicated shard",

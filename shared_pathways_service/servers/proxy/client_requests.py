@@ -8,6 +8,7 @@ from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
 from shared_pathways_service.servers.proxy.dtypes import dtype_of
 from shared_pathways_service.servers.proxy.session import Call, Handler, Session
 from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.xla import MEMORY_KINDS
 
 __all__ = ["HANDLERS"]
 
@@ -26,6 +27,7 @@ def _init(session: Session, _request: proxy_pb2.InitRequest, call: Call) -> None
     response.runtime_type = _RUNTIME
     # jax.export asks the client how it writes shardings.
     response.client_attributes.attributes["serialize_with_sdy"].bool_value = True
+    count = len(session.engine.devices)
     for info in session.engine.devices:
         name = f"slice {info.slice_index}, chip {info.coords}"
         device = response.all_devices.add(
@@ -35,7 +37,7 @@ def _init(session: Session, _request: proxy_pb2.InitRequest, call: Call) -> None
             platform_name=_PLATFORM,
             device_kind=info.kind,
             default_memory_id=info.id,
-            memory_ids=[info.id],
+            memory_ids=[info.id + number * count for number in range(len(MEMORY_KINDS))],
             debug_string=f"{info.kind} {info.id} ({name})",
             to_string=f"{_PLATFORM}:{info.id} ({name})",
         )
@@ -43,14 +45,15 @@ def _init(session: Session, _request: proxy_pb2.InitRequest, call: Call) -> None
         attributes["slice_index"].int64_value = info.slice_index
         attributes["coords"].int64_list_value.elements.extend(info.coords)
         attributes["core_on_chip"].int64_value = 0
-        response.memories.add(
-            id=info.id,
-            memory_space_kind="device",
-            kind_id=0,
-            device_ids=[info.id],
-            debug_string=f"memory of {info.kind} {info.id}",
-            to_string=f"memory of {_PLATFORM}:{info.id}",
-        )
+        for number, kind in enumerate(MEMORY_KINDS):
+            response.memories.add(
+                id=info.id + number * count,
+                memory_space_kind=kind,
+                kind_id=number,
+                device_ids=[info.id],
+                debug_string=f"{kind} memory of {info.kind} {info.id}",
+                to_string=f"{kind} memory of {_PLATFORM}:{info.id}",
+            )
         response.addressable_device_ids.append(info.id)
         response.primary_device_ids.append(info.id)
 

@@ -52,6 +52,8 @@ def derive(
         client.
     """
     outputs = [session.new_value(spec) for spec in specs]
+    for value in (*outputs, *inputs):
+        value.shared = True
     epochs: dict[Epoch, None] = {}
     for value in (*outputs, *inputs):
         epochs.update(dict.fromkeys(value.epochs))

@@ -8,7 +8,7 @@ import numpy as np
 from shared_pathways_service.protocol.ifrt import core_pb2
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
-__all__ = ["KIND_OF_ELEMENT", "dtype_of", "kind_of_element"]
+__all__ = ["KIND_OF_ELEMENT", "TOKEN", "TOKEN_DTYPE", "dtype_of", "kind_of_element"]
 
 _Kind = core_pb2.DTypeProto
 
@@ -43,6 +43,9 @@ _TABLE = (
     (_Kind.KIND_F8E5M2FNUZ, ml_dtypes.float8_e5m2fnuz, "f8E5M2FNUZ"),
     (_Kind.KIND_F8E8M0FNU, ml_dtypes.float8_e8m0fnu, "f8E8M0FNU"),
 )
+#: A token has no data; JAX passes it as an array of truth values.
+TOKEN = int(_Kind.KIND_TOKEN)
+TOKEN_DTYPE = np.dtype(np.bool_)
 _DTYPES: dict[int, np.dtype] = {int(kind): np.dtype(dtype) for kind, dtype, _ in _TABLE}
 KIND_OF_ELEMENT: dict[str, int] = {element: int(kind) for kind, _, element in _TABLE}
 

@@ -159,15 +159,13 @@ def _values_and_specs(
 
 
 def _copy(session: Session, request: proxy_pb2.CopyArraysRequest, call: Call) -> None:
-    if request.memory_kind not in {"", "device"}:
-        raise StatusError(Code.UNIMPLEMENTED, f"memory of kind {request.memory_kind!r}")
     handles = handles_for(request.result_handles, len(request.array_handles))
     values = [session.value(handle) for handle in request.array_handles]
     copies = []
     for value in values:
         spec = value.known_spec()
         ids = tuple(request.device_ids) or spec.placing.device_ids
-        placing = session.engine.placings.on(spec.placing, ids)
+        placing = session.engine.placings.on(spec.placing, ids, request.memory_kind)
         copies.append((value, Spec(spec.kind, spec.dtype, spec.shape, placing)))
     outputs = [_moved(session, "copy", value, spec, _copied(value, spec)) for value, spec in copies]
     if request.copy_semantics == DONATE:
@@ -181,7 +179,8 @@ def _copied(value: Value, spec: Spec) -> Callable[[], Sequence[Any]]:
         if value.client is not client:
             # Nothing ever writes to either: one memory does for both.
             return [client.adopt(spec, parts_of(value.array))]
-        parts = client.copy(parts_of(value.array), spec.placing.device_ids)
+        placing = spec.placing
+        parts = client.copy(parts_of(value.array), placing.device_ids, placing.memory_kind)
         for part in parts:
             part.block_until_ready()
         return parts if len(parts) == 1 else [client.join(spec, parts)]

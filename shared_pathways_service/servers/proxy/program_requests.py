@@ -70,10 +70,21 @@ def _metadata(
     if outputs is not None:
         response.output_shardings.SetInParent()
         response.output_shardings.shardings.extend(map(xla.op_sharding, outputs))
-    response.parameter_layouts_list.SetInParent()
-    response.parameter_layouts_list.layouts.extend(map(_layout, executable.get_parameter_layouts()))
-    response.output_layouts_list.SetInParent()
-    response.output_layouts_list.layouts.extend(map(_layout, executable.get_output_layouts()))
+    # Of tokens XLA tells no layouts, and of nothing beside them.
+    try:
+        layouts = list(map(_layout, executable.get_parameter_layouts()))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+        from_exception(error).fill(response.parameter_layouts_error)
+    else:
+        response.parameter_layouts_list.SetInParent()
+        response.parameter_layouts_list.layouts.extend(layouts)
+    try:
+        layouts = list(map(_layout, executable.get_output_layouts()))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+        from_exception(error).fill(response.output_layouts_error)
+    else:
+        response.output_layouts_list.SetInParent()
+        response.output_layouts_list.layouts.extend(layouts)
     response.output_memory_kinds.SetInParent()
     for kinds in executable.get_output_memory_kinds():
         response.output_memory_kinds.memory_kind_lists.add().memory_kinds.extend(kinds)
@@ -117,10 +128,11 @@ def _execute(
     if program.deleted:
         raise StatusError(Code.FAILED_PRECONDITION, f"program {program.name} has been deleted")
     arguments = [session.value(handle) for handle in request.args_handles]
-    if len(arguments) != program.arguments:
+    if len(arguments) != len(program.parameters):
         raise StatusError(
             Code.INVALID_ARGUMENT,
-            f"program {program.name} takes {program.arguments} arguments, not {len(arguments)}",
+            f"program {program.name} takes {len(program.parameters)} arguments, "
+            f"not {len(arguments)}",
         )
     named = request.result_array_handle
     if named and len(named) != len(program.results):
@@ -134,6 +146,7 @@ def _execute(
     if program.donated:
         kept = set(request.execute_options.non_donatable_input_indices)
         donated = [index for index in program.donated if index not in kept]
+        _check_donated(arguments, donated)
     session.check_room(len(results))
     operation = Operation(
         program.name,
@@ -177,19 +190,22 @@ def _run(
     engine = session.engine
     kept = program.donated.difference(donated)
     if not engine.memory.limit and not kept:
-        return lambda: program.run(_arrays(program, arguments))
+        return lambda: program.run(_arrays(program, arguments, donated))
 
     def run() -> Sequence[Any]:
         copied = sum(arguments[index].known_spec().shard_bytes() for index in kept)
         running, charges = program.admit(engine.memory, copied)
         for value, charge in zip(results, charges, strict=True):
             value.charge = charge
-        arrays = _arrays(program, arguments)
+        arrays = _arrays(program, arguments, donated)
         for index in kept:
             # XLA takes what the program was compiled to take: let it have a copy.
             spec = arguments[index].known_spec()
             client = spec.placing.client
-            parts = client.copy(xla.parts_of(arrays[index]), program.device_ids)
+            placing = spec.placing
+            parts = client.copy(
+                xla.parts_of(arrays[index]), placing.device_ids, placing.memory_kind
+            )
             arrays[index] = client.join(spec, parts)
         made = program.run(arrays)
         for index in donated:
@@ -201,17 +217,51 @@ def _run(
     return run
 
 
-def _arrays(program: Program, arguments: Sequence[Value]) -> list[Any]:
+def _arrays(program: Program, arguments: Sequence[Value], donated: Sequence[int]) -> list[Any]:
     arrays = []
-    for value in arguments:
-        if value.known_spec().placing.device_ids != program.device_ids:
+    shared = False
+    for index, value in enumerate(arguments):
+        program.check(index, value.known_spec())
+        shared = shared or value.shared
+        arrays.append(value.at_home())
+    if shared:
+        _check_shared(arguments, arrays, donated)
+    return arrays
+
+
+# What these two refuse XLA refuses as well, but over several devices it ends the process.
+
+
+def _check_donated(arguments: Sequence[Value], donated: Sequence[int]) -> None:
+    if len(set(map(id, arguments))) == len(arguments):
+        return
+    for index in donated:
+        if sum(value is arguments[index] for value in arguments) > 1:
             raise StatusError(
                 Code.INVALID_ARGUMENT,
-                f"program {program.name} runs on devices {program.device_ids}, an argument lies on "
-                f"{value.known_spec().placing.device_ids}",
+                f"argument {index} is donated, and is another argument of the same call as well",
             )
-        arrays.append(value.at_home())
-    return arrays
+
+
+def _check_shared(
+    arguments: Sequence[Value], arrays: Sequence[Any], donated: Sequence[int]
+) -> None:
+    """The same for arrays that are views of others."""
+    shared = [index for index, value in enumerate(arguments) if value.shared]
+    if any(xla.is_deleted(arrays[index]) for index in shared):
+        raise StatusError(Code.INVALID_ARGUMENT, "Array has been deleted or donated.")
+    if not donated:
+        return
+    taken: set[int] = set()
+    for index in (*donated, *(index for index in shared if index not in donated)):
+        found = xla.pointers(arrays[index])
+        if not taken.isdisjoint(found):
+            raise StatusError(
+                Code.INVALID_ARGUMENT,
+                f"argument {index} shares its memory with one that is donated",
+            )
+        if index in donated:
+            taken.update(found)
 
 
 def _fetch_result(

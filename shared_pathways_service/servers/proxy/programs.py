@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,13 +13,30 @@ from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.last_requests import Place
 from shared_pathways_service.servers.proxy import xla
 from shared_pathways_service.servers.proxy.compile_cache import CompileCache
-from shared_pathways_service.servers.proxy.dtypes import dtype_of, kind_of_element
+from shared_pathways_service.servers.proxy.dtypes import (
+    TOKEN,
+    TOKEN_DTYPE,
+    dtype_of,
+    kind_of_element,
+)
 from shared_pathways_service.servers.proxy.memory import Charge, DeviceMemory
 from shared_pathways_service.servers.proxy.shardings import Placings
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 from shared_pathways_service.servers.proxy.values import Spec
 
-__all__ = ["Compiler", "Program"]
+__all__ = ["Compiler", "Parameter", "Program"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Parameter:
+    """What a program takes on each device: DTypeProto.Kind, the same for numpy, and shape."""
+
+    kind: int
+    dtype: Any
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}"
 
 
 @dataclasses.dataclass(slots=True)
@@ -32,8 +50,8 @@ class Program:
       slices: The virtual slices concerned.
       results: Type, shape and placing of each result.
       result_bytes: Of each result, on each device.
-      donated: Indices of arguments whose memory the program may take.
-      arguments: How many it takes.
+      donated: Indices of arguments whose memory the program takes.
+      parameters: What it takes on each device, in the order of the arguments.
       extra_bytes: Memory a device needs beyond the results while it runs, donations taken off.
       run: Runs it to its end.
       outputs_told: Whether the client has been told of the results' types.
@@ -47,11 +65,50 @@ class Program:
     results: tuple[Spec, ...]
     result_bytes: tuple[int, ...]
     donated: frozenset[int]
-    arguments: int
+    parameters: tuple[Parameter, ...]
     extra_bytes: int
     run: Callable[[list[Any]], list[Any]]
     outputs_told: bool = False
     deleted: bool = False
+    _accepted: list[Spec | None] = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self._accepted = [None] * len(self.parameters)
+
+    def check(self, index: int, spec: Spec) -> None:
+        """Refuses an argument that the program cannot take.
+
+        XLA ends the process when a program over several devices is given the wrong ones.
+        """
+        last = self._accepted[index]
+        if spec is last:
+            return
+        if last is None or (spec.placing, spec.shape, spec.kind) != (
+            last.placing,
+            last.shape,
+            last.kind,
+        ):
+            self._check(index, spec)
+        self._accepted[index] = spec
+
+    def _check(self, index: int, spec: Spec) -> None:
+        placing = spec.placing
+        if placing.device_ids != self.device_ids:
+            raise StatusError(
+                Code.INVALID_ARGUMENT,
+                f"program {self.name} runs on devices {self.device_ids}, an argument lies on "
+                f"{placing.device_ids}",
+            )
+        wanted = self.parameters[index]
+        shard = placing.shard_shape(spec.shape)
+        if wanted.kind == TOKEN and (spec.kind == TOKEN or 0 in shard):
+            return  # JAX passes an array without elements for a token.
+        if (spec.kind, shard) != (wanted.kind, wanted.shape):
+            raise StatusError(
+                Code.INVALID_ARGUMENT,
+                f"program {self.name} takes {wanted} on each device as argument {index}, not "
+                f"{Parameter(spec.kind, spec.dtype, shard)}",
+            )
 
     def admit(self, memory: DeviceMemory, copied: int) -> tuple[Charge | None, list[Charge | None]]:
         """Takes the memory that one run needs.
@@ -119,6 +176,7 @@ class Compiler:
         executable = self._executable(client, program, module, raw, device_ids)
         results = self._results(main, executable, device_ids)
         result_bytes = tuple(spec.shard_bytes() for spec in results)
+        parameters = self._parameters(main, executable, device_ids)
         stats = executable.get_compiled_memory_stats()
         return Program(
             name=executable.hlo_modules()[0].name,
@@ -127,8 +185,8 @@ class Compiler:
             slices=slices,
             results=results,
             result_bytes=result_bytes,
-            donated=frozenset(main.donated),
-            arguments=len(main.arguments),
+            donated=_donated(main, parameters, executable, stats.alias_size_in_bytes),
+            parameters=parameters,
             extra_bytes=stats.temp_size_in_bytes - stats.alias_size_in_bytes,
             run=client.runner(executable, results),
         )
@@ -188,15 +246,55 @@ class Compiler:
     def _results(
         self, main: xla.MainTypes, executable: Any, device_ids: tuple[int, ...]
     ) -> tuple[Spec, ...]:
+        (kinds,) = executable.get_output_memory_kinds()
         if len(device_ids) == 1:
-            placings = [self._placings.single(device_ids[0])] * len(main.results)
+            placings = [self._placings.single(device_ids[0], kind) for kind in kinds]
         else:
             shardings: Sequence[Any] | None = executable.get_output_shardings()
             if shardings is None or len(shardings) != len(main.results):
                 raise StatusError(Code.INTERNAL, "XLA told no sharding of the program's results")
-            placings = [self._placings.hlo(device_ids, xla.op_sharding(s)) for s in shardings]
-        specs = []
-        for result, placing in zip(main.results, placings, strict=True):
-            kind = kind_of_element(result.element)
-            specs.append(Spec(kind, dtype_of(kind), result.shape, placing))
-        return tuple(specs)
+            placings = [
+                self._placings.hlo(device_ids, xla.op_sharding(sharding), kind)
+                for sharding, kind in zip(shardings, kinds, strict=True)
+            ]
+        return tuple(
+            Spec(*_type(result), result.shape, placing)
+            for result, placing in zip(main.results, placings, strict=True)
+        )
+
+    def _parameters(
+        self, main: xla.MainTypes, executable: Any, device_ids: tuple[int, ...]
+    ) -> tuple[Parameter, ...]:
+        if len(device_ids) == 1:
+            return tuple(Parameter(*_type(argument), argument.shape) for argument in main.arguments)
+        shardings: Sequence[Any] | None = executable.get_parameter_shardings()
+        if shardings is None or len(shardings) != len(main.arguments):
+            raise StatusError(Code.INTERNAL, "XLA told no sharding of the program's arguments")
+        found = []
+        for argument, sharding in zip(main.arguments, shardings, strict=True):
+            placing = self._placings.hlo(device_ids, xla.op_sharding(sharding))
+            found.append(Parameter(*_type(argument), placing.shard_shape(argument.shape)))
+        return tuple(found)
+
+
+def _type(tensor: xla.TensorType) -> tuple[int, Any]:
+    """Returns the DTypeProto.Kind and numpy's type of an argument or result."""
+    if tensor.element == "token":
+        return TOKEN, TOKEN_DTYPE
+    kind = kind_of_element(tensor.element)
+    return kind, dtype_of(kind)
+
+
+def _donated(
+    main: xla.MainTypes, parameters: Sequence[Parameter], executable: Any, aliased_bytes: int
+) -> frozenset[int]:
+    """Returns which arguments' memory a program takes, of those that it is offered.
+
+    XLA leaves alone what no result fits into, and JAX's client takes what is told here for deleted.
+    """
+    offered = [parameters[index] for index in main.donated]
+    if not offered or not aliased_bytes:
+        return frozenset()
+    if aliased_bytes == sum(math.prod(p.shape) * p.dtype.itemsize for p in offered):
+        return frozenset(main.donated)
+    return xla.aliased_parameters(executable)

@@ -8,7 +8,7 @@ from typing import Any
 
 from shared_pathways_service.protocol.ifrt import core_pb2
 from shared_pathways_service.servers.proxy.status import Code, StatusError
-from shared_pathways_service.servers.proxy.xla import XlaClient
+from shared_pathways_service.servers.proxy.xla import DEVICE_MEMORY, MEMORY_KINDS, XlaClient
 
 __all__ = ["Placing", "Placings"]
 
@@ -20,6 +20,11 @@ _REMEMBERED = 4096
 _REPLICATED = b""
 
 Index = tuple[slice, ...]
+_HasMemoryKind = (
+    core_pb2.SingleDeviceShardingProto
+    | core_pb2.HloShardingProto
+    | core_pb2.ConcreteEvenShardingProto
+)
 
 
 class Placing:
@@ -33,6 +38,7 @@ class Placing:
       sharding: As XLA's arrays have it.
       op_sharding: The serialised xla.OpSharding; None for a single device, and where the wire
         does not tell how the pieces make up the whole.
+      memory_kind: Which of its devices' memories it is in.
       shard: The shape of each piece, where the wire tells that and no more.
     """
 
@@ -40,6 +46,7 @@ class Placing:
         "_pieces",
         "client",
         "device_ids",
+        "memory_kind",
         "op_sharding",
         "proto",
         "shard",
@@ -55,6 +62,7 @@ class Placing:
         *,
         proto: core_pb2.ShardingProto,
         sharding: Any,
+        memory_kind: str,
         op_sharding: bytes | None = None,
         shard: tuple[int, ...] | None = None,
     ) -> None:
@@ -63,6 +71,7 @@ class Placing:
         self.client = client
         self.proto = proto
         self.sharding = sharding
+        self.memory_kind = memory_kind
         self.op_sharding = op_sharding
         self.shard = shard
         self._pieces: dict[tuple[int, ...], tuple[Index, ...]] = {}
@@ -117,19 +126,24 @@ class Placings:
         self._clients: dict[tuple[int, ...], XlaClient] = {}
         self._clients_lock = threading.Lock()
         self._by_wire: dict[tuple[str, bytes], Placing] = {}
-        self._single: dict[int, Placing] = {}
+        self._single: dict[tuple[int, str], Placing] = {}
 
-    def single(self, device_id: int) -> Placing:
+    def single(self, device_id: int, memory_kind: str = DEVICE_MEMORY) -> Placing:
         """Returns the placing on one device."""
-        found = self._single.get(device_id)
+        key = (device_id, memory_kind)
+        found = self._single.get(key)
         if found is None:
             self.check((device_id,))
-            found = self._single[device_id] = self._make_single(device_id)
+            found = self._single[key] = self._make_single(device_id, memory_kind)
         return found
 
-    def hlo(self, device_ids: Sequence[int], op_sharding: bytes) -> Placing:
+    def hlo(
+        self, device_ids: Sequence[int], op_sharding: bytes, memory_kind: str = DEVICE_MEMORY
+    ) -> Placing:
         """Returns the placing that XLA's own sharding describes."""
-        message = core_pb2.HloShardingProto(xla_op_sharding=op_sharding)
+        message = core_pb2.HloShardingProto(
+            xla_op_sharding=op_sharding, memory_kind=_on_the_wire(memory_kind)
+        )
         message.devices.device_ids.extend(device_ids)
         return self._remembered(_HLO, message.SerializeToString())
 
@@ -142,18 +156,19 @@ class Placings:
         serialized = proto.serialized_sharding
         return self._remembered(serialized.type_name, serialized.data)
 
-    def on(self, placing: Placing, device_ids: Sequence[int]) -> Placing:
-        """Returns the same sharding over other devices."""
+    def on(self, placing: Placing, device_ids: Sequence[int], memory_kind: str = "") -> Placing:
+        """Returns the same sharding over other devices; in another memory if one is named."""
+        memory_kind = _known(memory_kind or placing.memory_kind)
         if len(device_ids) != len(placing.device_ids):
             raise StatusError(
                 Code.INVALID_ARGUMENT,
                 f"{len(device_ids)} devices for an array on {len(placing.device_ids)}",
             )
         if placing.op_sharding is not None:
-            return self.hlo(device_ids, placing.op_sharding)
+            return self.hlo(device_ids, placing.op_sharding, memory_kind)
         if len(device_ids) == 1:
-            return self.single(device_ids[0])
-        return self._concrete_even_on(placing, device_ids)
+            return self.single(device_ids[0], memory_kind)
+        return self._concrete_even_on(placing, device_ids, memory_kind)
 
     def client(self, slices: tuple[int, ...]) -> XlaClient:
         """Returns the client of a set of slices, ascending; made when first asked for."""
@@ -187,14 +202,13 @@ class Placings:
     def _make(self, type_name: str, data: bytes) -> Placing:
         if type_name == _SINGLE:
             single = core_pb2.SingleDeviceShardingProto.FromString(data)
-            self._check_memory_kind(single.memory_kind)
-            return self.single(single.device_id)
+            return self.single(single.device_id, _memory_kind(single))
         if type_name == _CONCRETE_EVEN:
             return self._make_concrete_even(data)
         if type_name != _HLO:
             raise StatusError(Code.UNIMPLEMENTED, f"shardings of type {type_name!r}")
         message = core_pb2.HloShardingProto.FromString(data)
-        self._check_memory_kind(message.memory_kind)
+        memory_kind = _memory_kind(message)
         device_ids = self._devices(message.devices)
         slices = self.slices(device_ids)
         client = self.client(slices)
@@ -203,21 +217,30 @@ class Placings:
             slices,
             client,
             proto=_proto(type_name, data),
-            sharding=client.hlo_sharding(device_ids, message.xla_op_sharding),
+            sharding=client.hlo_sharding(device_ids, message.xla_op_sharding, memory_kind),
+            memory_kind=memory_kind,
             op_sharding=message.xla_op_sharding,
         )
 
-    def _make_single(self, device_id: int) -> Placing:
-        message = core_pb2.SingleDeviceShardingProto(device_id=device_id)
+    def _make_single(self, device_id: int, memory_kind: str) -> Placing:
+        message = core_pb2.SingleDeviceShardingProto(
+            device_id=device_id, memory_kind=_on_the_wire(memory_kind)
+        )
         proto = _proto(_SINGLE, message.SerializeToString())
         slices = (self._slice_of[device_id],)
         client = self.client(slices)
-        sharding = client.single_sharding(device_id)
-        return Placing((device_id,), slices, client, proto=proto, sharding=sharding)
+        return Placing(
+            (device_id,),
+            slices,
+            client,
+            proto=proto,
+            sharding=client.single_sharding(device_id, memory_kind),
+            memory_kind=memory_kind,
+        )
 
     def _make_concrete_even(self, data: bytes) -> Placing:
         message = core_pb2.ConcreteEvenShardingProto.FromString(data)
-        self._check_memory_kind(message.memory_kind)
+        memory_kind = _memory_kind(message)
         if min(message.shard_shape.dims, default=0) < 0:
             raise StatusError(Code.INVALID_ARGUMENT, "a shard shape with a negative dimension")
         device_ids = self._devices(message.devices)
@@ -229,15 +252,19 @@ class Placings:
             client,
             proto=_proto(_CONCRETE_EVEN, data),
             # For XLA's bookkeeping only: programs look at the pieces.
-            sharding=client.hlo_sharding(device_ids, _REPLICATED),
+            sharding=client.hlo_sharding(device_ids, _REPLICATED, memory_kind),
+            memory_kind=memory_kind,
             shard=tuple(message.shard_shape.dims),
         )
 
-    def _concrete_even_on(self, placing: Placing, device_ids: Sequence[int]) -> Placing:
+    def _concrete_even_on(
+        self, placing: Placing, device_ids: Sequence[int], memory_kind: str
+    ) -> Placing:
         message = core_pb2.ConcreteEvenShardingProto.FromString(
             placing.proto.serialized_sharding.data
         )
         message.devices.device_ids[:] = device_ids
+        message.memory_kind = memory_kind
         return self._remembered(_CONCRETE_EVEN, message.SerializeToString())
 
     def _devices(self, devices: core_pb2.DeviceListProto) -> tuple[int, ...]:
@@ -247,10 +274,19 @@ class Placings:
             raise StatusError(Code.INVALID_ARGUMENT, f"a sharding over devices {device_ids}")
         return device_ids
 
-    @staticmethod
-    def _check_memory_kind(kind: str) -> None:
-        if kind not in {"", "device"}:
-            raise StatusError(Code.UNIMPLEMENTED, f"memory of kind {kind!r}")
+
+def _memory_kind(message: _HasMemoryKind) -> str:
+    return _known(message.memory_kind or DEVICE_MEMORY)
+
+
+def _known(kind: str) -> str:
+    if kind not in MEMORY_KINDS:
+        raise StatusError(Code.INVALID_ARGUMENT, f"there is no memory of kind {kind!r}")
+    return kind
+
+
+def _on_the_wire(memory_kind: str) -> str | None:
+    return None if memory_kind == DEVICE_MEMORY else memory_kind
 
 
 def _proto(type_name: str, data: bytes) -> core_pb2.ShardingProto:

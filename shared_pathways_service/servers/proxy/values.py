@@ -55,6 +55,7 @@ class Value:
       readers: Operations that still wait for something else before they read this.
       client: Whose the array is; not always that of its placing, for a view of another array.
       charge: What it holds of the devices' memory; given back with the last value that has it.
+      shared: Whether other values may stand for the same memory.
     """
 
     __slots__ = (
@@ -67,6 +68,7 @@ class Value:
         "error",
         "operation",
         "readers",
+        "shared",
         "spec",
     )
 
@@ -79,6 +81,7 @@ class Value:
         self.error: StatusError | None = None
         self.operation: Operation | None = None
         self.deleted = False
+        self.shared = False
         self.readers: list[Operation] | None = None
         self.charge: Charge | Sequence[Any] | None = None
 

@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -31,16 +32,21 @@ from jaxlib.mlir import ir, passmanager
 from shared_pathways_service.protocol.ifrt import xla_pb2
 
 __all__ = [
+    "DEVICE_MEMORY",
+    "MEMORY_KINDS",
     "MainTypes",
     "TensorType",
+    "aliased_parameters",
     "XlaClient",
     "canonical",
     "dumps",
+    "is_deleted",
     "main_types",
     "name_of",
     "op_sharding",
     "parse",
     "parts_of",
+    "pointers",
     "serialized",
     "warm_up",
 ]
@@ -76,6 +82,10 @@ class ArraySpec(Protocol):
         """Where its pieces lie."""
 
 
+#: The memory that an array is in unless its sharding says otherwise.
+DEVICE_MEMORY = "device"
+#: Of each device of XLA's CPU client; all are the host's, and what is in one is not in another.
+MEMORY_KINDS = (DEVICE_MEMORY, "pinned_host", "unpinned_host")
 _COPY = _jax.ArrayCopySemantics.ALWAYS_COPY
 #: XLA reads no other text as a truth value.
 _BOOLEANS = {"true": True, "false": False}
@@ -88,7 +98,10 @@ _OBJECT_FILES = (b"\x7fELF", b"\xcf\xfa\xed\xfe")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TensorType:
-    """An argument or result of a program: element type as StableHLO writes it, and shape."""
+    """An argument or result of a program: element type as StableHLO writes it, and shape.
+
+    A token's element is ``token``; it has no dimensions.
+    """
 
     element: str
     shape: tuple[int, ...]
@@ -99,7 +112,7 @@ class MainTypes:
     """What a program's main function takes and returns, globally.
 
     Attributes:
-      donated: Indices of arguments whose memory the program may take.
+      donated: Indices of arguments whose memory the program is offered.
     """
 
     arguments: tuple[TensorType, ...]
@@ -132,19 +145,24 @@ class XlaClient:
         self._client = xla_client.make_cpu_client(asynchronous=False, num_devices=len(device_ids))
         devices = sorted(self._client.local_devices(), key=lambda device: device.id)
         self._devices: dict[int, Any] = dict(zip(device_ids, devices, strict=True))
-        self._single = {i: SingleDeviceSharding(d) for i, d in self._devices.items()}
+        self._single = {
+            (i, kind): SingleDeviceSharding(device, memory_kind=kind)
+            for i, device in self._devices.items()
+            for kind in MEMORY_KINDS
+        }
 
     # ---- shardings
 
-    def single_sharding(self, device_id: int) -> Any:
+    def single_sharding(self, device_id: int, memory_kind: str) -> Any:
         """Returns the sharding of an array on one device."""
-        return self._single[device_id]
+        return self._single[device_id, memory_kind]
 
-    def hlo_sharding(self, device_ids: Sequence[int], serialized: bytes) -> Any:
+    def hlo_sharding(self, device_ids: Sequence[int], serialized: bytes, memory_kind: str) -> Any:
         """Returns the sharding that a serialised xla.OpSharding describes."""
         sharding = xla_client.OpSharding()
         sharding.ParseFromString(serialized)
-        return GSPMDSharding(tuple(self._devices[i] for i in device_ids), sharding)
+        devices = tuple(self._devices[i] for i in device_ids)
+        return GSPMDSharding(devices, sharding, memory_kind=memory_kind)
 
     # ---- arrays
 
@@ -166,12 +184,14 @@ class XlaClient:
         """Makes an array of another client's arrays, without a copy where XLA can do without."""
         return self.put(spec, [np.asarray(part) for part in parts])
 
-    def copy(self, parts: Sequence[Array], device_ids: Sequence[int]) -> list[Array]:
-        """Copies arrays on single devices, each to another device."""
+    def copy(
+        self, parts: Sequence[Array], device_ids: Sequence[int], memory_kind: str = DEVICE_MEMORY
+    ) -> list[Array]:
+        """Copies arrays on single devices, each to a memory of a device."""
         copied: list[Array] = _jax.batched_copy_array_to_devices_with_sharding(
             list(parts),
             [_jax.DeviceList((self._devices[i],)) for i in device_ids],
-            [self._single[i] for i in device_ids],
+            [self._single[i, memory_kind] for i in device_ids],
             [_COPY] * len(parts),
         )
         return copied
@@ -314,6 +334,33 @@ def parts_of(array: Array) -> list[Array]:
     return parts
 
 
+def is_deleted(array: Array) -> bool:
+    """Whether a piece of the array is deleted, or has been given to a program."""
+    deleted: bool = array.is_deleted()
+    return deleted
+
+
+def pointers(array: Array) -> list[int]:
+    """Returns where in memory the array's pieces lie."""
+    return [part.unsafe_buffer_pointer() for part in parts_of(array)]
+
+
+#: The type of tokens, as MLIR writes it.
+_TYPE_OF_TOKENS = "!stablehlo.token"
+_ALIASES = re.compile(r"input_output_alias=\{((?:[^{}]|\{[^{}]*\})*)\}")
+_ALIASED_PARAMETER = re.compile(r"\((\d+), \{")
+
+
+def aliased_parameters(executable: Any) -> frozenset[int]:
+    """Returns the indices of arguments whose memory the program takes for its results.
+
+    Slow: the whole program is printed, the only form in which jaxlib tells it.
+    """
+    header = executable.hlo_modules()[0].to_string().split("\n", 1)[0]
+    found = _ALIASES.search(header)
+    return frozenset(map(int, _ALIASED_PARAMETER.findall(found[1]))) if found else frozenset()
+
+
 def op_sharding(sharding: Any) -> bytes:
     """Returns a sharding of an executable as a serialised xla.OpSharding."""
     if not hasattr(sharding, "SerializeToString"):
@@ -372,6 +419,8 @@ def canonical(module: Any) -> bytes:
 
 
 def _tensor(mlir_type: Any) -> TensorType:
+    if str(mlir_type) == _TYPE_OF_TOKENS:
+        return TensorType("token", ())
     ranked = ir.RankedTensorType(mlir_type)
     return TensorType(str(ranked.element_type), tuple(ranked.shape))
 
