@@ -39,7 +39,7 @@ class Limits:
     host_memory_bytes: int = 0
     handles: int = 1_000_000
     requests: int = 16_384
-    message_bytes: int = 1 << 30
+    message_bytes: int = 256 << 20
     unread_bytes: int = 256 << 20
     sessions: int = 32
     transfers: int = 256

@@ -39,6 +39,8 @@ from shared_pathways_service.servers.proxy.status import Code, StatusError, from
 
 __all__ = ["HANDLERS", "ProxyService"]
 
+#: Bytes of a message that holds a few numbers and names, and may come from anybody.
+_LARGEST_NUMBERS = 64 << 10
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 #: What handles each kind of request, by its field in IfrtRequest.
@@ -179,10 +181,11 @@ class ProxyService:
             if self._sessions.pop(session.session_id, None) is not None:
                 self._ended.merge(session.counts)
             directory = session.transfer_dir
-            shared = any(other.transfer_dir == directory for other in self._sessions.values())
+            in_use = {other.transfer_dir for other in self._sessions.values()}
+            if directory is not None and directory not in in_use:
+                # Before another session of the same directory may open, and leave files there.
+                remove_files(directory)
         running = session.close()
-        if directory is not None and not shared:
-            remove_files(directory)
         glog("I", "Session ended")
         self._on_session_end(running)
 
@@ -321,10 +324,12 @@ M = TypeVar("M", bound=Message)
 
 
 def _parse(kind: type[M], raw: bytes) -> M:
+    name = kind.DESCRIPTOR.name
+    if len(raw) > _LARGEST_NUMBERS:
+        raise StatusError(Code.INVALID_ARGUMENT, f"a {name} of {len(raw)} bytes")
     try:
         return kind.FromString(raw)
     except DecodeError as error:
-        name = kind.DESCRIPTOR.name
         raise StatusError(Code.INVALID_ARGUMENT, f"not a {name}: {error}") from error
 
 

@@ -16,10 +16,10 @@ from shared_pathways_service.protocol import counters, ifrt
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.listening import SERVER_OPTIONS, Listening, listen
 from shared_pathways_service.servers.proxy.answers import Answers
-from shared_pathways_service.servers.proxy.limits import LARGEST_MESSAGE
+from shared_pathways_service.servers.proxy.limits import LARGEST_MESSAGE, Limits
 from shared_pathways_service.servers.proxy.service import ProxyService
 from shared_pathways_service.servers.proxy.session import Session
-from shared_pathways_service.servers.proxy.status import StatusError, from_exception
+from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
 from shared_pathways_service.servers.proxy.transfers import Transfers
 
 __all__ = ["GrpcTransport"]
@@ -56,11 +56,8 @@ class GrpcTransport:
             self._pool,
             options=[
                 *SERVER_OPTIONS,
-                # What is a little too long still gets an answer, see Limits.
-                (
-                    "grpc.max_receive_message_length",
-                    min(max(2 * limits.message_bytes, _LARGEST_CHUNK), LARGEST_MESSAGE),
-                ),
+                # Of a server, not of a method: also what shows no token may be as long.
+                ("grpc.max_receive_message_length", _longest_message(limits)),
                 ("grpc.max_send_message_length", -1),
                 *_PATIENCE,
             ],
@@ -112,11 +109,15 @@ class GrpcTransport:
             session = self._service.open_session(_metadata(context), answers)
         except StatusError as error:
             _abort(context, error)
+        longest = _longest_message(self._service.limits)
         reader = threading.Thread(
-            target=_read, args=(session, requests, answers), name="session", daemon=True
+            target=_read, args=(session, requests, answers, longest), name="session", daemon=True
         )
-        reader.start()
         try:
+            try:
+                reader.start()
+            except RuntimeError as error:
+                _abort(context, StatusError(Code.RESOURCE_EXHAUSTED, f"no session: {error}"))
             while True:
                 answer = answers.next()
                 if answer is None:
@@ -129,7 +130,8 @@ class GrpcTransport:
         finally:
             # The call is over, and with it its requests: none may be begun after the session's end.
             answers.close()
-            reader.join()
+            if reader.ident is not None:
+                reader.join()
             self._service.close_session(session)
 
     def _store(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
@@ -164,20 +166,29 @@ class GrpcTransport:
         return on_pool
 
 
-def _read(session: Session, requests: Iterator[bytes], answers: Answers) -> None:
+def _longest_message(limits: Limits) -> int:
+    """Returns the bytes of a message that is read: one a little too long still gets an answer."""
+    return min(max(2 * limits.message_bytes, _LARGEST_CHUNK), LARGEST_MESSAGE)
+
+
+def _read(session: Session, requests: Iterator[bytes], answers: Answers, longest: int) -> None:
     """Handles a session's requests, one after the other, until the client ends them."""
     end: StatusError | None = None
     try:
         for raw in requests:
             session.handle(raw)
-    except StatusError as error:
-        glog("W", f"A session is ended: {error}")
-        end = error
-    except grpc.RpcError:
-        pass  # the client has gone
-    except Exception as error:  # noqa: BLE001 - grpcio raises bare ones when a call is cancelled
+    except Exception as error:  # noqa: BLE001 - whatever it is; grpcio's say nothing
         if str(error):
             end = from_exception(error)
+    if end is None:
+        # gRPC does not tell which.
+        glog(
+            "I",
+            f"A session's stream is over: its client has ended it, or sent more than {longest} "
+            "bytes in one message (--max_message_bytes)",
+        )
+    else:
+        glog("W", f"A session is ended: {end}")
     answers.end(end)
 
 

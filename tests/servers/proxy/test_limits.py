@@ -22,7 +22,7 @@ from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.servers.options import parse_flags
-from shared_pathways_service.servers.proxy import buffer_streams, transfers
+from shared_pathways_service.servers.proxy import buffer_streams, buffers, service, transfers
 from shared_pathways_service.servers.proxy.answers import Answers
 from shared_pathways_service.servers.proxy.buffers import HostBuffer
 from shared_pathways_service.servers.proxy.limits import Limits, default_host_memory
@@ -88,7 +88,7 @@ def test_each_limit_is_documented() -> None:
             line = f"| `--{field.name}` | `{field.metadata['flag'].env[0]}` | "
             assert line in text
             default = text.split(line)[1].split(" |")[0]
-            usual = {str(1 << 30): "1 GiB", "None": "half of", "0": "0: none"}
+            usual = {str(256 << 20): "256 MiB", "None": "half of", "0": "0: none"}
             expected = usual.get(str(field.default)) or f"{field.default:,}"
             assert default.startswith(expected)
 
@@ -230,6 +230,41 @@ def test_a_file_that_cannot_be_taken_fails_the_array_made_of_it(
         client.ready(8)
 
 
+def test_files_of_a_session_that_begins_while_another_ends_stay(
+    make_proxy: MakeProxy,
+    connect: MakeClient,
+    own_directories: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    directory = own_directories / "large" / "mine"
+    directory.mkdir(parents=True)
+    proxy = make_proxy(large_transfer_dir=directory.parent)
+    initialization = {"sps_transfer_dir": b"mine"}
+    opened, removed = threading.Event(), threading.Event()
+
+    def open_and_leave() -> None:
+        connect(proxy.address, initialization_data=initialization)
+        (directory / "lt_9").write_bytes(b"1234")
+        opened.set()
+
+    opens = threading.Thread(target=open_and_leave)
+
+    def remove(found: Path) -> None:
+        if not removed.is_set():
+            opens.start()
+            # For as long as it takes where it can be opened at all.
+            opened.wait(0.5)
+            buffers.remove_files(found)
+            removed.set()
+
+    monkeypatch.setattr(service, "remove_files", remove)
+    with RawClient(proxy.address, initialization_data=initialization):
+        pass
+    assert removed.wait(DEADLINE_S)
+    opens.join()
+    assert (directory / "lt_9").exists()
+
+
 # ---- handles
 
 
@@ -303,7 +338,9 @@ def test_uploads_that_never_come_are_counted(make_proxy: MakeProxy, connect: Mak
 # ---- messages
 
 
-def test_a_request_that_is_too_long(make_proxy: MakeProxy, connect: MakeClient) -> None:
+def test_a_request_that_is_too_long(
+    make_proxy: MakeProxy, connect: MakeClient, capfd: pytest.CaptureFixture[str]
+) -> None:
     client = connect(limited(make_proxy, message_bytes=100_000).address)
     with pytest.raises(Failed, match=r"needs 151\d{3} bytes in one message; the limit") as raised:
         client.compile(DOUBLE + " " * 150_000, [0])
@@ -317,6 +354,24 @@ def test_a_request_that_is_too_long(make_proxy: MakeProxy, connect: MakeClient) 
     assert client.status()[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
     with pytest.raises(grpc.RpcError):
         other.result()
+    log = ""
+
+    def logged() -> bool:
+        nonlocal log
+        log += capfd.readouterr().err
+        return "sent more than 4194304 bytes in one message (--max_message_bytes)" in log
+
+    wait_until(logged)
+
+
+def test_a_call_that_shows_no_token_is_short(make_proxy: MakeProxy) -> None:
+    proxy = make_proxy(token="secret")
+    with grpc.insecure_channel(proxy.address) as channel:
+        for method in ("GetVersion", "HostBufferDelete", "HostBufferReadFromDisk"):
+            call: Any = channel.unary_unary(f"/{ifrt.SERVICE}/{method}")
+            with pytest.raises(grpc.RpcError, match="of 3000000 bytes") as raised:
+                call(bytes([0x7A, 0xBC, 0x8D, 0xB7, 0x01]) + bytes(2_999_995))
+            assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 # ---- sessions
@@ -333,6 +388,27 @@ def test_sessions_beyond_the_limit(make_proxy: MakeProxy, connect: MakeClient) -
     wait_until(lambda: len(proxy.service.sessions) == 1)
     second = connect(proxy.address)
     np.testing.assert_array_equal(second.fetch(second.put(FOUR, single(0))), FOUR)
+
+
+def test_a_session_without_a_thread_leaves_nothing(
+    make_proxy: MakeProxy, connect: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = make_proxy()
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "session":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        code, details = connect(proxy.address, send_init=False).status()
+    assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "can't start new thread" in details
+    wait_until(lambda: not proxy.service.sessions)
+    client = connect(proxy.address)
+    np.testing.assert_array_equal(client.fetch(client.put(FOUR, single(0))), FOUR)
 
 
 def test_transfers_that_stand_still_hold_up_others_only_for_a_while(
