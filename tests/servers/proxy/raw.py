@@ -230,15 +230,18 @@ class RawClient:
         self.unary("HostBufferDelete", request)
         return np.frombuffer(data, np.float32)
 
-    def compile(self, program: str, devices: Sequence[int]) -> int:
-        """Compiles; returns the executable's handle."""
-        response = self.call(
+    def begin_compile(self, program: str, devices: Sequence[int]) -> Pending:
+        return self.begin(
             "compile",
             program=core_pb2.Serialized(type_name="xla::ifrt::XlaProgram", data=program.encode()),
             compile_options=core_pb2.Serialized(
                 type_name="xla::ifrt::XlaCompileOptions", data=compile_options(devices)
             ),
         )
+
+    def compile(self, program: str, devices: Sequence[int]) -> int:
+        """Compiles; returns the executable's handle."""
+        response = self.begin_compile(program, devices).result()
         handle: int = response.loaded_executable_handle
         return handle
 

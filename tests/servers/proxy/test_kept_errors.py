@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
 
+from shared_pathways_service.protocol.ifrt import core_pb2
 from shared_pathways_service.servers.proxy.limits import Limits
+from shared_pathways_service.servers.proxy.programs import Program
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy
-from tests.servers.proxy.raw import DOUBLE, Failed, RawClient, sharded_double, single, split
+from tests.servers.proxy.raw import DOUBLE, F32, Failed, RawClient, sharded_double, single, split
 
 EXHAUSTED, DATA_LOSS = 8, 15
+S32 = core_pb2.DTypeProto.KIND_S32
 FOUR = np.arange(4, dtype=np.float32)
 EIGHT = np.arange(8, dtype=np.float32)
 
@@ -150,3 +155,82 @@ def test_arguments_that_a_program_may_not_take_are_copied_and_counted(
         client.ready(results[2])
     assert r.value.code == EXHAUSTED
     np.testing.assert_array_equal(client.fetch(array), EIGHT)
+
+
+def test_a_program_with_more_results_than_handles_leaves_none_that_is_waited_for(
+    make_proxy: MakeProxy, connect: MakeClient
+) -> None:
+    proxy = make_proxy(limits=Limits(handles=10))
+    client = connect(proxy.address)
+    results = 24
+    types = ", ".join(["tensor<4xf32>"] * results)
+    values = ", ".join(["%a"] * results)
+    many = f"""module @many {{ func.func public @main(%a: tensor<4xf32>) -> ({types}) {{
+      return {values} : {types} }} }}"""
+    program = client.compile(many, [0])
+    array = client.put(FOUR, single(0))
+    handles = range(900, 900 + results)
+    with pytest.raises(Failed, match="more needs handles"):
+        client.call(
+            "loaded_executable_execute",
+            loaded_executable_handle=program,
+            args_handles=[array],
+            result_array_handle=handles,
+        )
+    (session,) = proxy.service.sessions
+    left = session.arrays.keys() & set(handles)
+    assert left
+    for handle in left:
+        with pytest.raises(Failed, match="--max_handles"):
+            client.ready(handle)
+    np.testing.assert_array_equal(client.fetch(array), FOUR)
+
+
+def test_programs_that_are_being_compiled_count_as_handles(
+    make_proxy: MakeProxy, connect: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = make_proxy(limits=Limits(handles=10))
+    client = connect(proxy.address)
+    may_go_on = threading.Event()
+    compile_now = proxy.engine.compiler.compile
+
+    def compile_later(*arguments: Any) -> Program:
+        assert may_go_on.wait(60)
+        return compile_now(*arguments)
+
+    monkeypatch.setattr(proxy.engine.compiler, "compile", compile_later)
+    try:
+        waiting = [client.begin_compile(DOUBLE, [0]) for _ in range(5)]
+        with pytest.raises(Failed, match="and 10 for programs that are being compiled"):
+            client.compile(DOUBLE, [0])
+    finally:
+        may_go_on.set()
+    for program in waiting:
+        program.result()
+    (session,) = proxy.service.sessions
+    assert (len(session.programs), len(session.compiling)) == (5, 0)
+
+
+def test_a_remap_changes_no_shards_type_or_shape(client: RawClient) -> None:
+    array = client.put(FOUR, single(0))
+    for shape, kind in (([1024], F32), ([4], S32)):
+        plan = core_pb2.RemapPlanProto()
+        for spec, dims, dtype in (
+            (plan.input_specs.add(), [4], F32),
+            (plan.output_specs.add(), shape, kind),
+        ):
+            spec.dtype.kind = dtype
+            spec.shape.dims.extend(dims)
+            spec.sharding.CopyFrom(single(0))
+        plan.mappings.add(
+            in_array=0,
+            out_array=0,
+            from_start=[0],
+            from_end=[1],
+            from_step=[1],
+            to_start=[0],
+            to_end=[1],
+            to_step=[1],
+        )
+        with pytest.raises(Failed, match="a remap plan makes shards"):
+            client.call("remap_arrays", plan=plan, array_handles=[array], result_handles=[90])
