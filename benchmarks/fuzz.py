@@ -33,7 +33,8 @@ from google.protobuf.message import DecodeError
 from hypothesis import strategies as st
 
 from benchmarks.common import write_result
-from shared_pathways_service.protocol import ifrt
+from shared_pathways_service.core.openmetrics import values_of
+from shared_pathways_service.protocol import counters, ifrt, proxy_status_pb2
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
 from tests.processes import ServerProcess
 from tests.servers.proxy.raw import (
@@ -109,7 +110,7 @@ _picks = st.lists(_small, max_size=4)
 Step = tuple[str, int, int, list[int]]
 
 
-class Sequence_:  # noqa: N801 - a sequence of requests, not the type
+class Conversation:
     """Sends steps in one session.
 
     Args:
@@ -437,7 +438,7 @@ class Sequence_:  # noqa: N801 - a sequence of requests, not the type
         self.send("get_default_device_assignment", num_replicas=one - 1, num_partitions=two - 1)
 
 
-_KINDS_OF_STEP = sorted(name[3:] for name in vars(Sequence_) if name.startswith("do_"))
+_KINDS_OF_STEP = sorted(name[3:] for name in vars(Conversation) if name.startswith("do_"))
 steps = st.lists(
     st.tuples(st.sampled_from(_KINDS_OF_STEP), _small, _small, _picks), min_size=1, max_size=25
 )
@@ -509,7 +510,7 @@ class _Changing:
 def run_sequence(address: str, sequence: Sequence[Step]) -> None:
     """Valid and half-valid requests: every one is answered."""
     with FuzzClient(address) as client:
-        _run(Sequence_(client, hopeful=True), sequence)
+        _run(Conversation(client, hopeful=True), sequence)
         if client.ended.is_set():
             raise FuzzError(f"the session was ended: {client.status()}")
 
@@ -520,10 +521,10 @@ def run_mutated(
     """The same with some bytes changed: answered, or the session is ended."""
     turns = itertools.cycle(hows or [()])
     with FuzzClient(address, lambda data: plausible(data, next(turns))) as client:
-        _run(Sequence_(client, hopeful=False), [s for s in sequence if s[0] != "run"])
+        _run(Conversation(client, hopeful=False), [s for s in sequence if s[0] != "run"])
 
 
-def _run(requests: Sequence_, sequence: Sequence[Step]) -> None:
+def _run(requests: Conversation, sequence: Sequence[Step]) -> None:
     with contextlib.suppress(EOFError):
         for step in sequence:
             requests.step(step)
@@ -629,10 +630,50 @@ class Witness:
         except BaseException as error:  # noqa: BLE001 - told by whoever looks
             self.error = error
 
-    def close(self) -> None:
+    def pause(self) -> None:
+        """Ends the computing; the session stays, and holds what `HELD` says."""
         self._stop.set()
         self._thread.join(DEADLINE_S)
+
+    def close(self) -> None:
+        self.pause()
         self._client.close()
+
+
+#: What a proxy tells when only a witness's session is left, which does nothing: two programs, and
+#: of each the future that says when it is compiled.
+HELD = {
+    "open_sessions": 1,
+    "open_handles": 4,
+    "live_programs": 2,
+    "live_arrays": 0,
+    "held_back_sessions": 0,
+    "host_buffers": 0,
+    "host_memory_bytes": 0,
+    "device_memory_bytes": 0,
+}
+
+
+def check_nothing_left(address: str, deadline_s: float) -> None:
+    """Waits until a proxy holds what a witness holds and nothing else.
+
+    Raises:
+      FuzzError: It holds more.
+    """
+    deadline = time.monotonic() + deadline_s
+    while (found := _held(address)) != HELD:
+        if time.monotonic() > deadline:
+            raise FuzzError(f"sessions that have ended left something: {found}, not {HELD}")
+        time.sleep(0.05)
+
+
+def _held(address: str) -> dict[str, float]:
+    with grpc.insecure_channel(address) as channel:
+        call: Any = channel.unary_unary(f"/{counters.SERVICE}/{counters.METHOD}")
+        answer = proxy_status_pb2.GetCountersResponse.FromString(call(b"", timeout=DEADLINE_S))
+    told = values_of(counters.families_of(answer))
+    values: dict[str, Any] = {name: told[f"sps_proxy_{name}"] for name in HELD}
+    return values | {"device_memory_bytes": sum(values["device_memory_bytes"].values())}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -699,6 +740,8 @@ def fuzz(seconds: float, seed: int, tell: Callable[[str], None]) -> dict[str, An
             if name == "socket":
                 held.append(_settled(proxy))
                 tell(f"{time.monotonic() - began:6.0f} s {dict(done)} {held[-1]}")
+        witness.pause()
+        check_nothing_left(address, DEADLINE_S)
         witness.close()
         if proxy.stop() != 0:
             raise FuzzError("the proxy did not end well:\n" + "\n".join(proxy.lines[-30:]))

@@ -120,6 +120,21 @@ def families(
         *_of_compilation(engine),
         _counter("opened_sessions", "Sessions that were begun.", sessions_opened),
         _gauge("open_sessions", "Sessions that are open.", len(sessions)),
+        _gauge(
+            "held_back_sessions",
+            "Sessions of which no request is read until their client reads answers.",
+            sum(session.answers.held_back for session in sessions),
+        ),
+        _gauge(
+            "unanswered_requests",
+            "Requests that were read and whose answers were not yet taken.",
+            sum(session.answers.open for session in sessions),
+        ),
+        _gauge(
+            "open_handles",
+            "Arrays, programs, executions and futures, also those that are errors.",
+            sum(session.open_handles for session in sessions),
+        ),
         _gauge("live_arrays", "Arrays that clients refer to.", len(live)),
         _gauge("live_programs", "Compiled programs that clients refer to.", programs),
         _gauge(

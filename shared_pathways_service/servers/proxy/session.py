@@ -169,7 +169,7 @@ class Session:
         try:
             if units > 1 and len(raw) > self._limits.message_bytes:
                 raise _too_long(kind, len(raw), self._limits.message_bytes)
-            if self._open_handles() >= self._limits.handles:
+            if self.open_handles >= self._limits.handles:
                 self._check_handles(kind)
             later = handler(self, getattr(request, kind), call)
         except StatusError as error:
@@ -295,7 +295,9 @@ class Session:
                 self.buffers.discard(handle)
         call.fail(error)
 
-    def _open_handles(self) -> int:
+    @property
+    def open_handles(self) -> int:
+        """Arrays, programs, executions and futures, also those that are errors."""
         return (
             len(self.arrays)
             + len(self.programs)
@@ -312,7 +314,7 @@ class Session:
         """
         if kind in self._named_results or kind == "compile_request":
             raise self._too_many_handles(f"a {kind.removesuffix('_request')}")
-        if kind in _DELETIONS and self._open_handles() >= 2 * self._limits.handles:
+        if kind in _DELETIONS and self.open_handles >= 2 * self._limits.handles:
             raise self._too_many_handles("a deletion")
 
     def _too_many_handles(self, what: str) -> StatusError:

@@ -118,6 +118,9 @@ def test_what_is_held(proxy: LocalProxy, connect: MakeClient) -> None:
     values = told(proxy)
     assert values[f"{NS}_open_sessions"] == values[f"{NS}_opened_sessions_total"] == 2
     assert (values[f"{NS}_live_arrays"], values[f"{NS}_live_programs"]) == (2, 1)
+    # Beside them the future that says when the program is compiled.
+    assert values[f"{NS}_open_handles"] == 4
+    assert values[f"{NS}_held_back_sessions"] == 0
     assert values[f"{NS}_host_buffers"] == 1
     assert values[f"{NS}_host_memory_bytes"] >= len(b"waits to be used")
     held = values[f"{NS}_device_memory_bytes"]
@@ -152,7 +155,15 @@ def test_an_ended_session_still_counts_and_holds_nothing(
     client.close()
     wait_until(lambda: told(proxy)[f"{NS}_open_sessions"] == 0)
     after = told(proxy)
-    gauges = ("open_sessions", "live_arrays", "live_programs", "host_buffers", "host_memory_bytes")
+    gauges = (
+        "open_sessions",
+        "open_handles",
+        "unanswered_requests",
+        "live_arrays",
+        "live_programs",
+        "host_buffers",
+        "host_memory_bytes",
+    )
     assert [after[f"{NS}_{name}"] for name in gauges] == [0] * len(gauges)
     assert sum(after[f"{NS}_device_memory_bytes"].values()) == 0
     for name, value in during.items():
