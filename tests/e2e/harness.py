@@ -164,6 +164,10 @@ def pids(role: str, **fields: Any) -> list[int]:
     ]
 
 
+#: Of each server's log, where a test fails.
+_NOTED_LINES = 25
+
+
 @contextlib.contextmanager
 def service(
     slices: str = "tpuv6e:2x2=2", spares: int = 1, arguments: Sequence[str] = ()
@@ -179,6 +183,11 @@ def service(
     try:
         sps("status", "--wait", str(DEADLINE_S))
         yield process.pid
+    except Exception as error:
+        for server_log in sorted(log.parent.rglob("*.log")):
+            lines = server_log.read_text(errors="replace").splitlines()[-_NOTED_LINES:]
+            error.add_note("\n".join([f"== {server_log.name}", *lines]))
+        raise
     finally:
         process.send_signal(signal.SIGTERM)
         try:
