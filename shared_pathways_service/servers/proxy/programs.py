@@ -46,6 +46,7 @@ class Program:
     Attributes:
       name: Of its module.
       executable: XLA's.
+      client: Whose it is; another of the same devices cannot run it.
       device_ids: Where it runs, in the order of the device assignment.
       slices: The virtual slices concerned.
       results: Type, shape and placing of each result.
@@ -60,6 +61,7 @@ class Program:
 
     name: str
     executable: Any
+    client: xla.XlaClient
     device_ids: tuple[int, ...]
     slices: tuple[int, ...]
     results: tuple[Spec, ...]
@@ -181,6 +183,7 @@ class Compiler:
         return Program(
             name=executable.hlo_modules()[0].name,
             executable=executable,
+            client=client,
             device_ids=device_ids,
             slices=slices,
             results=results,

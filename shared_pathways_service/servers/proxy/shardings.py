@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 from shared_pathways_service.protocol.ifrt import core_pb2
+from shared_pathways_service.servers.proxy import xla
+from shared_pathways_service.servers.proxy.clients import Clients
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 from shared_pathways_service.servers.proxy.xla import DEVICE_MEMORY, MEMORY_KINDS, XlaClient
 
@@ -123,8 +124,7 @@ class Placings:
 
     def __init__(self, slice_of: Sequence[int]) -> None:
         self._slice_of = tuple(slice_of)
-        self._clients: dict[tuple[int, ...], XlaClient] = {}
-        self._clients_lock = threading.Lock()
+        self._clients = Clients(slice_of, self._forget)
         self._by_wire: dict[tuple[str, bytes], Placing] = {}
         self._single: dict[tuple[int, str], Placing] = {}
 
@@ -171,13 +171,8 @@ class Placings:
         return self._concrete_even_on(placing, device_ids, memory_kind)
 
     def client(self, slices: tuple[int, ...]) -> XlaClient:
-        """Returns the client of a set of slices, ascending; made when first asked for."""
-        with self._clients_lock:
-            found = self._clients.get(slices)
-            if found is None:
-                ids = [i for i, index in enumerate(self._slice_of) if index in slices]
-                found = self._clients[slices] = XlaClient(ids)
-            return found
+        """Returns the client of a set of slices, ascending."""
+        return self._clients.get(slices)
 
     def slices(self, device_ids: Sequence[int]) -> tuple[int, ...]:
         """Returns the virtual slices of some devices, ascending."""
@@ -195,9 +190,13 @@ class Placings:
         if found is None:
             found = self._make(type_name, data)
             if len(self._by_wire) >= _REMEMBERED:
-                self._by_wire.clear()
+                self._forget()
             self._by_wire[key] = found
         return found
+
+    def _forget(self) -> None:
+        self._by_wire.clear()
+        xla.forget()
 
     def _make(self, type_name: str, data: bytes) -> Placing:
         if type_name == _SINGLE:

@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+import jax
 import jaxlib.version
 import numpy as np
 from jax._src.array import ArrayImpl
@@ -40,6 +41,7 @@ __all__ = [
     "XlaClient",
     "canonical",
     "dumps",
+    "forget",
     "is_deleted",
     "main_types",
     "name_of",
@@ -297,6 +299,11 @@ class XlaClient:
             return arrays
 
         return run
+
+
+def forget() -> None:
+    """Lets go of clients that JAX only remembers, by the shardings that it has looked at."""
+    jax.clear_caches()
 
 
 def serialized(executable: Any) -> bytes | None:
