@@ -116,10 +116,9 @@ def _bitcast(session: Session, request: proxy_pb2.BitcastArraysRequest, call: Ca
 
 
 def _check_bitcast(source: Spec, target: Spec) -> None:
-    if source.placing.device_ids != target.placing.device_ids:
+    if _where(source) != _where(target):
         raise StatusError(
-            Code.INVALID_ARGUMENT,
-            f"a bitcast from devices {source.placing.device_ids} to {target.placing.device_ids}",
+            Code.INVALID_ARGUMENT, f"a bitcast from {_where(source)} to {_where(target)}"
         )
     if source.shard_bytes() != target.shard_bytes():
         raise StatusError(
@@ -129,6 +128,10 @@ def _check_bitcast(source: Spec, target: Spec) -> None:
         raise StatusError(
             Code.UNIMPLEMENTED, f"a bitcast from {source.dtype} to {target.dtype}: packed types"
         )
+
+
+def _where(spec: Spec) -> str:
+    return f"the {spec.placing.memory_kind} memory of devices {spec.placing.device_ids}"
 
 
 def _reinterpreted(value: Value, spec: Spec) -> Callable[[], Sequence[Any]]:

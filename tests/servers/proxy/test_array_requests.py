@@ -395,6 +395,16 @@ def test_programs_that_are_none_are_refused(client: RawClient, text: str) -> Non
     np.testing.assert_array_equal(client.fetch(client.put(FOUR, single(0))), FOUR)
 
 
+def test_programs_of_another_kind_are_refused_by_its_name(client: RawClient) -> None:
+    # What pathwaysutils sends for Google's own server, say.
+    with pytest.raises(Failed, match=r"xla::ifrt::PluginProgram.* XLA only") as raised:
+        client.call("compile", program={"type_name": "xla::ifrt::PluginProgram", "data": b"{}"})
+    assert raised.value.code == UNIMPLEMENTED
+    with pytest.raises(Failed, match="host callbacks") as raised:
+        client.call("compile", host_callbacks=[b""])
+    assert raised.value.code == UNIMPLEMENTED
+
+
 def test_calls_that_do_not_fit_the_program(client: RawClient) -> None:
     program = client.compile(DOUBLE, [0])
     array = client.put(FOUR, single(0))

@@ -38,6 +38,14 @@ def of_kind(kind: int, shape: Sequence[int], sharding: core_pb2.ShardingProto) -
     return made
 
 
+def pinned(device: int) -> core_pb2.ShardingProto:
+    """The host's memory of one device."""
+    sharding = single(device)
+    message = core_pb2.SingleDeviceShardingProto(device_id=device, memory_kind="pinned_host")
+    sharding.serialized_sharding.data = message.SerializeToString()
+    return sharding
+
+
 def reshard(
     client: RawClient, array: int, wanted: core_pb2.ArraySpecProto, semantics: int = COPY
 ) -> int:
@@ -72,6 +80,7 @@ QUARTERS = [[0, 1], [2, 3], [4, 5], [6, 7]]
             split(range(4), of=2), split([0, 1, 6, 7]), QUARTERS, id="from pieces that are twice"
         ),
         pytest.param(split([0, 1]), split([0, 1]), HALVES, id="as it was"),
+        pytest.param(split([0, 5]), pinned(6), [[*HALVES[0], *HALVES[1]]], id="to a host's memory"),
     ],
 )
 def test_resharded(client: RawClient, have: Any, want: Any, shards: list[list[float]]) -> None:
@@ -243,11 +252,12 @@ def test_a_bitcast_inherits_an_error(client: RawClient) -> None:
     ("wanted", "semantics", "code"),
     [
         (of_kind(Kind.KIND_S32, [4], single(1)), REUSE, INVALID),
+        (spec([4], pinned(0)), REUSE, INVALID),
         (of_kind(Kind.KIND_S16, [4], single(0)), REUSE, INVALID),
         (spec([4], single(0)), COPY, INVALID),
         (of_kind(Kind.KIND_S4, [16], single(0)), REUSE, UNIMPLEMENTED),
     ],
-    ids=["another device", "another size", "a copy", "packed"],
+    ids=["another device", "another memory", "another size", "a copy", "packed"],
 )
 def test_what_a_bitcast_cannot_do(
     client: RawClient, wanted: Any, semantics: int, code: int
