@@ -125,12 +125,12 @@ def test_a_worker_that_ends_on_purpose_says_why(service: Service) -> None:
 def test_a_stopped_worker_is_lost_after_its_deadline_and_may_come_back(
     make_service: MakeService,
 ) -> None:
-    service = make_service("--beat_interval_s=0.2", "--hung_after_s=2", count="1")
+    service = make_service("--beat_interval_s=0.2", "--hung_after_s=8", count="1")
     (worker,) = service.start_ready_workers("slice-0")
     tenant = service.tenant("ada")
     _expect_placed(tenant)
     worker.signal(signal.SIGSTOP)
-    assert _expect_unplaced(tenant).reason == "worker 0 of slice-0 is hung: no beat for 2 s"
+    assert _expect_unplaced(tenant).reason == "worker 0 of slice-0 is hung: no beat for 8 s"
     # When it goes on it hears that it is not wanted any more, and ends; another takes its place.
     worker.signal(signal.SIGCONT)
     assert worker.wait() == 1
@@ -140,14 +140,14 @@ def test_a_stopped_worker_is_lost_after_its_deadline_and_may_come_back(
 
 
 def test_a_manager_that_stood_still_declares_nobody_hung(make_service: MakeService) -> None:
-    service = make_service("--beat_interval_s=0.1", "--hung_after_s=1.5", count="1")
+    service = make_service("--beat_interval_s=0.1", "--hung_after_s=5", count="1")
     service.start_ready_workers("slice-0")
     _expect_placed(service.tenant("ada"))
     service.rm.signal(signal.SIGSTOP)
-    time.sleep(2.5)  # the thing under test: longer than the deadline
+    time.sleep(7)  # the thing under test: longer than the deadline
     service.rm.signal(signal.SIGCONT)
     # That a wait of twice the deadline runs out proves that deadlines were looked at since.
-    waiting = service.tenant("bob", queue_timeout_s=3)
+    waiting = service.tenant("bob", queue_timeout_s=10)
     assert waiting.expect("refused").kind == REFUSAL.SLICES_TAKEN
     assert [s.state for s in service.status().slices] == ["ready"]
     assert not [line for line in service.rm.lines if "slice.lost" in line]
