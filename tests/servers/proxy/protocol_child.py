@@ -25,8 +25,11 @@ from jax.extend import backend
 from jax.extend.backend import ifrt_proxy
 from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
-from pathwaysutils import reshard
-from pathwaysutils.experimental import concatenate_by_mesh_axis, split_by_mesh_axis
+from pathwaysutils import reshard  # type: ignore[import-untyped]
+from pathwaysutils.experimental import (  # type: ignore[import-untyped]
+    concatenate_by_mesh_axis,
+    split_by_mesh_axis,
+)
 
 
 def main(arguments: list[str]) -> None:
@@ -66,7 +69,7 @@ def everything(platform: str) -> dict[str, Any]:
     # The first time a client hears what the results are, later it may know.
     seen["executed"] = [np.asarray(double(array)).tolist()[-1] for _ in range(3)]
     compiled = double.lower(array).compile()
-    executable = compiled.runtime_executable()
+    executable: Any = compiled.runtime_executable()
     executable.execute_sharded([array], with_tokens=True).consume_token().block_until_ready()
     seen["resharded"] = np.asarray(reshard.reshard(array, first)).tolist()
     # A mesh's axis is that of the slices: apart, and together again.
@@ -87,8 +90,8 @@ def everything(platform: str) -> dict[str, Any]:
     # More than a device may hold: heard of by who waits for it, or for what is made of it.
     too_much = jax.jit(lambda x: jnp.zeros(8 << 20) + x[0])(one)
     seen["poison"] = [_fetched(too_much), _fetched(double(too_much))]
-    token = jax.jit(lambda x: jnp.zeros(8 << 20) + x[0]).lower(one).compile().runtime_executable()
-    failed = token.execute_sharded([one], with_tokens=True)
+    executable = jax.jit(lambda x: jnp.zeros(8 << 20) + x[0]).lower(one).compile()
+    failed = executable.runtime_executable().execute_sharded([one], with_tokens=True)
     seen["failed token"] = _told(lambda: failed.consume_token().block_until_ready())
 
     # JAX returns None of what its client does not do.

@@ -142,6 +142,18 @@ def test_strides_that_lead_out_of_the_buffer_are_refused(
     assert raised.value.code == INVALID
 
 
+def test_strides_that_leave_gaps_are_refused(client: RawClient) -> None:
+    array = client.put(FOUR, single(0))
+    with pytest.raises(Failed, match="leave gaps") as raised:
+        client.call(
+            "copy_to_host_buffer",
+            array_handle=array,
+            host_buffer_handle=600,
+            byte_strides={"strides": [8]},
+        )
+    assert raised.value.code == UNIMPLEMENTED
+
+
 def test_remapped(client: RawClient) -> None:
     first, second = (
         client.put(FOUR, split([0, 1, 2, 3])),

@@ -1,0 +1,197 @@
+"""Writes `docs/protocol.md`: each request, what handles it, and the test that shows it.
+
+    scripts/protocol-table
+
+What the code does not tell is in `protocol.toml`. `test_protocol.py` holds the document against
+this.
+"""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from shared_pathways_service.protocol import ifrt
+from shared_pathways_service.protocol.ifrt import proxy_pb2
+from shared_pathways_service.servers.proxy.service import HANDLERS, ProxyService
+
+HERE = Path(__file__).parent
+DOCUMENT = HERE.parents[2] / "docs" / "protocol.md"
+_PACKAGE = "shared_pathways_service.servers.proxy."
+
+_HEAD = f"""\
+# JAX's proxy protocol, and what the proxy does with it
+
+Versions {ifrt.PROTOCOL_MIN} to {ifrt.PROTOCOL_MAX} of the IFRT proxy protocol and version \
+{ifrt.SERDES_VERSION} of IFRT's serialised values: what the client in jaxlib 0.10.2 speaks.
+Written by `scripts/protocol-table` from the code and from `tests/servers/proxy/protocol.toml`; the
+tests named are in `tests/servers/proxy/`.
+"""
+_SERVED = """
+## Requests that are served
+*Since*: the version that brought it, where it is one of those above the oldest.
+"""
+_NOT_SERVED = """
+## Requests that are not served
+They are answered with UNIMPLEMENTED and their name.
+"""
+_CALLS = """
+## Calls beside the stream of requests
+"""
+_REFUSED = """
+## Parts of requests that are refused
+"""
+_ANSWERS = """
+## Answers
+- An error that a request meets at once is its answer, and is kept behind every handle that it named
+  for its results; one that comes later is heard by who waits for the array, or for what is made of
+  it: `test_array_requests.py::{failed}`
+- A request may name a *user context*: what the client keeps to tell where in the user's program it
+  was made. It goes back with an answer (`destroyed_user_context_ids`), in the order of `seq_num`,
+  once each. A client that is never told keeps half a kilobyte an execution for ever:
+  `test_protocol_contexts.py::{contexts}`
+"""
+_VERSIONS = """
+## Versions
+What each brought. The tests force each: a service that offers no newer one makes JAX's client speak
+it.
+"""
+_ANSWER_TESTS = {
+    "failed": "test_a_failed_request_leaves_its_error_behind_the_handles_it_named",
+    "contexts": "test_each_context_goes_back_once",
+}
+
+
+def facts() -> dict[str, Any]:
+    """Reads `protocol.toml`."""
+    return tomllib.loads((HERE / "protocol.toml").read_text())
+
+
+def kinds() -> list[str]:
+    """Returns the requests that there are, without ``_request``."""
+    oneof = proxy_pb2.IfrtRequest.DESCRIPTOR.oneofs_by_name["request"]
+    fields = sorted(oneof.fields, key=lambda field: field.number)
+    return [field.name.removesuffix("_request") for field in fields]
+
+
+def named_tests(known: dict[str, Any]) -> Iterator[str]:
+    """Yields every test that is named."""
+    for entry in (
+        *known["requests"].values(),
+        *known["calls"].values(),
+        *known["refused"],
+        *known["versions"],
+    ):
+        yield from entry["tests"]
+    yield f"test_array_requests.py::{_ANSWER_TESTS['failed']}"
+    yield f"test_protocol_contexts.py::{_ANSWER_TESTS['contexts']}"
+
+
+def exists(test: str) -> bool:
+    """Whether there is such a test."""
+    if test.startswith("test_jax.py["):
+        name = test.removeprefix("test_jax.py[").removesuffix("]")
+        checks = HERE.glob("jax_checks*.py")
+        # (A check is one by its decorator.)
+        return any(f.name == name and f.decorator_list for path in checks for f in _functions(path))
+    file, _, name = test.partition("::")
+    return (HERE / file).exists() and any(f.name == name for f in _functions(HERE / file))
+
+
+def _functions(path: Path) -> list[ast.FunctionDef]:
+    tree = ast.parse(path.read_text())
+    return [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+
+
+def text() -> str:
+    """Returns the document."""
+    known = facts()
+    requests = known["requests"]
+    served = [kind for kind in kinds() if f"{kind}_request" in HANDLERS]
+    others = [kind for kind in kinds() if kind not in served]
+    return "".join(
+        (
+            _HEAD,
+            _SERVED,
+            _table(
+                ("request", "since", "what makes JAX send it", "handler", "tests"),
+                (
+                    (
+                        f"`{kind}`",
+                        str(requests[kind].get("since", "")),
+                        requests[kind]["sent"],
+                        _handler(kind),
+                        _tests(requests[kind]),
+                    )
+                    for kind in served
+                ),
+            ),
+            _NOT_SERVED,
+            _table(
+                ("request", "since", "what makes JAX send it", "reason", "the user sees", "tests"),
+                (
+                    (
+                        f"`{kind}`",
+                        str(requests[kind].get("since", "")),
+                        requests[kind]["sent"],
+                        requests[kind]["reason"],
+                        requests[kind]["user_sees"],
+                        _tests(requests[kind]),
+                    )
+                    for kind in others
+                ),
+            ),
+            _CALLS,
+            _table(
+                ("call", "since", "what it does", "handler", "tests"),
+                (
+                    (
+                        f"`{call}`",
+                        str(entry.get("since", "")),
+                        entry["does"],
+                        f"`service.{getattr(ProxyService, entry['method']).__qualname__}`",
+                        _tests(entry),
+                    )
+                    for call, entry in known["calls"].items()
+                ),
+            ),
+            _REFUSED,
+            _table(
+                ("part", "reason", "the user sees", "tests"),
+                (
+                    (entry["part"], entry["reason"], entry["user_sees"], _tests(entry))
+                    for entry in known["refused"]
+                ),
+            ),
+            _ANSWERS.format(**_ANSWER_TESTS),
+            _VERSIONS,
+            _table(
+                ("version", "change", "tests"),
+                (
+                    (str(entry["version"]), entry["change"], _tests(entry))
+                    for entry in known["versions"]
+                ),
+            ),
+        )
+    )
+
+
+def _handler(kind: str) -> str:
+    function = HANDLERS[f"{kind}_request"]
+    return f"`{function.__module__.removeprefix(_PACKAGE)}.{function.__name__}`"
+
+
+def _tests(entry: dict[str, Any]) -> str:
+    return ", ".join(f"`{test}`" for test in entry["tests"])
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n" + "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(text())
