@@ -95,6 +95,10 @@ class Placing:
                 by_device = self.sharding.devices_indices_map(shape)
             except ValueError as error:
                 raise StatusError(Code.INVALID_ARGUMENT, str(error)) from error
+            except AssertionError as error:  # JAX's own, where the dimensions are others
+                raise StatusError(
+                    Code.INVALID_ARGUMENT, f"an array of shape {shape} cannot be split so: {error}"
+                ) from error
             found = tuple(tuple(index) for index in by_device.values())
             if len(self._pieces) < _REMEMBERED:
                 self._pieces[shape] = found

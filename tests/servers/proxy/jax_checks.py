@@ -11,31 +11,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 CHECKS: dict[str, Callable[[], None]] = {}
-DTYPES = [
-    np.bool_,
-    np.int8,
-    np.uint8,
-    np.int16,
-    np.uint16,
-    np.int32,
-    np.uint32,
-    np.float16,
-    np.float32,
-    np.complex64,
-    ml_dtypes.bfloat16,
-    ml_dtypes.float8_e4m3fn,
-    ml_dtypes.float8_e5m2,
-    ml_dtypes.float8_e4m3b11fnuz,
-    ml_dtypes.int4,
-    ml_dtypes.uint4,
-]
-DTYPES_X64 = [np.int64, np.uint64, np.float64, np.complex128]
 
 
 def check(function: Callable[[], None]) -> Callable[[], None]:
@@ -126,40 +106,6 @@ def shard_map() -> None:
         )
     )
     np.testing.assert_array_equal(shifted(np.arange(4.0)), [3, 0, 1, 2])
-
-
-@check
-def random_keys() -> None:
-    key = jax.random.key(7)
-    first, second = jax.random.split(key)
-    a, b = jax.random.normal(first, (4,)), jax.random.normal(second, (4,))
-    assert not np.allclose(a, b)
-    np.testing.assert_array_equal(a, jax.random.normal(first, (4,)))
-    replicated = jax.device_put(key, on())
-    np.testing.assert_array_equal(jax.random.key_data(replicated), jax.random.key_data(key))
-
-
-def _round_trip(dtype: Any) -> None:
-    values = np.array([0, 1, 1, 0, 1, 0, 1, 1]).astype(dtype)
-    doubled = jax.jit(lambda x: jnp.concatenate([x, x]))
-    for array in (jax.device_put(values), jax.device_put(values, on(("slice", "x")))):
-        assert array.dtype == values.dtype
-        assert np.asarray(array).tobytes() == values.tobytes()
-        assert np.asarray(doubled(array)).tobytes() == np.tile(values, 2).tobytes()
-
-
-@check
-def dtypes() -> None:
-    for dtype in DTYPES:
-        _round_trip(dtype)
-
-
-@check
-def dtypes_of_64_bits() -> None:
-    with jax.enable_x64(True):
-        for dtype in DTYPES_X64:
-            _round_trip(dtype)
-        assert jnp.arange(3)[2] + 2**40 == 2**40 + 2
 
 
 @check

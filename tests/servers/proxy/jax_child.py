@@ -6,8 +6,10 @@ import json
 import os
 import sys
 import traceback
+from typing import Any
 
 os.environ["IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"] = "true"
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 
 import jax
 from jax.extend import backend
@@ -21,18 +23,51 @@ def main(address: str) -> None:
         return ifrt_proxy.get_client(f"grpc://{address}", options)
 
     backend.register_backend_factory("proxy", connect, priority=-1)
-    jax.config.update("jax_platforms", "proxy")
+    jax.config.update("jax_platforms", "proxy,cpu")
     jax.config.update("jax_backend_target", f"grpc://{address}")
+    # Otherwise the CPU raises errors of programs later than asked for, as the proxy does.
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
     from tests.servers.proxy.jax_checks import CHECKS
+    from tests.servers.proxy.jax_checks_all import COMPARED
 
+    # JAX itself writes to the standard output now and then.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     for line in sys.stdin:
+        name = line.strip()
         try:
-            CHECKS[line.strip()]()
+            if name in COMPARED:
+                compare(name)
+            else:
+                CHECKS[name]()
             failure = ""
         except BaseException:  # noqa: BLE001 - the parent shows it
             failure = traceback.format_exc()
-        sys.stdout.write(json.dumps(failure) + "\n")
-        sys.stdout.flush()
+        answers.write(json.dumps(failure) + "\n")
+        answers.flush()
+
+
+def compare(name: str) -> None:
+    """Runs a check on the CPU and through the proxy; what they tell must be the same."""
+    from tests.servers.proxy.jax_compared import CLIENTS_OWN, COMPARED
+
+    here, there = (_run(COMPARED[name], platform) for platform in ("cpu", "proxy"))
+    own = CLIENTS_OWN.get(name, {})
+    assert here.keys() == there.keys()
+    assert own.keys() <= here.keys()
+    wrong = []
+    for case, told in here.items():
+        if there[case] != own.get(case, told):
+            wrong.append(f"{case}:\n  here  {told}\n  there {there[case]}")
+        if case in own and told == own[case]:
+            wrong.append(f"{case}: is no difference any more: {told}")
+    assert not wrong, "\n".join(wrong)
+
+
+def _run(function: Any, platform: str) -> Any:
+    devices = jax.devices(platform)
+    with jax.default_device(devices[0]):
+        return function(devices)
 
 
 if __name__ == "__main__":

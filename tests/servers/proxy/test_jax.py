@@ -1,4 +1,4 @@
-"""Real JAX through a real proxy process: each check of `jax_checks` is a test."""
+"""Real JAX through a real proxy process: each check of `jax_checks…` is a test."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pytest
 from tests.processes import DEADLINE_S, REPOSITORY, ServerProcess
 from tests.servers.proxy.conftest import KIND, MODULE
 from tests.servers.proxy.jax_checks import CHECKS
+from tests.servers.proxy.jax_checks_all import COMPARED
 
 RunCheck = Callable[[str], str]
 
@@ -58,7 +59,7 @@ def run_check() -> Iterator[RunCheck]:
     shutil.rmtree(root)
 
 
-@pytest.mark.parametrize("name", CHECKS)
+@pytest.mark.parametrize("name", [*CHECKS, *COMPARED])
 def test_jax(run_check: RunCheck, name: str) -> None:
     failure = run_check(name)
     assert not failure, failure

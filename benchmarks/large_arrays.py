@@ -1,0 +1,133 @@
+"""Arrays above 2 GiB through the proxy: made, put, computed with, split, fetched and summed up.
+
+    python -m benchmarks.large_arrays [--gib 2.5] [--out result.json]
+
+A service of its own is started. The arrays have a byte an element, so that there are more elements
+than 31 bits count. Every array that comes back is compared by its checksum. Takes about five times
+the size in memory. Ends with 1 if anything came back wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import resource
+import sys
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import own_service, write_result
+
+GIB = 1 << 30
+
+
+@dataclasses.dataclass(frozen=True)
+class _Record:
+    """What was done: how long each step took, and what came back of those that bring something."""
+
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+    checksums: dict[str, int] = dataclasses.field(default_factory=dict)
+    wrong: list[str] = dataclasses.field(default_factory=list)
+
+    def timed(self, name: str, function: Callable[[], Any]) -> Any:
+        import jax
+
+        begin = time.monotonic()
+        result = jax.block_until_ready(function())
+        self.seconds[name] = round(time.monotonic() - begin, 2)
+        return result
+
+    def compare(self, name: str, found: int, expected: int) -> None:
+        self.checksums[name] = found
+        if found != expected:
+            self.wrong.append(name)
+
+
+def exercise(nbytes: int, devices: Sequence[Any]) -> dict[str, Any]:
+    """Does everything once, on one device and split over all; returns what happened.
+
+    Args:
+      nbytes: Of each array; rounded down to what all devices can share.
+      devices: Of JAX.
+    """
+    import numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    size = nbytes - nbytes % len(devices)
+    record = _Record()
+    split = NamedSharding(Mesh(np.array(devices), ("x",)), PartitionSpec("x"))
+    _take_through(size, {"one": devices[-1], "split": split}, record)
+    _make(size, record)
+    return {"bytes": size, **dataclasses.asdict(record)}
+
+
+def _take_through(size: int, places: Mapping[str, Any], record: _Record) -> None:
+    """Sends an array to each place, computes with it there and brings it back."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    # 251 is prime: no piece is like another.
+    values = np.resize(np.arange(251, dtype=np.uint8), size)
+    sent, summed = zlib.crc32(values.data), int(values.sum(dtype=np.uint64)) % (1 << 32)
+    stepped = zlib.crc32((values * np.uint8(3) + np.uint8(1)).data)
+    step = jax.jit(lambda x: x * 3 + 1, donate_argnums=0)
+    total = jax.jit(lambda x: x.astype(jnp.uint32).sum())
+
+    def take_to(name: str, place: Any) -> None:
+        array = record.timed(f"put, {name}", lambda: jax.device_put(values, place))
+        fetched = record.timed(f"fetch, {name}", lambda: np.asarray(array))
+        record.compare(f"put, {name}", zlib.crc32(fetched.data), sent)
+        found = record.timed(f"sum, {name}", lambda: total(array))
+        record.compare(f"sum, {name}", int(found), summed)
+        # JAX keeps what was fetched with the array: here both go.
+        made = record.timed(f"compute, {name}", lambda: step(array))
+        record.compare(f"compute, {name}", zlib.crc32(np.asarray(made).data), stepped)
+
+    for name, place in places.items():
+        take_to(name, place)
+
+
+def _make(size: int, record: _Record) -> None:
+    """Makes an array where there was none."""
+    import jax
+    import jax.numpy as jnp
+
+    made = record.timed("make", jax.jit(lambda: jnp.full(size, 7, jnp.uint8)))
+    found = jax.jit(lambda x: x.astype(jnp.uint32).sum())(made)
+    record.compare("make", int(found), 7 * size % (1 << 32))
+
+
+def measure(gib: float) -> dict[str, Any]:
+    """Runs it through a service of its own."""
+    from shared_pathways_service import isc_pathways
+
+    with (
+        own_service("tpuv6e:2x2=2", spares=0),
+        isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 2}),
+    ):
+        import jax
+
+        result = exercise(int(gib * GIB), jax.devices())
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {**result, "client_peak_mib": peak // 1024}
+
+
+def main() -> int:
+    """Parses the arguments, runs, prints; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gib", type=float, default=2.5)
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    result = measure(arguments.gib)
+    print(json.dumps(result, indent=2))
+    write_result("large_arrays", result, arguments.out)
+    return int(bool(result["wrong"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,13 @@
+"""All that is compared between the CPU and a proxy."""
+
+from __future__ import annotations
+
+from tests.servers.proxy import (  # noqa: F401 - each has functions that are compared
+    jax_checks_errors,
+    jax_checks_places,
+    jax_checks_programs,
+    jax_checks_values,
+)
+from tests.servers.proxy.jax_compared import COMPARED
+
+__all__ = ["COMPARED"]
