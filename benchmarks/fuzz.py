@@ -152,7 +152,7 @@ class Conversation:
         if self.client.ended.is_set():
             raise EOFError
         try:
-            pending = self.client.begin(kind, **fields)
+            pending = self.client.begin(kind, context=len(self.sent) % 7, **fields)
         except (ValueError, TypeError):
             return None  # protobuf itself does not take such a value
         self.sent.append(pending)
@@ -302,6 +302,22 @@ class Conversation:
             array_handles=handles,
             copy_semantics=two % 4,
             result_handles=[self.name(), self.name()],
+        )
+
+    def do_reshard(self, one: int, two: int, picks: list[int]) -> None:
+        self.send(
+            ("reshard_arrays", "bitcast_arrays")[one % 2],
+            array_handles=[self.array(pick) for pick in picks],
+            array_specs=[
+                {
+                    "dtype": {"kind": _KINDS[one % len(_KINDS)]},
+                    "shape": {"dims": _SHAPES[pick % len(_SHAPES)]},
+                    "sharding": self.sharding(two + pick),
+                }
+                for pick in picks[(two == 15) :]
+            ],
+            copy_semantics=two % 5,
+            result_handles=[self.name() for _ in picks],
         )
 
     def do_errors(self, one: int, two: int, _picks: list[int]) -> None:

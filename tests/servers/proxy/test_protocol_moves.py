@@ -269,6 +269,41 @@ def test_what_a_bitcast_cannot_do(
     np.testing.assert_array_equal(client.fetch(array), FOUR)
 
 
+# ---- donation: XLA writes a program's result where its argument was
+
+
+DONATING = """
+module @donating {
+  func.func public @main(%x: tensor<4096xf32> {tf.aliasing_output = 0 : i32}) -> tensor<4096xf32> {
+    %n = stablehlo.add %x, %x : tensor<4096xf32>
+    return %n : tensor<4096xf32>
+  }
+}
+"""
+MANY = np.arange(4096, dtype=np.float32)
+
+
+@pytest.mark.parametrize("how", ["as it was", "of another slice", "bitcast twice"])
+@pytest.mark.parametrize("taken", ["the source", "the result"])
+def test_neither_is_overwritten_by_who_takes_the_other(
+    client: RawClient, how: str, taken: str
+) -> None:
+    array = client.put(MANY, single(0))
+    if how == "bitcast twice":
+        made = bitcast(client, array, of_kind(Kind.KIND_S32, [4096], single(0)))
+        made = bitcast(client, made, spec([4096], single(0)))
+    else:
+        to = 4 if how == "of another slice" else 0
+        made = reshard(client, array, spec([4096], single(to)), REUSE)
+    devices = {"the source": 0, "the result": 4 if how == "of another slice" else 0}
+    program = client.compile(DONATING, [devices[taken]])
+    takes, keeps = (array, made) if taken == "the source" else (made, array)
+    for round_ in range(1, 3):
+        (takes,) = client.execute(program, [takes])
+        np.testing.assert_array_equal(client.fetch(takes), 2**round_ * MANY)
+    np.testing.assert_array_equal(client.fetch(keeps), MANY)
+
+
 # ---- remaps
 
 
