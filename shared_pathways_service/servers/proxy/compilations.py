@@ -26,6 +26,8 @@ class Compilations:
         # By session, the one that is served next first.
         self._waiting: dict[int, deque[_Compilation]] = {}
         self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="compile")
+        # Made now: later the system may have none left, and `put` fail after it has taken the work.
+        self._thread.submit(bool)
 
     def put(
         self, session_id: int, function: Callable[[], None], fail: Callable[[StatusError], None]

@@ -218,9 +218,13 @@ class CompileCache:
         name = secrets.token_hex(8)
         draft = self._directory / f"{_DRAFT}{name}"
         fd = os.open(draft, _NEW, 0o600)
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Under its name only now: nobody finds it unlocked.
-        return fd, draft.rename(self._directory / f"{_LOADING}{name}")
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Under its name only now: nobody finds it unlocked.
+            return fd, draft.rename(self._directory / f"{_LOADING}{name}")
+        except OSError:
+            os.close(fd)
+            raise
 
     def _say_loading(self, key: str) -> None:
         if not self._loading_path.exists():
