@@ -13,6 +13,7 @@ import pytest
 from shared_pathways_service.protocol.ifrt import core_pb2
 from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.programs import Program
+from tests.e2e.harness import wait_until
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy
 from tests.servers.proxy.raw import DOUBLE, F32, Failed, RawClient, sharded_double, single, split
 
@@ -32,7 +33,7 @@ def test_an_upload_for_which_a_device_has_no_room_frees_its_host_buffer(
         with pytest.raises(Failed, match="limit is 40 bytes") as raised:
             client.ready(array)
         assert raised.value.code == EXHAUSTED
-    assert proxy.service.host_memory.held == 0
+    wait_until("no host buffer", lambda: proxy.service.host_memory.held == 0)
 
 
 def test_a_broken_upload_frees_its_host_buffer(proxy: LocalProxy, client: RawClient) -> None:
@@ -40,7 +41,7 @@ def test_a_broken_upload_frees_its_host_buffer(proxy: LocalProxy, client: RawCli
         client.store(7, b"12", size=1 << 20)
     with pytest.raises(Exception, match="bytes"):
         client.lookup(7)
-    assert proxy.service.host_memory.held == 0
+    wait_until("no host buffer", lambda: proxy.service.host_memory.held == 0)
 
 
 def test_a_failed_fetch_leaves_nothing(make_proxy: MakeProxy, connect: MakeClient) -> None:
@@ -48,6 +49,8 @@ def test_a_failed_fetch_leaves_nothing(make_proxy: MakeProxy, connect: MakeClien
     client = connect(proxy.address)
     array = client.put(np.zeros(15_000, np.float32), single(0))
     client.ready(array)
+    # The thread that took the upload may hold it a moment longer.
+    wait_until("the end of the upload", lambda: proxy.service.host_memory.held == 0)
     client.begin_fetch(array)[0].result()
     (session,) = proxy.service.sessions
     held = proxy.service.host_memory.held
@@ -74,7 +77,7 @@ def test_failed_programs_hold_no_memory_of_a_device(
         with pytest.raises(Failed):
             client.ready(array)
     client.call("destruct_array", array_handle=[wrong])
-    assert proxy.engine.memory.held(0) == 0
+    wait_until("no memory", lambda: proxy.engine.memory.held(0) == 0)
 
 
 def test_the_error_of_a_lost_slice_does_not_grow(proxy: LocalProxy, client: RawClient) -> None:
