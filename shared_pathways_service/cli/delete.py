@@ -73,7 +73,7 @@ def delete(
             hint=f"there are {', '.join(names)}" if names else "--cluster or --context looks there",
         )
     if as_json:
-        print_json({"name": name, "deleted": deleted, "forgotten": forget})
+        print_json({"name": name, "deleted": deleted} | ({"forgotten": True} if forget else {}))
     elif forget:
         print_line(f"forgot {name}")
     else:

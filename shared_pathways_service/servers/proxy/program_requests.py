@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2, xla_pb2
+from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2, status_pb2, xla_pb2
 from shared_pathways_service.servers.proxy import xla
 from shared_pathways_service.servers.proxy.operations import Operation
 from shared_pathways_service.servers.proxy.programs import Program
@@ -19,6 +19,8 @@ __all__ = ["HANDLERS", "NAMED_RESULTS"]
 #: From this version on a client needs a program's result types only once.
 _OUTPUTS_ONCE = 25
 _PROGRAM = "xla::ifrt::XlaProgram"
+
+_LayoutList = proxy_pb2.LoadedExecutableMetadataResponse.LayoutList
 
 
 def _compile(session: Session, request: proxy_pb2.CompileRequest, call: Call) -> bool:
@@ -70,21 +72,16 @@ def _metadata(
     if outputs is not None:
         response.output_shardings.SetInParent()
         response.output_shardings.shardings.extend(map(xla.op_sharding, outputs))
-    # Of tokens XLA tells no layouts, and of nothing beside them.
-    try:
-        layouts = list(map(_layout, executable.get_parameter_layouts()))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
-        from_exception(error).fill(response.parameter_layouts_error)
-    else:
-        response.parameter_layouts_list.SetInParent()
-        response.parameter_layouts_list.layouts.extend(layouts)
-    try:
-        layouts = list(map(_layout, executable.get_output_layouts()))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
-        from_exception(error).fill(response.output_layouts_error)
-    else:
-        response.output_layouts_list.SetInParent()
-        response.output_layouts_list.layouts.extend(layouts)
+    _fill_layouts(
+        executable.get_parameter_layouts,
+        response.parameter_layouts_list,
+        response.parameter_layouts_error,
+    )
+    _fill_layouts(
+        executable.get_output_layouts,
+        response.output_layouts_list,
+        response.output_layouts_error,
+    )
     response.output_memory_kinds.SetInParent()
     for kinds in executable.get_output_memory_kinds():
         response.output_memory_kinds.memory_kind_lists.add().memory_kinds.extend(kinds)
@@ -93,6 +90,19 @@ def _metadata(
     response.donated_input_indices.donated_input_indices.extend(sorted(program.donated))
     _fill_stats(executable.get_compiled_memory_stats(), response.compiled_memory_stats)
     response.size_of_generated_code_in_bytes = executable.size_of_generated_code_in_bytes()
+
+
+def _fill_layouts(
+    get: Callable[[], Sequence[Any]], found: _LayoutList, error: status_pb2.StatusProto
+) -> None:
+    # Of tokens XLA tells no layouts, and of nothing beside them.
+    try:
+        layouts = list(map(_layout, get()))
+    except Exception as raised:  # noqa: BLE001 - whatever it is, the client is told
+        from_exception(raised).fill(error)
+    else:
+        found.SetInParent()
+        found.layouts.extend(layouts)
 
 
 def _fill_stats(stats: Any, message: xla_pb2.CompiledMemoryStatsProto) -> None:

@@ -201,18 +201,24 @@ class RawClient:
 
     # ---- arrays and programs
 
-    def put(self, values: np.ndarray, sharding: core_pb2.ShardingProto) -> int:
-        """Makes an array of 32-bit floats; returns its handle."""
-        buffer, array = self.new_handle(), self.new_handle()
-        self.store(buffer, np.ascontiguousarray(values, np.float32).tobytes())
+    def make(
+        self, array: int, buffer: int, shape: Sequence[int], sharding: core_pb2.ShardingProto
+    ) -> None:
+        """Makes an array of 32-bit floats of a host buffer, which may come later."""
         self.call(
             "make_array_from_host_buffer",
             dtype=core_pb2.DTypeProto(kind=F32),
-            shape=core_pb2.ShapeProto(dims=values.shape),
+            shape=core_pb2.ShapeProto(dims=shape),
             sharding=sharding,
             host_buffer_handle=buffer,
             array_handle=array,
         )
+
+    def put(self, values: np.ndarray, sharding: core_pb2.ShardingProto) -> int:
+        """Makes an array of 32-bit floats; returns its handle."""
+        buffer, array = self.new_handle(), self.new_handle()
+        self.store(buffer, np.ascontiguousarray(values, np.float32).tobytes())
+        self.make(array, buffer, values.shape, sharding)
         return array
 
     def begin_fetch(self, array: int) -> tuple[Pending, int]:

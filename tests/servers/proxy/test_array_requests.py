@@ -193,14 +193,7 @@ def test_copied_to_other_devices(client: RawClient) -> None:
 
 def test_deletion_does_not_disturb_who_reads_already(client: RawClient) -> None:
     buffer, array = client.new_handle(), client.new_handle()
-    client.call(
-        "make_array_from_host_buffer",
-        dtype={"kind": F32},
-        shape={"dims": [4]},
-        sharding=single(0),
-        host_buffer_handle=buffer,
-        array_handle=array,
-    )
+    client.make(array, buffer, [4], single(0))
     program = client.compile(DOUBLE, [0])
     (result,) = client.execute(program, [array])
     assert not client.call("is_array_deleted", array_handle=array).deleted

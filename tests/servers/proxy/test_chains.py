@@ -8,7 +8,7 @@ import pytest
 from shared_pathways_service.servers.proxy.slices import SliceChange
 from tests.e2e.harness import wait_until
 from tests.servers.proxy.conftest import LocalProxy, MakeClient
-from tests.servers.proxy.raw import DOUBLE, F32, Failed, RawClient, single
+from tests.servers.proxy.raw import DOUBLE, Failed, RawClient, single
 
 DATA_LOSS = 15
 FOUR = np.arange(4, dtype=np.float32)
@@ -18,14 +18,7 @@ LONG = 1000
 def chain(client: RawClient, buffer: int, kind: str = "copy_arrays") -> list[int]:
     """Returns arrays of which each is made of the one before, the first of a buffer to come."""
     (first,) = handles = [client.new_handle()]
-    client.call(
-        "make_array_from_host_buffer",
-        dtype={"kind": F32},
-        shape={"dims": [4]},
-        sharding=single(0),
-        host_buffer_handle=buffer,
-        array_handle=first,
-    )
+    client.make(first, buffer, [4], single(0))
     handles += client.execute(client.compile(DOUBLE, [0]), [first])
     for number in range(LONG):
         source, made = handles[-1], client.new_handle()

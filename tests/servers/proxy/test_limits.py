@@ -122,14 +122,7 @@ def test_host_buffers_beyond_the_limit(make_proxy: MakeProxy, connect: MakeClien
     client.store(1, b"\0" * 600_000)
     # Not the upload fails, which JAX's client takes for the end of its session, but what uses it.
     client.store(2, b"\0" * 600_000)
-    client.call(
-        "make_array_from_host_buffer",
-        dtype={"kind": F32},
-        shape={"dims": [150_000]},
-        sharding=single(0),
-        host_buffer_handle=2,
-        array_handle=20,
-    )
+    client.make(20, 2, [150_000], single(0))
     with pytest.raises(Failed) as failed:
         client.ready(20)
     assert failed.value.code == EXHAUSTED
@@ -139,14 +132,7 @@ def test_host_buffers_beyond_the_limit(make_proxy: MakeProxy, connect: MakeClien
         failed.value.message,
     )
     # Taken by an array, or deleted, a buffer is no host buffer any more.
-    client.call(
-        "make_array_from_host_buffer",
-        dtype={"kind": F32},
-        shape={"dims": [150_000]},
-        sharding=single(0),
-        host_buffer_handle=1,
-        array_handle=10,
-    )
+    client.make(10, 1, [150_000], single(0))
     client.ready(10)
     wait_until(lambda: proxy.service.host_memory.held == 0)
     assert len(client.fetch(10)) == 150_000
@@ -231,14 +217,7 @@ def test_a_file_that_cannot_be_taken_fails_the_array_made_of_it(
             patch.setattr(Path, "unlink", refuse)
             with pytest.raises(grpc.RpcError, match="Cannot allocate memory"):
                 client.unary("HostBufferReadFromDisk", request)
-    client.call(
-        "make_array_from_host_buffer",
-        dtype={"kind": F32},
-        shape={"dims": [4]},
-        sharding=single(0),
-        host_buffer_handle=7,
-        array_handle=8,
-    )
+    client.make(8, 7, [4], single(0))
     with pytest.raises(Failed, match="Cannot allocate memory"):
         client.ready(8)
 
@@ -333,14 +312,7 @@ def test_uploads_that_never_come_are_counted(make_proxy: MakeProxy, connect: Mak
     proxy = limited(make_proxy, handles=10)
     client = connect(proxy.address)
     for number in range(1, 12):
-        client.call(
-            "make_array_from_host_buffer",
-            dtype={"kind": F32},
-            shape={"dims": [4]},
-            sharding=single(0),
-            host_buffer_handle=1000 + number,
-            array_handle=number,
-        )
+        client.make(number, 1000 + number, [4], single(0))
         ready = client.begin_ready(number)
         client.call("destruct_array", array_handle=[number])
     with pytest.raises(Failed, match="place to wait for a host buffer") as raised:
@@ -721,14 +693,7 @@ def test_nothing_of_a_session_outlives_it(make_proxy: MakeProxy) -> None:
             client.call("delete_array", array_handle=arrays[:2])
             client.call("disassemble_into_single_device_arrays", array_handle=arrays[2])
             # What never comes, and those who wait for it.
-            client.call(
-                "make_array_from_host_buffer",
-                dtype={"kind": F32},
-                shape={"dims": [4]},
-                sharding=single(0),
-                host_buffer_handle=6000,
-                array_handle=6001,
-            )
+            client.make(6001, 6000, [4], single(0))
             waiting = client.execute(program, [6001])
             client.begin_ready(*waiting)
             client.begin_fetch(waiting[0])

@@ -125,14 +125,7 @@ def test_work_that_waits_for_a_lost_slice_fails_at_once(
 ) -> None:
     # The buffer never comes: the array stays pending.
     pending = client.new_handle()
-    client.call(
-        "make_array_from_host_buffer",
-        dtype={"kind": 11},
-        shape={"dims": [4]},
-        sharding=single(0),
-        host_buffer_handle=12345,
-        array_handle=pending,
-    )
+    client.make(pending, 12345, [4], single(0))
     program = client.compile(DOUBLE, [0])
     (result,) = client.execute(program, [pending])
     waiting = [client.begin_ready(result), client.begin_fetch(result)[0]]

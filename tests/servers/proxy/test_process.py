@@ -28,7 +28,6 @@ from tests.servers.proxy.conftest import KIND, MODULE, MakeClient, StartProxy
 from tests.servers.proxy.raw import (
     DOUBLE,
     ENDLESS,
-    F32,
     Failed,
     RawClient,
     sharded_double,
@@ -387,14 +386,7 @@ def test_an_address_space_limit_is_survived(start_proxy: StartProxy, connect: Ma
     proxy = start_proxy(f"--address_space_limit_bytes={12 << 30}", "--host_memory_limit_bytes=0")
     client = connect(address_of(proxy))
     client.store(1, b"", size=1 << 35)
-    client.call(
-        "make_array_from_host_buffer",
-        dtype={"kind": F32},
-        shape={"dims": [1 << 33]},
-        sharding=single(0),
-        host_buffer_handle=1,
-        array_handle=900,
-    )
+    client.make(900, 1, [1 << 33], single(0))
     with pytest.raises(Failed, match="no memory for a host buffer") as raised:
         client.ready(900)
     assert raised.value.code == EXHAUSTED

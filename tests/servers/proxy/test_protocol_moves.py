@@ -13,7 +13,6 @@ from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy
 from tests.servers.proxy.raw import (
     DOUBLE,
-    F32,
     Failed,
     RawClient,
     replicated,
@@ -98,14 +97,7 @@ def test_resharded_arrays_are_arguments_like_others(client: RawClient) -> None:
 
 def test_resharding_waits_for_its_array_and_several_go_at_once(client: RawClient) -> None:
     buffer, first = client.new_handle(), client.new_handle()
-    client.call(
-        "make_array_from_host_buffer",
-        dtype={"kind": F32},
-        shape={"dims": [8]},
-        sharding=single(0),
-        host_buffer_handle=buffer,
-        array_handle=first,
-    )
+    client.make(first, buffer, [8], single(0))
     second = client.put(np.zeros(0, np.float32), single(1))
     answer = client.call(
         "reshard_arrays",

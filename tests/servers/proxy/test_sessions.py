@@ -175,27 +175,13 @@ def test_host_buffers_of_another_size_than_told(client: RawClient, data: bytes, 
         client.store(7, data, size=size)
     assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     # Who waits for the buffer hears of it.
-    client.call(
-        "make_array_from_host_buffer",
-        dtype={"kind": F32},
-        shape={"dims": [1]},
-        sharding=single(0),
-        host_buffer_handle=7,
-        array_handle=8,
-    )
+    client.make(8, 7, [1], single(0))
     with pytest.raises(Failed, match="host buffer"):
         client.ready(8)
 
 
 def test_who_waits_for_an_upload_that_was_broken_off_hears_of_it(client: RawClient) -> None:
-    client.call(
-        "make_array_from_host_buffer",
-        dtype={"kind": F32},
-        shape={"dims": [4]},
-        sharding=single(0),
-        host_buffer_handle=7,
-        array_handle=8,
-    )
+    client.make(8, 7, [4], single(0))
     wait = client.begin_ready(8)
     header = proxy_pb2.GrpcHostBufferStoreMetadata(
         session_id=client.session_id, handle=7, buffer_size=16
@@ -295,14 +281,7 @@ def test_large_buffers_through_a_shared_directory(
     file.write_bytes(FOUR.tobytes())
     read_from_disk(client, 7, 16)
     assert not file.exists()
-    client.call(
-        "make_array_from_host_buffer",
-        dtype={"kind": F32},
-        shape={"dims": [4]},
-        sharding=single(0),
-        host_buffer_handle=7,
-        array_handle=8,
-    )
+    client.make(8, 7, [4], single(0))
     np.testing.assert_array_equal(client.fetch(8), FOUR)
 
 
