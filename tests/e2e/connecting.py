@@ -14,6 +14,7 @@ from shared_pathways_service.cli.status import read_status
 from shared_pathways_service.homes.embedded_service import find
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.settings import Settings
+from tests.e2e.harness import noting_logs
 from tests.processes import ServerProcess, run_async
 
 DEADLINE_S = 90.0
@@ -26,9 +27,10 @@ def embedded(slices: int = 2, spares: int = 0, *flags: str) -> Iterator[ServerPr
     arguments = [f"--slices={KIND}={slices}", f"--spares={spares}", *flags]
     with ServerProcess("shared_pathways_service.servers.embedded", arguments) as process:
         assert process.ready is not None, "\n".join(process.lines)
-        status(wait_s=DEADLINE_S)
         try:
-            yield process
+            with noting_logs():
+                status(wait_s=DEADLINE_S)
+                yield process
         finally:
             process.stop()
 

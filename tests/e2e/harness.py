@@ -169,6 +169,18 @@ _NOTED_LINES = 25
 
 
 @contextlib.contextmanager
+def noting_logs() -> Iterator[None]:
+    """Adds the ends of all servers' logs to what the block raises."""
+    try:
+        yield
+    except Exception as error:
+        for log in sorted(Path(os.environ["SPS_STATE_DIR"]).parent.rglob("*.log")):
+            lines = log.read_text(errors="replace").splitlines()[-_NOTED_LINES:]
+            error.add_note("\n".join([f"== {log.name}", *lines]))
+        raise
+
+
+@contextlib.contextmanager
 def service(
     slices: str = "tpuv6e:2x2=2", spares: int = 1, arguments: Sequence[str] = ()
 ) -> Iterator[int]:
@@ -181,13 +193,9 @@ def service(
             command, stdout=out, stderr=subprocess.STDOUT, cwd=Path(__file__).parents[2]
         )
     try:
-        sps("status", "--wait", str(DEADLINE_S))
-        yield process.pid
-    except Exception as error:
-        for server_log in sorted(log.parent.rglob("*.log")):
-            lines = server_log.read_text(errors="replace").splitlines()[-_NOTED_LINES:]
-            error.add_note("\n".join([f"== {server_log.name}", *lines]))
-        raise
+        with noting_logs():
+            sps("status", "--wait", str(DEADLINE_S))
+            yield process.pid
     finally:
         process.send_signal(signal.SIGTERM)
         try:
