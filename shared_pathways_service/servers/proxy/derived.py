@@ -52,10 +52,9 @@ def derive(
         client.
     """
     outputs = [session.new_value(spec) for spec in specs]
-    for value in (*outputs, *inputs):
-        value.shared = True
     epochs: dict[Epoch, None] = {}
     for value in (*outputs, *inputs):
+        value.shared = True
         epochs.update(dict.fromkeys(value.epochs))
 
     def run_and_share() -> Sequence[Any]:

@@ -178,11 +178,11 @@ def _copy(session: Session, request: proxy_pb2.CopyArraysRequest, call: Call) ->
 
 def _copied(value: Value, spec: Spec) -> Callable[[], Sequence[Any]]:
     def run() -> Sequence[Any]:
-        client = spec.placing.client
+        placing = spec.placing
+        client = placing.client
         if value.client is not client:
             # Nothing ever writes to either: one memory does for both.
             return [client.adopt(spec, parts_of(value.array))]
-        placing = spec.placing
         parts = client.copy(parts_of(value.array), placing.device_ids, placing.memory_kind)
         for part in parts:
             part.block_until_ready()

@@ -211,12 +211,11 @@ def _run(
         for index in kept:
             # XLA takes what the program was compiled to take: let it have a copy.
             spec = arguments[index].known_spec()
-            client = spec.placing.client
             placing = spec.placing
-            parts = client.copy(
+            parts = placing.client.copy(
                 xla.parts_of(arrays[index]), placing.device_ids, placing.memory_kind
             )
-            arrays[index] = client.join(spec, parts)
+            arrays[index] = placing.client.join(spec, parts)
         made = program.run(arrays)
         for index in donated:
             # Now the results': nobody who still refers to the value may count it twice.
