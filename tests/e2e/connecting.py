@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from shared_pathways_service.cli.status import read_status
 from shared_pathways_service.homes.embedded_service import find
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.settings import Settings
-from tests.e2e.harness import noting_logs
+from tests.e2e.harness import noting_logs, wait_until
 from tests.processes import ServerProcess, run_async
 
 DEADLINE_S = 90.0
@@ -76,11 +75,7 @@ def journal_files() -> list[Path]:
 
 def eventually(look: Callable[[], Any], what: str) -> Any:
     """Waits until something is true, and returns it."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not (seen := look()):
-        assert time.monotonic() < deadline, f"waited {DEADLINE_S} s for {what}"
-        time.sleep(0.02)
-    return seen
+    return wait_until(what, look)
 
 
 def nothing_left() -> bool:
