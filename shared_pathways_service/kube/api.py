@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import json
 import random
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -119,10 +120,11 @@ class KubeApi:
         limit: asyncio.Timeout,
     ) -> dict[str, Any]:
         for attempt in itertools.count():
+            asked_at = time.monotonic()
             try:
                 return await once()
             except (AccessDenied, ApiError, ApiUnreachable) as error:
-                is_settling = await self.is_settling(error)
+                is_settling = await self.is_settling(error, asked_at)
                 left_s = (limit.when() or 0) - asyncio.get_running_loop().time()
                 delay_s = retry_delay_s(
                     Failure(status=None, method=method) if is_settling else _failure(error, method),
@@ -135,9 +137,14 @@ class KubeApi:
             await asyncio.sleep(delay_s)
         raise AssertionError("endless")
 
-    async def is_settling(self, error: SharedPathwaysError) -> bool:
-        """Whether a refusal may be that of a server that has just been started."""
-        return await self._transport.is_settling(error)
+    async def is_settling(self, error: SharedPathwaysError, asked_at: float) -> bool:
+        """Whether a refusal may be that of a server that has just been started.
+
+        Args:
+          error: The refusal.
+          asked_at: By `time.monotonic`, before the request was sent.
+        """
+        return await self._transport.is_settling(error, asked_at)
 
     async def get(
         self,
@@ -318,12 +325,13 @@ class KubeApi:
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
+                    asked_at = time.monotonic()
                     try:
                         return await self._transport.upgrade(
                             target, path, params=params, headers=headers
                         )
                     except (AccessDenied, ApiError) as error:
-                        if not await self.is_settling(error):
+                        if not await self.is_settling(error, asked_at):
                             raise
                     await asyncio.sleep(_SETTLING_PAUSE_S)
         except TimeoutError as error:

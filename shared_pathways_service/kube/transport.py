@@ -52,7 +52,7 @@ class Transport:
     def __init__(self, access: ClusterAccess) -> None:
         self._access = access
         self._session: aiohttp.ClientSession | None = None
-        self._broke_at = self._ready_until = float("-inf")
+        self._broke_at = self._ready_at = self._ready_until = float("-inf")
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
     async def close(self) -> None:
@@ -158,24 +158,32 @@ class Transport:
                 self._access.tokens.refused(header)
         raise AssertionError("the last try returns or raises")
 
-    async def is_settling(self, error: SharedPathwaysError) -> bool:
+    async def is_settling(self, error: SharedPathwaysError, asked_at: float) -> bool:
         """Whether a refusal may be that of a server that has just been started.
 
         It answers before it knows all users, rules and kinds: with 403 to who is allowed, and with
         404 without a reason for a custom resource (seen for 1 s; it takes longer where all is
-        busy). So it is asked whether it is ready; a refusal of before it said so is no answer.
+        busy). So it is asked whether it is ready; a refusal of what was asked before it said so (by
+        whichever request) is no answer.
         Where it does not know who we are, only after it was away: credentials that are made anew
         each time may cost a program of the user's seconds.
+
+        Args:
+          error: The refusal.
+          asked_at: By `time.monotonic`, before the request was sent.
         """
         now = time.monotonic()
         if isinstance(error, AccessDenied):
             is_such = error.verb != CONNECT_VERB or now - self._broke_at < _AWAY_S
         else:
             is_such = isinstance(error, ApiError) and error.status == 404 and not error.reason
-        if not is_such or now < self._ready_until:
+        if not is_such:
             return False
+        if now < self._ready_until:
+            return asked_at < self._ready_at
         if await self._is_ready():
-            self._ready_until = time.monotonic() + _READY_FOR_S
+            self._ready_at = time.monotonic()
+            self._ready_until = self._ready_at + _READY_FOR_S
         return True
 
     async def _is_ready(self) -> bool:

@@ -107,13 +107,14 @@ class _Watching:
         self._failures = 0
         self._objects: dict[str, Mapping[str, Any]] = {}
         self._pause_s = _FIRST_PAUSE_S
-        self._heard_at = time.monotonic()
+        self._heard_at = self._asked_at = time.monotonic()
         self.version = ""
 
     def remember(self, objects: Sequence[Mapping[str, Any]]) -> None:
         self._objects = {thing["metadata"]["uid"]: thing for thing in objects}
 
     async def list(self) -> list[WatchEvent]:
+        self._asked_at = time.monotonic()
         answer = await self._api.get(self._path, params=self._params)
         before = self._objects
         self.remember(answer.get("items") or ())
@@ -141,6 +142,7 @@ class _Watching:
             "timeoutSeconds": str(lasts_s),
         }
         rest = bytearray()
+        self._asked_at = time.monotonic()
         stream = self._api.stream(self._path, params=params, within_s=lasts_s + _GRACE_S)
         async with stream as chunks:
             opened_at = time.monotonic()
@@ -200,7 +202,7 @@ class _Watching:
         if isinstance(error, ApiError) and error.status == 410:
             self.version = ""
             return
-        if await self._api.is_settling(error):
+        if await self._api.is_settling(error, self._asked_at):
             return
         is_final = isinstance(error, AccessDenied) or error.is_final
         if is_final or time.monotonic() - self._heard_at > self._give_up_after_s:

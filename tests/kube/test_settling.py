@@ -74,6 +74,30 @@ def test_a_refusal_of_before_it_was_ready_is_no_answer() -> None:
     asyncio.run(work())
 
 
+def test_nor_when_another_request_heard_that_it_is_ready() -> None:
+    async def work() -> None:
+        heard = asyncio.Event()
+
+        class Slow(Starting):
+            async def answer(self, request: web.Request) -> web.Response:
+                response = await super().answer(request)
+                if request.path == SECRETS and self.asked.count(SECRETS) == 1:
+                    await heard.wait()  # refused before it was ready; arrives long after
+                return response
+
+        server = Slow(unready=0, refusals=2)
+        async with api_of(server) as api:
+            first = asyncio.ensure_future(api.get(SECRETS))
+            while not server.asked:
+                await asyncio.sleep(0)
+            assert (await api.get(SECRETS))["items"] == []
+            heard.set()
+            assert (await first)["items"] == []
+        assert server.asked == [SECRETS, SECRETS, "/readyz", SECRETS, SECRETS]
+
+    asyncio.run(work())
+
+
 @pytest.mark.parametrize("tells", [True, False])
 def test_a_server_that_is_ready_is_believed(tells: bool) -> None:
     async def work() -> None:
