@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import grpc.aio
 import typer
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = ["read_status", "status"]
+
+_Answer = TypeVar("_Answer")
 
 #: Seconds for the service to answer; a resource manager that restarts has them too.
 _ANSWER_S = 10.0
@@ -138,10 +140,7 @@ async def _read(settings: Settings, name: str | None) -> tuple[dict[str, Any], i
         )
     async with contextlib.AsyncExitStack() as undo:
         undo.push_async_callback(link.close)
-        try:
-            supervisor, manager = await _ask(link)
-        except grpc.aio.AioRpcError as error:
-            raise error_of(error, service="the service", address=link.state.address) from error
+        supervisor, manager = await _ask(link)
     told = {
         "service": {
             "address": link.state.address,
@@ -161,20 +160,26 @@ async def _read(settings: Settings, name: str | None) -> tuple[dict[str, Any], i
 
 
 async def _ask(link: ServiceLink) -> tuple[sup_pb.GetProcessesResponse, rm_pb.GetStatusResponse]:
-    return await asyncio.gather(
-        link.supervisor.GetProcesses(
-            sup_pb.GetProcessesRequest(),
-            metadata=link.metadata,
-            timeout=_ANSWER_S,
-            wait_for_ready=True,
-        ),
-        link.resource_manager.GetStatus(
-            rm_pb.GetStatusRequest(),
-            metadata=link.metadata,
-            timeout=_ANSWER_S,
-            wait_for_ready=True,
-        ),
+    processes = link.supervisor.GetProcesses(
+        sup_pb.GetProcessesRequest(),
+        metadata=link.metadata,
+        timeout=_ANSWER_S,
+        wait_for_ready=True,
     )
+    occupancy = link.resource_manager.GetStatus(
+        rm_pb.GetStatusRequest(), metadata=link.metadata, timeout=_ANSWER_S, wait_for_ready=True
+    )
+    return await asyncio.gather(
+        _answer(processes, "the supervisor of the service", link),
+        _answer(occupancy, "the resource manager of the service", link),
+    )
+
+
+async def _answer(call: Awaitable[_Answer], who: str, link: ServiceLink) -> _Answer:
+    try:
+        return await call
+    except grpc.aio.AioRpcError as error:
+        raise error_of(error, service=who, address=link.state.address) from error
 
 
 def _process(process: sup_pb.GetProcessesResponse.Process) -> dict[str, Any]:
