@@ -18,6 +18,7 @@ import contextlib
 import functools
 import importlib
 import os
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -30,11 +31,21 @@ INSECURE_VARIABLE = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
 TOKEN_VARIABLE = "SPS_TOKEN_FILE"  # noqa: S105 - the name of a variable
 #: What the client tells the proxy when it connects, beside what JAX itself tells.
 TOKEN_KEY = "sps_token"  # noqa: S105 - the name of a field
+#: Names a directory in memory that this process shares with the proxy: large buffers go that way.
+TRANSFER_VARIABLE = "SPS_TRANSFER_DIR"
+TRANSFER_KEY = "sps_transfer_dir"
+#: What JAX's client reads: the first with each transfer, the second when it is made.
+TRANSFER_SETTINGS = (
+    "IFRT_PROXY_GRPC_LARGE_TRANSFER_OPTIMIZATION_DIRECTORY",
+    "IFRT_PROXY_GRPC_LARGE_TRANSFER_OPTIMIZATION_THRESHOLD_BYTES",
+)
 JAXLIB_VERSION_KEY = "sps_jaxlib_version"
 #: Seconds for a proxy that is told to be there already.
 CONNECT_TIMEOUT_S = 60.0
 #: Seconds that an answer takes at the most when nothing is wrong.
 _SOON_S = 1.0
+#: Bytes of the smallest buffer that is left in a file: below, a message is as quick.
+_LARGE_BYTES = 1 << 20
 #: Seconds of the first attempt, each further one has twice as many.
 _FIRST_ATTEMPT_S = 2
 #: What JAX's client says, and no more, when a program calls back into Python.
@@ -65,6 +76,7 @@ def connect(
     *,
     token: str | None,
     timeout: float,
+    transfer_dir: Path | None = None,
     doubt: Callable[[], object] = lambda: None,
 ) -> Any:
     """Returns JAX's client of the proxy at an address.
@@ -76,6 +88,10 @@ def connect(
       target: ``grpc://unix:/path`` or ``grpc://host:port``.
       token: What the proxy wants to see; None when it wants nothing.
       timeout: Seconds to wait.
+      transfer_dir: A directory in memory, of this machine and the proxy's: the client leaves large
+        buffers in a directory of its own there, which the proxy removes when the connection ends.
+        This sets `TRANSFER_SETTINGS`, which must stay as long as the client. None: they go with
+        the stream.
       doubt: Called once if there is no answer soon; what it raises ends the wait.
 
     Raises:
@@ -92,7 +108,7 @@ def connect(
         patience = _FIRST_ATTEMPT_S
         while True:
             try:
-                client = _get_client(target, token, patience)
+                client = _get_client(target, token, transfer_dir, patience)
             except Exception as error:  # noqa: BLE001 - raised where the answer is read
                 # The library tries again whatever it is told, and cannot be stopped: attempts
                 # are short, so that one nobody waits for any more ends soon.
@@ -133,7 +149,7 @@ def _explained(error: Exception) -> Exception | None:
     return type(error)(f"{error}\n{_INSTEAD_OF_CALLBACKS}")
 
 
-def _get_client(target: str, token: str | None, timeout: int) -> Any:
+def _get_client(target: str, token: str | None, transfer_dir: Path | None, timeout: int) -> Any:
     import jaxlib  # noqa: PLC0415 - see initialize
     from jax.extend.backend import ifrt_proxy  # noqa: PLC0415
 
@@ -144,8 +160,24 @@ def _get_client(target: str, token: str | None, timeout: int) -> Any:
     data: dict[str, bytes | bool | int] = {JAXLIB_VERSION_KEY: jaxlib.__version__.encode()}
     if token is not None:
         data[TOKEN_KEY] = token.encode()
+    if transfer_dir is not None:
+        data |= _share(transfer_dir)
     options.initialization_data = data
     return ifrt_proxy.get_client(target, options)
+
+
+def _share(transfer_dir: Path) -> dict[str, bytes]:
+    """Has the client leave large buffers in files; returns what the proxy must be told."""
+    for name in TRANSFER_SETTINGS:
+        os.environ.pop(name, None)
+    # One directory a client, or they collide: files are named by handles alone.
+    mine = transfer_dir / f"{os.getpid()}-{secrets.token_hex(8)}"
+    try:
+        mine.mkdir(mode=0o700)
+    except OSError:
+        return {}  # a stream serves as well
+    os.environ.update(zip(TRANSFER_SETTINGS, (str(mine), str(_LARGE_BYTES)), strict=True))
+    return {TRANSFER_KEY: mine.name.encode()}
 
 
 def hush() -> None:
@@ -186,8 +218,9 @@ def _client_of_settings() -> Any:
     if path := os.environ.get(TOKEN_VARIABLE):
         token = Path(path).read_text(encoding="ascii").strip()
         os.environ.setdefault(INSECURE_VARIABLE, "true")
+    transfer_dir = Path(named) if (named := os.environ.get(TRANSFER_VARIABLE)) else None
     try:
-        client = connect(target, token=token, timeout=CONNECT_TIMEOUT_S)
+        client = connect(target, token=token, timeout=CONNECT_TIMEOUT_S, transfer_dir=transfer_dir)
     except TimeoutError as error:
         raise RuntimeError(f"the proxy at {target} did not answer in time") from error
     atexit.register(hush)

@@ -56,7 +56,13 @@ def make_client(target: ProxyTarget, deadline: float) -> Any:
 
     remaining = max(_LEAST_S, deadline - time.monotonic())
     try:
-        return plugin.connect(target.url, token=target.token, timeout=remaining, doubt=doubt)
+        return plugin.connect(
+            target.url,
+            token=target.token,
+            timeout=remaining,
+            transfer_dir=target.transfer_dir,
+            doubt=doubt,
+        )
     except TimeoutError as error:
         raise unreachable(target, "it does not answer in time") from error
     except jax.errors.JaxRuntimeError as error:

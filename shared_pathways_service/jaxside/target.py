@@ -22,6 +22,8 @@ class ProxyTarget:
       token_file: Where child processes find the token; None when they shall not.
       local_devices: Whether the local CPU stays usable beside the proxy (`jax.devices("cpu")`).
       insecure_credentials: Whether the proxy's port is a plain one, as our own proxies' is.
+      transfer_dir: A directory in memory that this machine shares with the proxy, for large
+        buffers on their way there; None: there is none.
     """
 
     address: str
@@ -29,6 +31,7 @@ class ProxyTarget:
     token_file: Path | None = None
     local_devices: bool = False
     insecure_credentials: bool = True
+    transfer_dir: Path | None = None
 
     def __post_init__(self) -> None:
         """Checks the address."""
@@ -60,6 +63,9 @@ class ProxyTarget:
             # Would lead around the proxy.
             "JAX_PLATFORM_NAME": None,
             plugin.TOKEN_VARIABLE: str(self.token_file) if self.token_file else None,
+            plugin.TRANSFER_VARIABLE: str(self.transfer_dir) if self.transfer_dir else None,
+            # Each client sets its own; another's would lead it astray.
+            **dict.fromkeys(plugin.TRANSFER_SETTINGS),
         }
         if self.insecure_credentials:
             variables[plugin.INSECURE_VARIABLE] = "true"

@@ -15,7 +15,7 @@ import numpy as np
 from shared_pathways_service.servers.proxy.memory import HostCharge, HostMemory
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
-__all__ = ["BufferStore", "HostBuffer", "aligned_buffer", "chunks", "remove_files", "take_file"]
+__all__ = ["BufferStore", "HostBuffer", "aligned_buffer", "chunks", "remove_directory", "take_file"]
 
 #: XLA's CPU client takes memory as it is, without a copy, from this alignment on.
 _ALIGNMENT = 64
@@ -152,11 +152,14 @@ def chunks(buffer: np.ndarray, size: int) -> Iterator[memoryview]:
         yield view[start : start + size]
 
 
-def remove_files(directory: Path) -> None:
-    """Removes the files that clients left there for `take_file`, and that nobody took."""
+def remove_directory(directory: Path) -> None:
+    """Removes a session's directory, and the files there that nobody took."""
     for path in directory.glob("lt_*"):
         with contextlib.suppress(OSError):
             path.unlink()
+    # Its client made it for this session. (Not where there is anything else.)
+    with contextlib.suppress(OSError):
+        directory.rmdir()
 
 
 def take_file(path: Path, size: int) -> np.ndarray:

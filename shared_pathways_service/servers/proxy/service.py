@@ -27,7 +27,7 @@ from shared_pathways_service.servers.proxy import (
     transfer_requests,
 )
 from shared_pathways_service.servers.proxy.answers import Answers
-from shared_pathways_service.servers.proxy.buffers import HostBuffer, remove_files, take_file
+from shared_pathways_service.servers.proxy.buffers import HostBuffer, remove_directory, take_file
 from shared_pathways_service.servers.proxy.counters import RequestCounts, Transferred, families
 from shared_pathways_service.servers.proxy.engine import Engine
 from shared_pathways_service.servers.proxy.limits import Limits
@@ -144,7 +144,7 @@ class ProxyService:
             shown = offered["sps_token"].string_value if "sps_token" in offered else b""
             _check_token(shown, self._token)
         version = self._common_version(message.version, message.version)
-        transfer_dir = self._transfer_dir(
+        transfer_dir = (
             offered["sps_transfer_dir"].string_value if "sps_transfer_dir" in offered else b""
         )
         if "sps_jaxlib_version" in offered:
@@ -168,7 +168,8 @@ class ProxyService:
                 limits=self.limits,
                 host_memory=self.host_memory,
             )
-            session.transfer_dir = transfer_dir
+            # Here: another session of the same directory may be about to remove it.
+            session.transfer_dir = self._transfer_dir(transfer_dir)
             self._sessions[session_id] = session
             self._opened += 1
             count = len(self._sessions)
@@ -184,7 +185,7 @@ class ProxyService:
             in_use = {other.transfer_dir for other in self._sessions.values()}
             if directory is not None and directory not in in_use:
                 # Before another session of the same directory may open, and leave files there.
-                remove_files(directory)
+                remove_directory(directory)
         running = session.close()
         glog("I", "Session ended")
         self._on_session_end(running)
@@ -313,10 +314,17 @@ class ProxyService:
         text = name.decode(errors="replace")
         path = self._large_transfer_dir / text
         # A plain name, and no link that leads elsewhere.
-        if not _PLAIN_NAME.fullmatch(text) or path.is_symlink() or not path.is_dir():
+        if not _PLAIN_NAME.fullmatch(text) or path.is_symlink():
             raise StatusError(
                 Code.INVALID_ARGUMENT, f"sps_transfer_dir {text!r} is no directory of this proxy's"
             )
+        try:
+            # The client made it; a client that tries again finds it gone with its first session.
+            path.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise StatusError(
+                Code.INVALID_ARGUMENT, f"sps_transfer_dir {text!r} cannot be made: {error}"
+            ) from error
         return path
 
 

@@ -21,11 +21,12 @@ import pytest
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
+from shared_pathways_service.servers.limits import default_host_memory
 from shared_pathways_service.servers.options import parse_flags
 from shared_pathways_service.servers.proxy import buffer_streams, buffers, service, transfers
 from shared_pathways_service.servers.proxy.answers import Answers
 from shared_pathways_service.servers.proxy.buffers import HostBuffer
-from shared_pathways_service.servers.proxy.limits import Limits, default_host_memory
+from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.memory import Charge, HostCharge
 from shared_pathways_service.servers.proxy.operations import Operation
 from shared_pathways_service.servers.proxy.options import ProxyServerOptions
@@ -185,6 +186,13 @@ def test_files_that_nobody_took_go_with_their_session(
         assert (directory / "lt_1").exists()
     wait_until(lambda: not (directory / "lt_1").exists())
     assert (directory / "other").exists()
+    (directory / "other").unlink()
+    with RawClient(proxy.address, initialization_data=initialization):
+        (directory / "lt_1").write_bytes(b"1234")
+    wait_until(lambda: not directory.exists())
+    # A client that tries again names the same one.
+    with RawClient(proxy.address, initialization_data=initialization):
+        assert directory.exists()
 
 
 @pytest.mark.parametrize("kind", ["no memory", "another's file"])
@@ -236,6 +244,8 @@ def test_files_of_a_session_that_begins_while_another_ends_stay(
 
     def open_and_leave() -> None:
         connect(proxy.address, initialization_data=initialization)
+        # (The first one is not among them any more.)
+        wait_until(lambda: bool(proxy.service.sessions))
         (directory / "lt_9").write_bytes(b"1234")
         opened.set()
 
@@ -246,10 +256,10 @@ def test_files_of_a_session_that_begins_while_another_ends_stay(
             opens.start()
             # For as long as it takes where it can be opened at all.
             opened.wait(0.5)
-            buffers.remove_files(found)
+            buffers.remove_directory(found)
             removed.set()
 
-    monkeypatch.setattr(service, "remove_files", remove)
+    monkeypatch.setattr(service, "remove_directory", remove)
     with RawClient(proxy.address, initialization_data=initialization):
         pass
     assert removed.wait(DEADLINE_S)

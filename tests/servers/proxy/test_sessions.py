@@ -304,11 +304,12 @@ def test_files_that_are_not_what_they_should_be(
     assert (transfer_dir / "secret").read_bytes() == b"1234"
 
 
-@pytest.mark.parametrize("name", [b"..", b".", b"mine/..", b"/etc", b"other", b"link", b"\xff"])
+@pytest.mark.parametrize("name", [b"..", b".", b"mine/..", b"/etc", b"file", b"link", b"\xff"])
 def test_directories_that_are_not_the_proxys(
     make_proxy: MakeProxy, connect: MakeClient, transfer_dir: Path, name: bytes
 ) -> None:
     (transfer_dir / "link").symlink_to(transfer_dir / "mine")
+    (transfer_dir / "file").touch()
     proxy = make_proxy(large_transfer_dir=transfer_dir)
     client = connect(proxy.address, initialization_data={"sps_transfer_dir": name}, send_init=False)
     assert client.status()[0] is grpc.StatusCode.INVALID_ARGUMENT
