@@ -31,7 +31,8 @@ CONNECT_S = 10.0
 #: Seconds for which a server that says it is ready is believed, and for its saying so.
 _READY_FOR_S = 30.0
 _READY_S = 5.0
-#: Seconds after a connection failed in which credentials that are not taken may be good.
+#: Seconds after a connection failed in which credentials that are not taken may be good, and rights
+#: that are denied may be there.
 _AWAY_S = 60.0
 _MAX_CONNECTIONS = 100
 #: Seconds without a word until the kernel asks the other end, between asking, and how often.
@@ -187,7 +188,10 @@ class Transport:
         return True
 
     async def _is_ready(self) -> bool:
-        """Asks the server; one that does not tell such things to us is taken to be."""
+        """Asks the server; one that does not tell such things to us is taken to be.
+
+        But for a while after it was away: to know that we may ask it needs its rules as well.
+        """
         try:
             async with self.answer(
                 target_of("GET", "/readyz", {}), "GET", "/readyz", read_within_s=_READY_S
@@ -198,7 +202,7 @@ class Transport:
         except ApiUnreachable:
             return False
         except AccessDenied:
-            return True
+            return time.monotonic() - self._broke_at >= _AWAY_S
 
     @contextlib.contextmanager
     def translated(self, target: Target) -> Iterator[None]:

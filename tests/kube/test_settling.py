@@ -31,12 +31,17 @@ class Starting:
       asked: The paths of all requests, in order.
     """
 
-    def __init__(self, *, unready: int, refusals: int, tells: bool = True) -> None:
-        self._unready, self._refusals, self._tells = unready, refusals, tells
+    def __init__(self, *, unready: int, refusals: int, tells: bool = True, away: int = 0) -> None:
+        self._unready, self._refusals, self._tells, self._away = unready, refusals, tells, away
         self.asked: list[str] = []
 
     async def answer(self, request: web.Request) -> web.Response:
         self.asked.append(request.path)
+        self._away -= 1
+        if self._away >= 0:
+            assert request.transport
+            request.transport.abort()
+            return web.Response()
         if request.path == "/readyz":
             self._unready -= 1
             ready = 200 if self._unready < 0 else 500
@@ -108,6 +113,17 @@ def test_a_server_that_is_ready_is_believed(tells: bool) -> None:
                     await api.get(SECRETS)
         # It is not asked each time.
         assert server.asked == [SECRETS, "/readyz", SECRETS, SECRETS]
+
+    asyncio.run(work())
+
+
+def test_one_that_was_away_may_not_yet_know_that_it_may_tell() -> None:
+    async def work() -> None:
+        # (aiohttp by itself asks a second time.)
+        server = Starting(unready=0, refusals=3, tells=False, away=2)
+        async with api_of(server) as api:
+            assert (await api.get(SECRETS))["items"] == []
+        assert server.asked == [SECRETS, SECRETS, *[SECRETS, "/readyz"] * 3, SECRETS]
 
     asyncio.run(work())
 
