@@ -175,7 +175,9 @@ class Compiler:
         main = xla.main_types(module)
         slices = self._placings.slices(device_ids)
         client = self._placings.client(slices)
-        executable = self._executable(client, program, module, raw, device_ids)
+        parsed = client.options(raw, device_ids, self._flags)
+        _check_propagation(parsed.executable_build_options, main)
+        executable = self._executable(client, program, module, parsed, device_ids)
         results = self._results(main, executable, device_ids)
         result_bytes = tuple(spec.shard_bytes() for spec in results)
         parameters = self._parameters(main, executable, device_ids)
@@ -199,11 +201,10 @@ class Compiler:
         client: xla.XlaClient,
         program: bytes,
         module: Any,
-        raw: bytes,
+        options: Any,
         device_ids: tuple[int, ...],
     ) -> Any:
         """Returns XLA's program, of the cache where it is there."""
-        options = client.options(raw, device_ids, self._flags)
         cache = self.cache
         # Who asks for dumps wants to see XLA compile.
         if cache is None or xla.dumps(options):
@@ -278,6 +279,21 @@ class Compiler:
             placing = self._placings.hlo(device_ids, xla.op_sharding(sharding))
             found.append(Parameter(*_type(argument), placing.shard_shape(argument.shape)))
         return tuple(found)
+
+
+def _check_propagation(build: Any, main: xla.MainTypes) -> None:
+    """Refuses what XLA ends the process for: flags for another number of arguments or results."""
+    for what, flags, count in (
+        ("parameters", build.allow_spmd_sharding_propagation_to_parameters, len(main.arguments)),
+        ("output", build.allow_spmd_sharding_propagation_to_output, len(main.results)),
+    ):
+        # None is XLA's own choice, and one is for all.
+        if len(flags) > 1 and len(flags) != count:
+            raise StatusError(
+                Code.INVALID_ARGUMENT,
+                f"allow_spmd_sharding_propagation_to_{what} has {len(flags)} values: one for all, "
+                f"or one for each of {count}",
+            )
 
 
 def _type(tensor: xla.TensorType) -> tuple[int, Any]:

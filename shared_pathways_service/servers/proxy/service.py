@@ -27,7 +27,12 @@ from shared_pathways_service.servers.proxy import (
     transfer_requests,
 )
 from shared_pathways_service.servers.proxy.answers import Answers
-from shared_pathways_service.servers.proxy.buffers import HostBuffer, remove_directory, take_file
+from shared_pathways_service.servers.proxy.buffers import (
+    BufferStore,
+    HostBuffer,
+    remove_directory,
+    take_file,
+)
 from shared_pathways_service.servers.proxy.counters import RequestCounts, Transferred, families
 from shared_pathways_service.servers.proxy.engine import Engine
 from shared_pathways_service.servers.proxy.limits import Limits
@@ -245,14 +250,11 @@ class ProxyService:
                 "this session named no sps_transfer_dir, or the proxy has no --large_transfer_dir",
             )
         path = session.transfer_dir / f"lt_{header.handle}"
-        try:
-            charge = buffer_streams.charge_for(session.buffers, header.buffer_size)
-            buffer = HostBuffer(take_file(path, header.buffer_size), charge)
-        except Exception as error:  # noqa: BLE001 - whatever it is, what is made of it must fail
-            failure = from_exception(error)
-            session.buffers.put(header.handle, failure)
-            if failure.code != Code.RESOURCE_EXHAUSTED:
-                raise failure from None
+        buffer = _take(path, header.buffer_size, session.buffers)
+        if isinstance(buffer, StatusError):
+            session.buffers.put(header.handle, buffer)
+            if buffer.code != Code.RESOURCE_EXHAUSTED:
+                raise buffer.anew()
             # As above.
             path.unlink(missing_ok=True)
             return b""
@@ -326,6 +328,16 @@ class ProxyService:
                 Code.INVALID_ARGUMENT, f"sps_transfer_dir {text!r} cannot be made: {error}"
             ) from error
         return path
+
+
+def _take(path: Path, size: int, store: BufferStore) -> HostBuffer | StatusError:
+    """Takes a file as a host buffer; returns why not where that fails."""
+    try:
+        charge = buffer_streams.charge_for(store, size)
+        return HostBuffer(take_file(path, size), charge)
+    except Exception as error:  # noqa: BLE001 - whatever it is, what is made of it must fail
+        # (What was raised holds this frame, and the charge with it.)
+        return from_exception(error).anew()
 
 
 M = TypeVar("M", bound=Message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import queue
 import threading
@@ -98,6 +99,7 @@ class RawClient:
         self._waiting: dict[int, futures.Future[proxy_pb2.IfrtResponse]] = {}
         self._op_ids = itertools.count(1)
         self._handles = itertools.count(1)
+        self._error: Exception = ConnectionError("the stream ended")
         self.answered: list[int] = []
         method: Any = self.channel.stream_stream(f"/{ifrt.SERVICE}/IfrtSession")
         self.stream = method(
@@ -123,7 +125,6 @@ class RawClient:
         self.channel.close()
 
     def _read(self) -> None:
-        error: grpc.RpcError | None = None
         try:
             for raw in self.stream:
                 response = proxy_pb2.IfrtResponse.FromString(raw)
@@ -132,10 +133,14 @@ class RawClient:
                 if op_id in self._waiting:
                     self._waiting.pop(op_id).set_result(response)
         except grpc.RpcError as raised:
-            error = raised
+            self._error = raised
         self.ended.set()
-        for future in self._waiting.values():
-            future.set_exception(error or ConnectionError("the stream ended"))
+        self._fail_waiting()
+
+    def _fail_waiting(self) -> None:
+        while self._waiting:
+            with contextlib.suppress(KeyError):
+                self._waiting.popitem()[1].set_exception(self._error)
 
     def status(self) -> tuple[grpc.StatusCode, str]:
         """How the stream ended."""
@@ -159,6 +164,9 @@ class RawClient:
         pending = Pending(kind, futures.Future())
         self._waiting[op_id] = pending.future
         self._requests.put(request.SerializeToString())
+        if self.ended.is_set():
+            # Perhaps after all that waited were told so.
+            self._fail_waiting()
         return pending
 
     def call(self, kind: str, **fields: Any) -> Any:

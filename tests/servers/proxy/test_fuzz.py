@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pytest
+from jaxlib import xla_client
 
-from benchmarks.fuzz import FuzzError, Witness, check_nothing_left, fuzz
-from shared_pathways_service.protocol.ifrt import core_pb2
+from benchmarks.fuzz import ROUNDS, Campaign
+from benchmarks.fuzz_requests import FuzzError
+from benchmarks.fuzz_watch import Witness, check_nothing_left
+from shared_pathways_service.protocol.ifrt import core_pb2, xla_pb2
 from tests.processes import DEADLINE_S
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, StartProxy
-from tests.servers.proxy.raw import DOUBLE, compile_options, single
+from tests.servers.proxy.raw import (
+    DOUBLE,
+    Failed,
+    RawClient,
+    compile_options,
+    sharded_double,
+    single,
+)
 from tests.servers.proxy.test_sessions import wait_until
+
+INVALID_ARGUMENT = 3
 
 
 @pytest.mark.race
 def test_random_requests_and_bytes_hurt_nobody() -> None:
-    found = fuzz(15.0, seed=20, tell=print)
-    assert set(found["examples"]) == {"sequences", "mutated", "methods", "socket"}
-    assert found["witness"]["checked"] > 0
+    campaign = Campaign(seed=20, tell=print)
+    campaign.run(15.0)
+    assert set(campaign.done) == set(ROUNDS)
+    assert campaign.checked > 0
 
 
 def test_the_fuzzer_sees_what_is_left(proxy: LocalProxy, connect: MakeClient) -> None:
@@ -41,22 +57,85 @@ def test_the_fuzzer_sees_what_is_left(proxy: LocalProxy, connect: MakeClient) ->
 # ---- what it found
 
 
-def test_a_device_ordinal_below_zero_does_not_end_the_proxy(
-    start_proxy: StartProxy, connect: MakeClient
-) -> None:
+@pytest.fixture
+def session(start_proxy: StartProxy, connect: MakeClient) -> Iterator[RawClient]:
+    """A session with a proxy that is a process, and lives on."""
     proxy = start_proxy()
-    client = connect(f"unix:{proxy.ready['socket']}" if proxy.ready else "")
-    options = core_pb2.XlaCompileOptionsProto.FromString(compile_options([0]))
-    # executable_build_options.device_ordinal, behind all that is there: the last one counts.
-    varint = b"\xff\xff\xec" + b"\xff" * 6 + b"\x01"
-    options.compile_options += b"\x1a" + bytes([1 + len(varint)]) + b"\x08" + varint
-    handle = client.call(
+    assert proxy.ready is not None, "\n".join(proxy.lines)
+    client = connect(f"unix:{proxy.ready['socket']}")
+    yield client
+    assert run_double(client, compile_with(client, compile_options([0]))) == [2.0] * 4
+    assert proxy.stop() == 0, "\n".join(proxy.lines[-30:])
+
+
+def compile_with(
+    client: RawClient, options: bytes, program: str = DOUBLE, named: dict[str, Any] | None = None
+) -> int:
+    message = core_pb2.XlaCompileOptionsProto.FromString(options)
+    if named:
+        parsed = xla_client.CompileOptions.ParseFromString(message.compile_options)
+        parsed.env_option_overrides = list(named.items())
+        message.compile_options = parsed.SerializeAsString()
+    handle: int = client.call(
         "compile",
-        program={"type_name": "xla::ifrt::XlaProgram", "data": DOUBLE.encode()},
+        program={"type_name": "xla::ifrt::XlaProgram", "data": program.encode()},
         compile_options={
             "type_name": "xla::ifrt::XlaCompileOptions",
-            "data": options.SerializeToString(),
+            "data": message.SerializeToString(),
         },
     ).loaded_executable_handle
-    (doubled,) = client.execute(handle, [client.put(np.ones(4), single(0))])
-    assert client.fetch(doubled).tolist() == [2.0] * 4
+    return handle
+
+
+def run_double(client: RawClient, program: int) -> list[float]:
+    (doubled,) = client.execute(program, [client.put(np.ones(4), single(0))])
+    values: list[float] = client.fetch(doubled).tolist()
+    return values
+
+
+@pytest.mark.parametrize("ordinal", [-20, 8, 99, (1 << 31) - 1])
+def test_a_device_ordinal_that_is_none_does_not_end_the_proxy(
+    session: RawClient, ordinal: int
+) -> None:
+    options = core_pb2.XlaCompileOptionsProto.FromString(compile_options([0]))
+    build = xla_pb2.CompileOptionsProto()
+    build.executable_build_options.device_ordinal = ordinal
+    # Behind all that is there: the last one counts.
+    options.compile_options += build.SerializeToString()
+    # It is not needed beside a device assignment, and left out.
+    assert run_double(session, compile_with(session, options.SerializeToString())) == [2.0] * 4
+
+
+@pytest.mark.parametrize("what", ["noop_change", "silent_hlo_change"])
+def test_options_by_which_xla_ends_the_process_are_switched_off(
+    session: RawClient, what: str
+) -> None:
+    named = {f"xla_unsupported_crash_on_hlo_pass_{what}": True}
+    assert (
+        run_double(session, compile_with(session, compile_options([0]), named=named)) == [2.0] * 4
+    )
+
+
+def test_options_that_xla_does_not_know_or_cannot_read_are_refused(session: RawClient) -> None:
+    for name, value in (("xla_no_such_option", 1), ("xla_backend_optimization_level", "high")):
+        with pytest.raises(Failed, match=name) as raised:
+            compile_with(session, compile_options([0]), named={name: value})
+        assert raised.value.code == INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("what", ["parameters", "output"])
+def test_propagation_flags_for_another_number_of_values_are_refused(
+    session: RawClient, what: str
+) -> None:
+    for count in (0, 1, 2, 7):
+        options = core_pb2.XlaCompileOptionsProto.FromString(compile_options(range(4)))
+        parsed = xla_client.CompileOptions.ParseFromString(options.compile_options)
+        name = f"allow_spmd_sharding_propagation_to_{what}"
+        setattr(parsed.executable_build_options, name, [True] * count)
+        options.compile_options = parsed.SerializeAsString()
+        if count < 2:
+            compile_with(session, options.SerializeToString(), sharded_double(4))
+            continue
+        with pytest.raises(Failed, match=f"{name} has {count} values") as raised:
+            compile_with(session, options.SerializeToString(), sharded_double(4))
+        assert raised.value.code == INVALID_ARGUMENT

@@ -1,0 +1,66 @@
+"""Whether what a process holds grows: the last quarter of some samples against the first."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from statistics import median
+
+import psutil
+
+__all__ = ["Growth", "Held", "growth"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """What a process holds."""
+
+    threads: int
+    descriptors: int
+    resident_mb: float
+
+    @classmethod
+    def of(cls, pid: int) -> Held:
+        """Looks at a process."""
+        process = psutil.Process(pid)
+        return cls(
+            process.num_threads(), process.num_fds(), round(process.memory_info().rss / 1e6, 1)
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Growth:
+    """Of one figure, from a run's first quarter to its last.
+
+    Attributes:
+      first: The median of the first quarter of the samples.
+      last: That of the last.
+      allowed: How much more is still none.
+    """
+
+    first: float
+    last: float
+    allowed: float
+
+    @property
+    def flat(self) -> bool:
+        """Whether there is none."""
+        return self.last <= self.first + self.allowed
+
+    def to_json(self) -> dict[str, float | bool]:
+        """Returns what is kept of it."""
+        values = {name: round(value, 2) for name, value in dataclasses.asdict(self).items()}
+        return {**values, "flat": self.flat}
+
+
+def growth(values: Sequence[float], allowed: float) -> Growth:
+    """Compares a figure's first quarter with its last: medians, so that one odd sample is nothing.
+
+    Args:
+      values: At least 4, in the order of time.
+      allowed: In the figure's unit.
+    """
+    quarter = len(values) // 4
+    if quarter == 0:
+        raise ValueError(f"{len(values)} samples tell no growth: at least 4 are needed")
+    return Growth(median(values[:quarter]), median(values[-quarter:]), allowed)
