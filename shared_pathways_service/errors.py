@@ -201,7 +201,7 @@ class VersionSkew(PreflightError):  # noqa: N818
 
 
 class CapacityError(SharedPathwaysError):
-    """The slices asked for are not to be had."""
+    """What was asked for is not to be had now: slices, room in a quota, one more session."""
 
 
 class SlicesTaken(CapacityError):  # noqa: N818

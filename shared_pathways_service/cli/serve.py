@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,6 +13,7 @@ from shared_pathways_service import constants
 from shared_pathways_service.cli.errors import INTERRUPTED, TERMINATED
 from shared_pathways_service.cli.serve_display import Display, JsonLines, LiveTable, PlainLines
 from shared_pathways_service.core.instances import parse_instance_texts
+from shared_pathways_service.core.proxy_limits import LIMITS, ProxyLimits
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.servers.embedded.options import DEFAULT_SLICES, SupervisorOptions
 from shared_pathways_service.servers.embedded.supervisor import Supervisor
@@ -21,6 +22,12 @@ from shared_pathways_service.settings import Settings
 __all__ = ["serve"]
 
 _EXIT_CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
+
+
+def _limit(name: str) -> Any:
+    """Returns the option of a proxy's limit; the variable is also the proxy's own."""
+    limit = LIMITS[name]
+    return typer.Option(min=limit.least, help=limit.help, envvar=limit.variable)
 
 
 def serve(
@@ -42,8 +49,13 @@ def serve(
         int, typer.Option(min=0, help="Proxies kept warm for the next tenants.")
     ] = 1,
     device_memory_limit_bytes: Annotated[
-        int, typer.Option(min=0, help="Memory of each device; 0: no limit.")
-    ] = 0,
+        int, _limit("device_memory_limit_bytes")
+    ] = ProxyLimits.device_memory_limit_bytes,
+    host_memory_limit_bytes: Annotated[int | None, _limit("host_memory_limit_bytes")] = None,
+    max_handles: Annotated[int, _limit("max_handles")] = ProxyLimits.max_handles,
+    max_requests: Annotated[int, _limit("max_requests")] = ProxyLimits.max_requests,
+    max_message_bytes: Annotated[int, _limit("max_message_bytes")] = ProxyLimits.max_message_bytes,
+    max_sessions: Annotated[int, _limit("max_sessions")] = ProxyLimits.max_sessions,
     beat_interval: Annotated[
         float, typer.Option(help="Seconds between two beats of a worker.")
     ] = constants.WORKER_BEAT_S,
@@ -61,6 +73,9 @@ def serve(
     ] = False,
 ) -> None:
     """Run the embedded service in the foreground, and show who holds what.
+
+    What bounds a proxy bounds every tenant's: proxy_options= of connect() may ask for lower limits
+    of the same names, never for higher ones.
 
     Ends with 130 on SIGINT and 143 on SIGTERM, when all its processes have ended; a second one
     kills them.
@@ -82,6 +97,11 @@ def serve(
         max_slice_restarts=max_slice_restarts,
         standby_proxies=standby_proxies,
         device_memory_limit_bytes=device_memory_limit_bytes,
+        host_memory_limit_bytes=host_memory_limit_bytes,
+        max_handles=max_handles,
+        max_requests=max_requests,
+        max_message_bytes=max_message_bytes,
+        max_sessions=max_sessions,
         beat_interval_s=beat_interval,
         hung_after_s=hung_after,
         tenant_ttl_s=tenant_ttl,

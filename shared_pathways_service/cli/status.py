@@ -17,7 +17,12 @@ from shared_pathways_service.cli.completion import connection_names
 from shared_pathways_service.cli.output import AsJson, print_json, print_line
 from shared_pathways_service.cli.serve_display import holder_of
 from shared_pathways_service.cli.sessions import find_entry
-from shared_pathways_service.cli.status_counters import proxies_of, read_counters, text_of
+from shared_pathways_service.cli.status_counters import (
+    limits_of,
+    proxies_of,
+    read_counters,
+    text_of,
+)
 from shared_pathways_service.cli.status_messages import occupancy_of, only
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotFound, ServiceNotReady
 from shared_pathways_service.homes.embedded_service import ServiceLink, find
@@ -147,6 +152,7 @@ async def _read(settings: Settings, name: str | None) -> tuple[dict[str, Any], i
             "version": link.state.version,
             "home": "embedded",
             "since": link.state.since,
+            "proxy_limits": limits_of(supervisor.proxy_limits),
         },
         "processes": [_process(process) for process in supervisor.processes],
         **occupancy_of(manager),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import grpc.aio
 
 from shared_pathways_service.core.openmetrics import Family, labelled, render, values_of
+from shared_pathways_service.core.proxy_limits import LIMITS
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.homes.embedded_service import find
 from shared_pathways_service.protocol import proxy_status_pb2 as pb
@@ -21,13 +23,27 @@ from shared_pathways_service.protocol.status import error_of
 from shared_pathways_service.servers.embedded.paths import RuntimePaths
 from shared_pathways_service.settings import Settings
 
-__all__ = ["proxies_of", "read_counters", "text_of"]
+__all__ = ["limits_of", "proxies_of", "read_counters", "text_of"]
 
 #: Seconds for a proxy to answer: one that is busy or wedged must not hold up the rest.
 _ANSWER_S = 5.0
 
-#: By the connection's name; None: its proxy did not answer.
-Told = Mapping[str, Sequence[Family] | None]
+
+@dataclasses.dataclass(frozen=True)
+class ToldProxy:
+    """One proxy.
+
+    Attributes:
+      limits: What it gives its clients at most.
+      families: What it counts; None: it did not answer.
+    """
+
+    limits: sup_pb.ProxyLimits
+    families: Sequence[Family] | None
+
+
+#: By the connection's name.
+Told = Mapping[str, ToldProxy]
 
 
 async def read_counters(settings: Settings, name: str | None = None) -> Told:
@@ -58,7 +74,10 @@ async def read_counters(settings: Settings, name: str | None = None) -> Told:
         if proxy.state == sup_pb.Proxy.SERVING and name in {None, proxy.name}
     ]
     answers = await asyncio.gather(*(_ask(paths, proxy) for proxy in serving))
-    return dict(zip((proxy.name for proxy in serving), answers, strict=True))
+    return {
+        proxy.name: ToldProxy(proxy.limits, families)
+        for proxy, families in zip(serving, answers, strict=True)
+    }
 
 
 async def _ask(paths: RuntimePaths, proxy: sup_pb.Proxy) -> list[Family] | None:
@@ -78,12 +97,21 @@ async def _ask(paths: RuntimePaths, proxy: sup_pb.Proxy) -> list[Family] | None:
 def proxies_of(told: Told) -> list[dict[str, Any]]:
     """Returns ``proxies`` of ``sps status --json``."""
     return [
-        {"name": proxy, "counters": None if families is None else values_of(families)}
-        for proxy, families in told.items()
+        {
+            "name": name,
+            "limits": limits_of(proxy.limits),
+            "counters": None if proxy.families is None else values_of(proxy.families),
+        }
+        for name, proxy in told.items()
     ]
+
+
+def limits_of(limits: sup_pb.ProxyLimits) -> dict[str, int | None]:
+    """Returns limits by name; None where there is none."""
+    return {name: getattr(limits, name) or None for name in LIMITS}
 
 
 def text_of(told: Told) -> str:
     """Returns the same as OpenMetrics text; each sample bears the label ``connection``."""
-    answered = {proxy: families for proxy, families in told.items() if families is not None}
+    answered = {name: p.families for name, p in told.items() if p.families is not None}
     return render(labelled(answered, "connection"))

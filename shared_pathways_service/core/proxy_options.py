@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from shared_pathways_service.core.proxy_limits import LIMITS, asked_limits, check_limit
 from shared_pathways_service.core.validation import check_bool, check_int
 from shared_pathways_service.errors import InvalidRequestError
 
@@ -34,6 +35,15 @@ class ProxyOptions:
       use_insecure_credentials: Whether proxy and client speak gRPC without credentials.
       xla_flags: e.g. ``("--xla_a=1", "--xla_b")``.
       sidecar: Whether user code may run beside the workers (colocated Python).
+      device_memory_limit_bytes: What the proxy holds on each device at most. This limit and those
+        below it are lower ones than the service's own, never higher, for a program that is to
+        fail before it disturbs (see docs/isolation.md); None: the service's. Only images of ours
+        know them.
+      host_memory_limit_bytes: Likewise, of host buffers on their way in or out.
+      max_handles: Likewise, arrays, programs, executions and futures of a session.
+      max_requests: Likewise, requests of a session that are read and not answered.
+      max_message_bytes: Likewise, of a request.
+      max_sessions: Likewise, at a time.
       cpu: Cores that its pod asks for, as a Kubernetes quantity, e.g. ``"4"`` or ``"500m"``.
       memory: Memory that its pod asks for and is held to, e.g. ``"32Gi"``.
       node_selector: Labels that its node must have.
@@ -47,6 +57,12 @@ class ProxyOptions:
     use_insecure_credentials: bool = False
     xla_flags: tuple[str, ...] = ()
     sidecar: bool = False
+    device_memory_limit_bytes: int | None = None
+    host_memory_limit_bytes: int | None = None
+    max_handles: int | None = None
+    max_requests: int | None = None
+    max_message_bytes: int | None = None
+    max_sessions: int | None = None
     cpu: str = "4"
     memory: str = "32Gi"
     node_selector: Mapping[str, str] = dataclasses.field(default_factory=dict, hash=False)
@@ -58,6 +74,9 @@ class ProxyOptions:
         for switch in (self.use_insecure_credentials, self.sidecar, self.host_network):
             check_bool(_FIELD, switch)
         check_int(_FIELD, self.run_as_user, low=0, high=_USER_LIMIT)
+        for name in LIMITS:
+            if getattr(self, name) is not None:
+                check_limit(_FIELD, name, getattr(self, name))
         for quantity in (self.cpu, self.memory):
             _check_quantity(quantity)
         # Frozen, yet what was given as a list is kept as a tuple, and a mapping copied.
@@ -66,6 +85,11 @@ class ProxyOptions:
             self, "tolerations", _texts(self.tolerations, "tolerations", _check_toleration)
         )
         object.__setattr__(self, "node_selector", _check_selector(self.node_selector))
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """The limits that are asked for, by name."""
+        return asked_limits(self)
 
     @classmethod
     def from_list(cls, options: Iterable[str] | None) -> ProxyOptions:
@@ -191,6 +215,12 @@ def _taints(_option: str, value: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in value.split(","))
 
 
+def _limit(option: str, value: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,19}", value):
+        raise InvalidRequestError(_FIELD, option, "a whole number behind the colon")
+    return int(value)
+
+
 def _user(option: str, value: str) -> int:
     if not re.fullmatch(r"[0-9]{1,10}", value):
         raise InvalidRequestError(_FIELD, option, "a user's number behind the colon")
@@ -201,6 +231,7 @@ _READERS: Final[Mapping[str, Callable[[str, str], Any]]] = {
     "use_insecure_credentials": _switch,
     "xla_flags": _flags,
     "sidecar": _switch,
+    **dict.fromkeys(LIMITS, _limit),
     "cpu": _text,
     "memory": _text,
     "node_selector": _labels,

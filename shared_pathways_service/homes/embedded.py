@@ -111,6 +111,7 @@ class EmbeddedHome:
             owner_pid=spec.owner_pid,
             owner_start=spec.owner_start,
             max_lifetime_s=spec.max_lifetime_s or 0.0,
+            limits=pb.ProxyLimits(**spec.options.limits),
         )
         proxy = await self._call(
             link.supervisor.CreateProxy(request, metadata=link.metadata, timeout=_CALL_S)

@@ -222,7 +222,10 @@ def _client_of_settings() -> Any:
     try:
         client = connect(target, token=token, timeout=CONNECT_TIMEOUT_S, transfer_dir=transfer_dir)
     except TimeoutError as error:
-        raise RuntimeError(f"the proxy at {target} did not answer in time") from error
+        raise RuntimeError(
+            f"the proxy at {target} did not answer in time: it may have ended, or have as many "
+            "sessions as it may (--max_sessions); its log tells"
+        ) from error
     atexit.register(hush)
     # JAX's own name for it, and the one that other libraries use.
     for name in ("jax._src.xla_bridge", "jax.extend.backend"):

@@ -8,6 +8,7 @@ import grpc
 
 from shared_pathways_service.errors import (
     AccessDenied,
+    CapacityError,
     ServiceNotReady,
     SharedPathwaysError,
     VersionSkew,
@@ -84,6 +85,12 @@ def _translated(target: ProxyTarget, error: grpc.RpcError) -> SharedPathwaysErro
             verb="connect",
             resource="proxy",
             hint="a proxy serves only the session that it was made for",
+        )
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return CapacityError(
+            f"the proxy at {target.address} takes no more sessions: RESOURCE_EXHAUSTED: {details}",
+            hint="each process that uses JAX on the proxy has one: end another, or have the "
+            "operator raise the limit",
         )
     if code in _GONE:
         return unreachable(target, details or "no answer")

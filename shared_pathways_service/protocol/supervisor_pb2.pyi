@@ -114,8 +114,8 @@ class CreateProxyRequest(_message.Message):
     TCP_PORT_FIELD_NUMBER: _builtins.int
     OWNER_PID_FIELD_NUMBER: _builtins.int
     OWNER_START_FIELD_NUMBER: _builtins.int
-    DEVICE_MEMORY_LIMIT_BYTES_FIELD_NUMBER: _builtins.int
     MAX_LIFETIME_S_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """DNS label; the tenant's name in the RM"""
     session: _builtins.str
@@ -132,8 +132,6 @@ class CreateProxyRequest(_message.Message):
     """The process whose end ends the proxy, whatever becomes of the agent; 0: none."""
     owner_start: _builtins.str
     """When it started, as processes.Identity has it; guards against a reused pid."""
-    device_memory_limit_bytes: _builtins.int
-    """a device; 0: the service's default"""
     max_lifetime_s: _builtins.float
     """0: none"""
     @_builtins.property
@@ -143,6 +141,10 @@ class CreateProxyRequest(_message.Message):
     @_builtins.property
     def xla_flags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """["--xla_a=1", …]"""
+
+    @_builtins.property
+    def limits(self) -> Global___ProxyLimits:
+        """lower ones than the service's; 0: the service's"""
 
     def __init__(
         self,
@@ -160,12 +162,12 @@ class CreateProxyRequest(_message.Message):
         tcp_port: _builtins.int | None = ...,
         owner_pid: _builtins.int = ...,
         owner_start: _builtins.str = ...,
-        device_memory_limit_bytes: _builtins.int = ...,
         max_lifetime_s: _builtins.float = ...,
+        limits: Global___ProxyLimits | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_queue_timeout_s", b"_queue_timeout_s", "_tcp_port", b"_tcp_port", "queue_timeout_s", b"queue_timeout_s", "tcp_port", b"tcp_port"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_queue_timeout_s", b"_queue_timeout_s", "_tcp_port", b"_tcp_port", "limits", b"limits", "queue_timeout_s", b"queue_timeout_s", "tcp_port", b"tcp_port"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue_timeout_s", b"_queue_timeout_s", "_tcp_port", b"_tcp_port", "device_memory_limit_bytes", b"device_memory_limit_bytes", "host", b"host", "max_lifetime_s", b"max_lifetime_s", "name", b"name", "num_elastic_slices", b"num_elastic_slices", "owner_pid", b"owner_pid", "owner_start", b"owner_start", "priority", b"priority", "queue_timeout_s", b"queue_timeout_s", "session", b"session", "tcp_port", b"tcp_port", "team", b"team", "user", b"user", "virtual_slices", b"virtual_slices", "xla_flags", b"xla_flags"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue_timeout_s", b"_queue_timeout_s", "_tcp_port", b"_tcp_port", "host", b"host", "limits", b"limits", "max_lifetime_s", b"max_lifetime_s", "name", b"name", "num_elastic_slices", b"num_elastic_slices", "owner_pid", b"owner_pid", "owner_start", b"owner_start", "priority", b"priority", "queue_timeout_s", b"queue_timeout_s", "session", b"session", "tcp_port", b"tcp_port", "team", b"team", "user", b"user", "virtual_slices", b"virtual_slices", "xla_flags", b"xla_flags"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__queue_timeout_s: _TypeAlias = _typing.Literal["queue_timeout_s"]  # noqa: Y015
     _WhichOneofArgType__queue_timeout_s: _TypeAlias = _typing.Literal["_queue_timeout_s", b"_queue_timeout_s"]  # noqa: Y015
@@ -177,6 +179,46 @@ class CreateProxyRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__tcp_port) -> _WhichOneofReturnType__tcp_port | None: ...
 
 Global___CreateProxyRequest: _TypeAlias = CreateProxyRequest  # noqa: Y015
+
+@_typing.final
+class ProxyLimits(_message.Message):
+    """The names are those of the proxy's flags."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_MEMORY_LIMIT_BYTES_FIELD_NUMBER: _builtins.int
+    HOST_MEMORY_LIMIT_BYTES_FIELD_NUMBER: _builtins.int
+    MAX_HANDLES_FIELD_NUMBER: _builtins.int
+    MAX_REQUESTS_FIELD_NUMBER: _builtins.int
+    MAX_MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
+    MAX_SESSIONS_FIELD_NUMBER: _builtins.int
+    device_memory_limit_bytes: _builtins.int
+    """of each device; 0: none"""
+    host_memory_limit_bytes: _builtins.int
+    """0: none"""
+    max_handles: _builtins.int
+    """a session"""
+    max_requests: _builtins.int
+    """a session"""
+    max_message_bytes: _builtins.int
+    max_sessions: _builtins.int
+    def __init__(
+        self,
+        *,
+        device_memory_limit_bytes: _builtins.int = ...,
+        host_memory_limit_bytes: _builtins.int = ...,
+        max_handles: _builtins.int = ...,
+        max_requests: _builtins.int = ...,
+        max_message_bytes: _builtins.int = ...,
+        max_sessions: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_memory_limit_bytes", b"device_memory_limit_bytes", "host_memory_limit_bytes", b"host_memory_limit_bytes", "max_handles", b"max_handles", "max_message_bytes", b"max_message_bytes", "max_requests", b"max_requests", "max_sessions", b"max_sessions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProxyLimits: _TypeAlias = ProxyLimits  # noqa: Y015
 
 @_typing.final
 class Proxy(_message.Message):
@@ -218,6 +260,7 @@ class Proxy(_message.Message):
     CREATED_FIELD_NUMBER: _builtins.int
     OWNER_PID_FIELD_NUMBER: _builtins.int
     EXIT_REPORT_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     session: _builtins.str
     uid: _builtins.str
@@ -242,6 +285,8 @@ class Proxy(_message.Message):
     """JSON as the proxy wrote it; empty: none"""
     @_builtins.property
     def log_tail(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def limits(self) -> Global___ProxyLimits: ...
     def __init__(
         self,
         *,
@@ -260,10 +305,11 @@ class Proxy(_message.Message):
         created: _builtins.str = ...,
         owner_pid: _builtins.int = ...,
         exit_report: _builtins.str = ...,
+        limits: Global___ProxyLimits | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "exit_code", b"exit_code"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "exit_code", b"exit_code", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "address", b"address", "created", b"created", "exit_code", b"exit_code", "exit_report", b"exit_report", "log_path", b"log_path", "log_tail", b"log_tail", "name", b"name", "owner_pid", b"owner_pid", "pid", b"pid", "reason", b"reason", "session", b"session", "state", b"state", "tcp_port", b"tcp_port", "token", b"token", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "address", b"address", "created", b"created", "exit_code", b"exit_code", "exit_report", b"exit_report", "limits", b"limits", "log_path", b"log_path", "log_tail", b"log_tail", "name", b"name", "owner_pid", b"owner_pid", "pid", b"pid", "reason", b"reason", "session", b"session", "state", b"state", "tcp_port", b"tcp_port", "token", b"token", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
@@ -395,19 +441,25 @@ class GetProcessesResponse(_message.Message):
 
     PROCESSES_FIELD_NUMBER: _builtins.int
     PROXIES_FIELD_NUMBER: _builtins.int
+    PROXY_LIMITS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def processes(self) -> _containers.RepeatedCompositeFieldContainer[Global___GetProcessesResponse.Process]: ...
     @_builtins.property
     def proxies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Proxy]: ...
+    @_builtins.property
+    def proxy_limits(self) -> Global___ProxyLimits:
+        """of every proxy; a tenant may ask for lower ones"""
+
     def __init__(
         self,
         *,
         processes: _abc.Iterable[Global___GetProcessesResponse.Process] | None = ...,
         proxies: _abc.Iterable[Global___Proxy] | None = ...,
+        proxy_limits: Global___ProxyLimits | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["proxy_limits", b"proxy_limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["processes", b"processes", "proxies", b"proxies"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["processes", b"processes", "proxies", b"proxies", "proxy_limits", b"proxy_limits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

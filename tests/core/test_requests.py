@@ -273,6 +273,10 @@ def test_proxy_options_are_checked_however_they_are_made() -> None:
         {"tolerations": "a"},
         {"tolerations": [7]},
         {"run_as_user": True},
+        {"max_handles": 0},
+        {"max_sessions": "3"},
+        {"device_memory_limit_bytes": 1.5},
+        {"host_memory_limit_bytes": 1 << 63},
     ]
     for wrong in wrong_ones:
         with pytest.raises(InvalidRequestError) as caught:
@@ -306,6 +310,18 @@ def test_pod_options_are_read_and_add_up() -> None:
     )
     assert options.host_network
     assert options.run_as_user == 0
+
+
+def test_limits_are_read_and_no_limit_is_nothing_to_ask_for() -> None:
+    options = ProxyOptions.from_list(["max_handles:7", "host_memory_limit_bytes: 1000"])
+    assert options.limits == {"host_memory_limit_bytes": 1000, "max_handles": 7}
+    assert ProxyOptions().limits == {}
+    for wrong in ("max_handles:0", "max_sessions:-1", "max_requests:x", "max_message_bytes:"):
+        with pytest.raises(InvalidRequestError) as caught:
+            ProxyOptions.from_list([wrong])
+        assert caught.value.field == "proxy_options"
+        assert caught.value.value == wrong
+        assert "whole number" in caught.value.expected
 
 
 def test_proxy_options_are_their_own_and_can_be_told_apart() -> None:

@@ -14,8 +14,10 @@ from shared_pathways_service.core.kubernetes.images import (
     sidecar_skew,
 )
 from shared_pathways_service.core.kubernetes.permissions import Permission, access_denied
+from shared_pathways_service.core.kubernetes.proxy_job import check_limits
 from shared_pathways_service.core.kubernetes.readiness import ServiceReadiness, check_instances
 from shared_pathways_service.core.kubernetes.services import Service, find_service
+from shared_pathways_service.core.proxy_options import ProxyOptions
 from shared_pathways_service.core.request_fields import check_bucket
 from shared_pathways_service.errors import (
     InvalidRequestError,
@@ -31,6 +33,7 @@ __all__ = [
     "head_check",
     "image_check",
     "jax_check",
+    "limits_check",
     "permissions_check",
     "service_check",
     "sidecar_check",
@@ -140,6 +143,16 @@ def jax_check(client: Versions, image: str) -> Check:
     if check.outcome is Outcome.OK and "jax" not in image.rpartition(":")[2]:
         return Check.unknown("JAX", f"{client.jax} here; the tag of {image} does not tell its own")
     return check
+
+
+def limits_check(options: ProxyOptions, image: str) -> Check:
+    """Says whether the limits that were asked for mean anything to an image."""
+
+    def look() -> str:
+        check_limits(options, image)
+        return ", ".join(f"{name}:{value}" for name, value in options.limits.items())
+
+    return judge("limits", look)
 
 
 def sidecar_check(client: Versions, service: Service) -> Check:

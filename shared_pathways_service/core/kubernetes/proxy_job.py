@@ -17,7 +17,7 @@ from shared_pathways_service.core.validation import check_int
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.version import __version__
 
-__all__ = ["TOKEN_KEY", "ProxyJobInputs", "proxy_job", "token_secret"]
+__all__ = ["TOKEN_KEY", "ProxyJobInputs", "check_limits", "proxy_job", "token_secret"]
 
 #: The Secret's one key, and the file's name.
 TOKEN_KEY: Final = "token"  # noqa: S105 - a name
@@ -75,11 +75,28 @@ class ProxyJobInputs:
         if not slices:
             raise InvalidRequestError("virtual_slices", (), "at least one instance type")
         check_int("num_elastic_slices", self.num_elastic_slices, low=0, high=slices - 1)
+        check_limits(self.options, self.image)
 
     @property
     def has_token(self) -> bool:
         """Whether the proxy is given a token: our image is; Google's knows none."""
         return is_ours(self.image)
+
+
+def check_limits(options: ProxyOptions, image: str) -> None:
+    """Refuses limits that the image knows nothing of.
+
+    Raises:
+      InvalidRequestError: Limits are asked for, and the image is none of ours.
+    """
+    for name, value in options.limits.items():
+        if not is_ours(image):
+            raise InvalidRequestError(
+                "proxy_options",
+                f"{name}:{value}",
+                f"no such limit with the image {image}: only this project's own know it",
+                hint="memory: bounds what its pod may use in any case",
+            )
 
 
 def proxy_job(inputs: ProxyJobInputs) -> dict[str, Any]:
@@ -243,6 +260,8 @@ def _arguments(inputs: ProxyJobInputs) -> list[str]:
     if inputs.options.sidecar:
         arguments.append("--sidecar_name=external")
     arguments.extend(inputs.options.xla_flags)
+    # (Only images of ours come here with any.)
+    arguments.extend(f"--{name}={value}" for name, value in inputs.options.limits.items())
     return [literal(argument) for argument in arguments]
 
 

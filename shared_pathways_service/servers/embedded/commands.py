@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+from shared_pathways_service.core.proxy_limits import ProxyLimits
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.servers.embedded.options import SupervisorOptions
 from shared_pathways_service.servers.embedded.paths import RuntimePaths
@@ -52,7 +53,7 @@ class ProxyRequest:
     Attributes:
       queue_timeout_s: None: refused at once when slices are taken.
       tcp_port: None: a Unix socket only; 0: any port beside it.
-      device_memory_limit_bytes: A device; 0: no limit.
+      limits: What it gives its clients at most.
       owner_pid: 0: nobody's end ends it.
       max_lifetime_s: None: as long as its owner likes.
     """
@@ -70,7 +71,7 @@ class ProxyRequest:
     tcp_port: int | None
     owner_pid: int
     owner_start: str
-    device_memory_limit_bytes: int
+    limits: ProxyLimits
     max_lifetime_s: float | None
 
 
@@ -154,7 +155,7 @@ def proxy_arguments(
         f"--exit_report={paths.exit_report(uid)}",
         f"--last_requests_file={paths.last_requests(uid)}",
         f"--lost_program_grace_s={options.lost_program_grace_s}",
-        f"--device_memory_limit_bytes={request.device_memory_limit_bytes}",
+        *(f"--{name}={value}" for name, value in dataclasses.asdict(request.limits).items()),
         f"--compile_cache_dir={settings.cache_dir / 'compiled'}",
         f"--compile_cache_bytes={settings.compile_cache_bytes}",
         *request.xla_flags,

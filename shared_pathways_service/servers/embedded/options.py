@@ -8,6 +8,7 @@ import math
 from shared_pathways_service import constants
 from shared_pathways_service.core.instances import parse_instance_texts
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.servers.limits import limit_flag
 from shared_pathways_service.servers.options import flag, seconds
 
 __all__ = ["DEFAULT_SLICES", "SupervisorOptions"]
@@ -53,9 +54,12 @@ class SupervisorOptions:
     idle_s: float = flag(
         math.inf, parse=_idle, help="Ends the service when nobody used it for so long; inf: never."
     )
-    device_memory_limit_bytes: int = flag(
-        0, parse=_count, help="Memory of each device, for tenants that ask for none; 0: no limit."
-    )
+    device_memory_limit_bytes: int = limit_flag("device_memory_limit_bytes")
+    host_memory_limit_bytes: int | None = limit_flag("host_memory_limit_bytes")
+    max_handles: int = limit_flag("max_handles")
+    max_requests: int = limit_flag("max_requests")
+    max_message_bytes: int = limit_flag("max_message_bytes")
+    max_sessions: int = limit_flag("max_sessions")
     beat_interval_s: float = flag(
         constants.WORKER_BEAT_S, parse=seconds, help="Seconds between two beats of a worker."
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -73,6 +74,7 @@ class TenantProxy:
             state=pb.Proxy.STARTING,
             created=rfc3339(time.time()),
             owner_pid=request.owner_pid,
+            limits=pb.ProxyLimits(**dataclasses.asdict(request.limits)),
         )
         self._watchers: set[asyncio.Queue[pb.Proxy]] = set()
         self._end_asked = asyncio.Event()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
+from shared_pathways_service.core.proxy_limits import ProxyLimits, asked_limits
 from shared_pathways_service.core.validation import (
     check_dns_label,
     check_int,
@@ -22,14 +23,14 @@ _XLA_FLAG = re.compile(r"--xla_[a-z0-9_]+(=[!-~]*)?")
 
 
 def read_proxy_request(
-    message: pb.CreateProxyRequest, types: Collection[str], default_memory_limit: int
+    message: pb.CreateProxyRequest, types: Collection[str], most: ProxyLimits
 ) -> ProxyRequest:
     """Checks a request.
 
     Args:
       message: What came.
       types: The instance types of the service, the first one for a request that names none.
-      default_memory_limit: Bytes a device, for a request that names no limit.
+      most: What the operator gives a proxy at most.
 
     Raises:
       InvalidRequestError: A field has a value that cannot be used.
@@ -66,7 +67,7 @@ def read_proxy_request(
         tcp_port=check_port("tcp_port", message.tcp_port) if message.HasField("tcp_port") else None,
         owner_pid=check_int("owner_pid", message.owner_pid, low=0, high=2**31 - 1),
         owner_start=_text("owner_start", message.owner_start),
-        device_memory_limit_bytes=message.device_memory_limit_bytes or default_memory_limit,
+        limits=most.lowered(asked_limits(message.limits)),
         max_lifetime_s=lifetime,
     )
 

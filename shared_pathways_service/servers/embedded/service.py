@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeAlias
 
 import grpc
 import grpc.aio
 
+from shared_pathways_service.core.proxy_limits import ProxyLimits
 from shared_pathways_service.errors import (
     ServiceNotFound,
     ServiceNotReady,
@@ -38,7 +40,7 @@ class SupervisorService(pb_grpc.SupervisorServicer):
       processes: Lists the service's processes.
       on_leave: Called when a Join has ended.
       on_shutdown: Called when somebody asks for the end.
-      default_memory_limit: Bytes a device, for proxies that name no limit.
+      limits: What a proxy gives its clients at most.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class SupervisorService(pb_grpc.SupervisorServicer):
         processes: Callable[[], list[pb.GetProcessesResponse.Process]],
         on_leave: Callable[[], None],
         on_shutdown: Callable[[str], None],
-        default_memory_limit: int,
+        limits: ProxyLimits,
     ) -> None:
         self._welcome = welcome
         self._occupancy = occupancy
@@ -60,7 +62,7 @@ class SupervisorService(pb_grpc.SupervisorServicer):
         self._processes = processes
         self._on_leave = on_leave
         self._on_shutdown = on_shutdown
-        self._default_memory_limit = default_memory_limit
+        self._limits = limits
 
     async def Join(  # noqa: N802 - the protocol's name
         self, request: pb.JoinRequest, context: Context
@@ -88,9 +90,7 @@ class SupervisorService(pb_grpc.SupervisorServicer):
     ) -> pb.Proxy:
         """Starts a proxy."""
         try:
-            checked = read_proxy_request(
-                request, self._welcome.instance_types, self._default_memory_limit
-            )
+            checked = read_proxy_request(request, self._welcome.instance_types, self._limits)
             proxy = await self._proxies.create(checked)
         except SharedPathwaysError as error:
             await abort(context, error)
@@ -129,7 +129,9 @@ class SupervisorService(pb_grpc.SupervisorServicer):
     ) -> pb.GetProcessesResponse:
         """Lists processes and proxies."""
         return pb.GetProcessesResponse(
-            processes=self._processes(), proxies=[p.message() for p in self._proxies.all()]
+            processes=self._processes(),
+            proxies=[p.message() for p in self._proxies.all()],
+            proxy_limits=pb.ProxyLimits(**dataclasses.asdict(self._limits)),
         )
 
     async def Shutdown(  # noqa: N802

@@ -35,6 +35,7 @@ from shared_pathways_service.servers.embedded.reporting import reporter
 from shared_pathways_service.servers.embedded.service import SupervisorService
 from shared_pathways_service.servers.embedded.standby import StandbyPool
 from shared_pathways_service.servers.glog import glog
+from shared_pathways_service.servers.limits import limits_of
 from shared_pathways_service.servers.listening import SERVER_OPTIONS, listen
 from shared_pathways_service.servers.process import report_ready
 from shared_pathways_service.settings import Settings, private_directory
@@ -184,7 +185,7 @@ class Supervisor:
             processes=self.processes,
             on_leave=self._on_change,
             on_shutdown=self.stop,
-            default_memory_limit=self._options.device_memory_limit_bytes,
+            limits=limits_of(self._options),
         )
         pb_grpc.add_SupervisorServicer_to_server(service, server)
         listen(

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-from collections.abc import Callable
-from pathlib import Path
 
-__all__ = ["LARGEST_MESSAGE", "Limits", "default_host_memory"]
+from shared_pathways_service.core.proxy_limits import ProxyLimits
+
+__all__ = ["LARGEST_MESSAGE", "Limits"]
 
 #: Bytes of a message that protobuf can read at all.
 LARGEST_MESSAGE = (1 << 31) - 1
-
-_CGROUP_LIMITS = (
-    "/sys/fs/cgroup/memory.max",
-    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,28 +31,10 @@ class Limits:
     """
 
     host_memory_bytes: int = 0
-    handles: int = 1_000_000
-    requests: int = 16_384
-    message_bytes: int = 256 << 20
+    handles: int = ProxyLimits.max_handles
+    requests: int = ProxyLimits.max_requests
+    message_bytes: int = ProxyLimits.max_message_bytes
     unread_bytes: int = 256 << 20
-    sessions: int = 32
+    sessions: int = ProxyLimits.max_sessions
     transfers: int = 256
     transfer_patience_s: float = 60.0
-
-
-def default_host_memory(read: Callable[[str], str] = lambda path: Path(path).read_text()) -> int:
-    """Returns half of the memory that this process may have, in bytes.
-
-    Args:
-      read: Returns a file's text.
-    """
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for path in _CGROUP_LIMITS:
-        try:
-            text = read(path).strip()
-        except OSError:
-            continue
-        # "max" where there is none, or a number above all memory.
-        if text.isdecimal():
-            memory = min(memory, int(text))
-    return memory // 2

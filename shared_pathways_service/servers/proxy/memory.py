@@ -46,8 +46,9 @@ class DeviceMemory:
                 if held + nbytes > self.limit:
                     raise StatusError(
                         Code.RESOURCE_EXHAUSTED,
-                        f"{what} needs {nbytes} bytes on device {device_id}, whose limit is "
-                        f"{self.limit} bytes, of which {held} are held",
+                        f"{what} needs {nbytes} bytes on device {device_id}, whose limit "
+                        f"(--device_memory_limit_bytes) is {self.limit} bytes, of which {held} "
+                        "are held",
                     )
             for device_id in device_ids:
                 self._held[device_id] += nbytes

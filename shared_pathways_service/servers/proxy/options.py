@@ -9,16 +9,16 @@ from shared_pathways_service import constants
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.core.validation import check_dns_label
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.servers.limits import limit_flag, limits_of
 from shared_pathways_service.servers.listening import LOOPBACK
 from shared_pathways_service.servers.options import (
     comma_separated,
     flag,
     port,
-    positive_int,
     prefixed_flags,
     seconds,
 )
-from shared_pathways_service.servers.proxy.limits import Limits, default_host_memory
+from shared_pathways_service.servers.proxy.limits import Limits
 
 __all__ = ["ProxyServerOptions"]
 
@@ -79,37 +79,12 @@ class ProxyServerOptions:
         env="SPS_RESOURCE_MANAGER_TOKEN_FILE",
         help="File with the token that the resource manager asks for.",
     )
-    device_memory_limit_bytes: int = flag(
-        0, parse=_count, env="SPS_DEVICE_MEMORY_LIMIT_BYTES", help="Per device; 0: no limit."
-    )
-    host_memory_limit_bytes: int | None = flag(
-        None,
-        parse=_count,
-        env="SPS_HOST_MEMORY_LIMIT_BYTES",
-        help="Host buffers on their way in or out, all sessions together; 0: no limit. By default "
-        "half of the memory that this process may have.",
-    )
-    max_handles: int = flag(
-        Limits.handles,
-        parse=positive_int,
-        env="SPS_MAX_HANDLES",
-        help="Arrays, programs, executions and futures that a session may have open.",
-    )
-    max_requests: int = flag(
-        Limits.requests,
-        parse=positive_int,
-        env="SPS_MAX_REQUESTS",
-        help="Requests of a session that are read and not answered; then no more are read.",
-    )
-    max_message_bytes: int = flag(
-        Limits.message_bytes,
-        parse=positive_int,
-        env="SPS_MAX_MESSAGE_BYTES",
-        help="The longest request: a program with its constants.",
-    )
-    max_sessions: int = flag(
-        Limits.sessions, parse=positive_int, env="SPS_MAX_SESSIONS", help="Sessions at a time."
-    )
+    device_memory_limit_bytes: int = limit_flag("device_memory_limit_bytes")
+    host_memory_limit_bytes: int | None = limit_flag("host_memory_limit_bytes")
+    max_handles: int = limit_flag("max_handles")
+    max_requests: int = limit_flag("max_requests")
+    max_message_bytes: int = limit_flag("max_message_bytes")
+    max_sessions: int = limit_flag("max_sessions")
     address_space_limit_bytes: int = flag(
         0, parse=_count, help="Of the whole process (RLIMIT_AS); 0: no limit."
     )
@@ -167,11 +142,11 @@ class ProxyServerOptions:
 
     def limits(self) -> Limits:
         """Returns what clients are given at most."""
-        host_memory = self.host_memory_limit_bytes
+        limits = limits_of(self)
         return Limits(
-            host_memory_bytes=default_host_memory() if host_memory is None else host_memory,
-            handles=self.max_handles,
-            requests=self.max_requests,
-            message_bytes=self.max_message_bytes,
-            sessions=self.max_sessions,
+            host_memory_bytes=limits.host_memory_limit_bytes,
+            handles=limits.max_handles,
+            requests=limits.max_requests,
+            message_bytes=limits.max_message_bytes,
+            sessions=limits.max_sessions,
         )

@@ -12,6 +12,7 @@ from shared_pathways_service.core.kubernetes.proxy_job import (
     proxy_job,
     token_secret,
 )
+from shared_pathways_service.core.proxy_limits import LIMITS
 from shared_pathways_service.core.proxy_options import ProxyOptions
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.servers.options import parse_flags
@@ -147,6 +148,20 @@ def test_our_proxy_takes_flags_and_variables() -> None:
     assert options.sidecar_name == "external"
     [mount] = container(inputs)["volumeMounts"]
     assert options.token_file == f"{mount['mountPath']}/token"
+
+
+def test_limits_are_our_proxys_flags_and_refused_for_googles() -> None:
+    asked = {name: 1000 + number for number, name in enumerate(LIMITS)}
+    texts = [f"{name}:{value}" for name, value in asked.items()]
+    inputs = with_options(OURS, *texts)
+    options = parse_flags(ProxyServerOptions, container(inputs)["args"], variables(inputs))
+    assert {name: getattr(options, name) for name in LIMITS} == asked
+    for text in texts:
+        with pytest.raises(InvalidRequestError) as raised:
+            with_options(GOOGLES, text)
+        assert (raised.value.field, raised.value.value) == ("proxy_options", text)
+        assert GOOGLES.image in raised.value.expected
+        assert "memory:" in raised.value.hint
 
 
 @pytest.mark.parametrize(("given", "told"), [(None, None), (0.0, 0.0), (math.inf, math.inf)])

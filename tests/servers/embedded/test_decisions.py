@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared_pathways_service.core.proxy_limits import ProxyLimits
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.events import Event
 from shared_pathways_service.protocol import supervisor_pb2 as pb
@@ -81,26 +83,42 @@ class TestRestartPolicy:
 
 RIGHT: dict[str, Any] = {"name": "a", "session": "s", "virtual_slices": ["tpuv6e:2x2"] * 2}
 TYPES = ["tpuv6e:2x2", "tpuv5e:2x4"]
+MOST = ProxyLimits(host_memory_limit_bytes=1000, max_handles=10)
 
 
 class TestRequests:
     def test_what_is_left_out_has_defaults(self) -> None:
-        request = read_proxy_request(pb.CreateProxyRequest(name="a", session="s"), TYPES, 7)
+        request = read_proxy_request(pb.CreateProxyRequest(name="a", session="s"), TYPES, MOST)
         assert request.virtual_slices == ("tpuv6e:2x2",)
         assert request.queue_timeout_s is None
         assert request.tcp_port is None
         assert request.max_lifetime_s is None
-        assert request.device_memory_limit_bytes == 7
+        assert request.limits == MOST
 
     def test_what_is_given_counts(self) -> None:
         message = pb.CreateProxyRequest(
             **RIGHT, queue_timeout_s=math.inf, tcp_port=0, max_lifetime_s=3, num_elastic_slices=1
         )
-        request = read_proxy_request(message, TYPES, 0)
+        request = read_proxy_request(message, TYPES, MOST)
         assert request.queue_timeout_s == math.inf
         assert request.tcp_port == 0
         assert request.max_lifetime_s == 3
         assert request.num_elastic_slices == 1
+
+    def test_lower_limits_are_given_and_higher_ones_are_not(self) -> None:
+        # Where the operator has none, any is lower.
+        asked = pb.ProxyLimits(device_memory_limit_bytes=5, max_handles=10)
+        request = read_proxy_request(pb.CreateProxyRequest(**RIGHT, limits=asked), TYPES, MOST)
+        assert request.limits == dataclasses.replace(MOST, device_memory_limit_bytes=5)
+        for name in ("host_memory_limit_bytes", "max_handles", "max_sessions"):
+            most = getattr(MOST, name)
+            asked = pb.ProxyLimits(**{name: most + 1})
+            with pytest.raises(InvalidRequestError) as raised:
+                read_proxy_request(pb.CreateProxyRequest(**RIGHT, limits=asked), TYPES, MOST)
+            assert raised.value.field == "proxy_options"
+            assert raised.value.value == f"{name}:{most + 1}"
+            assert f"at most {most}" in raised.value.expected
+            assert f"--{name.replace('_', '-')}" in raised.value.expected
 
     @pytest.mark.parametrize(
         ("field", "value"),
@@ -129,13 +147,13 @@ class TestRequests:
     def test_a_wrong_field_is_named(self, field: str, value: object) -> None:
         message = pb.CreateProxyRequest(**{**RIGHT, field: value})
         with pytest.raises(InvalidRequestError) as caught:
-            read_proxy_request(message, TYPES, 0)
+            read_proxy_request(message, TYPES, MOST)
         assert caught.value.field == field
 
     def test_a_type_that_the_service_lacks_is_refused_naming_its_types(self) -> None:
         message = pb.CreateProxyRequest(**{**RIGHT, "virtual_slices": ["tpuv4:2x2x1"]})
         with pytest.raises(InvalidRequestError, match="tpuv6e:2x2, tpuv5e:2x4"):
-            read_proxy_request(message, TYPES, 0)
+            read_proxy_request(message, TYPES, MOST)
 
 
 class TestEndings:

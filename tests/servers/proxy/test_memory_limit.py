@@ -23,9 +23,10 @@ def test_arrays_beyond_the_limit(make_proxy: MakeProxy, connect: MakeClient) -> 
         with pytest.raises(Failed) as raised:
             attempt(too_much)
         assert raised.value.code == EXHAUSTED
-        assert "needs 16 bytes on device 0, whose limit is 40 bytes, of which 32 are held" in (
-            raised.value.message
-        )
+        assert (
+            "needs 16 bytes on device 0, whose limit (--device_memory_limit_bytes) is 40 bytes, "
+            "of which 32 are held"
+        ) in raised.value.message
     # Another device has room, and so has this one after a deletion.
     np.testing.assert_array_equal(client.fetch(client.put(FOUR, single(1))), FOUR)
     client.call("destruct_array", array_handle=[held[0]])

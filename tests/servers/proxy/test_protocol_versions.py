@@ -117,7 +117,7 @@ def _check(version: int, seen: dict[str, Any], service: Watched) -> None:
     assert "deleted" in told
     for told in (*seen.pop("poison"), seen.pop("failed token")):
         assert told.startswith("RESOURCE_EXHAUSTED: ")
-        assert f"whose limit is {LIMIT} bytes" in told
+        assert f"whose limit (--device_memory_limit_bytes) is {LIMIT} bytes" in told
     values = list(range(16))
     assert {"version": version, **seen} == {
         "version": version,
