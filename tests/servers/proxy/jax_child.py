@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 os.environ["IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"] = "true"
@@ -17,6 +18,22 @@ from jax.extend.backend import ifrt_proxy
 
 
 def main(address: str) -> None:
+    attach(address)
+    from tests.servers.proxy.jax_checks import CHECKS
+    from tests.servers.proxy.jax_checks_all import COMPARED
+
+    def run(name: str) -> None:
+        if name in COMPARED:
+            compare(name)
+        else:
+            CHECKS[name]()
+
+    answer(run)
+
+
+def attach(address: str) -> None:
+    """Has JAX run on the proxy at an address, with the CPU's devices beside it."""
+
     def connect() -> object:
         options = ifrt_proxy.ClientConnectionOptions()
         options.connection_timeout_in_seconds = 60
@@ -27,19 +44,17 @@ def main(address: str) -> None:
     jax.config.update("jax_backend_target", f"grpc://{address}")
     # Otherwise the CPU raises errors of programs later than asked for, as the proxy does.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
-    from tests.servers.proxy.jax_checks import CHECKS
-    from tests.servers.proxy.jax_checks_all import COMPARED
 
+
+def answer(run: Callable[[str], None]) -> None:
+    """Runs each check that is asked for, and answers with how it failed, or nothing."""
     # JAX itself writes to the standard output now and then.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:
         name = line.strip()
         try:
-            if name in COMPARED:
-                compare(name)
-            else:
-                CHECKS[name]()
+            run(name)
             failure = ""
         except BaseException:  # noqa: BLE001 - the parent shows it
             failure = traceback.format_exc()

@@ -1,0 +1,57 @@
+"""Starts a process that runs JAX on a real proxy, and a check in it whenever one is asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.processes import DEADLINE_S, REPOSITORY, ServerProcess
+from tests.servers.proxy.conftest import KIND, MODULE
+
+#: Runs the check of a name; returns how it failed, or nothing.
+RunCheck = Callable[[str], str]
+
+
+@contextlib.contextmanager
+def child_on_a_proxy(module: str) -> Iterator[RunCheck]:
+    """Runs `python -m module ADDRESS`, which answers as `jax_child` does, and its proxy."""
+    root = Path(tempfile.mkdtemp(prefix="sps"))
+    flags = [f"--server_socket={root / 's'}", f"--virtual_slices={KIND},{KIND}"]
+    command = [sys.executable, "-m", module, f"unix:{root / 's'}"]
+    # Both take seconds to load, so both at once; the child connects when it has its first check.
+    with (
+        subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=REPOSITORY,
+        ) as child,
+        ServerProcess(MODULE, flags) as proxy,
+    ):
+        assert proxy.ready is not None
+        assert child.stdin is not None
+        assert child.stdout is not None
+
+        def run(name: str) -> str:
+            assert child.stdin is not None
+            assert child.stdout is not None
+            child.stdin.write(name + "\n")
+            child.stdin.flush()
+            assert select.select([child.stdout], [], [], 2 * DEADLINE_S)[0], f"{name} hangs"
+            failure: str = json.loads(child.stdout.readline())
+            return failure
+
+        yield run
+        child.stdin.close()
+        assert child.wait(DEADLINE_S) == 0
+        assert proxy.stop() == 0
+    shutil.rmtree(root)
