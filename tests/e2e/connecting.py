@@ -16,7 +16,7 @@ from shared_pathways_service.settings import Settings
 from tests.e2e.harness import noting_logs, wait_until
 from tests.processes import ServerProcess, run_async
 
-DEADLINE_S = 90.0
+DEADLINE_S = 180.0
 KIND = "tpuv6e:2x2"
 
 
