@@ -250,6 +250,8 @@ class Compiler:
     def _results(
         self, main: xla.MainTypes, executable: Any, device_ids: tuple[int, ...]
     ) -> tuple[Spec, ...]:
+        if not main.results:  # over several devices XLA tells one sharding of none
+            return ()
         (kinds,) = executable.get_output_memory_kinds()
         if len(device_ids) == 1:
             placings = [self._placings.single(device_ids[0], kind) for kind in kinds]

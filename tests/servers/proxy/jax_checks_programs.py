@@ -80,6 +80,42 @@ CLIENTS_OWN["ahead_of_time"] = {
 
 
 @compared
+def programs_without_results(devices: Devices) -> Told:
+    """Over several devices XLA tells no shardings of none."""
+    everywhere = mesh(devices)
+    split = NamedSharding(everywhere, P("a", "b"))
+    values = jax.device_put(np.ones((8, 8), np.float32), split)
+
+    def nothing(*_: Any) -> None:
+        return None
+
+    def mapped(*specs: Any) -> Any:
+        return jax.shard_map(
+            nothing, mesh=everywhere, in_specs=specs, out_specs=None, check_vma=False
+        )
+
+    def unused(function: Any) -> Any:
+        return jax.jit(function, in_shardings=split, keep_unused=True)
+
+    return tell_all(
+        devices,
+        {
+            "an argument": lambda: unused(nothing)(values),
+            "mapped": mapped(),
+            "mapped over an argument": lambda: mapped(P("a"))(values),
+            "mapped, in a jit": lambda: unused(mapped(P("a", "b")))(values),
+            "mapped from a jit": lambda: jax.shard_map(
+                jax.jit(lambda x: [x][1:], keep_unused=True),
+                mesh=everywhere,
+                in_specs=P("a"),
+                out_specs=P("a"),
+                check_vma=False,
+            )(values),
+        },
+    )
+
+
+@compared
 def exported_programs(devices: Devices) -> Told:
     sharding = NamedSharding(mesh(devices), P("a", "b"))
     values = np.ones((8, 8), np.float32)
