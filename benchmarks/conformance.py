@@ -4,8 +4,10 @@
 
 DIR is a checkout of JAX at the tag of the installed version, whose tests are the yardstick. Each
 file runs twice in processes of its own, each time with eight devices: as it is, and with a proxy
-of its own. A difference that `conformance.toml` explains is listed with its reason; any other one,
-and a proxy that did not end well, makes the exit code 1.
+of its own. What passes only directly is run once more, alone, through another proxy: a test that
+passes then was slow or unlucky, and is listed as such. A difference that `conformance.toml`
+explains is listed with its reason; any other one, and a proxy that did not end well, makes the
+exit code 1. What a file's time did not reach is compared with nothing, and counted.
 """
 
 from __future__ import annotations
@@ -14,21 +16,16 @@ import argparse
 import dataclasses
 import fnmatch
 import json
-import os
-import signal
-import subprocess
 import sys
-import tempfile
-import time
 import tomllib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks import conformance_plugin as plugin
-from benchmarks.common import ROOT, write_result
-from tests.processes import ServerProcess
+from benchmarks.common import write_result
+from benchmarks.conformance_runs import Run, Settings, run_directly, run_through_proxy
 
 #: What an issue of this project asks for; the first is the quickest.
 FILES = (
@@ -44,35 +41,10 @@ FILES = (
     "lax_numpy_test",
 )
 DIFFERENCES = Path(__file__).with_suffix(".toml")
-#: One slice of eight devices: `jax.make_mesh` refuses several slices.
-SLICE = "tpuv6e:2x4"
-PROXY = "shared_pathways_service.servers.proxy"
-#: Processes that a file may take: one whose process dies goes on in another.
-LIVES = 10
 #: Tests of a file that are printed; the JSON has all.
 SHOWN = 25
-#: Exit codes of a proxy that ended because it was told to.
-WELL = (0, 143)
-DEVICES = "--xla_force_host_platform_device_count=8"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Run:
-    """One run of one file.
-
-    Attributes:
-      passed: Tests, as ``Class.test``.
-      failed: Others that were run, with the first line of what went wrong.
-      seconds: Of the whole.
-      complete: Whether it came to its end.
-      proxy: How the proxy ended; empty without one, and where it ended well.
-    """
-
-    passed: frozenset[str]
-    failed: Mapping[str, str]
-    seconds: float
-    complete: bool
-    proxy: str = ""
+#: Tests of a file that are run once more, at most: where more differ, no single test is the matter.
+AGAIN = 50
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,16 +53,16 @@ class Difference:
 
     Attributes:
       test: ``file::Class.test``, with ``*`` and ``?``.
-      reason: Why it stays, empty when nobody knows yet.
+      reason: Why it stays.
     """
 
     test: str
-    reason: str = ""
+    reason: str
 
 
-def known_differences() -> list[Difference]:
+def known_differences(path: Path) -> list[Difference]:
     """Returns the differences that are explained."""
-    table = tomllib.loads(DIFFERENCES.read_text())
+    table = tomllib.loads(path.read_text())
     return [
         Difference(test=test, reason=entry["reason"])
         for entry in table.get("difference", ())
@@ -103,118 +75,61 @@ def reason_of(test: str, known: Sequence[Difference]) -> str:
     return next((d.reason for d in known if fnmatch.fnmatchcase(test, d.test)), "")
 
 
-def run_directly(tests: Path, file: str, options: argparse.Namespace) -> Run:
-    """Runs a file on JAX's own CPU backend."""
-    return _run(tests, file, {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": DEVICES}, options)
+def differences(direct: Run, proxied: Run) -> dict[str, str]:
+    """Returns what passes directly and not through the proxy, with what went wrong there.
+
+    A test for which there was no time through the proxy is none of them.
+    """
+    missing = direct.passed - proxied.passed - frozenset(proxied.not_reached)
+    return {test: proxied.failed.get(test) or _without_error(test, proxied) for test in
+            sorted(missing)}  # fmt: skip
 
 
-def run_through_proxy(tests: Path, file: str, options: argparse.Namespace) -> Run:
-    """Runs a file through a proxy that serves nobody else."""
-    with tempfile.TemporaryDirectory(prefix="sps-") as directory:
-        socket = f"{directory}/s"
-        flags = [f"--virtual_slices={SLICE}", f"--server_socket={socket}"]
-        with ServerProcess(PROXY, flags) as proxy:
-            if proxy.ready is None:
-                raise RuntimeError("the proxy did not start:\n" + "\n".join(proxy.lines))
-            environment = {
-                "JAX_PLATFORMS": "proxy,cpu",  # as with `local_devices`: some tests want both
-                "JAX_BACKEND_TARGET": f"grpc://unix:{socket}",
-                "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": "true",
-                "XLA_FLAGS": DEVICES,
-            }
-            run = _run(tests, file, environment, options)
-            code = proxy.stop()
-            end = "" if code in WELL else f"ended with {code}: {' / '.join(proxy.lines[-3:])}"
-    return dataclasses.replace(run, proxy=end)
+def _without_error(test: str, run: Run) -> str:
+    if test in run.failed:
+        return "it failed"
+    return "it was skipped" if test in run.skipped else "there is no such test"
 
 
-def _run(
-    tests: Path, file: str, environment: Mapping[str, str], options: argparse.Namespace
-) -> Run:
-    command = [
-        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
-        *("-p", plugin.__name__, f"--timeout={options.test_timeout}"),
-        *options.pytest,
-        f"tests/{file}.py",
-    ]
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="sps-") as directory:
-        results = Path(directory, "results")
-        variables = {
-            "JAX_NUM_GENERATED_CASES": str(options.cases),
-            plugin.VARIABLE: str(results),
-            "PYTHONPATH": str(ROOT),
-            **environment,
-        }
-        complete = False
-        for _ in range(LIVES):
-            until = began + options.file_timeout
-            code = _run_process(command, tests, {**os.environ, **variables}, until)
-            # (1: a test failed; 5: all of them were run before.)
-            complete = code in {0, 1, 5}
-            if complete or time.monotonic() > until:
-                break
-            _bury(results, f"the process died in it: {code}")
-        found = plugin.read_results(results)
-    failed = {name: r["error"] for name, r in found.items() if r["outcome"] in {"failed", ""}}
-    return Run(
-        passed=frozenset(name for name, r in found.items() if r["outcome"] == "passed"),
-        failed=failed,
-        seconds=time.monotonic() - began,
-        complete=complete and bool(found),
-    )
-
-
-def _run_process(
-    command: Sequence[str], tests: Path, environment: Mapping[str, str], until: float
-) -> int | None:
-    """Runs pytest, and ends all of it; returns its exit code, None if there was no time left."""
-    with subprocess.Popen(
-        command,
-        cwd=tests,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    ) as process:
-        try:
-            return process.wait(max(0.0, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-
-
-def _bury(results: Path, error: str) -> None:
-    """Notes that the test which was running has failed, so that it is not run again."""
-    running = [n for n, r in plugin.read_results(results).items() if not r["outcome"]]
-    with results.open("a") as file:
-        for name in running:
-            file.write(json.dumps({"test": name, "outcome": "failed", "error": error}) + "\n")
-
-
-def compare(file: str, direct: Run, proxied: Run, known: Sequence[Difference]) -> dict[str, Any]:
-    """Returns what passes directly and not through the proxy, with the reasons there are."""
-    missing = sorted(direct.passed - proxied.passed)
-    unexplained = {}
-    explained = {}
-    for test in missing:
-        if reason := reason_of(f"{file}::{test}", known):
-            explained[test] = reason
-        else:
-            unexplained[test] = proxied.failed.get(test, "it was not run to its end, or skipped")
+def run_file(file: str, settings: Settings, known: Sequence[Difference]) -> dict[str, Any]:
+    """Runs a file both ways; returns what is printed and kept of it."""
+    # At the same time: half the wait.
+    with ThreadPoolExecutor(2) as threads:
+        running = threads.submit(run_directly, file, settings)
+        proxied = run_through_proxy(file, settings)
+        direct = running.result()
+    missing = differences(direct, proxied)
+    explained = {
+        test: reason for test in missing if (reason := reason_of(f"{file}::{test}", known))
+    }
+    unexplained = {test: error for test, error in missing.items() if test not in explained}
+    alone: dict[str, str] = {}
+    if 0 < len(unexplained) <= AGAIN:
+        again = run_through_proxy(file, settings, sorted(unexplained))
+        alone = {test: error for test, error in unexplained.items() if test in again.passed}
+        proxied = dataclasses.replace(proxied, proxy=proxied.proxy or again.proxy)
+    compared = len(direct.passed - frozenset(proxied.not_reached))
+    passed = compared - len(missing) + len(alone)
     return {
-        "direct": len(direct.passed),
-        "proxy": len(direct.passed) - len(missing),
-        "share": round(1 - len(missing) / max(1, len(direct.passed)), 4),
+        "cases": settings.cases,
+        "tests": len(direct.collected),
+        "direct": compared,
+        "proxy": passed,
+        "share": round(passed / max(1, compared), 4),
         "direct_s": round(direct.seconds, 1),
         "proxy_s": round(proxied.seconds, 1),
-        "complete": direct.complete and proxied.complete,
+        "not_reached": {
+            how: {"tests": len(run.not_reached), "from": run.not_reached[0]}
+            for how, run in (("direct", direct), ("proxy", proxied))
+            if run.not_reached
+        },
+        "broken": {
+            how: run.broken for how, run in (("direct", direct), ("proxy", proxied)) if run.broken
+        },
         "proxy_end": proxied.proxy,
+        "passed_alone": alone,
         "explained": explained,
-        "unexplained": unexplained,
+        "unexplained": {t: error for t, error in unexplained.items() if t not in alone},
     }
 
 
@@ -227,8 +142,12 @@ def show(file: str, result: Mapping[str, Any]) -> None:
     )
     if result["proxy_end"]:
         print(f"  the proxy {result['proxy_end']}")
-    if not result["complete"]:
-        print("  not run to the end")
+    for how, what in result["broken"].items():
+        print(f"  {how}: {what}")
+    for how, rest in result["not_reached"].items():
+        print(f"  {how}: no time for {rest['tests']} of {result['tests']}, from {rest['from']} on")
+    for test, error in result["passed_alone"].items():
+        print(f"  passed when it was run again alone: {test}: {error}")
     for test, reason in result["explained"].items():
         print(f"  known: {test}: {reason}")
     for test, error in list(result["unexplained"].items())[:SHOWN]:
@@ -237,33 +156,56 @@ def show(file: str, result: Mapping[str, Any]) -> None:
         print(f"  and {more} more")
 
 
-def main() -> int:
+def keep(file: str, result: Mapping[str, Any], out: Path | None) -> None:
+    """Writes a file's result, in place of an earlier one; those of other files stay.
+
+    Results with another jaxlib say nothing beside these, so they go.
+    """
+    results: dict[str, Any] = {}
+    if out is not None and out.exists():
+        earlier = json.loads(out.read_text())
+        results = earlier["result"] if earlier["jaxlib"] == version("jaxlib") else {}
+    write_result("conformance", dict(sorted({**results, file: result}.items())), out)
+
+
+def is_well(result: Mapping[str, Any]) -> bool:
+    """Whether nothing is left to explain or to mend."""
+    return not (result["unexplained"] or result["proxy_end"] or result["broken"])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     """Parses the arguments, runs, prints; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--jax-tests", type=Path, required=True, help="a checkout of JAX")
     parser.add_argument("files", nargs="*", default=FILES, help="e.g. array_test")
     parser.add_argument("--cases", type=int, default=3, help="JAX_NUM_GENERATED_CASES")
     parser.add_argument("--test-timeout", type=int, default=120, help="seconds a test")
-    parser.add_argument("--file-timeout", type=int, default=3600, help="seconds a file")
+    parser.add_argument("--file-timeout", type=int, default=1800, help="seconds a file")
     parser.add_argument("--pytest", action="append", default=[], help="e.g. --pytest=-kdonat")
-    parser.add_argument("--out", type=Path, help="where the JSON goes")
-    options = parser.parse_args()
-    if not (options.jax_tests / "tests" / "array_test.py").exists():
-        parser.error(f"--jax-tests {options.jax_tests}: there is no tests/array_test.py in it")
-    known = known_differences()
-    results = {}
-    for name in options.files:
-        file = Path(name).stem
-        # At the same time: half the wait.
-        with ThreadPoolExecutor(2) as threads:
-            direct = threads.submit(run_directly, options.jax_tests, file, options)
-            proxied = threads.submit(run_through_proxy, options.jax_tests, file, options)
-        results[file] = compare(file, direct.result(), proxied.result(), known)
-        show(file, results[file])
-    write_result("conformance", results, options.out)
-    return int(
-        any(r["unexplained"] or r["proxy_end"] or not r["complete"] for r in results.values())
+    parser.add_argument("--differences", type=Path, default=DIFFERENCES, help="those explained")
+    parser.add_argument("--out", type=Path, help="JSON in which the files' results are replaced")
+    options = parser.parse_args(arguments)
+    if options.out is not None and options.pytest:
+        parser.error("--out with --pytest: a part of a file would stand there for all of it")
+    files = [Path(name).stem for name in options.files]
+    for file in files:
+        if not (options.jax_tests / "tests" / f"{file}.py").exists():
+            parser.error(f"--jax-tests {options.jax_tests}: there is no tests/{file}.py in it")
+    known = known_differences(options.differences)
+    settings = Settings(
+        jax=options.jax_tests,
+        cases=options.cases,
+        test_timeout=options.test_timeout,
+        file_timeout=options.file_timeout,
+        pytest=options.pytest,
     )
+    well = True
+    for file in files:
+        result = run_file(file, settings, known)
+        show(file, result)
+        keep(file, result, options.out)
+        well = well and is_well(result)
+    return int(not well)
 
 
 if __name__ == "__main__":

@@ -27,14 +27,37 @@ def read_results(path: Path) -> dict[str, dict[str, str]]:
     return found
 
 
+def keep(path: Path, test: str, outcome: str, error: str = "") -> None:
+    """Adds what is known of a test now."""
+    with path.open("a") as results:
+        results.write(json.dumps({"test": test, "outcome": outcome, "error": error}) + "\n")
+
+
+def read_collected(path: Path) -> tuple[str, ...]:
+    """Returns all tests that there are to run, in order; none if none were looked for."""
+    collected = path.with_suffix(".collected")
+    return tuple(json.loads(collected.read_text())) if collected.exists() else ()
+
+
+def choice(path: Path) -> Path:
+    """Returns where it is written which tests are wanted; an empty list: all."""
+    return path.with_suffix(".only")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    known = read_results(Path(os.environ[VARIABLE]))
-    items[:] = [item for item in items if _name(item.nodeid) not in known]
+    results = _results()
+    only = set(json.loads(choice(results).read_text()))
+    wanted = {_name(item.nodeid): item for item in items}
+    if only:
+        wanted = {test: item for test, item in wanted.items() if test in only}
+    results.with_suffix(".collected").write_text(json.dumps(list(wanted)))
+    known = read_results(results)
+    items[:] = [item for test, item in wanted.items() if test not in known]
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    _keep(item.nodeid, "", "")
+    keep(_results(), _name(item.nodeid), "")
     return (yield)
 
 
@@ -43,15 +66,12 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         # (What fails after its call passed has failed.)
         lines = report.longreprtext.splitlines() if report.outcome == "failed" else []
         raised = [line[2:].strip() for line in lines if line.startswith("E ")]
-        _keep(report.nodeid, report.outcome, " ".join(raised)[:300])
+        keep(_results(), _name(report.nodeid), report.outcome, " ".join(raised)[:300])
+
+
+def _results() -> Path:
+    return Path(os.environ[VARIABLE])
 
 
 def _name(nodeid: str) -> str:
     return ".".join(nodeid.split("::")[1:])
-
-
-def _keep(nodeid: str, outcome: str, error: str) -> None:
-    with Path(os.environ[VARIABLE]).open("a") as results:
-        results.write(
-            json.dumps({"test": _name(nodeid), "outcome": outcome, "error": error}) + "\n"
-        )

@@ -1,11 +1,12 @@
-"""All that is compared between the CPU and a proxy."""
+"""All that is compared between the CPU and a proxy; the checks of other files come with it."""
 
 from __future__ import annotations
 
-from tests.servers.proxy import (  # noqa: F401 - each has functions that are compared
+from tests.servers.proxy import (  # noqa: F401 - each has functions that are compared, or checks
     jax_checks_errors,
     jax_checks_places,
     jax_checks_programs,
+    jax_checks_refusals,
     jax_checks_values,
 )
 from tests.servers.proxy.jax_compared import COMPARED
