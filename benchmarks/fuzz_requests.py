@@ -489,7 +489,9 @@ class Conversation:
         buffer = next(self._handles)
         directory = self.client.directory
         if directory is not None:
-            _leave(directory / f"lt_{buffer}", one)
+            # (It went with the session, if that has ended.)
+            with contextlib.suppress(FileNotFoundError):
+                _leave(directory / f"lt_{buffer}", one)
         header = proxy_pb2.GrpcHostBufferStoreMetadata(
             session_id=self.client.session_id + (two == 15),
             handle=buffer,

@@ -176,7 +176,7 @@ class Compiler:
         slices = self._placings.slices(device_ids)
         client = self._placings.client(slices)
         parsed = client.options(raw, device_ids, self._flags)
-        _check_propagation(parsed.executable_build_options, main)
+        _check_options(parsed.executable_build_options, main)
         executable = self._executable(client, program, module, parsed, device_ids)
         results = self._results(main, executable, device_ids)
         result_bytes = tuple(spec.shard_bytes() for spec in results)
@@ -283,8 +283,17 @@ class Compiler:
         return tuple(found)
 
 
-def _check_propagation(build: Any, main: xla.MainTypes) -> None:
-    """Refuses what XLA ends the process for: flags for another number of arguments or results."""
+def _check_options(build: Any, main: xla.MainTypes) -> None:
+    """Refuses what XLA ends the process for.
+
+    Args:
+      build: The executable_build_options.
+      main: What the program takes and returns.
+    """
+    if build.use_auto_spmd_partitioning:
+        raise StatusError(
+            Code.UNIMPLEMENTED, "use_auto_spmd_partitioning: jaxlib's XLA has no such partitioner"
+        )
     for what, flags, count in (
         ("parameters", build.allow_spmd_sharding_propagation_to_parameters, len(main.arguments)),
         ("output", build.allow_spmd_sharding_propagation_to_output, len(main.results)),

@@ -248,6 +248,14 @@ def errors_are_the_programs_own() -> None:
 
 
 @check
+def options_that_end_xlas_process_are_switched_off() -> None:
+    # (On the CPU the first of them ends this process.)
+    for change in ("noop_change", "silent_hlo_change"):
+        options = {f"xla_unsupported_crash_on_hlo_pass_{change}": True}
+        assert float(jax.jit(lambda x: x * 2, compiler_options=options)(4.0)) == 8
+
+
+@check
 def threads() -> None:
     from concurrent import futures
 

@@ -25,7 +25,7 @@ from tests.servers.proxy.raw import (
 )
 from tests.servers.proxy.test_sessions import wait_until
 
-INVALID_ARGUMENT = 3
+INVALID_ARGUMENT, UNIMPLEMENTED = 3, 12
 
 
 @pytest.mark.race
@@ -121,6 +121,16 @@ def test_options_that_xla_does_not_know_or_cannot_read_are_refused(session: RawC
         with pytest.raises(Failed, match=name) as raised:
             compile_with(session, compile_options([0]), named={name: value})
         assert raised.value.code == INVALID_ARGUMENT
+
+
+def test_automatic_partitioning_is_refused(session: RawClient) -> None:
+    options = core_pb2.XlaCompileOptionsProto.FromString(compile_options(range(4)))
+    parsed = xla_client.CompileOptions.ParseFromString(options.compile_options)
+    parsed.executable_build_options.use_auto_spmd_partitioning = True
+    options.compile_options = parsed.SerializeAsString()
+    with pytest.raises(Failed, match="use_auto_spmd_partitioning") as raised:
+        compile_with(session, options.SerializeToString(), sharded_double(4))
+    assert raised.value.code == UNIMPLEMENTED
 
 
 @pytest.mark.parametrize("what", ["parameters", "output"])
