@@ -7,7 +7,6 @@ figures by name. What it can know by itself (what was saved is what is restored)
 from __future__ import annotations
 
 import contextlib
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -73,5 +72,5 @@ def assert_same(restored: Any, saved: Any) -> None:
 
 @contextlib.contextmanager
 def directory() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="sps", dir=os.environ.get("TMPDIR")) as path:
+    with tempfile.TemporaryDirectory(prefix="sps") as path:
         yield Path(path)
