@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import re
 import secrets
@@ -190,7 +191,9 @@ class ProxyService:
             in_use = {other.transfer_dir for other in self._sessions.values()}
             if directory is not None and directory not in in_use:
                 # Before another session of the same directory may open, and leave files there.
-                remove_directory(directory)
+                # (Its client may remove it at the same time: what the session held goes anyhow.)
+                with contextlib.suppress(OSError):
+                    remove_directory(directory)
         running = session.close()
         glog("I", "Session ended")
         self._on_session_end(running)

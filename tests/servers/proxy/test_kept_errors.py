@@ -5,12 +5,15 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 
-from shared_pathways_service.protocol.ifrt import core_pb2
+from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
+from shared_pathways_service.servers.proxy import service
 from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.programs import Program
 from tests.e2e.harness import wait_until
@@ -42,6 +45,47 @@ def test_a_broken_upload_frees_its_host_buffer(proxy: LocalProxy, client: RawCli
     with pytest.raises(Exception, match="bytes"):
         client.lookup(7)
     wait_until("no host buffer", lambda: proxy.service.host_memory.held == 0)
+
+
+def test_a_file_that_is_not_there_frees_its_host_memory(
+    make_proxy: MakeProxy, connect: MakeClient, tmp_path: Path
+) -> None:
+    proxy = make_proxy(large_transfer_dir=tmp_path)
+    (tmp_path / "mine").mkdir()
+    client = connect(proxy.address, initialization_data={"sps_transfer_dir": b"mine"})
+    request = proxy_pb2.GrpcHostBufferReadFromDiskRequest()
+    request.metadata.session_id = client.session_id
+    request.metadata.handle = 7
+    request.metadata.buffer_size = 1 << 20
+    # A proxy that has nothing to do collects no garbage.
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(grpc.RpcError, match="no file for the host buffer"):
+            client.unary("HostBufferReadFromDisk", request)
+        wait_until("no host buffer", lambda: proxy.service.host_memory.held == 0)
+    finally:
+        gc.enable()
+
+
+def test_a_directory_that_goes_while_it_is_removed_does_not_keep_its_session(
+    make_proxy: MakeProxy,
+    connect: MakeClient,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def gone(directory: Path) -> None:
+        directory.rmdir()
+        raise FileNotFoundError(directory)
+
+    monkeypatch.setattr(service, "remove_directory", gone)
+    proxy = make_proxy(memory_limit=1000, large_transfer_dir=tmp_path)
+    (tmp_path / "mine").mkdir()
+    client = connect(proxy.address, initialization_data={"sps_transfer_dir": b"mine"})
+    client.ready(client.put(FOUR, single(0)))
+    assert proxy.engine.memory.held(0) == 16
+    client.close()
+    wait_until("no memory", lambda: proxy.engine.memory.held(0) == 0)
 
 
 def test_a_failed_fetch_leaves_nothing(make_proxy: MakeProxy, connect: MakeClient) -> None:
