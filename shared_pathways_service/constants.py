@@ -23,6 +23,9 @@ COMPILE_CACHE_BYTES = 1 << 30
 #: Lines of a log that an error shows.
 LOG_TAIL_LINES = 20
 
+#: What a proxy can compute on.
+PLATFORMS = ("cpu", "cuda")
+
 #: Ports of the three servers in a cluster (Pathways on Cloud).
 PROXY_PORT = 29000
 RESOURCE_MANAGER_PORT = 29001

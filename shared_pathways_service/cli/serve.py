@@ -48,6 +48,13 @@ def serve(
     standby_proxies: Annotated[
         int, typer.Option(min=0, help="Proxies kept warm for the next tenants.")
     ] = 1,
+    platform: Annotated[
+        str,
+        typer.Option(
+            envvar="SPS_PLATFORM",
+            help="What proxies compute on: cpu, or cuda: each chip of a slice is a GPU.",
+        ),
+    ] = "cpu",
     device_memory_limit_bytes: Annotated[
         int, _limit("device_memory_limit_bytes")
     ] = ProxyLimits.device_memory_limit_bytes,
@@ -88,6 +95,9 @@ def serve(
     ):
         if not 0 < value < float("inf"):
             raise InvalidRequestError(field, value, "seconds, more than 0")
+    if platform not in constants.PLATFORMS:
+        known = ", ".join(constants.PLATFORMS)
+        raise InvalidRequestError("--platform", platform, f"one of {known}")
     if hung_after <= beat_interval:
         raise InvalidRequestError("--hung-after", hung_after, "more than --beat-interval")
     counts = parse_instance_texts(slices or [DEFAULT_SLICES])
@@ -96,6 +106,7 @@ def serve(
         spares=spares,
         max_slice_restarts=max_slice_restarts,
         standby_proxies=standby_proxies,
+        platform=platform,
         device_memory_limit_bytes=device_memory_limit_bytes,
         host_memory_limit_bytes=host_memory_limit_bytes,
         max_handles=max_handles,

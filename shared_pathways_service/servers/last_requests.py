@@ -4,13 +4,13 @@ XLA's own faults end the process (SIGSEGV, SIGABRT), and nothing runs any more t
 report. What is written into a mapped file is the system's from then on: it outlives the process,
 though not the machine. One write is one copy of a few bytes, without a system call.
 
-The file is a row of slots of `_SLOT` bytes. The first `_PLACES` are what is done now, one a place
-(a slice's executor, the compiler); the others a ring of the last requests, each with its number.
+The file is a row of lines of `_LINE` bytes (`core.last_requests` reads them): the first says what
+it is, the last `_RING` are a ring of the last requests, each with its number, and those between are
+what is done now, one a place (a slice's executor, the compiler).
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 import mmap
@@ -18,19 +18,22 @@ import os
 import struct
 from pathlib import Path
 
+from shared_pathways_service.core.last_requests import HEADER, Unfinished, parse_unfinished
 from shared_pathways_service.servers.glog import glog
 
-__all__ = ["LastRequests", "Place", "Unfinished", "read_unfinished"]
+__all__ = ["LAST_REQUESTS_BYTES", "LastRequests", "Place", "read_unfinished"]
 
-_SLOT = 128
-_NUMBER = 8
-_PLACES = 32
-_RING = 32
-_SIZE = (_PLACES + _RING) * _SLOT
-#: Bytes of the text in a slot.
-_TEXT = _SLOT - _NUMBER
+#: Of the file, usually.
+LAST_REQUESTS_BYTES = 8192
+_LINE = 128
+_RING = 24
+#: Bytes of a request's number, with a blank.
+_NUMBER = 9
+_BLANK = b" " * (_LINE - 1) + b"\n"
+_WRITE_LINE = struct.Struct(f"{_LINE}s").pack_into
 #: Writes number and text in one go: no bytes are put together first.
-_WRITE = struct.Struct(f"<Q{_TEXT}s").pack_into
+_WRITE_REQUEST = struct.Struct(f"{_NUMBER}s{_LINE - _NUMBER}s").pack_into
+_MOST_READ = 64 << 10
 
 
 class LastRequests:
@@ -39,36 +42,61 @@ class LastRequests:
     Args:
       path: The file, made anew; empty, or where none can be made, which is logged: memory that goes
         with the process.
+      size: Of the file, in bytes; 4096 at least.
     """
 
-    def __init__(self, path: str = "") -> None:
-        self._map = _mapped(path) if path else mmap.mmap(-1, _SIZE)
+    def __init__(self, path: str = "", size: int = LAST_REQUESTS_BYTES) -> None:
+        lines = size // _LINE
+        data = _line(HEADER) + _BLANK * (lines - 1)
+        self._path = path
+        self._map = _mapped(path, data) if path else _in_memory(data)
         self._next = itertools.count(1).__next__
         self._places = itertools.count()
+        self._most_places = lines - 1 - _RING
+        self._ring = (lines - _RING) * _LINE
 
     def add(self, kind: str, about: str = "") -> None:
         """Adds a request to the ring: its kind, and what it concerns."""
         number = self._next()
-        start = (_PLACES + number % _RING) * _SLOT
-        _WRITE(self._map, start, number, _encoded(kind, about))
+        start = self._ring + number % _RING * _LINE
+        _WRITE_REQUEST(self._map, start, b"%8d " % number, _request(kind, about))
 
     def place(self, name: str) -> Place:
         """Returns a place where one thing at a time is done."""
-        return Place(self._map, next(self._places) % _PLACES * _SLOT, name)
+        return Place(self._map, (1 + next(self._places) % self._most_places) * _LINE, name)
+
+    def take_back(self) -> None:
+        """Empties the file, for good: this process ends in order, and says itself why.
+
+        Whoever writes all the same gets TypeError: better than a file that is cut short below a
+        map, which ends the process.
+        """
+        self._map.close()
+        if self._path:
+            try:
+                os.truncate(self._path, 0)
+            except OSError as error:
+                glog("W", f"Cannot empty {self._path}: {error}")
 
 
-def _mapped(path: str) -> mmap.mmap:
+def _mapped(path: str, data: bytes) -> mmap.mmap:
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "wb") as file:
             # Written, not only made so long: of a page that the disk has no room for, the first
             # use ends the process (SIGBUS).
-            file.write(bytes(_SIZE))
+            file.write(data)
             file.flush()
-            return mmap.mmap(fd, _SIZE)
+            return mmap.mmap(fd, len(data))
     except OSError as error:
         glog("W", f"What this process does last is not kept in {path}: {error}")
-        return mmap.mmap(-1, _SIZE)
+        return _in_memory(data)
+
+
+def _in_memory(data: bytes) -> mmap.mmap:
+    made = mmap.mmap(-1, len(data))
+    made[:] = data
+    return made
 
 
 class Place:
@@ -83,48 +111,35 @@ class Place:
 
     def begin(self, what: str) -> None:
         """Takes note of what is begun."""
-        _WRITE(self._map, self._start, 1, _encoded(what, self._name))
+        _WRITE_LINE(self._map, self._start, _doing(what, self._name))
 
     def end(self) -> None:
         """Takes note that nothing is done."""
-        # Its first byte tells.
-        self._map[self._start] = 0
+        _WRITE_LINE(self._map, self._start, _BLANK)
 
 
 @functools.lru_cache(1024)
-def _encoded(what: str, about: str) -> bytes:
-    text = f"{what} {about}" if about else what
-    return text.encode(errors="replace")[:_TEXT]
+def _request(kind: str, about: str) -> bytes:
+    return _line(f"{kind} {about}" if about else kind, _LINE - _NUMBER)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Unfinished:
-    """What a process left when it ended.
+@functools.lru_cache(1024)
+def _doing(what: str, where: str) -> bytes:
+    return _line(f"at {what} {where}" if where else f"at {what}")
 
-    Attributes:
-      running: What was being done, e.g. ``jit_step on slice 0``.
-      requests: The last requests, oldest first.
-    """
 
-    running: tuple[str, ...]
-    requests: tuple[str, ...]
+def _line(text: str, length: int = _LINE) -> bytes:
+    """Returns a line of so many bytes, cut between two characters."""
+    shown = "".join(c if c.isprintable() else "?" for c in text)
+    cut = shown.encode(errors="replace")[: length - 1].decode(errors="ignore").encode()
+    return cut.ljust(length - 1) + b"\n"
 
 
 def read_unfinished(path: Path) -> Unfinished:
     """Reads the file of a process that has ended; nothing where there is none."""
     try:
         with path.open("rb") as file:
-            data = file.read(_SIZE)
+            text = file.read(_MOST_READ).decode(errors="replace")
     except OSError:
-        data = b""
-    slots = [data[i : i + _SLOT].ljust(_SLOT, b"\0") for i in range(0, len(data), _SLOT)]
-    found = [(int.from_bytes(slot[:_NUMBER], "little"), _text_of(slot)) for slot in slots]
-    return Unfinished(
-        running=tuple(text for number, text in found[:_PLACES] if number and text),
-        requests=tuple(text for number, text in sorted(found[_PLACES:]) if number),
-    )
-
-
-def _text_of(slot: bytes) -> str:
-    text = slot[_NUMBER:].rstrip(b"\0").decode(errors="replace")
-    return "".join(c if c.isprintable() else "?" for c in text)
+        text = ""
+    return parse_unfinished(text) or Unfinished(running=(), requests=())

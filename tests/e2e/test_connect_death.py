@@ -111,9 +111,15 @@ import jax, jax.numpy as jnp
 connection = isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 2})
 try:
     with connection:
+        value = jnp.arange(8.0) + 1
+        forever = jax.jit(lambda x: jax.lax.while_loop(
+            lambda c: c[0] < 1e30, lambda c: (c[0] + 1, c[1] * 0.999), (0.0, x))[1])
+        running = forever(value)
+        # On the other slice; what comes before it was handed to its executor then.
+        float(jax.device_put(1.0, jax.devices()[4]) + 1)
         say("connected")
         wait_for("go on")
-        float(jnp.arange(8.0).sum())
+        float(value.sum())
 except errors.ProxyFailed as error:
     say("failed", message=str(error), code=error.exit_code, tail=list(error.log_tail),
         cause=type(error.__cause__).__name__, state=connection.status().state)
@@ -131,7 +137,9 @@ say("still", value=float(jnp.arange(3.0).sum()))
         os.kill(proxy, signal.SIGKILL)
         running.tell("go on")
         failed = running.expect("failed")
-        assert "SIGKILL" in failed["message"]
+        assert "SIGKILL while it was at jit__lambda" in failed["message"]
+        assert "its last requests, the newest first: " in failed["message"]
+        assert "; report: " in failed["message"]
         assert failed["code"] == -signal.SIGKILL
         assert failed["tail"]
         assert failed["cause"] == "JaxRuntimeError"

@@ -8,12 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from shared_pathways_service.core.last_requests import Unfinished, parse_unfinished
 from shared_pathways_service.servers.embedded.endings import explain_crash
-from shared_pathways_service.servers.last_requests import (
-    LastRequests,
-    Unfinished,
-    read_unfinished,
-)
+from shared_pathways_service.servers.last_requests import LastRequests, read_unfinished
 from tests.processes import REPOSITORY
 
 
@@ -28,7 +25,34 @@ def test_what_runs_and_the_last_requests_in_their_order(tmp_path: Path) -> None:
     slices[0].end()
     found = read_unfinished(tmp_path / "last")
     assert found.running == ("two on slice 1",)
-    assert found.requests == tuple(f"execute_request jit_{number}" for number in range(68, 100))
+    assert found.requests == tuple(f"execute_request jit_{number}" for number in range(76, 100))
+
+
+def test_a_pods_message_has_room_for_all(tmp_path: Path) -> None:
+    last = LastRequests(str(tmp_path / "last"), 4096)
+    for number in range(100):
+        last.add("execute_request", "é" * number)
+    for index in range(7):
+        last.place(f"on slice {index}").begin("jit_step")
+    text = (tmp_path / "last").read_bytes().decode()
+    assert len(text.encode()) == 4096
+    assert {len(line.encode()) for line in text.splitlines()} == {127}
+    found = parse_unfinished(text)
+    assert found is not None
+    assert found.running == tuple(f"jit_step on slice {index}" for index in range(7))
+    assert len(found.requests) == 24
+    # What is not this is left alone.
+    assert parse_unfinished("") is None
+    assert parse_unfinished("Traceback\n  at 1 x\n1 y") is None
+
+
+def test_an_end_in_order_leaves_nothing(tmp_path: Path) -> None:
+    last = LastRequests(str(tmp_path / "last"))
+    last.add("execute_request")
+    last.take_back()
+    assert (tmp_path / "last").read_bytes() == b""
+    with pytest.raises(TypeError):
+        last.add("execute_request")
 
 
 def test_long_and_strange_names(tmp_path: Path) -> None:

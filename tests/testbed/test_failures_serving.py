@@ -30,6 +30,8 @@ while line := sys.stdin.readline().strip():
             x = jnp.arange(8.0)
             assert float((x * x).sum()) == 140.0
             running = forever(x) if work == "busy" else x
+            # Answered after what comes before it was handed to its slice.
+            jax.jit(jnp.sin).lower(x).compile()
             say("serving", pod=c.proxy_pod_name, name=c.proxy_job_name)
             if work == "busy":
                 running.block_until_ready()
@@ -87,7 +89,10 @@ def test_each_end_of_a_proxy_that_serves(namespace: Namespace) -> None:
         # (util-linux 2.38, which makes the namespaces, tells of any signal as of exit code 1.)
         assert error["exit_code"] in (-9, 1)
         assert "it was ended by signal 9" in error["message"] or "exit code 1" in error["message"]
-        assert error["log_tail"]
+        # Nothing of the proxy's own ran any more: its pod's termination message tells.
+        assert "while it was at jit__lambda" in error["message"]
+        assert "its last requests, the newest first: " in error["message"]
+        assert any("Pathways Proxy serving on" in line for line in error["log_tail"])
 
         error = bench.failure(home, bench.delete_pod)
         assert error["type"] == "ProxyFailed", error

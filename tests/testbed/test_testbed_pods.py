@@ -111,6 +111,23 @@ def test_failing_init_container_fails_the_pod(namespace: Namespace) -> None:
     assert state(ended, "waiting") is not None
 
 
+def test_a_containers_last_words(namespace: Namespace) -> None:
+    # As the kubelet has it: the file, else the end of the log of what failed, if that is asked for.
+    policy = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+    speaks = "printf last >$FILE; echo logged; exit 3"
+    variables = [{"name": "FILE", "value": "/dev/termination-log"}]
+    elsewhere = [{"name": "FILE", "value": "/words"}]
+    for name, main, told in (
+        ("speaks", container(speaks, env=variables, **policy), "last"),
+        ("elsewhere", container(speaks, env=elsewhere, terminationMessagePath="/words"), "last"),
+        ("logs", container("echo logged; exit 3", **policy), "logged"),
+        ("silent", container("echo logged; exit 3"), None),
+    ):
+        namespace.create("pods", pod(name, main))
+        ended = namespace.wait_for_pod(name, lambda p: phase(p) == "Failed")
+        assert (state(ended, "terminated") or {}).get("message") == told
+
+
 def test_crash_loop(namespace: Namespace) -> None:
     namespace.create("pods", pod("loops", container("echo once; exit 3"), restartPolicy="Always"))
     looping = namespace.wait_for_pod(

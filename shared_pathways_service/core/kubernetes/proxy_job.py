@@ -23,6 +23,9 @@ __all__ = ["TOKEN_KEY", "ProxyJobInputs", "check_limits", "proxy_job", "token_se
 TOKEN_KEY: Final = "token"  # noqa: S105 - a name
 _TOKEN_VOLUME: Final = "sps-token"  # noqa: S105
 _TOKEN_DIRECTORY: Final = "/var/run/secrets/sps.dev"  # noqa: S105
+#: Where Kubernetes looks for a container's last words, and how many bytes it takes of them.
+_TERMINATION_LOG: Final = "/dev/termination-log"
+_TERMINATION_BYTES: Final = 4096
 #: Time for a farewell to the resource manager; a proxy has nothing else to save.
 _GRACE_S: Final = 3
 
@@ -229,6 +232,7 @@ def _container(inputs: ProxyJobInputs) -> dict[str, Any]:
         "args": _arguments(inputs),
         "env": _environment(inputs),
         # The end of its log outlives its pod's: it stands in the status.
+        "terminationMessagePath": _TERMINATION_LOG,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "ports": [{"containerPort": constants.PROXY_PORT, "protocol": "TCP"}],
         "resources": {
@@ -260,6 +264,11 @@ def _arguments(inputs: ProxyJobInputs) -> list[str]:
     if inputs.options.sidecar:
         arguments.append("--sidecar_name=external")
     arguments.extend(inputs.options.xla_flags)
+    if inputs.has_token:
+        # What it was at when it crashed: the kubelet puts it into the pod's status, and where it is
+        # empty, as when the proxy ends in order, the end of the log.
+        arguments.append(f"--last_requests_file={_TERMINATION_LOG}")
+        arguments.append(f"--last_requests_bytes={_TERMINATION_BYTES}")
     # (Only images of ours come here with any.)
     arguments.extend(f"--{name}={value}" for name, value in inputs.options.limits.items())
     return [literal(argument) for argument in arguments]

@@ -15,6 +15,7 @@ from shared_pathways_service.core.kubernetes.pods import (
     condition,
     pod_state,
 )
+from shared_pathways_service.core.last_requests import explained, parse_unfinished
 
 __all__ = ["Outcome", "ProxyProgress", "Stage", "is_for_lack_of_quota", "read_progress"]
 
@@ -148,12 +149,14 @@ def _created(pod: Mapping[str, Any]) -> str:
 def _of(state: PodState | None, stage: Stage, outcome: Outcome, reason: str) -> ProxyProgress:
     if state is None:
         return ProxyProgress(stage=stage, outcome=outcome, reason=reason)
+    # The message is either, and whoever fails for want of a log asks for it.
+    unfinished = parse_unfinished(state.message)
     return ProxyProgress(
         stage=stage,
         outcome=outcome,
-        reason=reason,
+        reason=reason if unfinished is None else explained(reason, unfinished),
         exit_code=state.exit_code,
-        log_tail=tuple(state.message.strip().splitlines()),
+        log_tail=() if unfinished is not None else tuple(state.message.strip().splitlines()),
         pod=state.name,
         node=state.node,
     )

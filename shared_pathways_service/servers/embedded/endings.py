@@ -8,16 +8,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+from shared_pathways_service.core.last_requests import Unfinished, explained
 from shared_pathways_service.events import rfc3339
 from shared_pathways_service.servers.embedded.logs import tail_of
 from shared_pathways_service.servers.embedded.state import write_private
-from shared_pathways_service.servers.last_requests import Unfinished
 
 __all__ = ["explain_crash", "read_exit_report", "reason_of"]
 
 _REPORT_LIMIT = 64 << 10
-#: Requests that the error names, and lines of the log that the report of a crash keeps.
-_REQUESTS_SHOWN = 3
+#: Lines of the log that the report of a crash keeps.
 _LINES_KEPT = 200
 
 
@@ -62,12 +61,7 @@ def explain_crash(reason: str, unfinished: Unfinished, log: Path) -> str:
     """
     if not unfinished.requests:
         return reason
-    parts = [reason]
-    if unfinished.running:
-        parts.append(f" while it was at {' and '.join(unfinished.running)}")
-    newest = ", ".join(reversed(unfinished.requests[-_REQUESTS_SHOWN:]))
-    parts.append(f"; its last requests, the newest first: {newest}")
-    told = "".join(parts)
+    told = explained(reason, unfinished)
     path = log.with_suffix(".crash.json")
     report = {
         "reason": reason,

@@ -46,7 +46,9 @@ class ManagerLink:
 
     async def release(self, tenant: str, reason: str) -> None:
         """Gives a tenant's slices back; goes on until it is answered, or this is closed."""
-        request = pb.ReleaseTenantRequest(tenant=tenant, reason=reason)
+        # (One that is too long, or of several lines, would be refused, and the slices kept.)
+        told = "".join(c if c.isprintable() else " " for c in reason)[:_REASON_LIMIT]
+        request = pb.ReleaseTenantRequest(tenant=tenant, reason=told)
         while not self._closed:
             try:
                 await self._stub.ReleaseTenant(
@@ -83,6 +85,8 @@ class ManagerLink:
             await asyncio.sleep(_PAUSE_S)
 
 
+#: Characters that a resource manager takes.
+_REASON_LIMIT = 256
 _PASSING = {
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,

@@ -33,6 +33,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _platform(text: str) -> str:
+    if text not in constants.PLATFORMS:
+        raise ValueError(f"one of {', '.join(constants.PLATFORMS)}")
+    return text
+
+
 def _idle(text: str) -> float:
     return math.inf if text == "inf" else seconds(text)
 
@@ -53,6 +59,9 @@ class SupervisorOptions:
     standby_proxies: int = flag(1, parse=_count, help="Proxies kept warm for the next tenants.")
     idle_s: float = flag(
         math.inf, parse=_idle, help="Ends the service when nobody used it for so long; inf: never."
+    )
+    platform: str = flag(
+        "cpu", parse=_platform, env="SPS_PLATFORM", help="What proxies compute on: cpu or cuda."
     )
     device_memory_limit_bytes: int = limit_flag("device_memory_limit_bytes")
     host_memory_limit_bytes: int | None = limit_flag("host_memory_limit_bytes")

@@ -8,20 +8,19 @@ from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
 from shared_pathways_service.servers.proxy.dtypes import dtype_of
 from shared_pathways_service.servers.proxy.session import Call, Handler, Session
 from shared_pathways_service.servers.proxy.status import Code, StatusError
-from shared_pathways_service.servers.proxy.xla import MEMORY_KINDS
 
 __all__ = ["HANDLERS"]
 
-# With CPU devices behind it: JAX lowers programs for the platform of this name.
-_PLATFORM = "cpu"
 _PLATFORM_ID = 0x5350535F435055
 _RUNTIME = "shared_pathways_service"
 
 
 def _init(session: Session, _request: proxy_pb2.InitRequest, call: Call) -> None:
     response = call.response.init_response
+    platform = session.engine.platform.name
+    memory_kinds = session.engine.placings.memory_kinds
     response.session_id = session.session_id
-    response.platform_name = _PLATFORM
+    response.platform_name = platform
     response.platform_version = f"shared-pathways-service, jaxlib {jaxlib.version.__version__}"
     response.platform_id = _PLATFORM_ID
     response.runtime_type = _RUNTIME
@@ -34,25 +33,25 @@ def _init(session: Session, _request: proxy_pb2.InitRequest, call: Call) -> None
             id=info.id,
             local_device_id=info.id,
             local_hardware_id=info.id,
-            platform_name=_PLATFORM,
+            platform_name=platform,
             device_kind=info.kind,
             default_memory_id=info.id,
-            memory_ids=[info.id + number * count for number in range(len(MEMORY_KINDS))],
+            memory_ids=[info.id + number * count for number in range(len(memory_kinds))],
             debug_string=f"{info.kind} {info.id} ({name})",
-            to_string=f"{_PLATFORM}:{info.id} ({name})",
+            to_string=f"{platform}:{info.id} ({name})",
         )
         attributes = device.attributes.attributes
         attributes["slice_index"].int64_value = info.slice_index
         attributes["coords"].int64_list_value.elements.extend(info.coords)
         attributes["core_on_chip"].int64_value = 0
-        for number, kind in enumerate(MEMORY_KINDS):
+        for number, kind in enumerate(memory_kinds):
             response.memories.add(
                 id=info.id + number * count,
                 memory_space_kind=kind,
                 kind_id=number,
                 device_ids=[info.id],
                 debug_string=f"{kind} memory of {info.kind} {info.id}",
-                to_string=f"{kind} memory of {_PLATFORM}:{info.id}",
+                to_string=f"{kind} memory of {platform}:{info.id}",
             )
         response.addressable_device_ids.append(info.id)
         response.primary_device_ids.append(info.id)

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Sequence
 
 from shared_pathways_service.servers.proxy import xla
+from shared_pathways_service.servers.proxy.platforms import CPU, Platform
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
 __all__ = ["Clients"]
@@ -24,10 +25,17 @@ class Clients:
 
     Args:
       slice_of: The virtual slice of each device.
+      platform: Whose devices they are.
       let_go: Called where there are too many: lets go of what is only remembered.
     """
 
-    def __init__(self, slice_of: Sequence[int], let_go: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        slice_of: Sequence[int],
+        let_go: Callable[[], None],
+        platform: Platform = CPU,
+    ) -> None:
+        self._platform = platform
         self._slice_of = tuple(slice_of)
         self._let_go = let_go
         self._lock = threading.Lock()
@@ -49,7 +57,7 @@ class Clients:
                 if len(slices) > 1:
                     self._make_room()
                 ids = [i for i, index in enumerate(self._slice_of) if index in slices]
-                found = kept[slices] = xla.XlaClient(ids)
+                found = kept[slices] = xla.XlaClient(ids, self._platform)
             return found
 
     def _make_room(self) -> None:

@@ -12,6 +12,7 @@ from shared_pathways_service.servers.proxy.compilations import Compilations
 from shared_pathways_service.servers.proxy.compile_cache import CompileCache
 from shared_pathways_service.servers.proxy.executor import Executor
 from shared_pathways_service.servers.proxy.memory import DeviceMemory
+from shared_pathways_service.servers.proxy.platforms import CPU, Platform
 from shared_pathways_service.servers.proxy.programs import Compiler
 from shared_pathways_service.servers.proxy.shardings import Placings
 from shared_pathways_service.servers.proxy.slices import SliceTable
@@ -50,6 +51,7 @@ class Engine:
       xla_flags: Names and values, for every program.
       compile_cache: Where compiled programs are kept; None: nowhere.
       last_requests: Told what is done, should this process not outlive it; None: nothing is kept.
+      platform: Whose devices they are.
     """
 
     def __init__(
@@ -59,9 +61,12 @@ class Engine:
         xla_flags: Sequence[tuple[str, str]] = (),
         compile_cache: CompileCache | None = None,
         last_requests: LastRequests | None = None,
+        *,
+        platform: Platform = CPU,
     ) -> None:
+        self.platform = platform
         self.devices = _devices(virtual_slices)
-        self.placings = Placings([device.slice_index for device in self.devices])
+        self.placings = Placings([d.slice_index for d in self.devices], platform)
         self.memory = DeviceMemory(len(self.devices), memory_limit)
         self.last_requests = last = last_requests or LastRequests()
         self.slices = SliceTable(

@@ -56,12 +56,11 @@ def main(argv: list[str]) -> NoReturn:
     options = parse_or_exit(ProxyServerOptions, "proxy", argv)
     try:
         _exit(_serve(options, stop_signals))
-    except InvalidRequestError as error:
-        glog("E", str(error))
-        _exit(2)
     except SharedPathwaysError as error:
-        glog("E", str(error))
-        _exit(1)
+        # Its starter is told as well, where there is a report.
+        ending = Ending(options.exit_report)
+        ending.decide(2 if isinstance(error, InvalidRequestError) else 1, str(error))
+        _exit(ending.code)
 
 
 def _stand_by(options: _StandbyOptions) -> list[str]:
@@ -122,6 +121,7 @@ def _serve(options: ProxyServerOptions, stop_signals: StopSignals) -> int:
             glog("W", f"--sidecar_name={options.sidecar_name}: no sidecar runs here")
         # Only now: XLA reads its flags once.
         from shared_pathways_service.servers.proxy.engine import Engine  # noqa: PLC0415
+        from shared_pathways_service.servers.proxy.platforms import make_platform  # noqa: PLC0415
         from shared_pathways_service.servers.proxy.service import ProxyService  # noqa: PLC0415
         from shared_pathways_service.servers.proxy.transport import GrpcTransport  # noqa: PLC0415
         from shared_pathways_service.servers.proxy.watchdog import Watchdog  # noqa: PLC0415
@@ -129,12 +129,18 @@ def _serve(options: ProxyServerOptions, stop_signals: StopSignals) -> int:
         cache = _compile_cache(options)
         if cache is not None:
             stack.callback(cache.close)
+        last_requests = LastRequests(options.last_requests_file, options.last_requests_bytes)
+        # Last of all, when nothing is taken note of any more; a crash does not come so far.
+        stack.callback(last_requests.take_back)
         engine = Engine(
             options.instance_types(),
             options.device_memory_limit_bytes,
             xla_flags,
             cache,
-            LastRequests(options.last_requests_file),
+            last_requests,
+            platform=make_platform(
+                options.platform, sum(t.chips for t in options.instance_types())
+            ),
         )
         stack.callback(engine.close)
         watchdog = Watchdog(ending, options.lost_program_grace_s)

@@ -6,9 +6,11 @@ import dataclasses
 import math
 
 from shared_pathways_service import constants
+from shared_pathways_service.constants import PLATFORMS
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.core.validation import check_dns_label
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.servers.last_requests import LAST_REQUESTS_BYTES
 from shared_pathways_service.servers.limits import limit_flag, limits_of
 from shared_pathways_service.servers.listening import LOOPBACK
 from shared_pathways_service.servers.options import (
@@ -27,6 +29,18 @@ def _count(text: str) -> int:
     if not text.isdecimal():
         raise ValueError("a whole number from 0 up")
     return int(text)
+
+
+def _size_of_last_requests(text: str) -> int:
+    if not text.isdecimal() or not 4096 <= int(text) <= 1 << 16:
+        raise ValueError("bytes from 4096 to 65536")
+    return int(text)
+
+
+def _platform(text: str) -> str:
+    if text not in PLATFORMS:
+        raise ValueError(f"one of {', '.join(PLATFORMS)}")
+    return text
 
 
 def _queue_timeout(text: str) -> float:
@@ -59,6 +73,12 @@ class ProxyServerOptions:
     )
     num_elastic_slices: int = flag(
         0, parse=_count, help="How many of the slices may be missing at the start."
+    )
+    platform: str = flag(
+        "cpu",
+        parse=_platform,
+        env="SPS_PLATFORM",
+        help="What it computes on: cpu, or cuda: each chip of a slice is a GPU of this machine.",
     )
     sidecar_name: str = flag("", help="Name of the colocated Python sidecar; none runs here.")
     xla: tuple[str, ...] = prefixed_flags(help="XLA's own flags, as in XLA_FLAGS.")
@@ -112,6 +132,11 @@ class ProxyServerOptions:
         "",
         help="File, mapped into memory, that keeps what runs and the last requests: it tells after "
         "a crash what this proxy was doing.",
+    )
+    last_requests_bytes: int = flag(
+        LAST_REQUESTS_BYTES,
+        parse=_size_of_last_requests,
+        help="Size of --last_requests_file. (A pod's termination message has 4096.)",
     )
     parent_pid: int = flag(0, help="The process whose end ends this one; 0: none.")
     ready_fd: int | None = flag(

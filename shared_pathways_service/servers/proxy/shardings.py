@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 from shared_pathways_service.protocol.ifrt import core_pb2
 from shared_pathways_service.servers.proxy import xla
 from shared_pathways_service.servers.proxy.clients import Clients
+from shared_pathways_service.servers.proxy.platforms import CPU, Platform
 from shared_pathways_service.servers.proxy.status import Code, StatusError
-from shared_pathways_service.servers.proxy.xla import DEVICE_MEMORY, MEMORY_KINDS, XlaClient
+from shared_pathways_service.servers.proxy.xla import DEVICE_MEMORY, XlaClient
 
 __all__ = ["Placing", "Placings"]
 
@@ -124,11 +126,12 @@ class Placings:
 
     Args:
       slice_of: The virtual slice of each device.
+      platform: Whose devices they are.
     """
 
-    def __init__(self, slice_of: Sequence[int]) -> None:
+    def __init__(self, slice_of: Sequence[int], platform: Platform = CPU) -> None:
         self._slice_of = tuple(slice_of)
-        self._clients = Clients(slice_of, self._forget)
+        self._clients = Clients(slice_of, self._forget, platform)
         self._by_wire: dict[tuple[str, bytes], Placing] = {}
         self._single: dict[tuple[int, str], Placing] = {}
 
@@ -162,7 +165,7 @@ class Placings:
 
     def on(self, placing: Placing, device_ids: Sequence[int], memory_kind: str = "") -> Placing:
         """Returns the same sharding over other devices; in another memory if one is named."""
-        memory_kind = _known(memory_kind or placing.memory_kind)
+        memory_kind = self._known(memory_kind or placing.memory_kind)
         if len(device_ids) != len(placing.device_ids):
             raise StatusError(
                 Code.INVALID_ARGUMENT,
@@ -188,6 +191,19 @@ class Placings:
             if not 0 <= device_id < len(self._slice_of):
                 raise StatusError(Code.INVALID_ARGUMENT, f"there is no device {device_id}")
 
+    @functools.cached_property
+    def memory_kinds(self) -> tuple[str, ...]:
+        """The kinds of memory of each device, the usual one first."""
+        return self.client(self.slices((0,))).memory_kinds
+
+    def _memory_kind(self, message: _HasMemoryKind) -> str:
+        return self._known(message.memory_kind or DEVICE_MEMORY)
+
+    def _known(self, kind: str) -> str:
+        if kind not in self.memory_kinds:
+            raise StatusError(Code.INVALID_ARGUMENT, f"there is no memory of kind {kind!r}")
+        return kind
+
     def _remembered(self, type_name: str, data: bytes) -> Placing:
         key = (type_name, data)
         found = self._by_wire.get(key)
@@ -205,13 +221,13 @@ class Placings:
     def _make(self, type_name: str, data: bytes) -> Placing:
         if type_name == _SINGLE:
             single = core_pb2.SingleDeviceShardingProto.FromString(data)
-            return self.single(single.device_id, _memory_kind(single))
+            return self.single(single.device_id, self._memory_kind(single))
         if type_name == _CONCRETE_EVEN:
             return self._make_concrete_even(data)
         if type_name != _HLO:
             raise StatusError(Code.UNIMPLEMENTED, f"shardings of type {type_name!r}")
         message = core_pb2.HloShardingProto.FromString(data)
-        memory_kind = _memory_kind(message)
+        memory_kind = self._memory_kind(message)
         device_ids = self._devices(message.devices)
         slices = self.slices(device_ids)
         client = self.client(slices)
@@ -243,7 +259,7 @@ class Placings:
 
     def _make_concrete_even(self, data: bytes) -> Placing:
         message = core_pb2.ConcreteEvenShardingProto.FromString(data)
-        memory_kind = _memory_kind(message)
+        memory_kind = self._memory_kind(message)
         if min(message.shard_shape.dims, default=0) < 0:
             raise StatusError(Code.INVALID_ARGUMENT, "a shard shape with a negative dimension")
         device_ids = self._devices(message.devices)
@@ -276,16 +292,6 @@ class Placings:
         if not device_ids or len(set(device_ids)) != len(device_ids):
             raise StatusError(Code.INVALID_ARGUMENT, f"a sharding over devices {device_ids}")
         return device_ids
-
-
-def _memory_kind(message: _HasMemoryKind) -> str:
-    return _known(message.memory_kind or DEVICE_MEMORY)
-
-
-def _known(kind: str) -> str:
-    if kind not in MEMORY_KINDS:
-        raise StatusError(Code.INVALID_ARGUMENT, f"there is no memory of kind {kind!r}")
-    return kind
 
 
 def _on_the_wire(memory_kind: str) -> str | None:

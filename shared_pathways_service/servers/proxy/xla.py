@@ -1,4 +1,4 @@
-"""XLA's CPU client: all that the proxy uses of jaxlib, and of jax where jaxlib alone does not do.
+"""XLA's client: all that the proxy uses of jaxlib, and of jax where jaxlib alone does not do.
 
 Nothing here knows of requests, handles or slices. The private names that are used, and why:
 `jaxlib._jax` has compile options, device lists, the reading of portable StableHLO and copies
@@ -31,10 +31,10 @@ from jaxlib.cpu import _lapack
 from jaxlib.mlir import ir, passmanager
 
 from shared_pathways_service.protocol.ifrt import xla_pb2
+from shared_pathways_service.servers.proxy.platforms import CPU, Platform
 
 __all__ = [
     "DEVICE_MEMORY",
-    "MEMORY_KINDS",
     "MainTypes",
     "TensorType",
     "aliased_parameters",
@@ -86,8 +86,6 @@ class ArraySpec(Protocol):
 
 #: The memory that an array is in unless its sharding says otherwise.
 DEVICE_MEMORY = "device"
-#: Of each device of XLA's CPU client; all are the host's, and what is in one is not in another.
-MEMORY_KINDS = (DEVICE_MEMORY, "pinned_host", "unpinned_host")
 _COPY = _jax.ArrayCopySemantics.ALWAYS_COPY
 #: XLA reads no other text as a truth value.
 _BOOLEANS = {"true": True, "false": False}
@@ -139,18 +137,22 @@ class XlaClient:
 
     Args:
       device_ids: What its devices are called outside.
+      platform: Whose devices they are.
+
+    Attributes:
+      memory_kinds: Of each device, the one that an array is in unless its sharding says otherwise
+        first. What is in one is not in another.
     """
 
-    def __init__(self, device_ids: Sequence[int]) -> None:
+    def __init__(self, device_ids: Sequence[int], platform: Platform = CPU) -> None:
         warm_up()
-        # Executors wait for each program: nothing is gained by XLA's own asynchrony.
-        self._client = xla_client.make_cpu_client(asynchronous=False, num_devices=len(device_ids))
-        devices = sorted(self._client.local_devices(), key=lambda device: device.id)
+        self._client, devices = platform.devices(device_ids)
+        self.memory_kinds = _memory_kinds(devices[0])
         self._devices: dict[int, Any] = dict(zip(device_ids, devices, strict=True))
         self._single = {
             (i, kind): SingleDeviceSharding(device, memory_kind=kind)
             for i, device in self._devices.items()
-            for kind in MEMORY_KINDS
+            for kind in self.memory_kinds
         }
 
     # ---- shardings
@@ -213,6 +215,7 @@ class XlaClient:
             topology.platform_version,
             topology.fingerprint(),
             len(self._devices),
+            *sorted({device.device_kind for device in self._devices.values()}),
             os.environ.get("XLA_FLAGS", ""),
         )
         return repr(told).encode()
@@ -301,6 +304,11 @@ class XlaClient:
         return run
 
 
+def _memory_kinds(device: Any) -> tuple[str, ...]:
+    first = device.default_memory().kind
+    return (first, *(m.kind for m in device.addressable_memories() if m.kind != first))
+
+
 def forget() -> None:
     """Lets go of clients that JAX only remembers, by the shardings that it has looked at."""
     jax.clear_caches()
@@ -309,6 +317,8 @@ def forget() -> None:
 def serialized(executable: Any) -> bytes | None:
     """Returns a program as `XlaClient.load` takes it; None: it could not be loaded."""
     data: bytes = executable.serialize()
+    if executable.local_devices()[0].platform != "cpu":
+        return data
     objects = sum(data.count(magic) for magic in _OBJECT_FILES)
     return data if objects <= _LOADABLE_OBJECTS else None
 

@@ -10,6 +10,7 @@ from shared_pathways_service.core.kubernetes.proxy_progress import (
     Stage,
     read_progress,
 )
+from shared_pathways_service.core.last_requests import HEADER
 from tests.core.kubernetes import objects
 from tests.core.kubernetes.objects import Object, event, failed, job
 
@@ -81,6 +82,20 @@ def test_ends_that_the_pod_tells(
 
 def test_the_end_of_the_log_is_kept() -> None:
     assert of(objects.ended(1)).log_tail == ("a", "b")
+
+
+def test_what_it_was_at_when_it_crashed_is_in_its_message() -> None:
+    crashed = objects.ended(139)
+    terminated = crashed["status"]["containerStatuses"][0]["state"]["terminated"]
+    terminated["message"] = f"{HEADER}   \n\nat jit_step on slice 0  \n 8 b\n 7 a\n"
+    progress = of(crashed)
+    assert progress.exit_code == -11
+    assert progress.reason == (
+        "it was ended by signal 11 while it was at jit_step on slice 0; its last requests, the "
+        "newest first: b, a"
+    )
+    # Its log is asked for.
+    assert progress.log_tail == ()
 
 
 def test_quota_and_refusals_are_in_the_jobs_events() -> None:

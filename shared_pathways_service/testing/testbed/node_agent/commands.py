@@ -61,6 +61,10 @@ class Commands:
         )
         return await self._placed(specification, command, variables)
 
+    def last_words(self, specification: Object) -> Path:
+        """Returns the file of a container's termination message."""
+        return self._directory / f"{specification['name']}.last-words"
+
     async def _variables(self, specification: Object) -> dict[str, str]:
         values = {}
         for resource, name in keys_wanted(specification):
@@ -88,6 +92,7 @@ class Commands:
         places = {
             **self._addresses.of_names_in(texts, self._namespace, services),
             **self._volumes.places(specification),
+            _path_of_last_words(specification): str(self.last_words(specification)),
         }
         placed = replace_names(texts, places)
         argv, values = placed[: len(argv)], placed[len(argv) :]
@@ -104,3 +109,7 @@ class Commands:
             "PYTHONPATH": package,
             "PYTHONUNBUFFERED": "1",
         }
+
+
+def _path_of_last_words(specification: Object) -> str:
+    return str(specification.get("terminationMessagePath") or "/dev/termination-log")

@@ -44,6 +44,8 @@ _RESTART_S = 0.1
 #: Seconds of running after which it counts as new.
 _BACK_OFF_RESET_S = 30.0
 _PULL_BACK_OFF_S = 1.0
+#: Of a container's termination message.
+_LAST_WORDS_BYTES = 4096
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -179,7 +181,8 @@ class PodLife:
             code = await container.wait()
             ready.cancel()
             self._running.pop(record.name, None)
-            ended = _terminated(code, container, specification)
+            last_words = self._commands.last_words(specification)
+            ended = _terminated(code, container, specification, last_words)
             record.ready = False
             if self._ending.is_set() or not restarts(record.policy, code):
                 record.state = ended
@@ -239,6 +242,9 @@ class PodLife:
 
     async def _try_to_start(self, specification: Object, record: ContainerRecord) -> Container:
         argv, env = await self._commands.of(specification)
+        last_words = self._commands.last_words(specification)
+        last_words.write_bytes(b"")
+        last_words.chmod(0o666)
         container = await Container.start(
             argv,
             env=env,
@@ -350,13 +356,15 @@ def _init_policy(of_pod: str) -> str:
     return "Never" if of_pod == "Never" else "OnFailure"
 
 
-def _terminated(code: int, container: Container, specification: Object) -> Object:
+def _terminated(code: int, container: Container, specification: Object, last_words: Path) -> Object:
     terminated: Object = {
         "exitCode": code,
         "reason": "Completed" if code == 0 else "Error",
         "startedAt": container.started_at,
         "finishedAt": now(),
     }
-    if code and specification.get("terminationMessagePolicy") == "FallbackToLogsOnError":
+    if message := last_words.read_bytes()[-_LAST_WORDS_BYTES:].decode(errors="replace"):
+        terminated["message"] = message
+    elif code and specification.get("terminationMessagePolicy") == "FallbackToLogsOnError":
         terminated["message"] = container.tail
     return {"terminated": terminated}

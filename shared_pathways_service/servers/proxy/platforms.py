@@ -1,0 +1,128 @@
+"""What a proxy computes on: the machine's CPU, or its GPUs, one a device."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+from jaxlib import xla_client
+
+from shared_pathways_service.errors import InvalidRequestError
+
+__all__ = ["CPU", "Cuda", "Platform", "make_platform"]
+
+_FLAG: Final = "--platform"
+_PLUGIN: Final = "cuda"
+
+
+class Platform(Protocol):
+    """Where XLA's clients come from.
+
+    Attributes:
+      name: As JAX lowers programs for it.
+    """
+
+    @property
+    def name(self) -> str:
+        """See above."""
+
+    def devices(self, device_ids: Sequence[int]) -> tuple[Any, list[Any]]:
+        """Returns a client of XLA's, and its device for each of the proxy's."""
+
+
+class _Cpu:
+    """The machine's CPU: as many devices as are wanted, and a client of its own for each set."""
+
+    name = "cpu"
+
+    def devices(self, device_ids: Sequence[int]) -> tuple[Any, list[Any]]:
+        """Makes a client."""
+        # Executors wait for each program: nothing is gained by XLA's own asynchrony.
+        client = xla_client.make_cpu_client(asynchronous=False, num_devices=len(device_ids))
+        return client, sorted(client.local_devices(), key=lambda device: device.id)
+
+
+CPU: Final[Platform] = _Cpu()
+
+
+class Cuda:
+    """The machine's GPUs, by jaxlib's CUDA plug-in.
+
+    There is one client of all of them: each GPU has its own streams, so a program that does not end
+    holds up its own devices only; and a second client would take memory from the first.
+
+    Args:
+      count: Devices that the tenant's slices have.
+      plugins: Finds what the `jax_plugins` entry points of this environment name.
+      make_client: Makes XLA's client, once the plug-in is there.
+
+    Raises:
+      InvalidRequestError: There is no plug-in, no GPU that it can use, or there are too few.
+    """
+
+    name = "cuda"
+
+    def __init__(
+        self,
+        count: int,
+        plugins: Callable[[], Sequence[Any]] = lambda: list(
+            importlib.metadata.entry_points(group="jax_plugins")
+        ),
+        make_client: Callable[[], Any] | None = None,
+    ) -> None:
+        plugin = next((p for p in plugins() if p.name.startswith("xla_cuda")), None)
+        if plugin is None:
+            raise InvalidRequestError(
+                _FLAG,
+                self.name,
+                "cpu, as JAX's CUDA plug-in is not installed beside the proxy",
+                hint="pip install 'jax[cuda12]' or 'jax[cuda13]', of the same version as jaxlib",
+            )
+        try:
+            # (It registers itself with JAX too, and the functions that programs call by name.)
+            plugin.load().initialize()
+            self._client = (make_client or _make_client)()
+        except Exception as error:  # its types are the plug-in's and jaxlib's own
+            raise InvalidRequestError(
+                _FLAG,
+                self.name,
+                f"cpu, or a machine with a GPU that CUDA can use ({_first_line(error)})",
+                hint="nvidia-smi shows a machine's GPUs; a container must be given them",
+            ) from error
+        self._gpus = sorted(self._client.local_devices(), key=lambda device: device.id)
+        if count > len(self._gpus):
+            raise InvalidRequestError(
+                "--virtual_slices",
+                f"{count} chips",
+                f"at most {len(self._gpus)} chips with --platform=cuda: each is a GPU, and this "
+                f"machine has {len(self._gpus)}",
+            )
+
+    def devices(self, device_ids: Sequence[int]) -> tuple[Any, list[Any]]:
+        """Returns the client, and the GPUs of the same numbers."""
+        return self._client, [self._gpus[i] for i in device_ids]
+
+
+def make_platform(name: str, count: int) -> Platform:
+    """Returns the platform of a name.
+
+    Args:
+      name: ``cpu`` or ``cuda``.
+      count: Devices that the tenant's slices have.
+
+    Raises:
+      InvalidRequestError: It cannot be had here.
+    """
+    return Cuda(count) if name == Cuda.name else CPU
+
+
+def _make_client() -> Any:
+    if not xla_client.pjrt_plugin_initialized(_PLUGIN):
+        xla_client.initialize_pjrt_plugin(_PLUGIN)
+    options = dict(xla_client.generate_pjrt_gpu_plugin_options())
+    return xla_client.make_c_api_client(_PLUGIN, options, None)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
