@@ -155,6 +155,7 @@ def proxy_arguments(
         f"--exit_report={paths.exit_report(uid)}",
         f"--last_requests_file={paths.last_requests(uid)}",
         f"--lost_program_grace_s={options.lost_program_grace_s}",
+        f"--platform={options.platform}",
         *(f"--{name}={value}" for name, value in dataclasses.asdict(request.limits).items()),
         f"--compile_cache_dir={settings.cache_dir / 'compiled'}",
         f"--compile_cache_bytes={settings.compile_cache_bytes}",
