@@ -91,6 +91,14 @@ def _without_error(test: str, run: Run) -> str:
     return "it was skipped" if test in run.skipped else "there is no such test"
 
 
+def explain(
+    file: str, errors: Mapping[str, str], known: Sequence[Difference]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Returns the reasons of those tests that have one, and the errors of the others."""
+    explained = {test: reason for test in errors if (reason := reason_of(f"{file}::{test}", known))}
+    return explained, {test: error for test, error in errors.items() if test not in explained}
+
+
 def run_file(file: str, settings: Settings, known: Sequence[Difference]) -> dict[str, Any]:
     """Runs a file both ways; returns what is printed and kept of it."""
     # At the same time: half the wait.
@@ -99,10 +107,7 @@ def run_file(file: str, settings: Settings, known: Sequence[Difference]) -> dict
         proxied = run_through_proxy(file, settings)
         direct = running.result()
     missing = differences(direct, proxied)
-    explained = {
-        test: reason for test in missing if (reason := reason_of(f"{file}::{test}", known))
-    }
-    unexplained = {test: error for test, error in missing.items() if test not in explained}
+    explained, unexplained = explain(file, missing, known)
     alone: dict[str, str] = {}
     if 0 < len(unexplained) <= AGAIN:
         again = run_through_proxy(file, settings, sorted(unexplained))
@@ -156,15 +161,24 @@ def show(file: str, result: Mapping[str, Any]) -> None:
         print(f"  and {more} more")
 
 
-def keep(file: str, result: Mapping[str, Any], out: Path | None) -> None:
+def keep(
+    file: str, result: Mapping[str, Any], known: Sequence[Difference], out: Path | None
+) -> None:
     """Writes a file's result, in place of an earlier one; those of other files stay.
 
-    Results with another jaxlib say nothing beside these, so they go.
+    What has been explained since they were run is explained in them. Results with another jaxlib
+    say nothing beside these, so they go.
     """
     results: dict[str, Any] = {}
     if out is not None and out.exists():
         earlier = json.loads(out.read_text())
         results = earlier["result"] if earlier["jaxlib"] == version("jaxlib") else {}
+    for name, other in results.items():
+        explained, unexplained = explain(name, other["unexplained"], known)
+        results[name] = other | {
+            "explained": {**other["explained"], **explained},
+            "unexplained": unexplained,
+        }
     write_result("conformance", dict(sorted({**results, file: result}.items())), out)
 
 
@@ -203,7 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for file in files:
         result = run_file(file, settings, known)
         show(file, result)
-        keep(file, result, options.out)
+        keep(file, result, known, options.out)
         well = well and is_well(result)
     return int(not well)
 

@@ -72,6 +72,11 @@ def what_the_client_refuses_by_itself() -> None:
             "CopyArrays only supports devices that are instances of",
         ),
     ]
+    rows = np.arange(8, dtype=np.float32)
+    refused += [
+        (functools.partial(jax.device_put, values), "Negative or zero strides")
+        for values in (rows[::-1], np.broadcast_to(rows[:1], (8,)))
+    ]
     for function, text in refused:
         asks_nobody(functools.partial(fails, function, text))
 

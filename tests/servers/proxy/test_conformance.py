@@ -71,6 +71,10 @@ KNOWN = """
 [[difference]]
 reason = "the client cannot be called back"
 tests = ["own_test::OwnTest.*is_known"]
+
+[[difference]]
+reason = "known since"
+tests = ["other_test::A.b"]
 """
 
 
@@ -82,8 +86,9 @@ def test_a_file_is_run_both_ways_and_compared(
     (tmp_path / "known.toml").write_text(KNOWN)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     out = tmp_path / "out.json"
-    other = {"jaxlib": version("jaxlib"), "result": {"other_test": {}, "own_test": {}}}
-    out.write_text(json.dumps(other))
+    earlier = {"explained": {"A.a": "as ever"}, "unexplained": {"A.b": "wrong", "A.c": "worse"}}
+    results = {"other_test": earlier, "own_test": earlier}
+    out.write_text(json.dumps({"jaxlib": version("jaxlib"), "result": results}))
 
     known = f"--differences={tmp_path / 'known.toml'}"
     code = conformance.main([f"--jax-tests={tmp_path}", known, f"--out={out}", "own_test"])
@@ -91,7 +96,10 @@ def test_a_file_is_run_both_ways_and_compared(
     assert code == 1
     kept = json.loads(out.read_text())
     assert kept["benchmark"] == "conformance"
-    assert kept["result"]["other_test"] == {}, "the results of other files stay"
+    assert kept["result"]["other_test"] == {
+        "explained": {"A.a": "as ever", "A.b": "known since"},
+        "unexplained": {"A.c": "worse"},
+    }, "the results of other files stay"
     result = kept["result"]["own_test"]
     assert result["tests"] == 10
     assert (result["direct"], result["proxy"], result["share"]) == (7, 3, round(3 / 7, 4))
@@ -196,7 +204,7 @@ def test_a_part_of_a_file_is_not_kept_for_all_of_it(
 def test_results_with_another_jaxlib_go(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     out.write_text(json.dumps({"jaxlib": "0.1", "result": {"other_test": {}}}))
-    conformance.keep("a_test", {"direct": 1}, out)
+    conformance.keep("a_test", {"direct": 1}, [], out)
     assert json.loads(out.read_text())["result"] == {"a_test": {"direct": 1}}
 
 
