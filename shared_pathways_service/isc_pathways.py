@@ -40,6 +40,7 @@ def connect(  # noqa: PLR0917 - upstream's, in upstream's order
     max_lifetime: float | None = None,
     local_port: int | None = None,
     local_devices: bool = False,
+    tune_allocator: bool = False,
     on_event: Callable[[Event], object] | None = None,
     profile: str | None = None,
 ) -> Connection:
@@ -74,6 +75,8 @@ def connect(  # noqa: PLR0917 - upstream's, in upstream's order
       local_port: A loopback TCP port for the proxy, 0 for any; None: a private Unix socket.
       local_devices: Whether this machine's devices stay usable beside the proxy's, as
         ``jax.devices("cpu")``.
+      tune_allocator: Whether glibc's allocator of this process is set, for good, to keep memory
+        that it had: large arrays are fetched faster, and the process stays as large as it ever was.
       on_event: Called with each `Event`, on another thread; its errors are logged only.
       profile: A profile of the settings file.
 
@@ -105,6 +108,7 @@ def connect(  # noqa: PLR0917 - upstream's, in upstream's order
         max_lifetime=max_lifetime,
         local_port=local_port,
         local_devices=local_devices,
+        tune_allocator=tune_allocator,
         on_event=on_event,
         profile=profile,
     )

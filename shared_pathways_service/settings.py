@@ -60,6 +60,9 @@ class Settings:
       bind_address: Where servers in pods listen; the embedded service always binds loopback.
       compile_cache_bytes: Of the embedded service's compiled programs, in `cache_dir`; 0: none are
         kept.
+      shared_memory_dir: A file system in memory, where clients of the embedded service leave large
+        buffers for their proxies if it holds a quarter of the machine's memory or more; set it to
+        ``none`` to have them go with the stream; None: they do.
       proxy_deadline_s: Seconds that a proxy in a cluster outlives the last sign of its session's
         life; from 5 up.
     """
@@ -73,6 +76,7 @@ class Settings:
     log_format: LogFormat = "text"
     bind_address: str = "127.0.0.1"
     compile_cache_bytes: int = COMPILE_CACHE_BYTES
+    shared_memory_dir: Path | None = Path("/dev/shm")  # noqa: S108 - in a directory of our own
     proxy_deadline_s: float = PROXY_DEADLINE_S
 
     @classmethod
@@ -171,6 +175,10 @@ def _path(field: str, value: object) -> Path:
     return path
 
 
+def _path_or_none(field: str, value: object) -> Path | None:
+    return None if value == "none" else _path(field, value)
+
+
 def _runtime_dir(field: str, value: object) -> Path:
     path = _path(field, value)
     if problem := _unfit(path):
@@ -223,6 +231,7 @@ _READERS: dict[str, Callable[[str, object], Any]] = {
     "log_format": _log_format,
     "bind_address": _address,
     "compile_cache_bytes": _bytes,
+    "shared_memory_dir": _path_or_none,
     "proxy_deadline_s": _deadline,
 }
 

@@ -20,6 +20,7 @@ import pytest
 #: Bears a test's own value in its environment and so in that of every process it starts, however
 #: detached: what still bears it when the test has ended was left behind.
 MARK = "SPS_TEST_MARK"
+_SHARED = Path("/dev/shm")
 #: Seconds that what was told to end may take to do so.
 ENDING_S = 20.0
 
@@ -45,11 +46,14 @@ def own_directories(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     root = Path(tempfile.mkdtemp(prefix="sps-"))
     for name in ("RUNTIME", "STATE", "CACHE"):
         monkeypatch.setenv(f"SPS_{name}_DIR", str(root / name.lower()[:1]))
+    shared = Path(tempfile.mkdtemp(prefix="sps-", dir=_SHARED if _SHARED.is_dir() else root))
+    monkeypatch.setenv("SPS_SHARED_MEMORY_DIR", str(shared))
     monkeypatch.setenv("SPS_CONFIG", str(root / "config.toml"))
     for name in ("SPS_PROFILE", "JAX_PLATFORMS", "JAX_BACKEND_TARGET", "SPS_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
     yield root
-    shutil.rmtree(root, ignore_errors=True)
+    for directory in (shared, root):
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

@@ -68,6 +68,7 @@ class AgentSession:
         self._token: str | None = None
         self._token_file: Path | None = None
         self._insecure_credentials = True
+        self._transfer_dir: Path | None = None
         self._refusal: SharedPathwaysError | None = None
         self._said_end = False
         self._lingers = False
@@ -110,6 +111,11 @@ class AgentSession:
     def insecure_credentials(self) -> bool:
         """Whether the proxy's port is a plain one."""
         return self._insecure_credentials
+
+    @property
+    def transfer_dir(self) -> Path | None:
+        """A directory in memory that this machine shares with the proxy; None: there is none."""
+        return self._transfer_dir
 
     @property
     def pid(self) -> int:
@@ -299,6 +305,8 @@ class AgentSession:
                     path = message["token_file"]
                     self._token_file = Path(path) if path else None
                     self._insecure_credentials = message["insecure_credentials"]
+                    path = message["transfer_dir"]
+                    self._transfer_dir = Path(path) if path else None
                 case "reply":
                     self._replies[message["id"]] = message
                 case "ended":

@@ -203,6 +203,7 @@ class SessionRunner:
                 "token": handle.token,
                 "token_file": file,
                 "insecure_credentials": handle.insecure_credentials,
+                "transfer_dir": handle.transfer_dir,
             }
         )
         return m.ProxyCreated(uid=handle.uid, pod=handle.pod, log=handle.log)

@@ -30,7 +30,7 @@ from shared_pathways_service.core.proxy_options import ProxyOptions
 from shared_pathways_service.core.requests import DEFAULT_PROXY_IMAGE, ConnectRequest
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.events import Event
-from shared_pathways_service.jaxside import ProxyTarget, onefile
+from shared_pathways_service.jaxside import ProxyTarget, allocator, onefile
 from shared_pathways_service.progress import Progress
 from shared_pathways_service.settings import Settings
 
@@ -114,6 +114,14 @@ def run(
     json_events: Annotated[
         Path | None, typer.Option(help="A file that gets every event, one line of JSON each.")
     ] = None,
+    tune_allocator: Annotated[
+        bool,
+        typer.Option(
+            "--tune-allocator/--no-tune-allocator",
+            help="Set glibc's MALLOC_... variables, where the environment does not, so that the "
+            "program keeps memory that it had: large arrays are fetched faster.",
+        ),
+    ] = True,
     place: Place,
 ) -> None:
     """Run a program on slices of the service.
@@ -136,7 +144,7 @@ def run(
                 priority=priority,
                 elastic_slices=elastic_slices,
             )
-            code = _run(program, request, json_events)
+            code = _run(program, request, json_events, tune_allocator=tune_allocator)
     except Stopped as stopped:
         code = 128 + stopped.number
     except CommandError as error:
@@ -194,7 +202,13 @@ def _complain(message: str, code: int) -> int:
     return code
 
 
-def _run(command: list[str], request: ConnectRequest, json_events: Path | None) -> int:
+def _run(
+    command: list[str],
+    request: ConnectRequest,
+    json_events: Path | None,
+    *,
+    tune_allocator: bool,
+) -> int:
     _check_command(command[0])
     settings = Settings.load()
     with contextlib.ExitStack() as undo:
@@ -220,9 +234,12 @@ def _run(command: list[str], request: ConnectRequest, json_events: Path | None) 
             token=agent.token,
             token_file=agent.token_file,
             insecure_credentials=agent.insecure_credentials,
+            transfer_dir=agent.transfer_dir,
         )
         plugin = onefile.place(settings.cache_dir)
-        return run_child(command, _environment(os.environ, target, plugin))
+        # What the user has set stays.
+        ours = {**allocator.ENVIRONMENT, **os.environ} if tune_allocator else os.environ
+        return run_child(command, _environment(ours, target, plugin))
 
 
 def _check_command(name: str) -> None:

@@ -311,15 +311,22 @@ class Connection:
         self._timings["import_jax"] = time.monotonic() - began
 
     def _attach(self, agent: AgentSession) -> None:
-        from shared_pathways_service.jaxside import ProxyTarget, attach  # noqa: PLC0415 - jax
+        from shared_pathways_service.jaxside import (  # noqa: PLC0415 - jax
+            ProxyTarget,
+            allocator,
+            attach,
+        )
 
         began = time.monotonic()
+        if self._request.tune_allocator:
+            allocator.tune()
         target = ProxyTarget(
             address=agent.snapshot.address,
             token=agent.token,
             token_file=agent.token_file,
             local_devices=self._request.local_devices,
             insecure_credentials=agent.insecure_credentials,
+            transfer_dir=agent.transfer_dir,
         )
         try:
             self._attachment = attach(target, timeout=self._request.timeout)

@@ -101,6 +101,7 @@ class ConnectRequest:
     max_lifetime: float | None
     local_port: int | None
     local_devices: bool
+    tune_allocator: bool
     on_event: Callable[[Event], object] | None
     profile: str | None
 
@@ -136,6 +137,7 @@ class ConnectRequest:
         max_lifetime: object = None,
         local_port: object = None,
         local_devices: object = False,
+        tune_allocator: object = False,
         on_event: object = None,
         profile: object = None,
     ) -> ConnectRequest:
@@ -165,6 +167,7 @@ class ConnectRequest:
           max_lifetime: Seconds until the proxy ends in any case; None: no limit.
           local_port: A loopback TCP port, 0 for any; None: a Unix socket.
           local_devices: Whether JAX keeps this machine's devices beside the proxy's.
+          tune_allocator: Whether glibc's allocator is set to keep memory.
           on_event: Called with each `Event`.
           profile: A profile of the settings file.
 
@@ -209,6 +212,7 @@ class ConnectRequest:
             ),
             local_port=None if local_port is None else check_port("local_port", local_port),
             local_devices=check_bool("local_devices", local_devices),
+            tune_allocator=check_bool("tune_allocator", tune_allocator),
             on_event=_callback(on_event),
             profile=check_optional_text("profile", profile),
         )

@@ -80,6 +80,7 @@ class ProxyHandle:
       pod: The pod's name, or empty.
       log: Where its log is, for people.
       insecure_credentials: Whether its port is a plain one, so that the client must speak so too.
+      transfer_dir: A directory in memory that this machine shares with it; empty: there is none.
     """
 
     name: str
@@ -88,6 +89,7 @@ class ProxyHandle:
     pod: str = ""
     log: str = ""
     insecure_credentials: bool = True
+    transfer_dir: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

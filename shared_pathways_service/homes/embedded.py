@@ -117,7 +117,11 @@ class EmbeddedHome:
             link.supervisor.CreateProxy(request, metadata=link.metadata, timeout=_CALL_S)
         )
         return ProxyHandle(
-            name=proxy.name, uid=proxy.uid, token=proxy.token or None, log=proxy.log_path
+            name=proxy.name,
+            uid=proxy.uid,
+            token=proxy.token or None,
+            log=proxy.log_path,
+            transfer_dir=proxy.transfer_dir,
         )
 
     async def follow(self, handle: ProxyHandle) -> AsyncIterator[HomeEvent]:

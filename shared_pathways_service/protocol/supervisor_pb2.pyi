@@ -261,6 +261,7 @@ class Proxy(_message.Message):
     OWNER_PID_FIELD_NUMBER: _builtins.int
     EXIT_REPORT_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
+    TRANSFER_DIR_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     session: _builtins.str
     uid: _builtins.str
@@ -283,6 +284,8 @@ class Proxy(_message.Message):
     owner_pid: _builtins.int
     exit_report: _builtins.str
     """JSON as the proxy wrote it; empty: none"""
+    transfer_dir: _builtins.str
+    """in memory, for large buffers on their way in; empty: none"""
     @_builtins.property
     def log_tail(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -306,10 +309,11 @@ class Proxy(_message.Message):
         owner_pid: _builtins.int = ...,
         exit_report: _builtins.str = ...,
         limits: Global___ProxyLimits | None = ...,
+        transfer_dir: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "exit_code", b"exit_code", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "address", b"address", "created", b"created", "exit_code", b"exit_code", "exit_report", b"exit_report", "limits", b"limits", "log_path", b"log_path", "log_tail", b"log_tail", "name", b"name", "owner_pid", b"owner_pid", "pid", b"pid", "reason", b"reason", "session", b"session", "state", b"state", "tcp_port", b"tcp_port", "token", b"token", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "address", b"address", "created", b"created", "exit_code", b"exit_code", "exit_report", b"exit_report", "limits", b"limits", "log_path", b"log_path", "log_tail", b"log_tail", "name", b"name", "owner_pid", b"owner_pid", "pid", b"pid", "reason", b"reason", "session", b"session", "state", b"state", "tcp_port", b"tcp_port", "token", b"token", "transfer_dir", b"transfer_dir", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015

@@ -32,11 +32,11 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     return environment_without_us(tmp_path_factory.mktemp("foreign") / "venv"), "-P", "-c"
 
 
-def start(*words: str) -> subprocess.Popen[str]:
+def start(*words: str, **variables: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "shared_pathways_service.cli", "run", *words],
         cwd=REPOSITORY,
-        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        env={n: value for n, value in {**os.environ, **variables}.items() if n != "PYTHONPATH"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -44,8 +44,8 @@ def start(*words: str) -> subprocess.Popen[str]:
     )
 
 
-def run(*words: str) -> tuple[int, str, str]:
-    with start(*words) as process:
+def run(*words: str, **variables: str) -> tuple[int, str, str]:
+    with start(*words, **variables) as process:
         out, err = process.communicate(timeout=DEADLINE_S)
     return process.returncode, out, err
 
@@ -71,6 +71,12 @@ def test_programs_and_their_ends(own_directories: Path, foreign: tuple[str, ...]
         kinds = [json.loads(line)["kind"] for line in events.read_text().splitlines()]
         assert kinds.count("slice.placed") == 2
         assert nothing_left()
+
+        # The allocator of a program, where its environment says nothing of it.
+        shows = "print(*(os.environ.get('MALLOC_' + n) for n in ('ARENA_MAX', 'MMAP_MAX_')))"
+        for options, shown in (((), "7 0\n"), (("--no-tune-allocator",), "7 None\n")):
+            words = (*options, "--slices=tpuv6e:2x2=1", *foreign, "import os; " + shows)
+            assert run(*words, MALLOC_ARENA_MAX="7")[:2] == (0, shown)
 
         # A signal in the midst of it.
         with start("--slices=tpuv6e:2x2=1", *foreign, PROGRAM + "sys.stdin.read()") as process:

@@ -138,6 +138,7 @@ def proxy_arguments(
     *,
     settings: Settings,
     uid: str,
+    transfer_dir: str,
     ready_fd: int,
 ) -> list[str]:
     """Returns a proxy's arguments."""
@@ -162,6 +163,8 @@ def proxy_arguments(
         *request.xla_flags,
         *_common(paths.proxy_token(uid), ready_fd),
     ]
+    if transfer_dir:
+        arguments.append(f"--large_transfer_dir={transfer_dir}")
     if request.queue_timeout_s is not None:
         arguments.append(f"--queue_timeout_s={request.queue_timeout_s}")
     if request.tcp_port is not None:

@@ -27,6 +27,7 @@ from shared_pathways_service.servers.embedded.occupancy import Occupancy
 from shared_pathways_service.servers.embedded.options import SupervisorOptions
 from shared_pathways_service.servers.embedded.paths import RuntimePaths
 from shared_pathways_service.servers.embedded.reporting import Report
+from shared_pathways_service.servers.embedded.shared_memory import SharedMemory
 from shared_pathways_service.servers.embedded.standby import StandbyPool
 from shared_pathways_service.servers.embedded.state import write_private
 from shared_pathways_service.servers.last_requests import read_unfinished
@@ -84,6 +85,11 @@ class TenantProxy:
     def uid(self) -> str:
         """Made with it; no other proxy has it."""
         return self._message.uid
+
+    @property
+    def transfer_dir(self) -> str:
+        """Where its clients leave large buffers; empty: nowhere."""
+        return self._message.transfer_dir
 
     @property
     def is_over(self) -> bool:
@@ -145,6 +151,7 @@ class Proxies:
         settings: Settings,
         *,
         standby: StandbyPool,
+        shared_memory: SharedMemory,
         manager: ManagerLink,
         occupancy: Occupancy,
         report: Report,
@@ -154,6 +161,7 @@ class Proxies:
         self._options = options
         self._settings = settings
         self._standby = standby
+        self._shared_memory = shared_memory
         self._manager = manager
         self._occupancy = occupancy
         self._report = report
@@ -199,6 +207,7 @@ class Proxies:
             raise ServiceNotReady("the service is ending", hint="start a new one")
         self._forget_old()
         proxy = TenantProxy(request, self._standby.log_of(request.name))
+        proxy.change(transfer_dir=str(self._shared_memory.make(proxy.uid) or ""))
         self._by_name[request.name] = proxy
         self._lives[proxy] = asyncio.create_task(self._live(proxy))
         return proxy
@@ -292,6 +301,7 @@ class Proxies:
                 request,
                 settings=self._settings,
                 uid=proxy.uid,
+                transfer_dir=proxy.transfer_dir,
                 ready_fd=ready_fd,
             )
 
@@ -355,6 +365,7 @@ class Proxies:
                 self._paths.proxy_socket(proxy.uid),
             ):
                 path.unlink(missing_ok=True)
+            self._shared_memory.remove(proxy.uid)
 
     def _leave(self) -> None:
         self._occupancy.leave(asyncio.get_running_loop().time())

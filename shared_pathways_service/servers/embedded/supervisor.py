@@ -33,6 +33,7 @@ from shared_pathways_service.servers.embedded.paths import RuntimePaths
 from shared_pathways_service.servers.embedded.proxies import Proxies
 from shared_pathways_service.servers.embedded.reporting import reporter
 from shared_pathways_service.servers.embedded.service import SupervisorService
+from shared_pathways_service.servers.embedded.shared_memory import SharedMemory
 from shared_pathways_service.servers.embedded.standby import StandbyPool
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.limits import limits_of
@@ -88,11 +89,13 @@ class Supervisor:
         self._standby = StandbyPool(
             options.standby_proxies, self._logs, self._background, self._on_change
         )
+        self._shared_memory = SharedMemory(settings)
         self._proxies = Proxies(
             self._paths,
             options,
             settings,
             standby=self._standby,
+            shared_memory=self._shared_memory,
             manager=self._manager,
             occupancy=self._occupancy,
             report=self._report,
@@ -114,6 +117,8 @@ class Supervisor:
             stack.enter_context(state.claim(self._paths))
             state.write_private(self._paths.token, self._token.encode())
             self._logs.create()
+            stack.callback(self._shared_memory.close)
+            self._shared_memory.create()
             stack.push_async_callback(self._manager.close)
             stack.push_async_callback(self._end_processes)
             await self._standby.start()

@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -283,6 +284,26 @@ def test_large_buffers_through_a_shared_directory(
     assert not file.exists()
     client.make(8, 7, [4], single(0))
     np.testing.assert_array_equal(client.fetch(8), FOUR)
+
+
+def test_pages_of_a_file_system_that_fills_up_are_given_back(
+    make_proxy: MakeProxy,
+    connect: MakeClient,
+    transfer_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    proxy = make_proxy(large_transfer_dir=transfer_dir)
+    client = connect(proxy.address, initialization_data={"sps_transfer_dir": b"mine"})
+    for handle, free in ((1, 6), (2, 4)):
+        says = types.SimpleNamespace(f_blocks=10, f_bavail=free)
+        monkeypatch.setattr(os, "fstatvfs", lambda _fd, says=says: says)
+        (transfer_dir / "mine" / f"lt_{handle}").write_bytes(FOUR.tobytes())
+        read_from_disk(client, handle, 16)
+        client.make(10 + handle, handle, [4], single(0))
+        client.ready(10 + handle)
+        maps = Path("/proc/self/maps").read_text()
+        assert f"lt_{handle} (deleted)" in maps if handle == 1 else f"lt_{handle}" not in maps
+        np.testing.assert_array_equal(client.fetch(10 + handle), FOUR)
 
 
 def test_files_that_are_not_what_they_should_be(

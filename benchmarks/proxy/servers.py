@@ -1,0 +1,112 @@
+"""What the proxy is measured against: servers that do less, as processes of their own.
+
+    python -m benchmarks.proxy.servers null SOCKET      the proxy's transport, and next to nothing
+    python -m benchmarks.proxy.servers stream SOCKET    bare gRPC streams of bytes
+
+Each prints a line when it serves.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent import futures
+from typing import Any
+
+SLICES = ("tpuv6e:2x2", "tpuv6e:2x2")
+MIB = 1 << 20
+#: Bytes of a message, as JAX's client sends them and as the proxy does.
+UP_CHUNK = MIB
+DOWN_CHUNK = 16 * MIB
+
+
+def serve_null(socket: str) -> None:
+    """Answers the requests that a program repeats, without doing what they ask for.
+
+    What comes once is done really, e.g. a compilation, and the first execution of a program:
+    without its result types JAX's client cannot go on.
+    """
+    from shared_pathways_service.core.topology import InstanceType
+    from shared_pathways_service.servers.proxy.engine import Engine
+    from shared_pathways_service.servers.proxy.service import ProxyService
+    from shared_pathways_service.servers.proxy.transport import GrpcTransport
+
+    class NullService(ProxyService):
+        def open_session(self, *arguments: Any) -> Any:
+            session = super().open_session(*arguments)
+            session.handle = _null_handler(session)  # type: ignore[method-assign]
+            return session
+
+    engine = Engine([InstanceType.parse(text) for text in SLICES])
+    for index in range(len(SLICES)):
+        engine.slices.place(index, 1, "local")
+    transport = GrpcTransport(NullService(engine))
+    transport.start(server_port=None, server_socket=socket, default_port=0, bind_address="")
+
+
+def _null_handler(session: Any) -> Any:
+    from shared_pathways_service.protocol.ifrt import proxy_pb2
+
+    really = session.handle
+    executed: set[int] = set()
+    empty = {
+        "check_value_ready_request": "check_value_ready_response",
+        "destruct_array_request": "destruct_array_response",
+    }
+
+    def handle(raw: bytes) -> None:
+        request = proxy_pb2.IfrtRequest.FromString(raw)
+        kind = request.WhichOneof("request") or ""
+        response = proxy_pb2.IfrtResponse()
+        response.response_metadata.op_id = request.request_metadata.op_id
+        if kind in empty:
+            getattr(response, empty[kind]).SetInParent()
+        elif kind == "loaded_executable_execute_request":
+            execute = request.loaded_executable_execute_request
+            if execute.loaded_executable_handle not in executed:
+                executed.add(execute.loaded_executable_handle)
+                really(raw)
+                return
+            answer = response.loaded_executable_execute_response
+            answer.SetInParent()
+            answer.status_handle = execute.result_status_handle
+        else:
+            really(raw)
+            return
+        session.answers.sender(session.answers.admit(len(raw)))(response.SerializeToString())
+
+    return handle
+
+
+def serve_stream(socket: str) -> None:
+    """Takes bytes, and brings as many as it is asked for."""
+    import grpc
+
+    def take(messages: Iterator[bytes], _context: Any) -> bytes:
+        return str(sum(map(len, messages))).encode()
+
+    def bring(request: bytes, _context: Any) -> Iterator[bytes]:
+        chunk = bytes(DOWN_CHUNK)
+        for _ in range(int(request) // DOWN_CHUNK):
+            yield chunk
+
+    server = grpc.server(
+        futures.ThreadPoolExecutor(4),
+        options=[("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)],
+    )
+    handlers: dict[str, Any] = {
+        "Take": grpc.stream_unary_rpc_method_handler(take),
+        "Bring": grpc.unary_stream_rpc_method_handler(bring),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("raw", handlers),))
+    server.add_insecure_port(f"unix:{socket}")
+    server.start()
+    # Its reference is all that keeps a server.
+    globals()["_server"] = server
+
+
+if __name__ == "__main__":
+    {"null": serve_null, "stream": serve_stream}[sys.argv[1]](sys.argv[2])
+    print("ready", flush=True)
+    threading.Event().wait()
