@@ -122,16 +122,27 @@ def test_strides_in_and_out(client: RawClient) -> None:
     assert client.lookup(out) == square.tobytes()
 
 
-@pytest.mark.parametrize("strides", [[400], [-4], [4, 4], [1 << 60]])
+@pytest.mark.parametrize(
+    ("shape", "strides"),
+    [
+        ([4], [400]),
+        ([4], [-4]),
+        ([4], [4, 4]),
+        ([4], [1 << 60]),
+        # Beyond 64 bits they would begin anew, at the buffer's first byte.
+        ([5], [1 << 62]),
+        ([(1 << 32) + 1, 2], [1 << 32, 4]),
+    ],
+)
 def test_strides_that_lead_out_of_the_buffer_are_refused(
-    client: RawClient, strides: list[int]
+    client: RawClient, shape: list[int], strides: list[int]
 ) -> None:
     buffer, array = client.new_handle(), client.new_handle()
     client.store(buffer, FOUR.tobytes())
     client.call(
         "make_array_from_host_buffer",
         dtype={"kind": F32},
-        shape={"dims": [4]},
+        shape={"dims": shape},
         byte_strides={"strides": strides},
         sharding=single(0),
         host_buffer_handle=buffer,
