@@ -25,6 +25,8 @@ PARTIAL = {
     "xla.LayoutProto",
     "xla.CompileOptionsProto",
     "xla.ExecutableBuildOptionsProto",
+    "xla.NamedShardingProto",
+    "xla.OpSharding",
 }
 
 Field = descriptor_pb2.FieldDescriptorProto

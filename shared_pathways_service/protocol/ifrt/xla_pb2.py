@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/shared_pathways_service/protocol/ifrt/xla.proto\x12 shared_pathways_service.ifrt.xla\"\x1f\n\tTileProto\x12\x12\n\ndimensions\x18\x01 \x03(\x03\"\xc1\x01\n\x0bLayoutProto\x12\x16\n\x0eminor_to_major\x18\x01 \x03(\x03\x12:\n\x05tiles\x18\x06 \x03(\x0b\x32+.shared_pathways_service.ifrt.xla.TileProto\x12*\n\"tail_padding_alignment_in_elements\x18\x10 \x01(\x03\x12\x1c\n\x14\x65lement_size_in_bits\x18\x07 \x01(\x03\x12\x14\n\x0cmemory_space\x18\x08 \x01(\x03\"\xe2\x01\n\x15\x44\x65viceAssignmentProto\x12\x15\n\rreplica_count\x18\x01 \x01(\x05\x12\x19\n\x11\x63omputation_count\x18\x02 \x01(\x05\x12\x66\n\x13\x63omputation_devices\x18\x03 \x03(\x0b\x32I.shared_pathways_service.ifrt.xla.DeviceAssignmentProto.ComputationDevice\x1a/\n\x11\x43omputationDevice\x12\x1a\n\x12replica_device_ids\x18\x01 \x03(\x03\"\xd6\x01\n\x1b\x45xecutableBuildOptionsProto\x12\x16\n\x0e\x64\x65vice_ordinal\x18\x01 \x01(\x03\x12\x14\n\x0cnum_replicas\x18\x04 \x01(\x03\x12\x16\n\x0enum_partitions\x18\x05 \x01(\x03\x12\x1d\n\x15use_spmd_partitioning\x18\x06 \x01(\x08\x12R\n\x11\x64\x65vice_assignment\x18\t \x01(\x0b\x32\x37.shared_pathways_service.ifrt.xla.DeviceAssignmentProto\"v\n\x13\x43ompileOptionsProto\x12_\n\x18\x65xecutable_build_options\x18\x03 \x01(\x0b\x32=.shared_pathways_service.ifrt.xla.ExecutableBuildOptionsProto\"\xb0\x04\n\x18\x43ompiledMemoryStatsProto\x12$\n\x1cgenerated_code_size_in_bytes\x18\x01 \x01(\x03\x12\x1e\n\x16\x61rgument_size_in_bytes\x18\x02 \x01(\x03\x12\x1c\n\x14output_size_in_bytes\x18\x03 \x01(\x03\x12\x1b\n\x13\x61lias_size_in_bytes\x18\x04 \x01(\x03\x12\x1a\n\x12temp_size_in_bytes\x18\x05 \x01(\x03\x12\x1c\n\x14peak_memory_in_bytes\x18\x0e \x01(\x03\x12\x1b\n\x13total_size_in_bytes\x18\x0f \x01(\x03\x12\x1e\n\x16total_allocation_bytes\x18\x10 \x01(\x03\x12\x1e\n\x16indefinite_allocations\x18\x11 \x01(\x03\x12 \n\x18peak_unpadded_heap_bytes\x18\x12 \x01(\x03\x12)\n!host_generated_code_size_in_bytes\x18\x07 \x01(\x03\x12#\n\x1bhost_argument_size_in_bytes\x18\x08 \x01(\x03\x12!\n\x19host_output_size_in_bytes\x18\t \x01(\x03\x12 \n\x18host_alias_size_in_bytes\x18\n \x01(\x03\x12\x1f\n\x17host_temp_size_in_bytes\x18\x0b \x01(\x03\x12$\n\x1cserialized_buffer_assignment\x18\r \x01(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/shared_pathways_service/protocol/ifrt/xla.proto\x12 shared_pathways_service.ifrt.xla\"\x1f\n\tTileProto\x12\x12\n\ndimensions\x18\x01 \x03(\x03\"\xc1\x01\n\x0bLayoutProto\x12\x16\n\x0eminor_to_major\x18\x01 \x03(\x03\x12:\n\x05tiles\x18\x06 \x03(\x0b\x32+.shared_pathways_service.ifrt.xla.TileProto\x12*\n\"tail_padding_alignment_in_elements\x18\x10 \x01(\x03\x12\x1c\n\x14\x65lement_size_in_bits\x18\x07 \x01(\x03\x12\x14\n\x0cmemory_space\x18\x08 \x01(\x03\"\x14\n\x12NamedShardingProto\"\xbd\x03\n\nOpSharding\x12?\n\x04type\x18\x01 \x01(\x0e\x32\x31.shared_pathways_service.ifrt.xla.OpSharding.Type\x12\"\n\x1atile_assignment_dimensions\x18\x03 \x03(\x03\x12I\n\x0elast_tile_dims\x18\x08 \x03(\x0e\x32\x31.shared_pathways_service.ifrt.xla.OpSharding.Type\x12\x19\n\x11iota_reshape_dims\x18\t \x03(\x03\x12\x1b\n\x13iota_transpose_perm\x18\n \x03(\x05\x12Q\n\x0enamed_sharding\x18\x0e \x01(\x0b\x32\x34.shared_pathways_service.ifrt.xla.NamedShardingProtoH\x00\x88\x01\x01\"a\n\x04Type\x12\x0e\n\nREPLICATED\x10\x00\x12\x0b\n\x07MAXIMAL\x10\x01\x12\t\n\x05TUPLE\x10\x02\x12\t\n\x05OTHER\x10\x03\x12\n\n\x06MANUAL\x10\x04\x12\x0b\n\x07UNKNOWN\x10\x05\x12\r\n\tUNREDUCED\x10\x06\x42\x11\n\x0f_named_sharding\"\xe2\x01\n\x15\x44\x65viceAssignmentProto\x12\x15\n\rreplica_count\x18\x01 \x01(\x05\x12\x19\n\x11\x63omputation_count\x18\x02 \x01(\x05\x12\x66\n\x13\x63omputation_devices\x18\x03 \x03(\x0b\x32I.shared_pathways_service.ifrt.xla.DeviceAssignmentProto.ComputationDevice\x1a/\n\x11\x43omputationDevice\x12\x1a\n\x12replica_device_ids\x18\x01 \x03(\x03\"\xd6\x01\n\x1b\x45xecutableBuildOptionsProto\x12\x16\n\x0e\x64\x65vice_ordinal\x18\x01 \x01(\x03\x12\x14\n\x0cnum_replicas\x18\x04 \x01(\x03\x12\x16\n\x0enum_partitions\x18\x05 \x01(\x03\x12\x1d\n\x15use_spmd_partitioning\x18\x06 \x01(\x08\x12R\n\x11\x64\x65vice_assignment\x18\t \x01(\x0b\x32\x37.shared_pathways_service.ifrt.xla.DeviceAssignmentProto\"v\n\x13\x43ompileOptionsProto\x12_\n\x18\x65xecutable_build_options\x18\x03 \x01(\x0b\x32=.shared_pathways_service.ifrt.xla.ExecutableBuildOptionsProto\"\xb0\x04\n\x18\x43ompiledMemoryStatsProto\x12$\n\x1cgenerated_code_size_in_bytes\x18\x01 \x01(\x03\x12\x1e\n\x16\x61rgument_size_in_bytes\x18\x02 \x01(\x03\x12\x1c\n\x14output_size_in_bytes\x18\x03 \x01(\x03\x12\x1b\n\x13\x61lias_size_in_bytes\x18\x04 \x01(\x03\x12\x1a\n\x12temp_size_in_bytes\x18\x05 \x01(\x03\x12\x1c\n\x14peak_memory_in_bytes\x18\x0e \x01(\x03\x12\x1b\n\x13total_size_in_bytes\x18\x0f \x01(\x03\x12\x1e\n\x16total_allocation_bytes\x18\x10 \x01(\x03\x12\x1e\n\x16indefinite_allocations\x18\x11 \x01(\x03\x12 \n\x18peak_unpadded_heap_bytes\x18\x12 \x01(\x03\x12)\n!host_generated_code_size_in_bytes\x18\x07 \x01(\x03\x12#\n\x1bhost_argument_size_in_bytes\x18\x08 \x01(\x03\x12!\n\x19host_output_size_in_bytes\x18\t \x01(\x03\x12 \n\x18host_alias_size_in_bytes\x18\n \x01(\x03\x12\x1f\n\x17host_temp_size_in_bytes\x18\x0b \x01(\x03\x12$\n\x1cserialized_buffer_assignment\x18\r \x01(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,14 +35,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TILEPROTO']._serialized_end=116
   _globals['_LAYOUTPROTO']._serialized_start=119
   _globals['_LAYOUTPROTO']._serialized_end=312
-  _globals['_DEVICEASSIGNMENTPROTO']._serialized_start=315
-  _globals['_DEVICEASSIGNMENTPROTO']._serialized_end=541
-  _globals['_DEVICEASSIGNMENTPROTO_COMPUTATIONDEVICE']._serialized_start=494
-  _globals['_DEVICEASSIGNMENTPROTO_COMPUTATIONDEVICE']._serialized_end=541
-  _globals['_EXECUTABLEBUILDOPTIONSPROTO']._serialized_start=544
-  _globals['_EXECUTABLEBUILDOPTIONSPROTO']._serialized_end=758
-  _globals['_COMPILEOPTIONSPROTO']._serialized_start=760
-  _globals['_COMPILEOPTIONSPROTO']._serialized_end=878
-  _globals['_COMPILEDMEMORYSTATSPROTO']._serialized_start=881
-  _globals['_COMPILEDMEMORYSTATSPROTO']._serialized_end=1441
+  _globals['_NAMEDSHARDINGPROTO']._serialized_start=314
+  _globals['_NAMEDSHARDINGPROTO']._serialized_end=334
+  _globals['_OPSHARDING']._serialized_start=337
+  _globals['_OPSHARDING']._serialized_end=782
+  _globals['_OPSHARDING_TYPE']._serialized_start=666
+  _globals['_OPSHARDING_TYPE']._serialized_end=763
+  _globals['_DEVICEASSIGNMENTPROTO']._serialized_start=785
+  _globals['_DEVICEASSIGNMENTPROTO']._serialized_end=1011
+  _globals['_DEVICEASSIGNMENTPROTO_COMPUTATIONDEVICE']._serialized_start=964
+  _globals['_DEVICEASSIGNMENTPROTO_COMPUTATIONDEVICE']._serialized_end=1011
+  _globals['_EXECUTABLEBUILDOPTIONSPROTO']._serialized_start=1014
+  _globals['_EXECUTABLEBUILDOPTIONSPROTO']._serialized_end=1228
+  _globals['_COMPILEOPTIONSPROTO']._serialized_start=1230
+  _globals['_COMPILEOPTIONSPROTO']._serialized_end=1348
+  _globals['_COMPILEDMEMORYSTATSPROTO']._serialized_start=1351
+  _globals['_COMPILEDMEMORYSTATSPROTO']._serialized_end=1911
 # @@protoc_insertion_point(module_scope)

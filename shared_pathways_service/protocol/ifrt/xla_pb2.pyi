@@ -9,6 +9,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -72,6 +73,85 @@ class LayoutProto(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LayoutProto: _TypeAlias = LayoutProto  # noqa: Y015
+
+@_typing.final
+class NamedShardingProto(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NamedShardingProto: _TypeAlias = NamedShardingProto  # noqa: Y015
+
+@_typing.final
+class OpSharding(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Type:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _TypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[OpSharding._Type.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        REPLICATED: OpSharding._Type.ValueType  # 0
+        MAXIMAL: OpSharding._Type.ValueType  # 1
+        TUPLE: OpSharding._Type.ValueType  # 2
+        OTHER: OpSharding._Type.ValueType  # 3
+        MANUAL: OpSharding._Type.ValueType  # 4
+        UNKNOWN: OpSharding._Type.ValueType  # 5
+        UNREDUCED: OpSharding._Type.ValueType  # 6
+
+    class Type(_Type, metaclass=_TypeEnumTypeWrapper): ...
+    REPLICATED: OpSharding.Type.ValueType  # 0
+    MAXIMAL: OpSharding.Type.ValueType  # 1
+    TUPLE: OpSharding.Type.ValueType  # 2
+    OTHER: OpSharding.Type.ValueType  # 3
+    MANUAL: OpSharding.Type.ValueType  # 4
+    UNKNOWN: OpSharding.Type.ValueType  # 5
+    UNREDUCED: OpSharding.Type.ValueType  # 6
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    TILE_ASSIGNMENT_DIMENSIONS_FIELD_NUMBER: _builtins.int
+    LAST_TILE_DIMS_FIELD_NUMBER: _builtins.int
+    IOTA_RESHAPE_DIMS_FIELD_NUMBER: _builtins.int
+    IOTA_TRANSPOSE_PERM_FIELD_NUMBER: _builtins.int
+    NAMED_SHARDING_FIELD_NUMBER: _builtins.int
+    type: Global___OpSharding.Type.ValueType
+    @_builtins.property
+    def tile_assignment_dimensions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def last_tile_dims(self) -> _containers.RepeatedScalarFieldContainer[Global___OpSharding.Type.ValueType]: ...
+    @_builtins.property
+    def iota_reshape_dims(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def iota_transpose_perm(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def named_sharding(self) -> Global___NamedShardingProto: ...
+    def __init__(
+        self,
+        *,
+        type: Global___OpSharding.Type.ValueType = ...,
+        tile_assignment_dimensions: _abc.Iterable[_builtins.int] | None = ...,
+        last_tile_dims: _abc.Iterable[Global___OpSharding.Type.ValueType] | None = ...,
+        iota_reshape_dims: _abc.Iterable[_builtins.int] | None = ...,
+        iota_transpose_perm: _abc.Iterable[_builtins.int] | None = ...,
+        named_sharding: Global___NamedShardingProto | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_named_sharding", b"_named_sharding", "named_sharding", b"named_sharding"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_named_sharding", b"_named_sharding", "iota_reshape_dims", b"iota_reshape_dims", "iota_transpose_perm", b"iota_transpose_perm", "last_tile_dims", b"last_tile_dims", "named_sharding", b"named_sharding", "tile_assignment_dimensions", b"tile_assignment_dimensions", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__named_sharding: _TypeAlias = _typing.Literal["named_sharding"]  # noqa: Y015
+    _WhichOneofArgType__named_sharding: _TypeAlias = _typing.Literal["_named_sharding", b"_named_sharding"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__named_sharding) -> _WhichOneofReturnType__named_sharding | None: ...
+
+Global___OpSharding: _TypeAlias = OpSharding  # noqa: Y015
 
 @_typing.final
 class DeviceAssignmentProto(_message.Message):
