@@ -14,6 +14,8 @@ from shared_pathways_service.servers.proxy.xla import parts_of
 
 __all__ = ["HANDLERS", "NAMED_RESULTS"]
 
+#: Unknown handles that an error names.
+_SHOWN = 10
 
 # ---- views
 
@@ -40,10 +42,16 @@ def _assemble(
     for value, device_id in zip(values, spec.placing.device_ids, strict=True):
         if value.spec is None:
             continue
-        if (value.spec.placing.device_ids, value.spec.kind) != ((device_id,), spec.kind):
+        placing = value.spec.placing
+        if (placing.device_ids, value.spec.kind) != ((device_id,), spec.kind):
             raise StatusError(
                 Code.INVALID_ARGUMENT,
                 f"the array for device {device_id} is of another device or type",
+            )
+        if placing.memory_kind != spec.placing.memory_kind:
+            raise StatusError(
+                Code.INVALID_ARGUMENT,
+                f"a shard in {placing.memory_kind} memory where {spec.placing.memory_kind} is due",
             )
         if value.spec.shape != shard_shape:
             raise StatusError(
@@ -84,6 +92,12 @@ def _fully_replicated_shard(
 ) -> None:
     value = session.value(request.array_handle)
     spec = value.known_spec()
+    shard_shape = spec.placing.shard_shape(spec.shape)
+    if shard_shape != spec.shape:
+        raise StatusError(
+            Code.INVALID_ARGUMENT,
+            f"an array of shape {spec.shape} in shards of {shard_shape} is not fully replicated",
+        )
     placing = session.engine.placings.single(spec.placing.device_ids[0], spec.placing.memory_kind)
     (output,) = derive(
         session,
@@ -141,12 +155,16 @@ def _check_future(session: Session, request: proxy_pb2.CheckFutureRequest, call:
 
 
 def _delete(session: Session, request: proxy_pb2.DeleteArrayRequest, call: Call) -> None:
-    unknown = [handle for handle in request.array_handle if handle not in session.arrays]
+    unknown = []
     for handle in request.array_handle:
-        if handle not in unknown:
-            session.arrays[handle] = session.arrays[handle].tombstone()
+        value = session.arrays.get(handle)
+        if value is None:
+            unknown.append(handle)
+        else:
+            session.arrays[handle] = value.tombstone()
     future = session.new_handle()
-    text = f"Unknown array handles: {unknown}"
+    more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
+    text = f"Unknown array handles: {unknown[:_SHOWN]}{more}"
     session.futures[future] = StatusError(Code.NOT_FOUND, text) if unknown else None
     call.response.delete_array_response.deletion_future_handle = future
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shared_pathways_service.protocol.ifrt import proxy_pb2
+from shared_pathways_service.servers.proxy.memory import Charge
 from shared_pathways_service.servers.proxy.operations import Operation
 from shared_pathways_service.servers.proxy.session import Session
 from shared_pathways_service.servers.proxy.slices import Epoch
@@ -58,9 +59,9 @@ def derive(
         epochs.update(dict.fromkeys(value.epochs))
 
     def run_and_share() -> Sequence[Any]:
-        shared = [value.charge for value in inputs if value.charge is not None]
+        charges = _charges(inputs)
         for output in outputs:
-            output.charge = shared or None
+            output.charge = charges
             if view_of is not None:
                 output.client = view_of.client
         return run()
@@ -75,6 +76,16 @@ def derive(
         runner=_at_once,
     ).start()
     return outputs
+
+
+def _charges(values: Sequence[Value]) -> tuple[Charge, ...] | None:
+    """Returns what values hold of the devices' memory, each once: views of views do not pile up."""
+    found: dict[Charge, None] = {}
+    for value in values:
+        held = value.charge
+        if held is not None:
+            found.update(dict.fromkeys((held,) if isinstance(held, Charge) else held))
+    return tuple(found) or None
 
 
 def joined(spec: Spec, pieces: Sequence[tuple[Value, int]]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,32 +71,40 @@ def _remap_pieces(
                 f"a remap plan makes shards of {_piece(target_spec)} of such of "
                 f"{_piece(source_spec)}",
             )
-        intervals = zip(
-            mapping.from_start, mapping.from_end, mapping.from_step,
-            mapping.to_start, mapping.to_end, mapping.to_step, strict=True,
-        )  # fmt: skip
-        for start, end, step, to_start, to_end, to_step in intervals:
-            if step < 1 or to_step < 1:
-                raise StatusError(Code.INVALID_ARGUMENT, "a remap plan with a step below 1")
-            for source, place in zip(
-                range(start, end, step), range(to_start, to_end, to_step), strict=True
-            ):
-                if not (0 <= source < len(sources) and 0 <= place < len(target)):
-                    raise StatusError(Code.INVALID_ARGUMENT, "a remap plan names absent shards")
-                if sources[source] != target[place]:
-                    raise StatusError(
-                        Code.INVALID_ARGUMENT, "a remap plan moves a shard to another device"
-                    )
-                found[mapping.out_array][place] = (mapping.in_array, source)
+        for source, place in _moves(mapping):
+            if not (0 <= source < len(sources) and 0 <= place < len(target)):
+                raise StatusError(Code.INVALID_ARGUMENT, "a remap plan names absent shards")
+            if sources[source] != target[place]:
+                raise StatusError(
+                    Code.INVALID_ARGUMENT, "a remap plan moves a shard to another device"
+                )
+            found[mapping.out_array][place] = (mapping.in_array, source)
     complete = [[piece for piece in row if piece is not None] for row in found]
     if list(map(len, complete)) != list(map(len, found)):
         raise StatusError(Code.INVALID_ARGUMENT, "a remap plan leaves shards out")
     return complete
 
 
-def _piece(spec: Spec) -> tuple[str, tuple[int, ...]]:
-    """Returns type and shape of what one device holds."""
-    return str(spec.dtype), spec.placing.shard_shape(spec.shape)
+def _moves(mapping: core_pb2.RemapPlanProto.MappingProto) -> Iterator[tuple[int, int]]:
+    """Yields which shard of the one array becomes which of the other."""
+    try:
+        for start, end, step, to_start, to_end, to_step in zip(
+            mapping.from_start, mapping.from_end, mapping.from_step,
+            mapping.to_start, mapping.to_end, mapping.to_step, strict=True,
+        ):  # fmt: skip
+            if step < 1 or to_step < 1:
+                raise StatusError(Code.INVALID_ARGUMENT, "a remap plan with a step below 1")
+            yield from zip(range(start, end, step), range(to_start, to_end, to_step), strict=True)
+    except ValueError as error:
+        raise StatusError(
+            Code.INVALID_ARGUMENT,
+            "a remap plan whose intervals, from and to, are not as many, or not as long",
+        ) from error
+
+
+def _piece(spec: Spec) -> tuple[str, tuple[int, ...], str]:
+    """Returns type, shape and memory of what one device holds."""
+    return str(spec.dtype), spec.placing.shard_shape(spec.shape), spec.placing.memory_kind
 
 
 def _bitcast(session: Session, request: proxy_pb2.BitcastArraysRequest, call: Call) -> None:
@@ -226,7 +234,7 @@ def _resharded(value: Value, spec: Spec) -> Callable[[], Sequence[Any]]:
     return run
 
 
-#: First and last but one of each axis.
+#: Of each axis, where it begins, and the first index behind it.
 _Bounds = tuple[tuple[int, int], ...]
 
 

@@ -44,9 +44,11 @@ def _make_arrays(session: Session, request: _Shards, call: Call) -> None:
     if request.array_handles and len(request.array_handles) != len(request.specs):
         raise StatusError(Code.INVALID_ARGUMENT, "one array handle a spec, or none")
     handles = request.array_handles or [0] * len(request.specs)
-    response = call.response.make_arrays_from_host_buffer_shards_response
-    for item, handle in zip(request.specs, handles, strict=True):
-        response.array_handles.append(session.store(_make_one(session, item), handle))
+    # All, or none: of those before one that is refused no client would know the handles.
+    values = [_make_one(session, item) for item in request.specs]
+    call.response.make_arrays_from_host_buffer_shards_response.array_handles.extend(
+        map(session.store, values, handles)
+    )
 
 
 def _make_one(session: Session, item: _Shards.MakeArraysFromHostBufferShardsSpec) -> Value:

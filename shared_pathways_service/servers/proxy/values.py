@@ -83,7 +83,7 @@ class Value:
         self.deleted = False
         self.shared = False
         self.readers: list[Operation] | None = None
-        self.charge: Charge | Sequence[Any] | None = None
+        self.charge: Charge | tuple[Charge, ...] | None = None
 
     @classmethod
     def failed(cls, error: StatusError) -> Value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -70,6 +71,41 @@ def test_one_shard_of_a_replicated_array(client: RawClient) -> None:
     np.testing.assert_array_equal(client.fetch(shard), FOUR)
 
 
+def test_an_array_in_pieces_has_no_fully_replicated_shard(client: RawClient) -> None:
+    array = client.put(FOUR, split([0, 1]))
+    with pytest.raises(Failed, match=r"\(4,\) in shards of \(2,\)") as raised:
+        client.call("fully_replicated_shard", array_handle=array)
+    assert raised.value.code == INVALID
+
+
+def test_shards_are_assembled_in_the_memory_that_they_are_in(client: RawClient) -> None:
+    pinned = single(0)
+    message = core_pb2.SingleDeviceShardingProto(device_id=0, memory_kind="pinned_host")
+    pinned.serialized_sharding.data = message.SerializeToString()
+    array = client.put(FOUR, pinned)
+    assemble = functools.partial(
+        client.call,
+        "assemble_array_from_single_device_arrays",
+        shape={"dims": [4]},
+        single_device_array_handles=[array],
+    )
+    with pytest.raises(Failed, match="pinned_host memory where device is due") as raised:
+        assemble(sharding=single(0))
+    assert raised.value.code == INVALID
+    np.testing.assert_array_equal(client.fetch(assemble(sharding=pinned).array_handle), FOUR)
+
+
+def test_of_many_unknown_handles_the_first_are_named(client: RawClient) -> None:
+    array = client.put(FOUR, single(0))
+    # (So many that nothing may be done for each pair of them.)
+    handles = [*range(1 << 40, (1 << 40) + 200_000), array]
+    future = client.call("delete_array", array_handle=handles).deletion_future_handle
+    with pytest.raises(Failed, match=r"1099511627776, .* and 199990 more$") as raised:
+        client.call("check_future", future_handle=future)
+    assert raised.value.code == NOT_FOUND
+    assert client.call("is_array_deleted", array_handle=array).deleted
+
+
 def test_shards_from_several_buffers_one_of_them_twice(client: RawClient) -> None:
     first, second, array = client.new_handle(), client.new_handle(), client.new_handle()
     message = proxy_pb2.MakeArraysFromHostBufferShardsRequest
@@ -96,6 +132,24 @@ def test_shards_from_several_buffers_one_of_them_twice(client: RawClient) -> Non
     client.store(first, FOUR[:2].tobytes())
     assert list(pending.result().array_handles) == [array]
     np.testing.assert_array_equal(client.fetch(array), FOUR)
+
+
+def test_of_several_arrays_one_of_which_cannot_be_none_is_made(
+    proxy: LocalProxy, client: RawClient
+) -> None:
+    buffer = {"dtype": {"kind": F32}, "shape": {"dims": [4]}, "host_buffer_handle": 70}
+    good = {
+        "array_spec": spec([4], single(0)),
+        "addressable_shard_indices": [{"indices": [0]}],
+        "host_buffers": [buffer],
+    }
+    with pytest.raises(Failed, match="shards without a host buffer"):
+        client.call(
+            "make_arrays_from_host_buffer_shards",
+            specs=[good, {"array_spec": spec([4], single(0))}],
+        )
+    (session,) = proxy.service.sessions
+    assert not session.arrays
 
 
 def test_strides_in_and_out(client: RawClient) -> None:

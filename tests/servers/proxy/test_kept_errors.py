@@ -33,7 +33,7 @@ def test_an_upload_for_which_a_device_has_no_room_frees_its_host_buffer(
     client = connect(proxy.address)
     for _ in range(3):
         array = client.put(np.zeros(20_000, np.float32), single(0))
-        with pytest.raises(Failed, match="limit is 40 bytes") as raised:
+        with pytest.raises(Failed, match=r"limit .* is 40 bytes") as raised:
             client.ready(array)
         assert raised.value.code == EXHAUSTED
     wait_until("no host buffer", lambda: proxy.service.host_memory.held == 0)

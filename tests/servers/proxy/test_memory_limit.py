@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
+from shared_pathways_service.servers.proxy.memory import Charge
 from tests.servers.proxy.conftest import MakeClient, MakeProxy
 from tests.servers.proxy.raw import DOUBLE, F32, Failed, sharded_double, single, split
 
@@ -79,6 +82,34 @@ def test_copies_and_views(make_proxy: MakeProxy, connect: MakeClient) -> None:
     (copy,) = client.call("copy_arrays", array_handles=[big], device_ids=[7]).array_handles
     with pytest.raises(Failed, match="a copy of an array needs 40 bytes on device 7"):
         client.ready(copy)
+
+
+def test_views_of_views_do_not_pile_up(make_proxy: MakeProxy, connect: MakeClient) -> None:
+    proxy = make_proxy(memory_limit=40)
+    client = connect(proxy.address)
+    array = client.put(EIGHT, split(range(4)))
+    for _ in range(3):
+        parts = client.call(
+            "disassemble_into_single_device_arrays", array_handle=array
+        ).array_handles
+        client.call("destruct_array", array_handle=[array])
+        array = client.call(
+            "assemble_array_from_single_device_arrays",
+            shape={"dims": [8]},
+            sharding=split(range(4)),
+            single_device_array_handles=parts,
+        ).array_handle
+        client.ready(array)
+        client.call("destruct_array", array_handle=parts)
+    (session,) = proxy.service.sessions
+    held = session.arrays[array].charge
+    assert isinstance(held, tuple)
+    assert [type(charge) for charge in held] == [Charge]
+    assert proxy.engine.memory.held(0) == 8
+    del held
+    client.call("destruct_array", array_handle=[array])
+    gc.collect()
+    assert proxy.engine.memory.held(0) == 0
 
 
 def test_a_shard_of_negative_size_makes_no_room(make_proxy: MakeProxy, connect: MakeClient) -> None:

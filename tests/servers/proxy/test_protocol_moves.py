@@ -60,6 +60,43 @@ def pieces(client: RawClient, array: int) -> list[list[float]]:
     return [client.fetch(part).tolist() for part in parts]
 
 
+# ---- remaps
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"from_start": [0, 0]}, "not as many, or not as long"),
+        ({"from_end": [2]}, "not as many, or not as long"),
+        ({"to_end": [0]}, "not as many, or not as long"),
+        ({"from_step": [0]}, "a step below 1"),
+        ({"from_end": [2], "to_end": [2]}, "absent shards"),
+        ({"in_array": 1}, "arrays that are not there"),
+    ],
+)
+def test_remap_plans_that_are_none(
+    client: RawClient, changed: dict[str, Any], message: str
+) -> None:
+    array = client.put(FOUR, single(0))
+    mapping = {"from_start": [0], "from_end": [1], "from_step": [1]}
+    mapping |= {"to_start": [0], "to_end": [1], "to_step": [1]}
+    one = [spec([4], single(0))]
+    plan = {"input_specs": one, "output_specs": one, "mappings": [{**mapping, **changed}]}
+    with pytest.raises(Failed, match=message) as raised:
+        client.call("remap_arrays", plan=plan, array_handles=[array])
+    assert raised.value.code == INVALID
+
+
+def test_a_remap_changes_no_memory(client: RawClient) -> None:
+    array = client.put(FOUR, pinned(0))
+    mapping = {"from_start": [0], "from_end": [1], "from_step": [1]}
+    mapping |= {"to_start": [0], "to_end": [1], "to_step": [1]}
+    plan = {"input_specs": [spec([4], pinned(0))], "output_specs": [spec([4], single(0))]}
+    with pytest.raises(Failed, match=r"'device'.* of such of .*'pinned_host'") as raised:
+        client.call("remap_arrays", plan={**plan, "mappings": [mapping]}, array_handles=[array])
+    assert raised.value.code == INVALID
+
+
 # ---- resharding
 
 HALVES = [[0, 1, 2, 3], [4, 5, 6, 7]]
