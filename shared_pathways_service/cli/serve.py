@@ -13,7 +13,7 @@ from shared_pathways_service import constants
 from shared_pathways_service.cli.errors import INTERRUPTED, TERMINATED
 from shared_pathways_service.cli.serve_display import Display, JsonLines, LiveTable, PlainLines
 from shared_pathways_service.core.instances import parse_instance_texts
-from shared_pathways_service.core.proxy_limits import LIMITS, ProxyLimits
+from shared_pathways_service.core.proxy_limits import LARGEST_LIMIT, LIMITS, ProxyLimits
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.servers.embedded.options import DEFAULT_SLICES, SupervisorOptions
 from shared_pathways_service.servers.embedded.supervisor import Supervisor
@@ -27,7 +27,7 @@ _EXIT_CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
 def _limit(name: str) -> Any:
     """Returns the option of a proxy's limit; the variable is also the proxy's own."""
     limit = LIMITS[name]
-    return typer.Option(min=limit.least, help=limit.help, envvar=limit.variable)
+    return typer.Option(min=limit.least, max=LARGEST_LIMIT, help=limit.help, envvar=limit.variable)
 
 
 def serve(

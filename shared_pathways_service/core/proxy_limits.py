@@ -9,10 +9,10 @@ from typing import Final
 from shared_pathways_service.core.validation import check_int
 from shared_pathways_service.errors import InvalidRequestError
 
-__all__ = ["LIMITS", "Limit", "ProxyLimits", "asked_limits", "check_limit"]
+__all__ = ["LARGEST_LIMIT", "LIMITS", "Limit", "ProxyLimits", "asked_limits", "check_limit"]
 
 #: The largest number that every part can hold: messages, command lines, JSON.
-_LARGEST: Final = 2**63 - 1
+LARGEST_LIMIT: Final = 2**63 - 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,9 +42,10 @@ class ProxyLimits:
           asked: Limits by name.
 
         Raises:
-          InvalidRequestError: One is higher than this.
+          InvalidRequestError: One is higher than this, or than any can be.
         """
         for name, value in asked.items():
+            check_limit("proxy_options", name, value)
             most = getattr(self, name)
             if most and value > most:
                 raise InvalidRequestError(
@@ -126,7 +127,7 @@ def check_limit(field: str, name: str, value: object) -> int:
       InvalidRequestError: It is no whole number from 1 up.
     """
     try:
-        return check_int(field, value, low=1, high=_LARGEST)
+        return check_int(field, value, low=1, high=LARGEST_LIMIT)
     except InvalidRequestError as error:
         raise InvalidRequestError(field, f"{name}:{value}", error.expected) from None
 

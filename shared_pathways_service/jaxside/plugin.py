@@ -160,14 +160,23 @@ def _get_client(target: str, token: str | None, transfer_dir: Path | None, timeo
     data: dict[str, bytes | bool | int] = {JAXLIB_VERSION_KEY: jaxlib.__version__.encode()}
     if token is not None:
         data[TOKEN_KEY] = token.encode()
-    if transfer_dir is not None:
-        data |= _share(transfer_dir)
+    mine = None if transfer_dir is None else _share(transfer_dir)
+    if mine is not None:
+        data[TRANSFER_KEY] = mine.name.encode()
     options.initialization_data = data
-    return ifrt_proxy.get_client(target, options)
+    try:
+        return ifrt_proxy.get_client(target, options)
+    except Exception:
+        if mine is not None:
+            # A proxy that was not reached will not remove it. (The settings stay: those of a
+            # connection that was made meanwhile may stand there.)
+            with contextlib.suppress(OSError):
+                mine.rmdir()
+        raise
 
 
-def _share(transfer_dir: Path) -> dict[str, bytes]:
-    """Has the client leave large buffers in files; returns what the proxy must be told."""
+def _share(transfer_dir: Path) -> Path | None:
+    """Has the client leave large buffers in files; returns where, None: nowhere."""
     for name in TRANSFER_SETTINGS:
         os.environ.pop(name, None)
     # One directory a client, or they collide: files are named by handles alone.
@@ -175,9 +184,9 @@ def _share(transfer_dir: Path) -> dict[str, bytes]:
     try:
         mine.mkdir(mode=0o700)
     except OSError:
-        return {}  # a stream serves as well
+        return None  # a stream serves as well
     os.environ.update(zip(TRANSFER_SETTINGS, (str(mine), str(_LARGE_BYTES)), strict=True))
-    return {TRANSFER_KEY: mine.name.encode()}
+    return mine
 
 
 def hush() -> None:

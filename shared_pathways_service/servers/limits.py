@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shared_pathways_service.core.proxy_limits import LIMITS, ProxyLimits
+from shared_pathways_service.core.proxy_limits import LARGEST_LIMIT, LIMITS, ProxyLimits
 from shared_pathways_service.servers.options import flag
 
 __all__ = ["default_host_memory", "limit_flag", "limits_of"]
@@ -26,8 +26,8 @@ def limit_flag(name: str) -> Any:
     default = None if name == _OF_THE_MACHINE else getattr(ProxyLimits, name)
 
     def read(text: str) -> int:
-        if not text.isdecimal() or not limit.least <= int(text) < 1 << 63:
-            raise ValueError(f"a whole number from {limit.least} up")
+        if not text.isdecimal() or not limit.least <= int(text) <= LARGEST_LIMIT:
+            raise ValueError(f"a whole number from {limit.least} to {LARGEST_LIMIT}")
         return int(text)
 
     return flag(default, parse=read, env=limit.variable, help=limit.help)

@@ -109,6 +109,7 @@ def errors_code(word: str) -> int:
         (["--slices", "tpuv6e:0x2=1"], "--slices"),
         (["--slices", "tpuv6e:2x2"], "--slices"),
         (["--hung-after", "-1"], "--hung-after"),
+        (["--max-handles", str(1 << 63)], "--max-handles"),
         (["--hung-after", "1", "--beat-interval", "2"], "--hung-after"),
         (["--spares", "-1"], "--spares"),
     ],

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shared_pathways_service.jaxside import ProxyTarget, onefile
-from tests.jaxside.conftest import REPOSITORY, Proxy, run_program
+from tests.jaxside.conftest import PRELUDE, REPOSITORY, Proxy, run_program
 
 Proxies = tuple[Proxy, Proxy]
 RunForeign = Callable[..., subprocess.CompletedProcess[str]]
@@ -166,3 +166,27 @@ def test_the_entry_point_is_there() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     (name,) = project["entry-points"]["jax_plugins"].values()
     assert callable(importlib.import_module(name).initialize)
+
+
+def test_attempts_that_fail_leave_no_directory(own_directories: Path) -> None:
+    shared = own_directories / "shared"
+    shared.mkdir()
+    done = run_program(
+        PRELUDE
+        + """
+from pathlib import Path
+from shared_pathways_service.jaxside import plugin
+
+nobody, shared = f"grpc://unix:{sys.argv[1]}/nobody", Path(sys.argv[1])
+made, mkdir = [], Path.mkdir
+Path.mkdir = lambda path, *args, **kwargs: (made.append(path), mkdir(path, *args, **kwargs))
+try:
+    plugin.connect(nobody, token=None, timeout=1.0, transfer_dir=shared)
+except TimeoutError:
+    pass
+wait_until(lambda: not connecting(), "it goes on")
+print(len(made), made[0].parent == shared, os.listdir(shared))
+""",
+        str(shared),
+    )
+    assert done.stdout.endswith(" True []\n")

@@ -126,12 +126,12 @@ def _serve(options: ProxyServerOptions, stop_signals: StopSignals) -> int:
         from shared_pathways_service.servers.proxy.transport import GrpcTransport  # noqa: PLC0415
         from shared_pathways_service.servers.proxy.watchdog import Watchdog  # noqa: PLC0415
 
+        last_requests = LastRequests(options.last_requests_file, options.last_requests_bytes)
+        # Last of all, as what ends in order does so long before; a crash does not come so far.
+        stack.callback(last_requests.take_back)
         cache = _compile_cache(options)
         if cache is not None:
             stack.callback(cache.close)
-        last_requests = LastRequests(options.last_requests_file, options.last_requests_bytes)
-        # Last of all, when nothing is taken note of any more; a crash does not come so far.
-        stack.callback(last_requests.take_back)
         engine = Engine(
             options.instance_types(),
             options.device_memory_limit_bytes,

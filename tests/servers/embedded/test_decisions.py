@@ -119,6 +119,11 @@ class TestRequests:
             assert raised.value.value == f"{name}:{most + 1}"
             assert f"at most {most}" in raised.value.expected
             assert f"--{name.replace('_', '-')}" in raised.value.expected
+        asked = pb.ProxyLimits(device_memory_limit_bytes=2**63)
+        with pytest.raises(
+            InvalidRequestError, match="device_memory_limit_bytes:9223372036854775808"
+        ):
+            read_proxy_request(pb.CreateProxyRequest(**RIGHT, limits=asked), TYPES, MOST)
 
     @pytest.mark.parametrize(
         ("field", "value"),
