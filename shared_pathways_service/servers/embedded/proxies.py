@@ -259,9 +259,9 @@ class Proxies:
             stack.callback(self._on_change)
             stack.callback(self._leave)
             stack.callback(self._lives.pop, proxy)
-            stack.enter_context(self._files_of(proxy))
             code: int | None = None
             try:
+                stack.enter_context(self._files_of(proxy))
                 code = await self._run(proxy)
             except OSError as error:
                 proxy.end(f"it could not be started: {error}")
@@ -354,8 +354,8 @@ class Proxies:
     @contextlib.contextmanager
     def _files_of(self, proxy: TenantProxy) -> Iterator[None]:
         token = self._paths.proxy_token(proxy.uid)
-        write_private(token, proxy.token.encode())
         try:
+            write_private(token, proxy.token.encode())
             yield
         finally:
             for path in (
