@@ -266,6 +266,10 @@ def serve_laps(address: str, shared: str) -> None:
     from jax.extend.backend import ifrt_proxy
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+    from shared_pathways_service.jaxside import internals
+
+    # First: where the package is installed, its plug-in would take this client's place.
+    internals.discover_plugins()
     options = ifrt_proxy.ClientConnectionOptions()
     options.initialization_data = {"sps_transfer_dir": Path(shared).name.encode()}
     target = f"grpc://{address}"

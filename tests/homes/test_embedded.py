@@ -175,12 +175,15 @@ async def home() -> AsyncIterator[EmbeddedHome]:
         await made.close()
 
 
-async def next_of(events: AsyncIterator[HomeEvent], kind: str) -> HomeEvent:
+async def next_of(events: AsyncIterator[HomeEvent], *kinds: str) -> list[HomeEvent]:
+    """Waits for one of each kind, and passes over others; two streams bring them in any order."""
+    found: dict[str, HomeEvent] = {}
     async with asyncio.timeout(60):
-        async for event in events:
-            if event.kind == kind:
-                return event
-    raise AssertionError(f"no {kind}")
+        while len(found) < len(kinds):
+            event = await anext(events)
+            if event.kind in kinds:
+                found[event.kind] = event
+    return [found[kind] for kind in kinds]
 
 
 def test_one_session_from_nothing_to_its_end() -> None:
@@ -195,19 +198,20 @@ def test_one_session_from_nothing_to_its_end() -> None:
             again = await made.create_proxy(spec)
             assert (again.uid, again.token) == (handle.uid, handle.token)
             events = aiter(made.follow(handle))
-            await next_of(events, "proxy.serving")
             address = await made.open_tunnel(handle, None)
             assert Path(address.removeprefix("unix:")).is_socket()
-            placed = await next_of(events, "slice.placed")
+            _, placed, running = await next_of(
+                events, "proxy.serving", "slice.placed", "tenant.running"
+            )
             assert placed.data["virtual_index"] == 0
             assert isinstance(placed.data["generation"], int)
-            assert (await next_of(events, "tenant.running")).data == {"placed": 1, "wanted": 1}
+            assert running.data == {"placed": 1, "wanted": 1}
             assert any("Proxy serving" in line for line in await made.logs(handle, 50))
             async with home() as other:
                 second = spec_of("isc-proxy-b")
                 assert not (await other.preflight(second, unheard)).started
                 refused_handle = await other.create_proxy(second)
-                refused = await next_of(aiter(other.follow(refused_handle)), "tenant.refused")
+                [refused] = await next_of(aiter(other.follow(refused_handle)), "tenant.refused")
                 assert refused.data["kind"] == "slices_taken"
                 assert "ada@laptop" in str(refused.data["holders"])
             assert not await made.delete_proxy(handle.name, "another", spec.session)
@@ -230,7 +234,7 @@ def test_deaths_are_told() -> None:
             await next_of(events, "tenant.running")
             [pid] = await _pids(made, handle)
             kill(pid)
-            exited = await next_of(events, "proxy.exited")
+            [exited] = await next_of(events, "proxy.exited")
             assert exited.data["exit_code"] == -9
             assert exited.reason == "killed by SIGKILL"
 
@@ -240,7 +244,7 @@ def test_deaths_are_told() -> None:
             events = aiter(other.follow(await other.create_proxy(second)))
             await next_of(events, "tenant.running")
             kill(supervisor)
-            lost = await next_of(events, "home.lost")
+            [lost] = await next_of(events, "home.lost")
             assert "embedded service" in lost.reason
             assert not await other.delete_proxy("isc-proxy-b", "", second.session)
 
