@@ -10,7 +10,7 @@ import dataclasses
 import re
 from typing import Final
 
-__all__ = ["HEADER", "Unfinished", "explained", "parse_unfinished"]
+__all__ = ["HEADER", "Unfinished", "explained", "parse_unfinished", "printable"]
 
 #: The first line.
 HEADER: Final = "what this process does, and its last requests:"
@@ -40,9 +40,9 @@ def parse_unfinished(text: str) -> Unfinished | None:
     running, requests = [], []
     for line in map(str.strip, lines):
         if line.startswith("at "):
-            running.append(_printable(line.removeprefix("at ")))
+            running.append(printable(line.removeprefix("at ")))
         elif found := _REQUEST.fullmatch(line):
-            requests.append((int(found[1]), _printable(found[2])))
+            requests.append((int(found[1]), printable(found[2])))
     return Unfinished(
         running=tuple(running), requests=tuple(request for _, request in sorted(requests))
     )
@@ -57,5 +57,6 @@ def explained(reason: str, unfinished: Unfinished) -> str:
     return f"{reason}{at}; its last requests, the newest first: {newest}"
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
+    """Returns a text with ``?`` for what cannot be shown."""
     return "".join(c if c.isprintable() else "?" for c in text)

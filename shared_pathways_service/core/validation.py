@@ -14,13 +14,18 @@ from typing import Final
 from shared_pathways_service.errors import InvalidRequestError
 
 __all__ = [
+    "TEXT_LIMIT",
     "check_bool",
     "check_dns_label",
     "check_int",
     "check_optional_text",
     "check_port",
     "check_seconds",
+    "check_text",
 ]
+
+#: Characters of a text in a message.
+TEXT_LIMIT: Final = 256
 
 DNS_LABEL_LIMIT: Final = 63
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -73,6 +78,15 @@ def check_optional_text(field: str, value: object) -> str | None:
     if isinstance(value, str) and value.isprintable() and re.fullmatch(r"\S+", value):
         return value
     raise InvalidRequestError(field, value, "a name without blanks, or None")
+
+
+def check_text(field: str, value: str) -> str:
+    """Returns a text of a message, e.g. a reason; it may be empty."""
+    if len(value) > TEXT_LIMIT or not value.isprintable():
+        raise InvalidRequestError(
+            field, value[:TEXT_LIMIT], f"at most {TEXT_LIMIT} printable characters"
+        )
+    return value
 
 
 def check_dns_label(

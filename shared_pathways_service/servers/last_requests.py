@@ -18,7 +18,12 @@ import os
 import struct
 from pathlib import Path
 
-from shared_pathways_service.core.last_requests import HEADER, Unfinished, parse_unfinished
+from shared_pathways_service.core.last_requests import (
+    HEADER,
+    Unfinished,
+    parse_unfinished,
+    printable,
+)
 from shared_pathways_service.servers.glog import glog
 
 __all__ = ["LAST_REQUESTS_BYTES", "LastRequests", "Place", "read_unfinished"]
@@ -130,8 +135,7 @@ def _doing(what: str, where: str) -> bytes:
 
 def _line(text: str, length: int = _LINE) -> bytes:
     """Returns a line of so many bytes, cut between two characters."""
-    shown = "".join(c if c.isprintable() else "?" for c in text)
-    cut = shown.encode(errors="replace")[: length - 1].decode(errors="ignore").encode()
+    cut = printable(text).encode(errors="replace")[: length - 1].decode(errors="ignore").encode()
     return cut.ljust(length - 1) + b"\n"
 
 

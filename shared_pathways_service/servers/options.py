@@ -23,7 +23,9 @@ from typing import Any, NoReturn, TypeVar
 from shared_pathways_service.errors import InvalidRequestError
 
 __all__ = [
+    "choice",
     "comma_separated",
+    "count",
     "flag",
     "parse_flags",
     "parse_or_exit",
@@ -142,6 +144,24 @@ def port(text: str) -> int:
     if not 0 <= number <= 65535:
         raise ValueError("a port from 0 to 65535")
     return number
+
+
+def count(text: str) -> int:
+    """Reads a whole number from 0 up."""
+    if not text.isdecimal():
+        raise ValueError("a whole number from 0 up")
+    return int(text)
+
+
+def choice(*words: str) -> Callable[[str], str]:
+    """Returns what reads one of these words."""
+
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"one of {', '.join(words)}")
+        return text
+
+    return read
 
 
 def positive_int(text: str) -> int:

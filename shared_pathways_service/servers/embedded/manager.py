@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 
 from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
+from shared_pathways_service.core.validation import TEXT_LIMIT
 from shared_pathways_service.events import Event
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
@@ -47,7 +48,7 @@ class ManagerLink:
     async def release(self, tenant: str, reason: str) -> None:
         """Gives a tenant's slices back; goes on until it is answered, or this is closed."""
         # (One that is too long, or of several lines, would be refused, and the slices kept.)
-        told = "".join(c if c.isprintable() else " " for c in reason)[:_REASON_LIMIT]
+        told = "".join(c if c.isprintable() else " " for c in reason)[:TEXT_LIMIT]
         request = pb.ReleaseTenantRequest(tenant=tenant, reason=told)
         while not self._closed:
             try:
@@ -85,8 +86,6 @@ class ManagerLink:
             await asyncio.sleep(_PAUSE_S)
 
 
-#: Characters that a resource manager takes.
-_REASON_LIMIT = 256
 _PASSING = {
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,

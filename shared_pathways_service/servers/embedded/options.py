@@ -9,7 +9,7 @@ from shared_pathways_service import constants
 from shared_pathways_service.core.instances import parse_instance_texts
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.servers.limits import limit_flag
-from shared_pathways_service.servers.options import flag, seconds
+from shared_pathways_service.servers.options import choice, count, flag, seconds
 
 __all__ = ["DEFAULT_SLICES", "SupervisorOptions"]
 
@@ -27,18 +27,6 @@ def _slices(text: str) -> Slices:
         raise ValueError(error.expected) from error
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise ValueError("a whole number from 0 up")
-    return int(text)
-
-
-def _platform(text: str) -> str:
-    if text not in constants.PLATFORMS:
-        raise ValueError(f"one of {', '.join(constants.PLATFORMS)}")
-    return text
-
-
 def _idle(text: str) -> float:
     return math.inf if text == "inf" else seconds(text)
 
@@ -50,18 +38,21 @@ class SupervisorOptions:
     slices: tuple[tuple[str, int], ...] = flag(
         _slices(DEFAULT_SLICES), parse=_slices, help="TYPE=COUNT,… that tenants can have."
     )
-    spares: int = flag(1, parse=_count, help="Slices of each type beside them, for re-placement.")
+    spares: int = flag(1, parse=count, help="Slices of each type beside them, for re-placement.")
     max_slice_restarts: int = flag(
         constants.MAX_SLICE_RESTARTS,
-        parse=_count,
+        parse=count,
         help="Restarts of a slice's workers before the slice is given up.",
     )
-    standby_proxies: int = flag(1, parse=_count, help="Proxies kept warm for the next tenants.")
+    standby_proxies: int = flag(1, parse=count, help="Proxies kept warm for the next tenants.")
     idle_s: float = flag(
         math.inf, parse=_idle, help="Ends the service when nobody used it for so long; inf: never."
     )
     platform: str = flag(
-        "cpu", parse=_platform, env="SPS_PLATFORM", help="What proxies compute on: cpu or cuda."
+        "cpu",
+        parse=choice(*constants.PLATFORMS),
+        env="SPS_PLATFORM",
+        help="What proxies compute on: cpu or cuda.",
     )
     device_memory_limit_bytes: int = limit_flag("device_memory_limit_bytes")
     host_memory_limit_bytes: int | None = limit_flag("host_memory_limit_bytes")
@@ -89,7 +80,7 @@ class SupervisorOptions:
         help="How long a program may go on running on a lost slice.",
     )
     ready_fd: int | None = flag(
-        None, parse=_count, help="Descriptor that is told where this process serves."
+        None, parse=count, help="Descriptor that is told where this process serves."
     )
 
     @property

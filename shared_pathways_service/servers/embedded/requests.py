@@ -11,6 +11,7 @@ from shared_pathways_service.core.validation import (
     check_int,
     check_port,
     check_seconds,
+    check_text,
 )
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.protocol import supervisor_pb2 as pb
@@ -18,7 +19,6 @@ from shared_pathways_service.servers.embedded.commands import ProxyRequest
 
 __all__ = ["read_proxy_request"]
 
-_TEXT_LIMIT = 256
 _XLA_FLAG = re.compile(r"--xla_[a-z0-9_]+(=[!-~]*)?")
 
 
@@ -53,28 +53,20 @@ def read_proxy_request(
         raise InvalidRequestError("session", "", "not to be empty")
     return ProxyRequest(
         name=check_dns_label("name", message.name),
-        session=_text("session", message.session),
+        session=check_text("session", message.session),
         virtual_slices=slices,
         num_elastic_slices=check_int(
             "num_elastic_slices", message.num_elastic_slices, low=0, high=len(slices) - 1
         ),
         priority=message.priority,
         queue_timeout_s=queue_timeout,
-        user=_text("user", message.user),
-        team=_text("team", message.team),
-        host=_text("host", message.host),
+        user=check_text("user", message.user),
+        team=check_text("team", message.team),
+        host=check_text("host", message.host),
         xla_flags=tuple(message.xla_flags),
         tcp_port=check_port("tcp_port", message.tcp_port) if message.HasField("tcp_port") else None,
         owner_pid=check_int("owner_pid", message.owner_pid, low=0, high=2**31 - 1),
-        owner_start=_text("owner_start", message.owner_start),
+        owner_start=check_text("owner_start", message.owner_start),
         limits=most.lowered(asked_limits(message.limits)),
         max_lifetime_s=lifetime,
     )
-
-
-def _text(field: str, value: str) -> str:
-    if len(value) > _TEXT_LIMIT or not value.isprintable():
-        raise InvalidRequestError(
-            field, value[:_TEXT_LIMIT], f"at most {_TEXT_LIMIT} printable characters"
-        )
-    return value

@@ -77,16 +77,19 @@ class SharedMemory:
 
 
 def _is_large(directory: Path) -> bool:
-    try:
-        found = os.statvfs(directory)
-    except OSError:
-        return False
-    return found.f_blocks * found.f_frsize >= psutil.virtual_memory().total * _LEAST_OF_MEMORY
+    blocks, _, size = _space(directory)
+    return blocks * size >= psutil.virtual_memory().total * _LEAST_OF_MEMORY
 
 
 def _has_room(directory: Path) -> bool:
+    blocks, free, _ = _space(directory)
+    return blocks > 0 and free >= blocks * _LEAST_FREE
+
+
+def _space(directory: Path) -> tuple[int, int, int]:
+    """Returns how many blocks a file system has, how many are free, and the bytes of one."""
     try:
         found = os.statvfs(directory)
     except OSError:
-        return False
-    return found.f_bavail >= found.f_blocks * _LEAST_FREE
+        return 0, 0, 0
+    return found.f_blocks, found.f_bavail, found.f_frsize

@@ -14,7 +14,9 @@ from shared_pathways_service.servers.last_requests import LAST_REQUESTS_BYTES
 from shared_pathways_service.servers.limits import limit_flag, limits_of
 from shared_pathways_service.servers.listening import LOOPBACK
 from shared_pathways_service.servers.options import (
+    choice,
     comma_separated,
+    count,
     flag,
     port,
     prefixed_flags,
@@ -25,22 +27,10 @@ from shared_pathways_service.servers.proxy.limits import Limits
 __all__ = ["ProxyServerOptions"]
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise ValueError("a whole number from 0 up")
-    return int(text)
-
-
 def _size_of_last_requests(text: str) -> int:
     if not text.isdecimal() or not 4096 <= int(text) <= 1 << 16:
         raise ValueError("bytes from 4096 to 65536")
     return int(text)
-
-
-def _platform(text: str) -> str:
-    if text not in PLATFORMS:
-        raise ValueError(f"one of {', '.join(PLATFORMS)}")
-    return text
 
 
 def _queue_timeout(text: str) -> float:
@@ -72,11 +62,11 @@ class ProxyServerOptions:
         (), parse=comma_separated, help="The tenant's slices, e.g. tpuv6e:2x2,tpuv6e:2x2."
     )
     num_elastic_slices: int = flag(
-        0, parse=_count, help="How many of the slices may be missing at the start."
+        0, parse=count, help="How many of the slices may be missing at the start."
     )
     platform: str = flag(
         "cpu",
-        parse=_platform,
+        parse=choice(*PLATFORMS),
         env="SPS_PLATFORM",
         help="What it computes on: cpu, or cuda: each chip of a slice is a GPU of this machine.",
     )
@@ -106,7 +96,7 @@ class ProxyServerOptions:
     max_message_bytes: int = limit_flag("max_message_bytes")
     max_sessions: int = limit_flag("max_sessions")
     address_space_limit_bytes: int = flag(
-        0, parse=_count, help="Of the whole process (RLIMIT_AS); 0: no limit."
+        0, parse=count, help="Of the whole process (RLIMIT_AS); 0: no limit."
     )
     large_transfer_dir: str = flag(
         "", help="Directory below which each session may name one for large buffers."
@@ -118,7 +108,7 @@ class ProxyServerOptions:
     )
     compile_cache_bytes: int = flag(
         constants.COMPILE_CACHE_BYTES,
-        parse=_count,
+        parse=count,
         help="Bytes of --compile_cache_dir; what was used least recently goes first. 0: no cache.",
     )
     lost_program_grace_s: float = flag(
@@ -140,7 +130,7 @@ class ProxyServerOptions:
     )
     parent_pid: int = flag(0, help="The process whose end ends this one; 0: none.")
     ready_fd: int | None = flag(
-        None, parse=_count, help="Descriptor that is told where this process serves."
+        None, parse=count, help="Descriptor that is told where this process serves."
     )
 
     def __post_init__(self) -> None:

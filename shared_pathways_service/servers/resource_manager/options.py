@@ -11,6 +11,7 @@ from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.servers.listening import LOOPBACK
 from shared_pathways_service.servers.options import (
     comma_separated,
+    count,
     flag,
     port,
     positive_int,
@@ -24,12 +25,6 @@ NODE_TYPE = "resource_manager"
 
 def _counts(text: str) -> tuple[int, ...]:
     return tuple(positive_int(word) for word in comma_separated(text))
-
-
-def _count_from_zero(text: str) -> int:
-    if not text.isdecimal():
-        raise ValueError("a whole number from 0 up")
-    return int(text)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,7 +46,7 @@ class ResourceManagerOptions:
     )
     num_spares: int = flag(
         0,
-        parse=_count_from_zero,
+        parse=count,
         env="SPS_NUM_SPARES",
         help="Of the slices, how many of each type are kept free for re-placement.",
     )
@@ -78,13 +73,13 @@ class ResourceManagerOptions:
     )
     stop_exit_code: int = flag(
         0,
-        parse=_count_from_zero,
+        parse=count,
         env="SPS_STOP_EXIT_CODE",
         help="Exit code after a stop signal; a Job of Kubernetes takes 0 for work that is done.",
     )
     parent_pid: int = flag(0, help="The process whose end ends this one; 0: none.")
     ready_fd: int | None = flag(
-        None, parse=_count_from_zero, help="Descriptor that is told where this process serves."
+        None, parse=count, help="Descriptor that is told where this process serves."
     )
 
     def __post_init__(self) -> None:

@@ -11,7 +11,12 @@ from typing import TypeAlias
 
 from shared_pathways_service.core.rm import messages
 from shared_pathways_service.core.topology import InstanceType
-from shared_pathways_service.core.validation import check_dns_label, check_int, check_seconds
+from shared_pathways_service.core.validation import (
+    check_dns_label,
+    check_int,
+    check_seconds,
+    check_text,
+)
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.events import Event
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
@@ -27,7 +32,6 @@ __all__ = [
 
 #: Far more than any service has; a guard against a message that is all list.
 MAX_VIRTUAL_SLICES = 4096
-_TEXT_LIMIT = 256
 
 #: Instructions that become a message to a tenant.
 TenantTold: TypeAlias = (
@@ -72,9 +76,9 @@ def worker_joined(hello: pb.WorkerHello, known: Iterable[InstanceType]) -> messa
         instance_type=instance_type,
         host_index=check_int("host_index", hello.host_index, low=0, high=instance_type.hosts - 1),
         incarnation=_named("incarnation", hello.incarnation),
-        address=_text("address", hello.address),
-        host=_text("host", hello.host),
-        node_pool=_text("node_pool", hello.node_pool),
+        address=check_text("address", hello.address),
+        host=check_text("host", hello.host),
+        node_pool=check_text("node_pool", hello.node_pool),
         pid=hello.pid,
         welcomed_at=hello.welcomed_at if hello.HasField("welcomed_at") else None,
     )
@@ -101,9 +105,9 @@ def tenant_asked(hello: pb.TenantHello) -> messages.TenantAsked:
         ),
         priority=hello.priority,
         queue_timeout_s=timeout,
-        user=_text("user", hello.user),
-        team=_text("team", hello.team),
-        host=_text("host", hello.host),
+        user=check_text("user", hello.user),
+        team=check_text("team", hello.team),
+        host=check_text("host", hello.host),
         pid=hello.pid,
         running=hello.running,
         claims=_claims(hello.claims, count),
@@ -118,14 +122,14 @@ def release(request: pb.ReleaseTenantRequest) -> messages.TenantReleased:
     """
     return messages.TenantReleased(
         tenant=check_dns_label("tenant", request.tenant),
-        reason=_text("reason", request.reason),
-        incarnation=_text("incarnation", request.incarnation),
+        reason=check_text("reason", request.reason),
+        incarnation=check_text("incarnation", request.incarnation),
     )
 
 
 def reason(text: str) -> str:
     """Checks the reason that a peer gives for its end."""
-    return _text("reason", text)
+    return check_text("reason", text)
 
 
 def tenant_update(told: TenantTold) -> pb.TenantUpdate:
@@ -208,15 +212,7 @@ def _check_once(field: str, values: Iterable[str | int]) -> None:
             raise InvalidRequestError(field, value, f"each once, not {times} times")
 
 
-def _text(field: str, value: str) -> str:
-    if len(value) > _TEXT_LIMIT or not value.isprintable():
-        raise InvalidRequestError(
-            field, value[:_TEXT_LIMIT], f"at most {_TEXT_LIMIT} printable characters"
-        )
-    return value
-
-
 def _named(field: str, value: str) -> str:
     if not value:
         raise InvalidRequestError(field, value, "not to be empty")
-    return _text(field, value)
+    return check_text(field, value)
