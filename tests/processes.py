@@ -54,7 +54,9 @@ class ServerProcess:
                 [sys.executable, "-m", module, *flags, f"--ready_fd={told.fileno()}"],
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                text=True,
+                encoding="utf-8",
+                # XLA writes what it was sent as it is. A log that is not read on stops its writer.
+                errors="backslashreplace",
                 pass_fds=(told.fileno(),),
                 cwd=REPOSITORY,
                 env={**os.environ, **(env or {})},

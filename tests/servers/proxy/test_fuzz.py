@@ -13,7 +13,7 @@ from benchmarks.fuzz import ROUNDS, Campaign
 from benchmarks.fuzz_requests import FuzzError
 from benchmarks.fuzz_watch import Witness, check_nothing_left
 from shared_pathways_service.protocol.ifrt import core_pb2, xla_pb2
-from tests.processes import DEADLINE_S
+from tests.processes import DEADLINE_S, ServerProcess
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, StartProxy
 from tests.servers.proxy.raw import (
     DOUBLE,
@@ -58,14 +58,21 @@ def test_the_fuzzer_sees_what_is_left(proxy: LocalProxy, connect: MakeClient) ->
 
 
 @pytest.fixture
-def session(start_proxy: StartProxy, connect: MakeClient) -> Iterator[RawClient]:
-    """A session with a proxy that is a process, and lives on."""
+def process(start_proxy: StartProxy) -> ServerProcess:
+    """A proxy that is a process."""
     proxy = start_proxy()
     assert proxy.ready is not None, "\n".join(proxy.lines)
-    client = connect(f"unix:{proxy.ready['socket']}")
+    return proxy
+
+
+@pytest.fixture
+def session(process: ServerProcess, connect: MakeClient) -> Iterator[RawClient]:
+    """A session with `process`, which lives on."""
+    assert process.ready is not None
+    client = connect(f"unix:{process.ready['socket']}")
     yield client
     assert run_double(client, compile_with(client, compile_options([0]))) == [2.0] * 4
-    assert proxy.stop() == 0, "\n".join(proxy.lines[-30:])
+    assert process.stop() == 0, "\n".join(process.lines[-30:])
 
 
 def compile_with(
@@ -114,6 +121,19 @@ def test_options_by_which_xla_ends_the_process_are_switched_off(
     assert (
         run_double(session, compile_with(session, compile_options([0]), named=named)) == [2.0] * 4
     )
+
+
+def test_a_log_with_bytes_that_are_no_text_is_read_on(
+    process: ServerProcess, session: RawClient
+) -> None:
+    # XLA writes the name that it does not know into the log, as it is. When the fuzzer did not read
+    # on, the pipe became full, and the proxy stood still as soon as it wrote a line.
+    message = core_pb2.XlaCompileOptionsProto.FromString(compile_options([0]))
+    # executable_build_options.debug_options.xla_cpu_max_isa
+    message.compile_options += b"\x1a\x07\x1a\x05\xea\x14\x02\xc2\xff"
+    options = message.SerializeToString()
+    assert run_double(session, compile_with(session, options)) == [2.0] * 4
+    assert r"\xc2\xff" in process.wait_for_line("Unknown CPU ISA")
 
 
 def test_options_that_xla_does_not_know_or_cannot_read_are_refused(session: RawClient) -> None:
