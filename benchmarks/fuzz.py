@@ -9,7 +9,8 @@ session of its own and checks every result. Every minute all come to rest: the p
 tell that nothing is left of the sessions that have ended, and what the process holds is noted.
 
 What is found is told with its round and seed, and kept; another proxy is started, and the run goes
-on. `--round NAME --seed SEED` repeats one round.
+on. Of a proxy that does not answer, the stacks and the time of its threads are kept, and whom it
+still answers. `--round NAME --seed SEED` repeats one round.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ import psutil
 from hypothesis import strategies as st
 
 from benchmarks.common import write_result
+from benchmarks.fuzz_look import Observer
 from benchmarks.fuzz_requests import (
     DEADLINE_S,
     Conversation,
@@ -54,7 +56,7 @@ from tests.processes import ServerProcess
 
 _EXAMPLES = 30
 _REST_S = 60.0
-_MODULE = "shared_pathways_service.servers.proxy"
+_MODULE = "benchmarks.fuzz_proxy"
 _METHODS = {
     "GetVersion": "unary_unary",
     "HostBufferDelete": "unary_unary",
@@ -79,18 +81,28 @@ _ALLOWED = Held(threads=40, descriptors=0, resident_mb=100.0)
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """Where a proxy serves, and where it takes large buffers."""
+    """A proxy.
+
+    Attributes:
+      address: Where it serves.
+      shared: Where it takes large buffers.
+      observer: Looks at it when it does not answer.
+      deadline_s: For each answer.
+    """
 
     address: str
     shared: Path
+    observer: Observer
+    deadline_s: float = DEADLINE_S
 
 
 def run_sequence(
     target: Target, sequence: Sequence[Step], version: int, *, broken_off: bool = False
 ) -> None:
     """Valid and half-valid requests: every one is answered, unless the session is broken off."""
-    with FuzzClient(target.address, version=version, shared=target.shared) as client:
-        requests = Conversation(client, hopeful=True)
+    with contextlib.ExitStack() as undo, target.observer.explaining():
+        client = undo.enter_context(_client(target, version=version))
+        requests = Conversation(client, hopeful=True, deadline_s=target.deadline_s)
         with contextlib.suppress(EOFError):
             for step in sequence:
                 requests.step(step)
@@ -116,10 +128,9 @@ def run_mutated(
 ) -> None:
     """The same with some bytes changed: answered, or the session is ended."""
     turns = itertools.cycle(hows or [()])
-    with FuzzClient(
-        target.address, lambda data: plausible(data, next(turns)), shared=target.shared
-    ) as client:
-        requests = Conversation(client, hopeful=False)
+    with contextlib.ExitStack() as undo, target.observer.explaining():
+        client = undo.enter_context(_client(target, lambda data: plausible(data, next(turns))))
+        requests = Conversation(client, hopeful=False, deadline_s=target.deadline_s)
         with contextlib.suppress(EOFError):
             for step in sequence:
                 # (`run` waits for its answers, which changed requests need not have.)
@@ -128,15 +139,21 @@ def run_mutated(
             requests.finish()
 
 
-def run_methods(address: str, method: str, payloads: Sequence[bytes], metadata: bytes) -> None:
+def _client(target: Target, *change: Callable[[bytes], bytes], **arguments: Any) -> FuzzClient:
+    return FuzzClient(
+        target.address, *change, shared=target.shared, deadline_s=target.deadline_s, **arguments
+    )
+
+
+def run_methods(target: Target, method: str, payloads: Sequence[bytes], metadata: bytes) -> None:
     """Random bytes to a gRPC method: an answer or a status, in time."""
-    with grpc.insecure_channel(address) as channel:
+    with grpc.insecure_channel(target.address) as channel, target.observer.explaining():
         kind = _METHODS[method]
         call: Any = getattr(channel, kind)(f"/{ifrt.SERVICE}/{method}")
         headers = [(ifrt.SESSION_METADATA, metadata), (ifrt.HOST_BUFFER_METADATA, metadata)]
         argument = iter(payloads) if kind.startswith("stream") else b"".join(payloads)
         try:
-            answer = call(argument, metadata=headers, timeout=DEADLINE_S)
+            answer = call(argument, metadata=headers, timeout=target.deadline_s)
             if kind.endswith("stream"):
                 for _ in answer:
                     pass
@@ -145,11 +162,11 @@ def run_methods(address: str, method: str, payloads: Sequence[bytes], metadata: 
                 raise FuzzError(f"{method} hangs") from error
 
 
-def run_socket(address: str, payloads: Sequence[bytes]) -> None:
+def run_socket(target: Target, payloads: Sequence[bytes]) -> None:
     """Random bytes to the socket, behind HTTP/2's greeting or not."""
-    with socket.socket(socket.AF_UNIX) as raw:
-        raw.settimeout(DEADLINE_S)
-        raw.connect(address.removeprefix("unix:"))
+    with socket.socket(socket.AF_UNIX) as raw, target.observer.explaining():
+        raw.settimeout(target.deadline_s)
+        raw.connect(target.address.removeprefix("unix:"))
         with contextlib.suppress(ConnectionError):
             for payload in payloads:
                 raw.sendall(payload)
@@ -188,11 +205,11 @@ def _rounds(target: Target) -> dict[str, Callable[[], None]]:
         st.binary(),
     )
     def methods(method: str, payloads: list[bytes], metadata: bytes) -> None:
-        run_methods(target.address, method, payloads, metadata)
+        run_methods(target, method, payloads, metadata)
 
     @hypothesis.given(st.booleans(), st.lists(st.binary(max_size=300), max_size=4))
     def sockets(greeting: bool, payloads: list[bytes]) -> None:
-        run_socket(target.address, [_GREETING, *payloads] if greeting else payloads)
+        run_socket(target, [_GREETING, *payloads] if greeting else payloads)
 
     return {
         "sequences": sequences,
@@ -234,13 +251,19 @@ class Campaign:
         self.tell = tell
         self.began = time.monotonic()
         self.done: Counter[str] = Counter()
-        self.findings: list[str] = []
+        self.findings: list[dict[str, Any]] = []
         self.requests: Counter[str] = Counter()
         self.checked = 0
         self.slowest_s = 0.0
         # Of each proxy.
         self.samples: list[list[tuple[float, Held]]] = []
         self._seeds = random.Random(seed)
+        self._looks: list[dict[str, Any]] = []
+
+    def found(self, error: FuzzError) -> None:
+        """Keeps what `run` or `round` raised, with what the proxy was seen to do at that time."""
+        self.findings.append({"what": str(error).splitlines(), "proxy": self._looks})
+        self.tell(f"FOUND {error}")
 
     def passed_s(self) -> float:
         """Seconds since the beginning."""
@@ -257,7 +280,7 @@ class Campaign:
           FuzzError: The proxy did what it never may.
         """
         self.samples.append([])
-        with _proxy() as (proxy, target), contextlib.ExitStack() as stack:
+        with started_proxy() as (proxy, target), contextlib.ExitStack() as stack:
             witness = Witness(target.address)
             stack.callback(witness.close)
             rested = self.passed_s()
@@ -288,11 +311,13 @@ class Campaign:
         self, name: str, seed: int, proxy: ServerProcess, target: Target, witness: Witness
     ) -> None:
         """Runs one round, and looks whether all is well."""
+        self._looks = target.observer.looks
         try:
             _once(_rounds(target)[name], seed)
             if psutil.Process(proxy.pid).status() == psutil.STATUS_ZOMBIE:
                 raise FuzzError(f"the proxy ended with {proxy.wait()}")
-            witness.check()
+            with target.observer.explaining():
+                witness.check()
         except Exception as error:
             example = "\n".join(getattr(error, "__notes__", ()))
             raise FuzzError(
@@ -301,8 +326,9 @@ class Campaign:
         self.done[name] += _EXAMPLES
 
     def _rest(self, proxy: ServerProcess, target: Target, witness: Witness) -> None:
-        witness.pause()
-        check_nothing_left(target.address, DEADLINE_S)
+        with target.observer.explaining():
+            witness.pause()
+            check_nothing_left(target.address, target.deadline_s)
         held = Held.of(proxy.pid)
         self.samples[-1].append((round(self.passed_s(), 1), held))
         self.tell(f"{self.passed_s():6.0f} s {dict(self.done)} {held}")
@@ -340,11 +366,14 @@ class Campaign:
 
 
 @contextlib.contextmanager
-def _proxy() -> Iterator[tuple[ServerProcess, Target]]:
+def started_proxy() -> Iterator[tuple[ServerProcess, Target]]:
+    """Runs a proxy of two slices, whose files go with it."""
     with tempfile.TemporaryDirectory(prefix="sps") as directory:
         shared = Path(directory, "shared")
         shared.mkdir()
+        address, stacks = f"unix:{directory}/s", Path(directory, "stacks")
         flags = [
+            str(stacks),
             f"--server_socket={directory}/s",
             "--virtual_slices=tpuv6e:2x2,tpuv6e:2x2",
             f"--last_requests_file={directory}/last",
@@ -357,7 +386,7 @@ def _proxy() -> Iterator[tuple[ServerProcess, Target]]:
         ]
         with ServerProcess(_MODULE, flags) as proxy:
             assert proxy.ready is not None, _tail(proxy)
-            yield proxy, Target(f"unix:{directory}/s", shared)
+            yield proxy, Target(address, shared, Observer(proxy.pid, address, stacks))
 
 
 def _tail(proxy: ServerProcess) -> str:
@@ -373,24 +402,27 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="Written at each rest, so that little is lost.")
     arguments = parser.parse_args()
     campaign = Campaign(arguments.seed, lambda line: print(line, flush=True))
-    if arguments.round:
-        with _proxy() as (proxy, target):
-            witness = Witness(target.address)
-            try:
-                campaign.round(arguments.round, arguments.seed, proxy, target, witness)
-            finally:
-                witness.close()
-        return 0
 
     def write() -> None:
         write_result("fuzz", campaign.result(), arguments.out)
+
+    if arguments.round:
+        with started_proxy() as (proxy, target):
+            witness = Witness(target.address)
+            try:
+                campaign.round(arguments.round, arguments.seed, proxy, target, witness)
+            except FuzzError as error:
+                campaign.found(error)
+            finally:
+                witness.close()
+        write()
+        return 1 if campaign.findings else 0
 
     while campaign.passed_s() < 60 * arguments.minutes:
         try:
             campaign.run(60 * arguments.minutes, write)
         except FuzzError as error:
-            campaign.findings.append(str(error))
-            campaign.tell(f"FOUND {error}")
+            campaign.found(error)
     write()
     return 1 if campaign.findings else 0
 

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 import os
+import random
 import shutil
 import tempfile
 import time
@@ -19,6 +20,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import strategies as st
 from jaxlib import xla_client
 
+from benchmarks.fuzz_shardings import delimited, field, hlo_sharding, odd_op_sharding
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
 from tests.servers.proxy.raw import (
@@ -89,22 +91,10 @@ def odd_options(devices: Sequence[int], picks: Sequence[int]) -> bytes:
             options.compile_options = parsed.SerializeAsString()
         else:
             # Numbers of xla.ExecutableBuildOptionsProto: the last one counts.
-            build += _field(1 + (first + 3 * second) % 26, _NUMBERS[second % len(_NUMBERS)])
+            build += field(1 + (first + 3 * second) % 26, _NUMBERS[second % len(_NUMBERS)])
     if build:
-        options.compile_options += b"\x1a" + _varint(len(build)) + build
+        options.compile_options += delimited(3, build)
     return options.SerializeToString()
-
-
-def _field(number: int, value: int) -> bytes:
-    return _varint(number << 3) + _varint(value)
-
-
-def _varint(value: int) -> bytes:
-    data = bytearray()
-    while value > 0x7F:
-        data.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*data, value])
 
 
 class FuzzError(AssertionError):
@@ -129,6 +119,11 @@ _DEVICES: tuple[list[int], ...] = (
     list(range(4)),
     list(range(8)),
 )
+#: Sixteen, of bytes.
+_STRIDES = (
+    0, 1, 4, -4, 8, -8, 16, -12, 4096, -4096,
+    1 << 31, -(1 << 31), 1 << 40, 1 << 62, (1 << 63) - 1, -(1 << 63),
+)  # fmt: skip
 _small = st.integers(0, 15)
 _picks = st.lists(_small, max_size=4)
 Step = tuple[str, int, int, list[int]]
@@ -140,11 +135,15 @@ class Conversation:
     Args:
       client: The session.
       hopeful: Whether every request must be answered: nothing waits for what never comes.
+      deadline_s: For each answer.
     """
 
-    def __init__(self, client: FuzzClient, *, hopeful: bool) -> None:
+    def __init__(
+        self, client: FuzzClient, *, hopeful: bool, deadline_s: float = DEADLINE_S
+    ) -> None:
         self.client = client
         self.hopeful = hopeful
+        self.deadline_s = deadline_s
         self.arrays: list[int] = []
         self.programs: list[int] = []
         self.executions: list[int] = []
@@ -165,10 +164,18 @@ class Conversation:
         return handle
 
     def sharding(self, pick: int) -> core_pb2.ShardingProto:
+        if pick > 12:
+            return self.odd_sharding(random.Random(16 * len(self.sent) + pick))
         devices = _DEVICES[pick % len(_DEVICES)]
         if len(devices) == 1:
             return single(devices[0])
         return (split, replicated)[pick % 2](devices)
+
+    def odd_sharding(self, draw: random.Random) -> core_pb2.ShardingProto:
+        devices = draw.choice(([0, 1], [0, 1, 2], list(range(4)), list(range(8)), [2, 1], [5]))
+        # (One in ten is of another number of devices.)
+        count = draw.choice((1, 2, 8)) if draw.random() < 0.1 else len(devices)
+        return hlo_sharding(odd_op_sharding(draw, count), devices)
 
     # ---- sending
 
@@ -186,12 +193,12 @@ class Conversation:
         """Returns an answer; None for an error."""
         if pending is None:
             return None
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + self.deadline_s
         while not pending.future.done():
             if self.client.ended.is_set() and not pending.future.done():
                 raise EOFError
             if time.monotonic() > deadline:
-                raise FuzzError(f"no answer to {pending.kind} within {DEADLINE_S} s")
+                raise FuzzError(f"no answer to {pending.kind} within {self.deadline_s:g} s")
             with contextlib.suppress(Exception):
                 pending.future.exception(timeout=0.2)
         try:
@@ -215,7 +222,7 @@ class Conversation:
         request.get_default_device_assignment_request.num_replicas = 1
         request.get_default_device_assignment_request.num_partitions = 1
         self.client.send_unharmed(request.SerializeToString())
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + self.deadline_s
         while op_id not in self.client.answered and not self.client.ended.is_set():
             if time.monotonic() > deadline:
                 raise FuzzError(f"the session hangs: {len(self.sent)} requests sent")
@@ -239,7 +246,8 @@ class Conversation:
         buffer = 424_242 if two == 15 and not self.hopeful else self.store(shape, two)
         fields: dict[str, Any] = {}
         if len(picks) > 2:
-            fields["byte_strides"] = {"strides": [4 * p for p in picks[: len(shape)]]}
+            strides = [_STRIDES[p] if two % 4 == 3 else 4 * p for p in picks[: len(shape)]]
+            fields["byte_strides"] = {"strides": strides}
         self.send(
             "make_array_from_host_buffer",
             dtype={"kind": kind},
@@ -269,6 +277,54 @@ class Conversation:
             ],
         }
         self.send("make_arrays_from_host_buffer_shards", specs=[item], array_handles=[self.name()])
+
+    def do_tiles(self, one: int, two: int, picks: list[int]) -> None:
+        """An array in tiles, what is made of it, and its values."""
+        draw = random.Random(repr((one, two, picks)))
+        shape = draw.choice(((8,), (8, 8), (4, 4, 2), (2, 3, 5), (16, 1), (0, 8), ()))
+        strides: dict[str, Any] = {}
+        if one == 15:
+            strides["byte_strides"] = {"strides": [draw.choice(_STRIDES) for _ in shape]}
+        array = self.name()
+        made = self.send(
+            "make_array_from_host_buffer",
+            dtype={"kind": F32},
+            shape={"dims": shape},
+            sharding=self.odd_sharding(draw),
+            host_buffer_handle=self.store(shape),
+            array_handle=array,
+            **strides,
+        )
+        if self.hopeful and self.wait(made) is None:
+            return
+        if two % 2:
+            kind = draw.choice(("reshard_arrays", "bitcast_arrays"))
+            target = {
+                "dtype": {"kind": F32},
+                "shape": {"dims": shape},
+                "sharding": self.odd_sharding(draw),
+            }
+            other = self.name()
+            semantics = draw.randrange(3)
+            self.send(
+                kind,
+                array_handles=[array],
+                array_specs=[target],
+                copy_semantics=semantics,
+                result_handles=[other],
+            )
+            array = other if draw.random() < 0.5 else array
+        count = draw.choice((1, 2, 4, 8))
+        self.send(
+            "disassemble_into_single_device_arrays",
+            array_handle=array,
+            result_handles=[self.name() for _ in range(count)],
+        )
+        buffer = next(self._handles)
+        fetched = self.send("copy_to_host_buffer", array_handle=array, host_buffer_handle=buffer)
+        if self.hopeful and self.wait(fetched) is not None:
+            with contextlib.suppress(grpc.RpcError):
+                self.client.lookup(buffer)
 
     def do_copy(self, one: int, two: int, picks: list[int]) -> None:
         handles = [self.array(pick) for pick in picks]
@@ -420,7 +476,8 @@ class Conversation:
         buffer = next(self._handles)
         fields: dict[str, Any] = {}
         if picks:
-            fields["byte_strides"] = {"strides": [4 * (p - 1) for p in picks]}
+            strides = [_STRIDES[p] if one % 4 == 3 else 4 * (p - 1) for p in picks]
+            fields["byte_strides"] = {"strides": strides}
         pending = self.send(
             "copy_to_host_buffer",
             array_handle=self.array(one),
@@ -606,6 +663,7 @@ class FuzzClient(RawClient):
       change: Applied to each request but the first.
       version: Of the protocol.
       shared: Where the proxy takes large buffers; the session gets a directory of its own there.
+      deadline_s: For the answer to the first request.
     """
 
     def __init__(
@@ -615,11 +673,17 @@ class FuzzClient(RawClient):
         *,
         version: int = ifrt.PROTOCOL_MAX,
         shared: Path | None = None,
+        deadline_s: float = DEADLINE_S,
     ) -> None:
         self.directory = None if shared is None else Path(tempfile.mkdtemp(dir=shared))
         named = {"sps_transfer_dir": self.directory.name.encode()} if self.directory else None
-        super().__init__(address, version=version, initialization_data=named)
+        super().__init__(address, version=version, initialization_data=named, send_init=False)
         self._unharmed = self._requests
+        try:
+            self.session_id = self.begin("init").result(deadline_s).session_id
+        except BaseException:
+            self.close()
+            raise
         if change is not None:
             self._requests = _Changing(self._unharmed.put, change)  # type: ignore[assignment]
 

@@ -114,11 +114,11 @@ def check_nothing_left(address: str, deadline_s: float) -> None:
         time.sleep(0.05)
 
 
-def counters_of(address: str) -> dict[str, Any]:
+def counters_of(address: str, deadline_s: float = DEADLINE_S) -> dict[str, Any]:
     """Asks a proxy for its counters."""
     with grpc.insecure_channel(address) as channel:
         call: Any = channel.unary_unary(f"/{counters.SERVICE}/{counters.METHOD}")
-        answer = proxy_status_pb2.GetCountersResponse.FromString(call(b"", timeout=DEADLINE_S))
+        answer = proxy_status_pb2.GetCountersResponse.FromString(call(b"", timeout=deadline_s))
     return values_of(counters.families_of(answer))
 
 

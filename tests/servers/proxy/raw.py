@@ -285,9 +285,9 @@ class Pending:
         self.kind = kind
         self.future = future
 
-    def result(self) -> Any:
+    def result(self, deadline_s: float = DEADLINE_S) -> Any:
         """Waits for the answer."""
-        response = self.future.result(DEADLINE_S)
+        response = self.future.result(deadline_s)
         status = response.response_metadata.status
         if status.code:
             raise Failed(int(status.code), status.message)
