@@ -24,6 +24,7 @@ OPAQUE = {".xla.OpSharding", ".xla.CompileOptionsProto"}
 PARTIAL = {
     "xla.LayoutProto",
     "xla.CompileOptionsProto",
+    "xla.DebugOptions",
     "xla.ExecutableBuildOptionsProto",
     "xla.NamedShardingProto",
     "xla.OpSharding",

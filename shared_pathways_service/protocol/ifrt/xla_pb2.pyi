@@ -198,10 +198,47 @@ class DeviceAssignmentProto(_message.Message):
 Global___DeviceAssignmentProto: _TypeAlias = DeviceAssignmentProto  # noqa: Y015
 
 @_typing.final
+class DebugOptions(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    XLA_DISABLE_ALL_HLO_PASSES_FIELD_NUMBER: _builtins.int
+    XLA_REDUCE_WINDOW_REWRITE_BASE_LENGTH_FIELD_NUMBER: _builtins.int
+    XLA_CPU_PARALLEL_CODEGEN_SPLIT_COUNT_FIELD_NUMBER: _builtins.int
+    xla_disable_all_hlo_passes: _builtins.bool
+    xla_reduce_window_rewrite_base_length: _builtins.int
+    xla_cpu_parallel_codegen_split_count: _builtins.int
+    def __init__(
+        self,
+        *,
+        xla_disable_all_hlo_passes: _builtins.bool | None = ...,
+        xla_reduce_window_rewrite_base_length: _builtins.int | None = ...,
+        xla_cpu_parallel_codegen_split_count: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_xla_cpu_parallel_codegen_split_count", b"_xla_cpu_parallel_codegen_split_count", "_xla_disable_all_hlo_passes", b"_xla_disable_all_hlo_passes", "_xla_reduce_window_rewrite_base_length", b"_xla_reduce_window_rewrite_base_length", "xla_cpu_parallel_codegen_split_count", b"xla_cpu_parallel_codegen_split_count", "xla_disable_all_hlo_passes", b"xla_disable_all_hlo_passes", "xla_reduce_window_rewrite_base_length", b"xla_reduce_window_rewrite_base_length"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_xla_cpu_parallel_codegen_split_count", b"_xla_cpu_parallel_codegen_split_count", "_xla_disable_all_hlo_passes", b"_xla_disable_all_hlo_passes", "_xla_reduce_window_rewrite_base_length", b"_xla_reduce_window_rewrite_base_length", "xla_cpu_parallel_codegen_split_count", b"xla_cpu_parallel_codegen_split_count", "xla_disable_all_hlo_passes", b"xla_disable_all_hlo_passes", "xla_reduce_window_rewrite_base_length", b"xla_reduce_window_rewrite_base_length"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__xla_cpu_parallel_codegen_split_count: _TypeAlias = _typing.Literal["xla_cpu_parallel_codegen_split_count"]  # noqa: Y015
+    _WhichOneofArgType__xla_cpu_parallel_codegen_split_count: _TypeAlias = _typing.Literal["_xla_cpu_parallel_codegen_split_count", b"_xla_cpu_parallel_codegen_split_count"]  # noqa: Y015
+    _WhichOneofReturnType__xla_disable_all_hlo_passes: _TypeAlias = _typing.Literal["xla_disable_all_hlo_passes"]  # noqa: Y015
+    _WhichOneofArgType__xla_disable_all_hlo_passes: _TypeAlias = _typing.Literal["_xla_disable_all_hlo_passes", b"_xla_disable_all_hlo_passes"]  # noqa: Y015
+    _WhichOneofReturnType__xla_reduce_window_rewrite_base_length: _TypeAlias = _typing.Literal["xla_reduce_window_rewrite_base_length"]  # noqa: Y015
+    _WhichOneofArgType__xla_reduce_window_rewrite_base_length: _TypeAlias = _typing.Literal["_xla_reduce_window_rewrite_base_length", b"_xla_reduce_window_rewrite_base_length"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__xla_cpu_parallel_codegen_split_count) -> _WhichOneofReturnType__xla_cpu_parallel_codegen_split_count | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__xla_disable_all_hlo_passes) -> _WhichOneofReturnType__xla_disable_all_hlo_passes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__xla_reduce_window_rewrite_base_length) -> _WhichOneofReturnType__xla_reduce_window_rewrite_base_length | None: ...
+
+Global___DebugOptions: _TypeAlias = DebugOptions  # noqa: Y015
+
+@_typing.final
 class ExecutableBuildOptionsProto(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DEVICE_ORDINAL_FIELD_NUMBER: _builtins.int
+    DEBUG_OPTIONS_FIELD_NUMBER: _builtins.int
     NUM_REPLICAS_FIELD_NUMBER: _builtins.int
     NUM_PARTITIONS_FIELD_NUMBER: _builtins.int
     USE_SPMD_PARTITIONING_FIELD_NUMBER: _builtins.int
@@ -211,19 +248,22 @@ class ExecutableBuildOptionsProto(_message.Message):
     num_partitions: _builtins.int
     use_spmd_partitioning: _builtins.bool
     @_builtins.property
+    def debug_options(self) -> Global___DebugOptions: ...
+    @_builtins.property
     def device_assignment(self) -> Global___DeviceAssignmentProto: ...
     def __init__(
         self,
         *,
         device_ordinal: _builtins.int = ...,
+        debug_options: Global___DebugOptions | None = ...,
         num_replicas: _builtins.int = ...,
         num_partitions: _builtins.int = ...,
         use_spmd_partitioning: _builtins.bool = ...,
         device_assignment: Global___DeviceAssignmentProto | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["device_assignment", b"device_assignment"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["debug_options", b"debug_options", "device_assignment", b"device_assignment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_assignment", b"device_assignment", "device_ordinal", b"device_ordinal", "num_partitions", b"num_partitions", "num_replicas", b"num_replicas", "use_spmd_partitioning", b"use_spmd_partitioning"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["debug_options", b"debug_options", "device_assignment", b"device_assignment", "device_ordinal", b"device_ordinal", "num_partitions", b"num_partitions", "num_replicas", b"num_replicas", "use_spmd_partitioning", b"use_spmd_partitioning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -32,6 +32,7 @@ from jaxlib.mlir import ir, passmanager
 
 from shared_pathways_service.protocol.ifrt import xla_pb2
 from shared_pathways_service.servers.proxy.platforms import CPU, Platform
+from shared_pathways_service.servers.proxy.xla_flags import check_debug_options
 
 __all__ = [
     "DEVICE_MEMORY",
@@ -232,12 +233,18 @@ class XlaClient:
           options: A serialised xla.CompileOptionsProto.
           device_ids: In the order of the device assignment.
           flags: XLA's flags, names and values, that go before what the options say.
+
+        Raises:
+          StatusError: XLA would end the process for one of them.
         """
         message = xla_pb2.CompileOptionsProto.FromString(options)
         # XLA ends the process at another number below 0, or at one beyond the devices, and needs
         # none beside a device assignment.
         message.executable_build_options.device_ordinal = -1
         parsed = _jax.CompileOptions.ParseFromString(message.SerializeToString())
+        check_debug_options(
+            message.executable_build_options.debug_options, parsed.env_option_overrides
+        )
         ours = [[self._devices[i].id for i in device_ids]]
         assignment = xla_client.DeviceAssignment.create(np.array(ours))
         parsed.executable_build_options.device_assignment = assignment

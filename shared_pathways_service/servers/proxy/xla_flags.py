@@ -1,22 +1,34 @@
-"""XLA's own flags: checked by name, and handed to XLA before it is loaded."""
+"""XLA's own flags: checked, and handed to XLA before it is loaded; those of programs checked."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import mmap
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.protocol.ifrt import xla_pb2
 from shared_pathways_service.servers.glog import glog
+from shared_pathways_service.servers.proxy.status import Code, StatusError
 
-__all__ = ["use_xla_flags"]
+__all__ = ["check_debug_options", "use_xla_flags"]
 
 _FORM = re.compile(r"--(xla_[a-z0-9_]+)(=\S*)?")
 #: Flags of libtpu, which does not run here.
 _FOR_TPUS = ("xla_tpu_", "xla_jf_", "xla_vf_", "xla_sc_", "xla_msa_")
+#: Numbers that XLA takes without a look: those below 0 end the process, and each part into which a
+#: program may be split costs time and memory, 2^31 of them without end.
+_RANGES = {
+    "xla_cpu_parallel_codegen_split_count": range(1025),
+    "xla_reduce_window_rewrite_base_length": range(1 << 63),
+}
+#: Switches by which a right program ends the process.
+_NEVER_ON = ("xla_disable_all_hlo_passes",)
+_OFF = ("false", "0")
 
 
 def use_xla_flags(flags: Sequence[str]) -> list[tuple[str, str]]:
@@ -27,8 +39,8 @@ def use_xla_flags(flags: Sequence[str]) -> list[tuple[str, str]]:
       so that XLA_FLAGS alone would concern no program.
 
     Raises:
-      InvalidRequestError: A flag is none, or none that the installed jaxlib knows (XLA itself
-        would end the process).
+      InvalidRequestError: A flag is none, or none that the installed jaxlib knows, or has a value
+        that no program can have (XLA itself would end the process).
     """
     used = []
     values = []
@@ -43,11 +55,48 @@ def use_xla_flags(flags: Sequence[str]) -> list[tuple[str, str]]:
                 f"--{form[1]}", flag, "a flag of XLA", message=f"unknown XLA flag --{form[1]}"
             )
         else:
+            value = form[2][1:] if form[2] else "true"
+            if expected := _expected(form[1], value):
+                raise InvalidRequestError(f"--{form[1]}", value, expected)
             used.append(flag)
-            values.append((form[1], form[2][1:] if form[2] else "true"))
+            values.append((form[1], value))
     if used:
         os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *used]).strip()
     return values
+
+
+def check_debug_options(
+    options: xla_pb2.DebugOptions, overrides: Iterable[tuple[str, object]]
+) -> None:
+    """Refuses what XLA does not check, and ends the process for.
+
+    Args:
+      options: Of a program.
+      overrides: Names and values that go before them.
+
+    Raises:
+      StatusError: INVALID_ARGUMENT, naming option, value, and what would be right.
+    """
+    told = [(name, getattr(options, name)) for name in (*_RANGES, *_NEVER_ON)]
+    for name, value in (*told, *overrides):
+        if expected := _expected(name, value):
+            raise StatusError(
+                Code.INVALID_ARGUMENT,
+                f"{name}={value} would end XLA's process or hold it up: expected {expected}",
+            )
+
+
+def _expected(name: str, value: object) -> str:
+    """Returns what would be right instead of a value that ends the process; empty: it is right."""
+    if name in _NEVER_ON and str(value).lower() not in _OFF:
+        return "false; xla_backend_optimization_level=0 leaves out what can be left out"
+    if name in _RANGES:
+        right = _RANGES[name]
+        # (What is no number XLA refuses by itself.)
+        with contextlib.suppress(ValueError):
+            if int(str(value)) not in right:
+                return f"a number from {right.start} to {right.stop - 1}"
+    return ""
 
 
 def _is_known(name: str) -> bool:

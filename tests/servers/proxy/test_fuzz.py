@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,14 +12,17 @@ import numpy as np
 import pytest
 from jaxlib import xla_client
 
-from benchmarks.fuzz import ROUNDS, Campaign
+from benchmarks.fuzz import ROUNDS, Campaign, run_sequence, started_proxy
+from benchmarks.fuzz_look import DEBUGGERS
 from benchmarks.fuzz_requests import FuzzError
 from benchmarks.fuzz_watch import Witness, check_nothing_left
+from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import core_pb2, xla_pb2
 from tests.processes import DEADLINE_S, ServerProcess
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, StartProxy
 from tests.servers.proxy.raw import (
     DOUBLE,
+    ENDLESS,
     Failed,
     RawClient,
     compile_options,
@@ -52,6 +58,46 @@ def test_the_fuzzer_sees_what_is_left(proxy: LocalProxy, connect: MakeClient) ->
         check_nothing_left(proxy.address, DEADLINE_S)
     finally:
         witness.close()
+
+
+def test_of_a_proxy_that_does_not_answer_it_tells_where_its_threads_are() -> None:
+    with started_proxy() as (_, target), RawClient(target.address) as client:
+        program = client.compile(ENDLESS, [0])
+        client.execute(program, [client.put(np.ones(4), single(0))])
+        observer = dataclasses.replace(target.observer, devices=(7,), debuggers={})
+        silent = dataclasses.replace(target, observer=observer, deadline_s=10.0)
+        with pytest.raises(FuzzError, match="no answer to check_value_ready within 10 s"):
+            run_sequence(silent, [("run", 0, 1, []), ("ready", 0, 0, [1])], ifrt.PROTOCOL_MAX)
+    (look,) = observer.looks
+    # The program stands still that the other one, which does not end, holds up; nothing else does.
+    assert look["answers"].keys() == {"counters"} | {
+        f"{what} on device 7" for what in ("session", "compile", "run")
+    }
+    assert all(told.startswith("after ") for told in look["answers"].values()), look["answers"]
+    assert any("proxy/executor.py" in line for line in look["python"])
+    assert any(thread["cpu_s_between"] > 0 for thread in look["threads"].values())
+    assert json.dumps(look)
+
+
+def test_of_a_proxy_that_does_nothing_it_tells_that() -> None:
+    debuggers = {name: DEBUGGERS[name] for name in ["py-spy --nonblocking"]}
+    with started_proxy() as (process, target):
+        observer = dataclasses.replace(target.observer, patience_s=1.0, debuggers=debuggers)
+        silent = dataclasses.replace(target, observer=observer, deadline_s=1.0)
+        process.signal(signal.SIGSTOP)
+        for _ in range(3):
+            with pytest.raises(TimeoutError):
+                run_sequence(silent, [("assignment", 1, 1, [])], ifrt.PROTOCOL_MAX)
+    assert len(observer.looks) == 2  # of one proxy that is enough
+    for look in observer.looks:
+        assert look["answers"].keys() == {
+            "counters", "session on device 0", "session on device 7",
+        }  # fmt: skip
+        assert all(told.startswith("not in ") for told in look["answers"].values())
+        assert look["python"] == ["none in 1 s"]
+        assert {thread["state"] for thread in look["threads"].values()} == {"T"}
+        # (Where debuggers are not allowed to look, it says so.)
+        assert look["py-spy --nonblocking"]
 
 
 # ---- what it found
@@ -134,6 +180,35 @@ def test_a_log_with_bytes_that_are_no_text_is_read_on(
     options = message.SerializeToString()
     assert run_double(session, compile_with(session, options)) == [2.0] * 4
     assert r"\xc2\xff" in process.wait_for_line("Unknown CPU ISA")
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "right"),
+    [
+        ("xla_cpu_parallel_codegen_split_count", (-1, -(1 << 31), (1 << 31) - 1), (1, 1024)),
+        ("xla_reduce_window_rewrite_base_length", (-1, -(1 << 31), -(1 << 63)), (0, 1, 1 << 62)),
+        ("xla_disable_all_hlo_passes", (True,), (False,)),
+    ],
+)
+def test_values_of_options_for_which_xla_ends_or_never_ends_are_refused(
+    session: RawClient, name: str, wrong: tuple[int, ...], right: tuple[int, ...]
+) -> None:
+    for value in wrong:
+        options = core_pb2.XlaCompileOptionsProto.FromString(compile_options([0]))
+        build = xla_pb2.CompileOptionsProto()
+        setattr(build.executable_build_options.debug_options, name, value)
+        options.compile_options += build.SerializeToString()
+        told = f"{name}={value} would end .* expected (a number from 0 to|false)"
+        with pytest.raises(Failed, match=told) as raised:
+            compile_with(session, options.SerializeToString())
+        assert raised.value.code == INVALID_ARGUMENT
+        for named in (value, str(value)):
+            with pytest.raises(Failed, match=told) as raised:
+                compile_with(session, compile_options([0]), named={name: named})
+            assert raised.value.code == INVALID_ARGUMENT
+    for value in right:
+        program = compile_with(session, compile_options([0]), named={name: value})
+        assert run_double(session, program) == [2.0] * 4
 
 
 def test_options_that_xla_does_not_know_or_cannot_read_are_refused(session: RawClient) -> None:
