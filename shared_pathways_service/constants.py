@@ -26,6 +26,9 @@ LOG_TAIL_LINES = 20
 #: What a proxy can compute on.
 PLATFORMS = ("cpu", "cuda")
 
+#: By which a proxy is served: grpcio's core, its public API, or the first where it can be.
+TRANSPORTS = ("auto", "core", "public")
+
 #: Ports of the three servers in a cluster (Pathways on Cloud).
 PROXY_PORT = 29000
 RESOURCE_MANAGER_PORT = 29001

@@ -1,7 +1,7 @@
 """What the proxy is measured against: servers that do less, as processes of their own.
 
-    python -m benchmarks.proxy.servers null SOCKET      the proxy's transport, and next to nothing
-    python -m benchmarks.proxy.servers stream SOCKET    bare gRPC streams of bytes
+    python -m benchmarks.proxy.servers null SOCKET [TRANSPORT]   the proxy's, and next to nothing
+    python -m benchmarks.proxy.servers stream SOCKET             bare gRPC streams of bytes
 
 Each prints a line when it serves.
 """
@@ -21,7 +21,7 @@ UP_CHUNK = MIB
 DOWN_CHUNK = 16 * MIB
 
 
-def serve_null(socket: str) -> None:
+def serve_null(socket: str, kind: str = "auto") -> None:
     """Answers the requests that a program repeats, without doing what they ask for.
 
     What comes once is done really, e.g. a compilation, and the first execution of a program:
@@ -41,7 +41,7 @@ def serve_null(socket: str) -> None:
     engine = Engine([InstanceType.parse(text) for text in SLICES])
     for index in range(len(SLICES)):
         engine.slices.place(index, 1, "local")
-    transport = GrpcTransport(NullService(engine))
+    transport = GrpcTransport(NullService(engine), kind)
     transport.start(server_port=None, server_socket=socket, default_port=0, bind_address="")
 
 
@@ -107,6 +107,6 @@ def serve_stream(socket: str) -> None:
 
 
 if __name__ == "__main__":
-    {"null": serve_null, "stream": serve_stream}[sys.argv[1]](sys.argv[2])
+    {"null": serve_null, "stream": serve_stream}[sys.argv[1]](*sys.argv[2:])
     print("ready", flush=True)
     threading.Event().wait()

@@ -6,9 +6,7 @@ import dataclasses
 import os
 import sys
 from pathlib import Path
-
-import grpc
-import grpc.aio
+from typing import Protocol
 
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 
@@ -21,6 +19,13 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (("grpc.so_reuseport", 0),)
 
 #: Bytes of a socket's path that the system takes, its ending zero not counted.
 _PATH_LIMIT = 107 if sys.platform == "linux" else 103
+
+
+class Bindable(Protocol):
+    """A gRPC server, of any kind."""
+
+    def add_insecure_port(self, address: str) -> int:
+        """Binds; returns the port. Raises RuntimeError."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,7 +46,7 @@ class Listening:
 
 
 def listen(
-    server: grpc.Server | grpc.aio.Server,
+    server: Bindable,
     *,
     server_port: int | None,
     server_socket: str,
@@ -51,7 +56,7 @@ def listen(
     """Binds a server that was made with `SERVER_OPTIONS` and has not started.
 
     Args:
-      server: The gRPC server, of either kind.
+      server: The gRPC server.
       server_port: 0: any; None: none with a socket, else `default_port`.
       server_socket: Path of a Unix socket, made readable by its user only; empty: none.
       default_port: The port of this kind of server.
@@ -83,7 +88,7 @@ def listen(
     )
 
 
-def _bind(server: grpc.Server | grpc.aio.Server, address: str) -> int:
+def _bind(server: Bindable, address: str) -> int:
     try:
         return server.add_insecure_port(address)
     except RuntimeError as error:

@@ -6,8 +6,8 @@ which is read and written in place: protobuf would copy it once more.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from typing import Protocol
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -23,7 +23,7 @@ from shared_pathways_service.servers.proxy.buffers import (
 from shared_pathways_service.servers.proxy.memory import HostCharge, HostMemory
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
-__all__ = ["charge_for", "receive", "send", "wait_for"]
+__all__ = ["Waiting", "charge_for", "receive", "send", "wait_for"]
 
 #: Bytes of one message of a download: the most that the client takes.
 _DOWNLOAD_CHUNK = 16 << 20
@@ -79,31 +79,40 @@ def receive(store: BufferStore, size: int, messages: Iterable[bytes]) -> HostBuf
     return HostBuffer(buffer, charge)
 
 
-def wait_for(
-    store: BufferStore, handle: int, when_over: Callable[[Callable[[], None]], bool]
-) -> HostBuffer:
+class Waiting(Protocol):
+    """Who waits for a buffer."""
+
+    def wait(self, timeout_s: float) -> None:
+        """Waits until `wake` was called, or nobody wants the buffer any more."""
+
+    def wake(self) -> None:
+        """Ends `wait`, on any thread."""
+
+
+def wait_for(store: BufferStore, handle: int, waiting: Waiting) -> HostBuffer:
     """Returns a buffer once it is there.
 
     Args:
       store: Where it will be.
       handle: Its handle.
-      when_over: Has a function called when nobody wants the buffer any more; False: that is so
-        already.
+      waiting: Waits for it.
 
     Raises:
       StatusError: The buffer's own error, or it did not come in time.
     """
     found: list[Arrived] = []
-    woken = threading.Event()
+    at_once = True
 
     def arrive(buffer: Arrived) -> None:
         found.append(buffer)
-        woken.set()
+        if not at_once:
+            waiting.wake()
 
     store.when_there(handle, arrive)
     # Mostly it is: the client asks when it has heard so.
-    if not found and when_over(woken.set):
-        woken.wait(_LOOKUP_TIMEOUT_S)
+    at_once = False
+    if not found:
+        waiting.wait(_LOOKUP_TIMEOUT_S)
     if not found:
         store.forget(handle, arrive)
         raise StatusError(Code.NOT_FOUND, f"Unknown host buffer handle: {handle}")

@@ -76,6 +76,7 @@ def _stand_by(options: _StandbyOptions) -> list[str]:
 def _load_and_read() -> list[str]:
     # Loaded for its own sake: JAX takes most of a start.
     from shared_pathways_service.servers.proxy import (  # noqa: PLC0415
+        core_check,
         engine,  # noqa: F401
         rm_link,  # noqa: F401
         transport,  # noqa: F401
@@ -83,6 +84,7 @@ def _load_and_read() -> list[str]:
     )
 
     xla.warm_up()
+    core_check.fault()
     line = sys.stdin.readline()
     if not line:
         _exit(0)
@@ -154,7 +156,7 @@ def _serve(options: ProxyServerOptions, stop_signals: StopSignals) -> int:
             on_session_end=watchdog.on_session_end,
             limits=options.limits(),
         )
-        transport = GrpcTransport(service)
+        transport = GrpcTransport(service, options.transport)
         stack.callback(transport.stop)
         listening = transport.start(
             server_port=options.server_port,

@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 from shared_pathways_service import constants
-from shared_pathways_service.constants import PLATFORMS
+from shared_pathways_service.constants import PLATFORMS, TRANSPORTS
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.core.validation import check_dns_label
 from shared_pathways_service.errors import InvalidRequestError
@@ -69,6 +69,13 @@ class ProxyServerOptions:
         parse=choice(*PLATFORMS),
         env="SPS_PLATFORM",
         help="What it computes on: cpu, or cuda: each chip of a slice is a GPU of this machine.",
+    )
+    transport: str = flag(
+        "auto",
+        parse=choice(*TRANSPORTS),
+        env="SPS_TRANSPORT",
+        help="How gRPC is served: by grpcio's core, which is fast and private to it; by its public "
+        "API; or auto: by the core where a check of it at the start goes well.",
     )
     sidecar_name: str = flag("", help="Name of the colocated Python sidecar; none runs here.")
     xla: tuple[str, ...] = prefixed_flags(help="XLA's own flags, as in XLA_FLAGS.")

@@ -222,18 +222,16 @@ class ProxyService:
         self._received.add(header.buffer_size)
         session.buffers.put(header.handle, buffer)
 
-    def lookup(
-        self, raw: bytes, when_over: Callable[[Callable[[], None]], bool]
-    ) -> Iterator[bytes]:
+    def lookup(self, raw: bytes, waiting: buffer_streams.Waiting) -> Iterator[bytes]:
         """Brings a host buffer as a stream of messages.
 
         Args:
           raw: The request.
-          when_over: Has a function called when the client waits no more; False: that is so already.
+          waiting: Waits for the buffer, as long as the client does.
         """
         request = _parse(proxy_pb2.GrpcHostBufferLookupRequest, raw)
         session = self.session(request.session_id)
-        buffer = buffer_streams.wait_for(session.buffers, request.handle, when_over)
+        buffer = buffer_streams.wait_for(session.buffers, request.handle, waiting)
         self._sent.add(len(buffer.data))
         yield from buffer_streams.send(buffer, self.host_memory)
 

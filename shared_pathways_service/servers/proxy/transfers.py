@@ -11,10 +11,10 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent import futures
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from shared_pathways_service.servers.glog import glog
+from shared_pathways_service.servers.proxy.call_threads import CallThreads
 
 __all__ = ["Transfers"]
 
@@ -33,7 +33,7 @@ class Transfers:
     """
 
     def __init__(self, count: int, patience_s: float) -> None:
-        self.pool = _Pool(count)
+        self.pool = CallThreads(count, "transfer")
         self._patience_s = patience_s
         self._under_way: dict[_Transfer, None] = {}
         self._closed = threading.Event()
@@ -88,27 +88,3 @@ class _Transfer:
         for message in messages:
             self.moved_at = time.monotonic()
             yield message
-
-
-class _Pool(futures.ThreadPoolExecutor):
-    """Knows how many calls wait for a thread."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__(count, thread_name_prefix="transfer")
-        # Each counted by one thread: gRPC's, and a lock for all of ours.
-        self._submitted = 0
-        self._begun = 0
-        self._begun_lock = threading.Lock()
-
-    @property
-    def waiting(self) -> int:
-        return self._submitted - self._begun
-
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> futures.Future[T]:
-        self._submitted += 1
-        return super().submit(self._run, fn, args, kwargs)
-
-    def _run(self, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
-        with self._begun_lock:
-            self._begun += 1
-        return fn(*args, **kwargs)

@@ -32,6 +32,7 @@ class LocalProxy:
         memory_limit: int = 0,
         xla_flags: Sequence[tuple[str, str]] = (),
         compile_cache: CompileCache | None = None,
+        transport: str = "core",
         **service: Any,
     ) -> None:
         slices = [InstanceType.parse(KIND)] * 2
@@ -40,7 +41,7 @@ class LocalProxy:
         for index in range(2):
             self.slices.place(index, index + 1, f"slice-{index}")
         self.service = ProxyService(self.engine, **service)
-        self.transport = GrpcTransport(self.service)
+        self.transport = GrpcTransport(self.service, transport)
         listening = self.transport.start(
             server_port=None, server_socket=str(socket), default_port=0, bind_address=""
         )
@@ -62,13 +63,19 @@ StartProxy = Callable[..., ServerProcess]
 
 
 @pytest.fixture
-def make_proxy(own_directories: Path) -> Iterator[MakeProxy]:
+def transport() -> str:
+    """How `make_proxy` has its proxies served; a module may override it."""
+    return "core"
+
+
+@pytest.fixture
+def make_proxy(own_directories: Path, transport: str) -> Iterator[MakeProxy]:
     """Makes proxies in this process; they end with the test."""
     with contextlib.ExitStack() as stack:
 
         def make(**arguments: Any) -> LocalProxy:
             socket = Path(tempfile.mkdtemp(prefix="p", dir=own_directories)) / "s"
-            proxy = LocalProxy(socket, **arguments)
+            proxy = LocalProxy(socket, **{"transport": transport, **arguments})
             stack.callback(proxy.close)
             return proxy
 

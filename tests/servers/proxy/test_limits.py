@@ -24,7 +24,7 @@ from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.servers.limits import default_host_memory
 from shared_pathways_service.servers.options import parse_flags
 from shared_pathways_service.servers.proxy import buffer_streams, buffers, service, transfers
-from shared_pathways_service.servers.proxy.answers import Answers
+from shared_pathways_service.servers.proxy.answers import Answers, QueuedAnswers
 from shared_pathways_service.servers.proxy.buffers import HostBuffer
 from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.memory import Charge, HostCharge
@@ -42,6 +42,13 @@ from tests.servers.proxy.test_sessions import wait_until
 
 EXHAUSTED = 8
 FOUR = np.arange(4, dtype=np.float32)
+
+
+@pytest.fixture(params=["core", "public"])
+def transport(request: pytest.FixtureRequest) -> str:
+    """Both: what is tested here is what a client is promised, however it is served."""
+    kind: str = request.param
+    return kind
 
 
 def limited(make_proxy: MakeProxy, **limits: int) -> LocalProxy:
@@ -65,7 +72,7 @@ def live(proxy: LocalProxy) -> dict[str, int]:
     kinds = (Session, Value, Operation, Program, HostBuffer, Charge, HostCharge, Answers)
     found = [type(thing) for thing in gc.get_objects()]
     held = {"device memory": proxy.engine.memory.held(0)}
-    return {kind.__name__: found.count(kind) for kind in kinds} | held
+    return {kind.__name__: sum(issubclass(f, kind) for f in found) for kind in kinds} | held
 
 
 # ---- flags
@@ -386,13 +393,17 @@ def test_sessions_beyond_the_limit(make_proxy: MakeProxy, connect: MakeClient) -
 
 
 def test_a_session_without_a_thread_leaves_nothing(
-    make_proxy: MakeProxy, connect: MakeClient, monkeypatch: pytest.MonkeyPatch
+    make_proxy: MakeProxy,
+    connect: MakeClient,
+    transport: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     proxy = make_proxy()
     start = threading.Thread.start
+    refused = {"core": "call_", "public": "session"}[transport]
 
     def refuse(thread: threading.Thread) -> None:
-        if thread.name == "session":
+        if thread.name.startswith(refused):
             raise RuntimeError("can't start new thread")
         start(thread)
 
@@ -597,7 +608,7 @@ def test_a_client_that_goes_while_it_is_held_back_leaves_nothing(make_proxy: Mak
 
 
 def test_large_answers_are_bounded_by_their_bytes() -> None:
-    answers = Answers(Limits(unread_bytes=100_000))
+    answers = QueuedAnswers(Limits(unread_bytes=100_000))
     send = answers.sender(answers.admit(100))
     send(b"\0" * 90_000)
     with pytest.raises(StatusError, match=r"needs 20000 bytes.* is 100000 bytes, of which 90000"):
@@ -611,7 +622,7 @@ def test_large_answers_are_bounded_by_their_bytes() -> None:
 
 
 def test_the_reader_waits_for_room_and_no_longer() -> None:
-    answers = Answers(Limits(requests=4))
+    answers = QueuedAnswers(Limits(requests=4))
     # A long request counts for several, and is let in where nothing else is.
     units = answers.admit(1 << 20)
     assert units == 17
@@ -635,7 +646,7 @@ def test_the_reader_waits_for_room_and_no_longer() -> None:
 
 
 def test_a_reader_that_waits_is_freed_by_the_end() -> None:
-    answers = Answers(Limits(requests=1))
+    answers = QueuedAnswers(Limits(requests=1))
     answers.admit(1)
     thread = threading.Thread(target=answers.admit, args=(1,))
     thread.start()

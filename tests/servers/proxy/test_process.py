@@ -64,6 +64,7 @@ def address_of(proxy: ServerProcess) -> str:
         ([f"--virtual_slices={KIND}", "--gcs_scratch_location=/tmp"], "--gcs_scratch_location"),
         ([f"--virtual_slices={KIND}", "--no_such_flag=1"], "--no_such_flag"),
         ([f"--virtual_slices={KIND}", "--lost_program_grace_s=0"], "--lost_program_grace_s"),
+        ([f"--virtual_slices={KIND}", "--transport=tcp"], "--transport"),
     ],
 )
 def test_wrong_flags_are_named(flags: list[str], named: str) -> None:

@@ -25,6 +25,13 @@ from tests.servers.proxy.raw import DOUBLE, F32, Failed, RawClient, single, spli
 FOUR = np.arange(4, dtype=np.float32)
 
 
+@pytest.fixture(params=["core", "public"])
+def transport(request: pytest.FixtureRequest) -> str:
+    """Both: what is tested here is what a client is promised, however it is served."""
+    kind: str = request.param
+    return kind
+
+
 def get_version(
     proxy: LocalProxy, low: int, high: int, serdes: tuple[int, int] = (3, 3)
 ) -> proxy_pb2.IfrtProxyVersion:

@@ -1,0 +1,78 @@
+"""A proxy's calls on a `CoreServer`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent import futures
+
+from shared_pathways_service.servers.proxy.calls import DOWNLOAD, SESSION, UPLOAD, Call, Calls
+from shared_pathways_service.servers.proxy.core_server import CoreCall, Route
+from shared_pathways_service.servers.proxy.core_sessions import CoreAnswers
+from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
+
+__all__ = ["routes"]
+
+#: Bytes of a message up to which it is kept until it is known whether it is a download's last one,
+#: which goes together with the status.
+_SMALL = 64 << 10
+
+
+def routes(calls: Calls, pool: futures.Executor) -> Mapping[str, Route]:
+    """Returns what becomes of each method.
+
+    Args:
+      calls: What is served.
+      pool: Where sessions and plain calls run.
+    """
+    transfers = calls.transfers.pool
+    found = {path: Route(pool, _plain(answer)) for path, answer in calls.plain.items()}
+    found[UPLOAD] = Route(transfers, lambda call: calls.upload(call.messages(), call))
+    found[DOWNLOAD] = Route(transfers, _download(calls.download))
+    found[SESSION] = Route(pool, lambda call: _session(calls, call))
+    return found
+
+
+def _plain(answer: Callable[[bytes, Call], bytes]) -> Callable[[CoreCall], bytes]:
+    return lambda call: answer(_request(call), call)
+
+
+def _download(
+    bring: Callable[[bytes, Call], Iterator[bytes]],
+) -> Callable[[CoreCall], bytes | None]:
+    def behave(call: CoreCall) -> bytes | None:
+        kept: bytes | None = None
+        for message in bring(_request(call), call):
+            if kept is not None:
+                call.send(kept)
+                kept = None
+            if len(message) <= _SMALL:
+                kept = message
+            else:
+                call.send(message)
+        return kept
+
+    return behave
+
+
+def _session(calls: Calls, call: CoreCall) -> None:
+    answers = CoreAnswers(calls.service.limits, call)
+    session = calls.service.open_session(call.metadata, answers)
+    try:
+        end: StatusError | None = None
+        try:
+            answers.serve(session)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+            end = from_exception(error).anew()
+        calls.note_end(end)
+        answers.flush()
+        if end is not None:
+            raise end
+    finally:
+        calls.service.close_session(session)
+
+
+def _request(call: CoreCall) -> bytes:
+    request = call.receive()
+    if request is None:
+        raise StatusError(Code.INVALID_ARGUMENT, "the call has no request")
+    return request

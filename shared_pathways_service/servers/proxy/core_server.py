@@ -1,0 +1,348 @@
+"""A gRPC server on grpcio's core, without the layers of its public API.
+
+The public API hands each message through several threads, which is most of what a small request
+costs. Here each call has a completion queue of its own, and one thread, which starts the call's
+operations and waits for their ends. `grpc._cython.cygrpc` is private to grpcio and may change:
+`core_check` tries it before it is used.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent import futures
+from typing import Any, NamedTuple, NoReturn
+
+from grpc._cython import cygrpc  # type: ignore[attr-defined]
+
+from shared_pathways_service.servers.glog import glog
+from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
+
+__all__ = ["RECEIVED", "SENT", "CallOver", "CoreCall", "CoreServer", "Route", "message_of"]
+
+#: Seconds that a call which has its status may still take: a client that reads nothing keeps it.
+_LAST_WORD_S = 5.0
+#: Seconds in which all that is under way must end once the server stops.
+_STOP_S = 10.0
+#: Queues that are kept for calls to come.
+_SPARE_QUEUES = 64
+_NO_FLAGS = 0
+#: More messages follow: core may hold this one back, to write several at once.
+_MORE_FOLLOWS = 1
+
+_CALL, _STOPPED = "call", "stopped"
+#: Tags of operations: a message has come, or none will; one is sent, or could not be.
+RECEIVED, SENT = "received", "sent"
+_CLOSED, _ENDED, _WOKEN = "closed", "ended", "woken"
+
+
+class CallOver(Exception):  # noqa: N818 - not an error: nobody waits for the call any more
+    """The client has gone, or the server stops."""
+
+
+class CoreCall:
+    """One call; all but `send_soon`, `cancel` and `wake` is for the call's own thread.
+
+    Args:
+      call: Of gRPC's core.
+      queue: Where the ends of its operations come; this call's alone.
+      metadata: That the client sent.
+
+    Attributes:
+      metadata: The same, as pairs; values of keys that end in ``-bin`` are bytes.
+      is_over: Nobody waits for it any more.
+    """
+
+    def __init__(self, call: Any, queue: Any, metadata: Any) -> None:
+        self._call = call
+        self._queue = queue
+        self.metadata = dict(metadata)
+        self.is_over = False
+        self._opened = False
+        self._woken = False
+        # Operations: begun by the call's thread, by any thread, and ended.
+        self._begun_here = 0
+        self._begun = 0
+        self._finished = 0
+        # Messages are sent by other threads too: none may be once the call's thread has ended it.
+        self._lock = threading.Lock()
+        self._ended = False
+
+    def begin(self) -> None:
+        """Begins to watch for the end of the call."""
+        self._begin_here(_CLOSED, cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS))
+
+    def messages(self) -> Iterator[bytes]:
+        """Brings the client's messages.
+
+        Raises:
+          CallOver: It went away amid them.
+        """
+        while True:
+            message = self.receive()
+            if message is None:
+                return
+            yield message
+
+    def receive(self) -> bytes | None:
+        """Returns the next message; None: the client sends no more.
+
+        Raises:
+          CallOver: It has gone.
+        """
+        self.receive_soon()
+        while (event := self.next_event()).tag is not RECEIVED:
+            pass
+        message = message_of(event)
+        if message is None and self.is_over:
+            raise CallOver
+        return message
+
+    def send(self, message: bytes) -> None:
+        """Sends a message; returns when core has taken it.
+
+        Raises:
+          CallOver: Nobody takes it.
+        """
+        self.send_soon(message, more_follows=False)
+        while (event := self.next_event()).tag is not SENT:
+            pass
+        if not event.success or self.is_over:
+            raise CallOver
+
+    def receive_soon(self) -> None:
+        """Asks for the next message; `next_event` tells of it."""
+        self._begin_here(RECEIVED, cygrpc.ReceiveMessageOperation(_NO_FLAGS))
+
+    def send_soon(self, message: bytes, *, more_follows: bool) -> bool:
+        """Sends a message, on any thread, one at a time; `next_event` tells when it is sent.
+
+        Args:
+          message: Serialised.
+          more_follows: Whether another one is sent for certain.
+
+        Returns:
+          False: the call has ended, and there will be no event.
+        """
+        flags = _MORE_FOLLOWS if more_follows else _NO_FLAGS
+        with self._lock:
+            if self._ended:
+                return False
+            self._begin(SENT, *self._opening(), cygrpc.SendMessageOperation(message, flags))
+            return True
+
+    def next_event(self, deadline: float | None = None) -> Any:
+        """Waits for the end of an operation.
+
+        Args:
+          deadline: Of the clock (`time.time`); None: for ever, as a call that is over ends all.
+
+        Returns:
+          Its event; its tag tells which one.
+        """
+        event = self._queue.poll(deadline=deadline)
+        if event.completion_type == cygrpc.CompletionType.queue_timeout:
+            return event
+        self._finished += 1
+        if event.tag is _CLOSED:
+            self.is_over = self.is_over or event.batch_operations[0].cancelled()
+        return event
+
+    def wait(self, timeout_s: float) -> None:
+        """Waits until `wake` is called or the call is over, for so long at most."""
+        deadline = time.time() + timeout_s
+        while not (self._woken or self.is_over):
+            event = self.next_event(deadline)
+            if event.completion_type == cygrpc.CompletionType.queue_timeout:
+                return
+
+    def wake(self) -> None:
+        """Ends `wait`, on any thread."""
+        self._woken = True
+        with self._lock:
+            if not self._ended:
+                # A batch of nothing ends at once.
+                self._begin(_WOKEN)
+
+    def cancel(self) -> None:
+        """Ends the call, on any thread: what is under way fails."""
+        with self._lock:
+            if not self._ended:
+                self._call.cancel()
+
+    def end(self, error: StatusError | None, message: bytes | None = None) -> None:
+        """Gives the call its status, once, and waits until nothing of it is under way.
+
+        Args:
+          error: The status; None: it went well.
+          message: The last one of those that it sends.
+        """
+        code, details = (0, "") if error is None else (error.code.value, error.message)
+        with self._lock:
+            operations = self._opening()
+            if message is not None:
+                operations.append(cygrpc.SendMessageOperation(message, _NO_FLAGS))
+            operations.append(
+                cygrpc.SendStatusFromServerOperation((), code, details.encode(), _NO_FLAGS)
+            )
+            self._begin(_ENDED, *operations)
+        deadline: float | None = time.time() + _LAST_WORD_S
+        while self._under_way():
+            event = self.next_event(deadline)
+            if event.completion_type == cygrpc.CompletionType.queue_timeout:
+                deadline = None
+                self.cancel()
+        with self._lock:
+            self._ended = True
+        # (Of others, who began it just before.)
+        while self._under_way():
+            self.next_event()
+
+    def _under_way(self) -> int:
+        with self._lock:
+            return self._begun_here + self._begun - self._finished
+
+    def _opening(self) -> list[Any]:
+        """Returns what has to go before the first message or status."""
+        if self._opened:
+            return []
+        self._opened = True
+        return [cygrpc.SendInitialMetadataOperation((), _NO_FLAGS)]
+
+    def _begin_here(self, tag: str, operation: Any) -> None:
+        self._call.start_server_batch((operation,), tag)
+        self._begun_here += 1
+
+    def _begin(self, tag: str, *operations: Any) -> None:
+        """Begins operations; the lock is held."""
+        self._call.start_server_batch(operations, tag)
+        self._begun += 1
+
+
+def message_of(event: Any) -> bytes | None:
+    """Returns the message that was received; None: there are no more."""
+    message: bytes | None = event.batch_operations[-1].message()
+    return message
+
+
+class Route(NamedTuple):
+    """What becomes of the calls of one method.
+
+    Attributes:
+      pool: Of which a call takes one thread.
+      behave: Runs there; returns the call's last message, if there is one more. What it raises is
+        the call's status.
+    """
+
+    pool: futures.Executor
+    behave: Callable[[CoreCall], bytes | None]
+
+
+def _refuse(code: Code, text: str, _call: CoreCall) -> NoReturn:
+    raise StatusError(code, text)
+
+
+class CoreServer:
+    """A server whose calls each have a thread, and nothing in between.
+
+    Args:
+      options: Of gRPC, as `grpc.server` takes them.
+      routes: By the methods' paths.
+      pool: Where calls of other methods are refused.
+    """
+
+    def __init__(
+        self,
+        options: Sequence[tuple[str, int]],
+        routes: Mapping[str, Route],
+        pool: futures.Executor,
+    ) -> None:
+        self._routes = {path.encode(): route for path, route in routes.items()}
+        self._unknown = Route(
+            pool, functools.partial(_refuse, Code.UNIMPLEMENTED, "Method not found!")
+        )
+        self._server = cygrpc.Server(tuple(options), False)
+        self._calls = cygrpc.CompletionQueue()
+        self._server.register_completion_queue(self._calls)
+        self._spare: deque[Any] = deque(maxlen=_SPARE_QUEUES)
+        self._thread = threading.Thread(target=self._accept, name="calls", daemon=True)
+
+    def add_insecure_port(self, address: str) -> int:
+        """Binds; returns the port.
+
+        Raises:
+          RuntimeError: It cannot be bound.
+        """
+        port: int = self._server.add_http2_port(address.encode())
+        if not port:
+            raise RuntimeError(f"failed to bind to {address}")
+        return port
+
+    def start(self) -> None:
+        """Serves."""
+        self._server.start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends every call, and the server, if it serves."""
+        if not self._thread.is_alive():
+            return
+        self._server.shutdown(self._calls, _STOPPED)
+        self._server.cancel_all_calls()
+        self._thread.join(_STOP_S)
+        if not self._thread.is_alive():
+            self._server.destroy()
+
+    def _accept(self) -> None:
+        accepts = True
+        while True:
+            if accepts:
+                queue = self._take_queue()
+                try:
+                    self._server.request_call(queue, self._calls, _CALL)
+                except ValueError:  # it has been shut down
+                    accepts = False
+            event = self._calls.poll()
+            if event.tag is _STOPPED:
+                return
+            if not event.success:
+                accepts = False
+                continue
+            self._hand_on(event, queue)
+            # What ended refers to its call.
+            del event
+
+    def _hand_on(self, event: Any, queue: Any) -> None:
+        call = CoreCall(event.call, queue, event.invocation_metadata)
+        route = self._routes.get(event.call_details.method, self._unknown)
+        try:
+            route.pool.submit(self._run, call, queue, route.behave)
+        except RuntimeError as error:
+            text = f"no thread for a call: {error}"
+            self._run(call, queue, functools.partial(_refuse, Code.RESOURCE_EXHAUSTED, text))
+
+    def _run(self, call: CoreCall, queue: Any, behave: Callable[[CoreCall], bytes | None]) -> None:
+        error: StatusError | None = None
+        message: bytes | None = None
+        try:
+            call.begin()
+            message = behave(call)
+        except CallOver:
+            error = StatusError(Code.CANCELLED, "the call is over")
+        except StatusError as raised:
+            # (What was raised refers to this frame: kept here, it would keep all that it passed.)
+            error = raised.anew()
+        except Exception as raised:  # noqa: BLE001 - whatever it is, the client is told
+            glog("E", f"a call failed: {type(raised).__name__}: {raised}")
+            error = from_exception(raised).anew()
+        call.end(error, message)
+        self._spare.append(queue)
+
+    def _take_queue(self) -> Any:
+        try:
+            return self._spare.pop()
+        except IndexError:
+            return cygrpc.CompletionQueue()

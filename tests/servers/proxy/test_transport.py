@@ -1,0 +1,237 @@
+"""By which server a proxy is served, and that calls leave nothing, however they end.
+
+What a client is promised by both: `test_sessions` and `test_limits`.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from shared_pathways_service.protocol import ifrt
+from shared_pathways_service.protocol.ifrt import proxy_pb2
+from shared_pathways_service.servers.proxy import core_check
+from shared_pathways_service.servers.proxy.call_threads import CallThreads
+from shared_pathways_service.servers.proxy.core_server import CoreCall
+from tests.processes import DEADLINE_S
+from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy, StartProxy
+from tests.servers.proxy.raw import single
+from tests.servers.proxy.test_sessions import wait_until
+
+FOUR = np.arange(4, dtype=np.float32)
+
+
+@pytest.fixture
+def check_anew() -> Iterator[None]:
+    """The check is made anew, and what it finds is forgotten."""
+    core_check.fault.cache_clear()
+    yield
+    core_check.fault.cache_clear()
+
+
+# ---- which server
+
+
+def test_the_installed_grpcio_is_fit(check_anew: None) -> None:
+    assert core_check.fault() == ""
+
+
+def lost(*_arguments: Any, **_named: Any) -> None:
+    """What an operation of another grpcio might do."""
+
+
+def ended(*_arguments: Any) -> None:
+    raise TypeError("start_server_batch() takes 4 positional arguments")
+
+
+@pytest.mark.parametrize(
+    ("name", "instead", "fault"),
+    [
+        ("send", lost, "messages are lost"),
+        ("wait", ended, "StatusCode.INTERNAL"),
+        ("begin", ended, "takes 4 positional arguments"),
+        ("receive_soon", ended, "takes 4 positional arguments"),
+    ],
+)
+def test_a_core_that_is_otherwise_is_not_used(
+    make_proxy: MakeProxy,
+    connect: MakeClient,
+    check_anew: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    name: str,
+    instead: Callable[..., None],
+    fault: str,
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(CoreCall, name, instead)
+        patch.setattr(core_check, "_DEADLINE_S", 1.0)
+        assert fault in core_check.fault()
+        proxy = make_proxy(transport="auto")
+    client = connect(proxy.address)
+    np.testing.assert_array_equal(client.fetch(client.put(FOUR, single(0))), FOUR)
+    assert "is not driven directly" in capfd.readouterr().err
+    gc.collect()
+    # The session's is none.
+    assert not calls()
+
+
+def test_the_core_is_used_where_it_is_fit(
+    make_proxy: MakeProxy, connect: MakeClient, capfd: pytest.CaptureFixture[str]
+) -> None:
+    client = connect(make_proxy(transport="auto").address)
+    np.testing.assert_array_equal(client.fetch(client.put(FOUR, single(0))), FOUR)
+    assert "is not driven directly" not in capfd.readouterr().err
+    assert calls()
+
+
+@pytest.mark.parametrize("kind", ["auto", "public"])
+def test_a_process_is_told_which(start_proxy: StartProxy, connect: MakeClient, kind: str) -> None:
+    proxy = start_proxy(f"--transport={kind}")
+    assert proxy.ready is not None, "\n".join(proxy.lines)
+    client = connect(f"unix:{proxy.ready['socket']}")
+    np.testing.assert_array_equal(client.fetch(client.put(FOUR, single(0))), FOUR)
+    assert any("public API serves" in line for line in proxy.lines) == (kind == "public")
+
+
+# ---- what calls leave
+
+
+def calls() -> list[CoreCall]:
+    gc.collect()
+    return [thing for thing in gc.get_objects() if type(thing) is CoreCall]
+
+
+def upload(session: int, handle: int, requests: Iterator[bytes], channel: grpc.Channel) -> Any:
+    header = proxy_pb2.GrpcHostBufferStoreMetadata(
+        session_id=session, handle=handle, buffer_size=1 << 20
+    )
+    store: Any = channel.stream_unary(f"/{ifrt.SERVICE}/HostBufferStore")
+    return store.future(
+        requests, metadata=[(ifrt.HOST_BUFFER_METADATA, header.SerializeToString())]
+    )
+
+
+def test_calls_that_are_broken_off_leave_nothing(proxy: LocalProxy, connect: MakeClient) -> None:
+    client = connect(proxy.address)
+    release = threading.Event()
+
+    def part(number: int) -> Iterator[bytes]:
+        for _ in range(number % 4):
+            yield proxy_pb2.GrpcHostBufferStoreRequest(data=bytes(1000)).SerializeToString()
+        release.wait(DEADLINE_S)
+
+    session = client.session_id
+    lookup: Any = client.channel.unary_stream(f"/{ifrt.SERVICE}/HostBufferLookup")
+    broken_off = [upload(session, 100 + i, part(i), client.channel) for i in range(40)]
+    for i in range(40):
+        request = proxy_pb2.GrpcHostBufferLookupRequest(session_id=session, handle=1000 + i)
+        broken_off.append(lookup(request.SerializeToString()))
+    # Some are being served, some not yet.
+    wait_until(lambda: len(calls()) > 1)
+    for call in broken_off:
+        call.cancel()
+    release.set()
+    wait_until(lambda: len(calls()) == 1)
+    assert proxy.service.host_memory.held == 0
+    np.testing.assert_array_equal(client.fetch(client.put(FOUR, single(0))), FOUR)
+
+
+def test_a_server_that_stops_ends_its_calls(make_proxy: MakeProxy, connect: MakeClient) -> None:
+    proxy = make_proxy()
+    client = connect(proxy.address)
+    release = threading.Event()
+
+    def nothing() -> Iterator[bytes]:
+        release.wait(DEADLINE_S)
+        yield from ()
+
+    under_way = upload(client.session_id, 1, nothing(), client.channel)
+    wait_until(lambda: len(calls()) == 2)
+    proxy.transport.stop()
+    proxy.transport.stop()
+    assert client.status()[0] in {grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE}
+    assert under_way.exception(DEADLINE_S) is not None
+    release.set()
+    wait_until(lambda: not calls())
+    assert not proxy.service.sessions
+
+
+def test_methods_that_there_are_not(proxy: LocalProxy, connect: MakeClient) -> None:
+    client = connect(proxy.address)
+    unknown: Any = client.channel.unary_unary(f"/{ifrt.SERVICE}/Unheard")
+    with pytest.raises(grpc.RpcError) as raised:
+        unknown(b"", timeout=DEADLINE_S)
+    assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    empty: Any = client.channel.stream_unary(f"/{ifrt.SERVICE}/GetVersion")
+    with pytest.raises(grpc.RpcError) as raised:
+        empty(iter(()), timeout=DEADLINE_S)
+    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    np.testing.assert_array_equal(client.fetch(client.put(FOUR, single(0))), FOUR)
+
+
+# ---- threads for calls
+
+
+@pytest.fixture
+def two_threads() -> Iterator[CallThreads]:
+    """An executor whose threads have ended at the test's end."""
+    threads = CallThreads(2, "two")
+    yield threads
+    threads.shutdown(cancel_futures=True)
+    assert not [t for t in threading.enumerate() if t.name.startswith("two_")]
+
+
+def test_calls_beyond_the_threads_wait(two_threads: CallThreads) -> None:
+    release = threading.Event()
+    first = [two_threads.submit(release.wait, DEADLINE_S) for _ in range(2)]
+    third = two_threads.submit(threading.current_thread)
+    assert two_threads.waiting == 1
+    release.set()
+    assert all(future.result(DEADLINE_S) for future in first)
+    assert third.result(DEADLINE_S).name.startswith("two_")
+    wait_until(lambda: two_threads.waiting == 0)
+    # One that is idle takes what comes.
+    assert two_threads.submit(threading.current_thread).result(DEADLINE_S).name.startswith("two_")
+
+
+def test_what_fails_is_told_and_the_thread_goes_on(two_threads: CallThreads) -> None:
+    with pytest.raises(ZeroDivisionError):
+        two_threads.submit(lambda: 1 // 0).result(DEADLINE_S)
+    assert two_threads.submit(lambda: 2).result(DEADLINE_S) == 2
+
+
+def test_what_no_thread_could_be_had_for_is_not_kept(
+    two_threads: CallThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            two_threads.submit(seen.append, "refused")
+    for name in ("a", "b", "c"):
+        two_threads.submit(seen.append, name).result(DEADLINE_S)
+    assert seen == ["a", "b", "c"]
+
+
+def test_what_waits_is_cancelled_at_the_end(two_threads: CallThreads) -> None:
+    release = threading.Event()
+    running = [two_threads.submit(release.wait, DEADLINE_S) for _ in range(2)]
+    waiting = two_threads.submit(release.wait, DEADLINE_S)
+    two_threads.shutdown(wait=False, cancel_futures=True)
+    assert waiting.cancelled()
+    with pytest.raises(RuntimeError, match="no more calls"):
+        two_threads.submit(release.wait)
+    release.set()
+    assert futures.wait(running, DEADLINE_S).not_done == set()
