@@ -118,13 +118,18 @@ class OpSharding(_message.Message):
 
     TYPE_FIELD_NUMBER: _builtins.int
     TILE_ASSIGNMENT_DIMENSIONS_FIELD_NUMBER: _builtins.int
+    TILE_ASSIGNMENT_DEVICES_FIELD_NUMBER: _builtins.int
+    REPLICATE_ON_LAST_TILE_DIM_FIELD_NUMBER: _builtins.int
     LAST_TILE_DIMS_FIELD_NUMBER: _builtins.int
     IOTA_RESHAPE_DIMS_FIELD_NUMBER: _builtins.int
     IOTA_TRANSPOSE_PERM_FIELD_NUMBER: _builtins.int
     NAMED_SHARDING_FIELD_NUMBER: _builtins.int
     type: Global___OpSharding.Type.ValueType
+    replicate_on_last_tile_dim: _builtins.bool
     @_builtins.property
     def tile_assignment_dimensions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def tile_assignment_devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def last_tile_dims(self) -> _containers.RepeatedScalarFieldContainer[Global___OpSharding.Type.ValueType]: ...
     @_builtins.property
@@ -138,6 +143,8 @@ class OpSharding(_message.Message):
         *,
         type: Global___OpSharding.Type.ValueType = ...,
         tile_assignment_dimensions: _abc.Iterable[_builtins.int] | None = ...,
+        tile_assignment_devices: _abc.Iterable[_builtins.int] | None = ...,
+        replicate_on_last_tile_dim: _builtins.bool = ...,
         last_tile_dims: _abc.Iterable[Global___OpSharding.Type.ValueType] | None = ...,
         iota_reshape_dims: _abc.Iterable[_builtins.int] | None = ...,
         iota_transpose_perm: _abc.Iterable[_builtins.int] | None = ...,
@@ -145,7 +152,7 @@ class OpSharding(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_named_sharding", b"_named_sharding", "named_sharding", b"named_sharding"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_named_sharding", b"_named_sharding", "iota_reshape_dims", b"iota_reshape_dims", "iota_transpose_perm", b"iota_transpose_perm", "last_tile_dims", b"last_tile_dims", "named_sharding", b"named_sharding", "tile_assignment_dimensions", b"tile_assignment_dimensions", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_named_sharding", b"_named_sharding", "iota_reshape_dims", b"iota_reshape_dims", "iota_transpose_perm", b"iota_transpose_perm", "last_tile_dims", b"last_tile_dims", "named_sharding", b"named_sharding", "replicate_on_last_tile_dim", b"replicate_on_last_tile_dim", "tile_assignment_devices", b"tile_assignment_devices", "tile_assignment_dimensions", b"tile_assignment_dimensions", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__named_sharding: _TypeAlias = _typing.Literal["named_sharding"]  # noqa: Y015
     _WhichOneofArgType__named_sharding: _TypeAlias = _typing.Literal["_named_sharding", b"_named_sharding"]  # noqa: Y015

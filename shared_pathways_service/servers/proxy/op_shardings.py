@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from google.protobuf.message import DecodeError
 
 from shared_pathways_service.protocol.ifrt import xla_pb2
@@ -9,11 +11,13 @@ from shared_pathways_service.servers.proxy.status import Code, StatusError
 
 __all__ = ["check_op_sharding"]
 
+#: Numbers of a list that an error shows.
+_SHOWN = 16
 _TYPES = frozenset(xla_pb2.OpSharding.Type.values())
 
 
 def check_op_sharding(serialized: bytes, num_devices: int) -> None:
-    """Refuses what jaxlib does not check: it would abort, or write out pieces without end.
+    """Refuses what jaxlib does not check: it would abort, write out pieces without end, or misread.
 
     Args:
       serialized: An xla.OpSharding.
@@ -33,19 +37,73 @@ def check_op_sharding(serialized: bytes, num_devices: int) -> None:
     for kind in (sharding.type, *sharding.last_tile_dims):
         if kind not in _TYPES:
             raise StatusError(Code.INVALID_ARGUMENT, f"an OpSharding of the unknown type {kind}")
-    pieces = 1
-    for size in sharding.tile_assignment_dimensions:
-        pieces *= size
-        if size < 1 or pieces > num_devices:
-            raise StatusError(
-                Code.INVALID_ARGUMENT,
-                f"an OpSharding with a tile_assignment_dimension of {size}: all must be from 1 up, "
-                f"their product at most the number of devices, {num_devices}",
-            )
-    permutation = sharding.iota_transpose_perm
-    if sorted(permutation) != list(range(len(sharding.iota_reshape_dims))):
-        raise StatusError(
-            Code.INVALID_ARGUMENT,
-            f"an OpSharding with an iota_transpose_perm of {len(permutation)} numbers that are not "
-            f"those from 0 to {len(sharding.iota_reshape_dims) - 1}, each once",
+    if sharding.type == xla_pb2.OpSharding.MAXIMAL:
+        _check_one_device(sharding, num_devices)
+    elif sharding.type == xla_pb2.OpSharding.OTHER:
+        _check_tiles(sharding, num_devices)
+    elif (
+        sharding.tile_assignment_dimensions
+        or sharding.tile_assignment_devices
+        or sharding.iota_reshape_dims
+        or sharding.last_tile_dims
+    ):
+        # Elsewhere XLA does without, but JAX looks at them.
+        raise _wrong("tiles, of a type that has none")
+
+
+def _check_one_device(sharding: xla_pb2.OpSharding, num_devices: int) -> None:
+    (device, *more) = sharding.tile_assignment_devices or (-1,)
+    if more or not 0 <= device < num_devices:
+        raise _wrong(
+            f"tile_assignment_devices {_shown(sharding.tile_assignment_devices)}: type MAXIMAL "
+            f"has one, from 0 to {num_devices - 1}"
         )
+
+
+def _check_tiles(sharding: xla_pb2.OpSharding, num_devices: int) -> None:
+    sizes = sharding.tile_assignment_dimensions
+    _check_product("tile_assignment_dimension", sizes, num_devices)
+    if len(sharding.last_tile_dims) > len(sizes):
+        # (XLA would take the rest for a number below 0 without a sign.)
+        raise _wrong(f"{len(sharding.last_tile_dims)} last_tile_dims of {len(sizes)} dimensions")
+    if sharding.last_tile_dims and sharding.replicate_on_last_tile_dim:
+        raise _wrong("both last_tile_dims and replicate_on_last_tile_dim")
+    reshaped, devices = sharding.iota_reshape_dims, sharding.tile_assignment_devices
+    if reshaped and devices:
+        raise _wrong("both tile_assignment_devices and iota_reshape_dims")
+    if reshaped:
+        _check_product("iota_reshape_dim", reshaped, num_devices)
+        order = sharding.iota_transpose_perm
+        if sorted(order) != list(range(len(reshaped))):
+            raise _wrong(
+                f"an iota_transpose_perm of {len(order)} numbers that are not those from 0 to "
+                f"{len(reshaped) - 1}, each once"
+            )
+    elif sorted(devices) != list(range(num_devices)):
+        raise _wrong(
+            f"tile_assignment_devices {_shown(devices)}: they must be those from 0 to "
+            f"{num_devices - 1}, each once"
+        )
+
+
+def _check_product(what: str, sizes: Sequence[int], num_devices: int) -> None:
+    product = 1
+    for size in sizes:
+        product *= size
+        if size < 1 or product > num_devices:
+            raise _wrong(
+                f"a {what} of {size}: all must be from 1 up, and their product the number of "
+                f"devices, {num_devices}"
+            )
+    if not sizes or product != num_devices:
+        raise _wrong(
+            f"{what}s {_shown(sizes)}: their product must be the number of devices, {num_devices}"
+        )
+
+
+def _shown(numbers: Sequence[int]) -> str:
+    return f"{list(numbers[:_SHOWN])}" + " and more" * (len(numbers) > _SHOWN)
+
+
+def _wrong(what: str) -> StatusError:
+    return StatusError(Code.INVALID_ARGUMENT, f"an OpSharding with {what}")
