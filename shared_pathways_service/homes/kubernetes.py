@@ -53,7 +53,7 @@ _TOKEN_BYTES = 32
 #: Seconds in which the resource manager's last words on an ended proxy come.
 _LAST_WORDS_S = 1.0
 #: Seconds in which a proxy that is being deleted may still ask for its slices.
-_LATE_S = 5.0
+_LATE_S = 10.0
 _LAST_KINDS = ("proxy.exited", "proxy.deleted", "home.lost")
 
 _log = logging.getLogger(__name__)
@@ -267,12 +267,18 @@ class KubernetesHome:
         follower = self._follower
         if await news.release(name, why) or news.tenant_is_over:
             return
-        if follower is None or not follower.is_running:
+        if follower is None or not follower.may_run:
             return
         # It may ask for its slices at this very moment, and not live to give them back.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LATE_S):
                 await first_of(news.wait_until_heard_of(), follower.wait_until_ended())
+        if await news.release(name, why):
+            return
+        # What it said last may still be on its way.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS_S):
+                await news.wait_until_heard_of()
         await news.release(name, why)
 
     async def _connected(self) -> KubeApi:

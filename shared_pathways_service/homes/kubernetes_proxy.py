@@ -87,9 +87,9 @@ class ProxyFollower:
         return self._progress.pod
 
     @property
-    def is_running(self) -> bool:
-        """Whether its container runs, as far as is known."""
-        return self._running.is_set() and not self._ended.is_set()
+    def may_run(self) -> bool:
+        """Whether its container runs, or did not when its pod was looked at last."""
+        return bool(self.pod) and not self._ended.is_set()
 
     async def wait_until_ended(self) -> None:
         """Returns once it has ended."""

@@ -112,9 +112,10 @@ def test_who_may_not_listen_is_told_why_and_does_not_ask_again(own_directories: 
 
 
 class LateManager(pb_grpc.ResourceManagerServicer):
-    """Knows no tenant when it is asked to release one, and lets one in right afterwards."""
+    """Knows no tenant when it is first asked to release one, and lets one in afterwards."""
 
-    def __init__(self) -> None:
+    def __init__(self, times: int) -> None:
+        self._times = times
         self.released: list[bool] = []
         self._asked = asyncio.Event()
 
@@ -129,29 +130,40 @@ class LateManager(pb_grpc.ResourceManagerServicer):
         self, request: pb.ReleaseTenantRequest, _context: Any
     ) -> pb.ReleaseTenantResponse:
         assert request.tenant == "t"
-        self.released.append(self._asked.is_set())
-        self._asked.set()
+        self.released.append(len(self.released) >= self._times)
+        if len(self.released) == self._times:
+            self._asked.set()
         return pb.ReleaseTenantResponse(released=self.released[-1])
 
 
 class Follower:
-    """Follows a proxy that runs on, or has ended."""
+    """Follows a proxy that may run, or has ended, now or when it is asked."""
 
-    def __init__(self, *, is_running: bool) -> None:
-        self.is_running = is_running
+    def __init__(self, *, may_run: bool, ends: bool = False) -> None:
+        self.may_run = may_run
+        self._ends = ends
 
     async def wait_until_ended(self) -> None:
-        await asyncio.Event().wait()
+        if not self._ends:
+            await asyncio.Event().wait()
 
 
-@pytest.mark.parametrize(("is_running", "released"), [(True, [False, True]), (False, [False])])
+@pytest.mark.parametrize(
+    ("follower", "late", "released"),
+    [
+        (Follower(may_run=True), 1, [False, True]),
+        (Follower(may_run=True, ends=True), 2, [False, False, True]),
+        (Follower(may_run=False), 1, [False]),
+    ],
+    ids=["runs", "ends", "ended"],
+)
 def test_a_proxy_that_asks_while_it_is_deleted_gives_its_slices_back(
-    own_directories: Path, *, is_running: bool, released: list[bool]
+    own_directories: Path, follower: Follower, late: int, released: list[bool]
 ) -> None:
     async def test() -> None:
-        manager = LateManager()  # type: ignore[abstract]
+        manager = LateManager(late)  # type: ignore[abstract]
         home = KubernetesHome(namespace="n")
-        home._follower = Follower(is_running=is_running)  # type: ignore[assignment]
+        home._follower = follower  # type: ignore[assignment]
         async with asyncio.timeout(90.0), listened_to(manager, own_directories) as news:
             news.follow("t", lambda _news: None)
             await home._give_back(news, "t")
