@@ -15,6 +15,7 @@ from typing import Annotated
 
 import typer
 
+from shared_pathways_service import allocator
 from shared_pathways_service.agent.client import AgentSession
 from shared_pathways_service.agent.request import start_of
 from shared_pathways_service.cli.child import (
@@ -30,7 +31,7 @@ from shared_pathways_service.core.proxy_options import ProxyOptions
 from shared_pathways_service.core.requests import DEFAULT_PROXY_IMAGE, ConnectRequest
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.events import Event
-from shared_pathways_service.jaxside import ProxyTarget, allocator, onefile
+from shared_pathways_service.jaxside import ProxyTarget, onefile
 from shared_pathways_service.progress import Progress
 from shared_pathways_service.settings import Settings
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from shared_pathways_service import allocator
 from shared_pathways_service.agent.client import AgentSession
 from shared_pathways_service.agent.request import start_of
 from shared_pathways_service.connection import leaving, one_live, views
@@ -313,13 +314,12 @@ class Connection:
     def _attach(self, agent: AgentSession) -> None:
         from shared_pathways_service.jaxside import (  # noqa: PLC0415 - jax
             ProxyTarget,
-            allocator,
             attach,
         )
 
         began = time.monotonic()
         if self._request.tune_allocator:
-            allocator.tune()
+            allocator.keep_all()
         target = ProxyTarget(
             address=agent.snapshot.address,
             token=agent.token,

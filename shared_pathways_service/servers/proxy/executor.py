@@ -23,6 +23,9 @@ class Executor:
     XLA cannot be cancelled: a thread may be stuck in a program for ever. It can be left behind
     (`leave_behind`), and the queue goes on with another.
 
+    An operation that cannot take long may run elsewhere, as if it had passed the queue, while
+    nothing is in it (`reserve`).
+
     Args:
       epoch: Whose programs run here.
       place: Takes note of what runs, should the process not outlive it.
@@ -33,13 +36,40 @@ class Executor:
         self._place = place
         self._queue: queue.SimpleQueue[Operation | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
+        # Operations that are queued or run; one that is left behind stays among them.
+        self._open = 0
+        # Held while one runs elsewhere.
+        self._elsewhere = threading.Lock()
         self._threads = 0
         self._running: Operation | None = None
         self._start()
 
     def put(self, operation: Operation) -> None:
         """Queues an operation whose inputs are there or are made by this queue before it."""
+        with self._lock:
+            self._open += 1
         self._queue.put(operation)
+
+    def reserve(self, name: str) -> bool:
+        """Has what is queued from now on wait until `release`, where nothing is now.
+
+        Args:
+          name: Of what runs meanwhile.
+        """
+        with self._lock:
+            if self._open:
+                return False
+            self._open = 1
+            self._elsewhere.acquire()
+        self._place.begin(name)
+        return True
+
+    def release(self) -> None:
+        """Lets the queue go on."""
+        self._place.end()
+        with self._lock:
+            self._open -= 1
+            self._elsewhere.release()
 
     def leave_behind(self, operation: Operation) -> None:
         """Leaves the present thread to the operation that it is stuck in, if it still is."""
@@ -65,6 +95,8 @@ class Executor:
             operation = self._queue.get()
             if operation is None:
                 return
+            with self._elsewhere:
+                pass
             # One thread takes from the queue at a time, so this one has not been left behind yet.
             self._running = operation
             self._place.begin(operation.name)
@@ -79,4 +111,5 @@ class Executor:
                 if self._thread is not me:
                     return
                 self._running = None
+                self._open -= 1
                 self._place.end()

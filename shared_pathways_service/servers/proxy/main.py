@@ -13,6 +13,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from shared_pathways_service import allocator
 from shared_pathways_service.constants import PROXY_PORT
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.protocol.auth import read_token
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 _STANDBY = "--standby"
+#: Bytes that the heap keeps for the next transfer.
+_KEPT_BYTES = 1 << 30
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,6 +114,7 @@ def _serve(options: ProxyServerOptions, stop_signals: StopSignals) -> int:
             )
             if watch is not None:
                 stack.callback(watch.close)
+        _keep_memory()
         token = read_token(options.token_file)
         rm_token = read_token(
             options.resource_manager_token_file, field="--resource_manager_token_file"
@@ -173,6 +177,11 @@ def _serve(options: ProxyServerOptions, stop_signals: StopSignals) -> int:
         code = ending.wait()
         glog("I", "Pathways Proxy stopping")
         return code
+
+
+def _keep_memory() -> None:
+    if not any(name.startswith("MALLOC_") for name in os.environ):
+        allocator.keep(_KEPT_BYTES)
 
 
 def _compile_cache(options: ProxyServerOptions) -> CompileCache | None:

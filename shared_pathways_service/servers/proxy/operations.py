@@ -26,6 +26,9 @@ Runner = Callable[[Callable[[], None]], None]
 # Operations over several slices enter all their queues at once, so that no two of them wait for
 # each other in different orders.
 _ENTER_ALL = threading.Lock()
+# What runs on though it was abandoned, perhaps without end: it may hold up its devices, and with
+# them a program that is quick by itself.
+_LEFT_BEHIND: set[Operation] = set()
 
 
 class _Due(threading.local):
@@ -53,6 +56,8 @@ class Operation:
       session_id: The session whose end ends it.
       runner: Where it runs; None: on the executors of its epochs, one program a device at a time.
       after: Other operations that must have settled before (readers of what this one consumes).
+      quick: Whether the work, on one epoch, is sure to end at once: then it may run on the thread
+        that starts it, where nothing else is under way. (To hand it on would take longer.)
     """
 
     __slots__ = (
@@ -62,6 +67,7 @@ class Operation:
         "_finished",
         "_lock",
         "_outputs",
+        "_quick",
         "_run",
         "_runner",
         "_running_on",
@@ -87,6 +93,7 @@ class Operation:
         session_id: int,
         runner: Runner | None = None,
         after: Sequence[Operation] = (),
+        quick: bool = False,
     ) -> None:
         self.name = name
         self.inputs = inputs
@@ -100,6 +107,7 @@ class Operation:
         self._runner = runner
         self._outputs = outputs
         self._after = after
+        self._quick = quick
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[], None]] = []
         self._waiting = 1
@@ -120,6 +128,8 @@ class Operation:
                 self.fail(epoch.lost)
                 return
         waiting_for = self._unsettled()
+        if self._quick and not (waiting_for or _LEFT_BEHIND) and self._run_here():
+            return
         self._waiting += len(waiting_for)
         for operation in waiting_for:
             if not operation.add_callback(self._one_ready):
@@ -168,7 +178,10 @@ class Operation:
         executor = self._running_on
         if executor is not None:
             executor.leave_behind(self)
-        return self.running
+        with self._lock:
+            if self.running:
+                _LEFT_BEHIND.add(self)
+            return self.running
 
     def _unsettled(self) -> list[Operation]:
         waiting_for = [operation for operation in self._after if not operation.done]
@@ -181,6 +194,19 @@ class Operation:
                 continue
             waiting_for.append(operation)
         return waiting_for
+
+    def _run_here(self) -> bool:
+        """Runs at once, where the executor has nothing to do."""
+        executor = self.epochs[0].executor
+        if executor is None or not executor.reserve(self.name):
+            return False
+        try:
+            # Whoever finds it set is queued behind.
+            self.enqueued = True
+            self._execute()
+        finally:
+            executor.release()
+        return True
 
     def _one_ready(self) -> None:
         with self._lock:
@@ -221,7 +247,9 @@ class Operation:
             lost = (value.failure() for value in inputs)
             self._settle(next(filter(None, lost), None) or from_exception(error), ())
         finally:
-            self.running = False
+            with self._lock:
+                self.running = False
+                _LEFT_BEHIND.discard(self)
             self._running_on = None
         if self.error is not None:
             for value in outputs:

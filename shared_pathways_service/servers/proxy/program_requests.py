@@ -166,6 +166,7 @@ def _execute(
         epochs=epochs,
         session_id=session.session_id,
         after=[r for index in donated for r in arguments[index].readers or ()],
+        quick=program.quick,
     )
     for index in donated:
         session.arrays[request.args_handles[index]] = arguments[index].tombstone()

@@ -55,6 +55,7 @@ class Program:
       parameters: What it takes on each device, in the order of the arguments.
       extra_bytes: Memory a device needs beyond the results while it runs, donations taken off.
       run: Runs it to its end.
+      quick: Whether that is sure to take next to no time.
       outputs_told: Whether the client has been told of the results' types.
       deleted: Whether the client has asked for its deletion.
     """
@@ -70,6 +71,7 @@ class Program:
     parameters: tuple[Parameter, ...]
     extra_bytes: int
     run: Callable[[list[Any]], list[Any]]
+    quick: bool = False
     outputs_told: bool = False
     deleted: bool = False
     _accepted: list[Spec | None] = dataclasses.field(init=False)
@@ -173,6 +175,8 @@ class Compiler:
         if self.place is not None:
             self.place.begin(f"the compilation of {xla.name_of(module)}")
         main = xla.main_types(module)
+        # Over several devices XLA has threads of its own to wait for.
+        quick = len(device_ids) == 1 and xla.is_quick(module)
         slices = self._placings.slices(device_ids)
         client = self._placings.client(slices)
         parsed = client.options(raw, device_ids, self._flags)
@@ -194,6 +198,7 @@ class Compiler:
             parameters=parameters,
             extra_bytes=stats.temp_size_in_bytes - stats.alias_size_in_bytes,
             run=client.runner(executable, results),
+            quick=quick,
         )
 
     def _executable(

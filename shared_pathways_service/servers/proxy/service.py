@@ -14,6 +14,7 @@ from typing import TypeVar
 import jaxlib.version
 from google.protobuf.message import DecodeError, Message
 
+from shared_pathways_service import allocator
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.protocol.counters import message_of
@@ -195,6 +196,7 @@ class ProxyService:
                 with contextlib.suppress(OSError):
                     remove_directory(directory)
         running = session.close()
+        allocator.trim()
         glog("I", "Session ended")
         self._on_session_end(running)
 

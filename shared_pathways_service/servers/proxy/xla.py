@@ -12,10 +12,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import io
+import math
 import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
 import jax
@@ -428,6 +430,65 @@ def main_types(module: Any) -> MainTypes:
                     _donated(operation, len(operation.type.inputs)),
                 )
     raise ValueError("INVALID_ARGUMENT: the program has no main function")
+
+
+#: Operations of StableHLO that do something once for each element, or less.
+_ONCE_AN_ELEMENT = """
+abs add and atan2 bitcast_convert broadcast_in_dim cbrt ceil clamp compare complex concatenate
+constant convert cosine count_leading_zeros create_token divide dynamic_slice dynamic_update_slice
+exponential exponential_minus_one floor imag iota is_finite log log_plus_one logistic maximum
+minimum multiply negate not optimization_barrier or pad popcnt power real reduce remainder reshape
+return reverse round_nearest_afz round_nearest_even rsqrt select shift_left shift_right_arithmetic
+shift_right_logical sign sine slice sqrt subtract tan tanh transpose xor
+"""
+_QUICK = frozenset(f"stablehlo.{name}" for name in _ONCE_AN_ELEMENT.split())
+#: Operations of a program, and elements of each value, up to which it is a quick one.
+_FEW = 64
+_SMALL = 16 << 10
+
+
+def is_quick(module: Any) -> bool:
+    """Whether a parsed program is sure to end at once, whatever its arguments are.
+
+    It is small, and has no loop, no calls within calls and nothing that may wait.
+    """
+    with _context():
+        count = 0
+        for operation in module.body.operations:
+            if operation.operation.name == "sdy.mesh":
+                continue
+            if operation.operation.name != "func.func":
+                return False
+            known = _QUICK | {"func.func", "func.return"}
+            if operation.name.value == "main":
+                known |= {"func.call"}
+            count += _count_small(operation.operation, known)
+        return count <= _FEW
+
+
+def _count_small(function: Any, known: AbstractSet[str]) -> int:
+    """Returns how many operations a function has; too many, if one is none of those or large."""
+    count = 0
+
+    def look(operation: Any) -> Any:
+        nonlocal count
+        count += 1
+        types = [value.type for value in (*operation.operands, *operation.results)]
+        if count <= _FEW and operation.name in known and all(map(_is_small, types)):
+            return ir.WalkResult.ADVANCE
+        count = _FEW + 1
+        return ir.WalkResult.INTERRUPT
+
+    function.walk(look)
+    return count
+
+
+def _is_small(mlir_type: Any) -> bool:
+    if str(mlir_type) == _TYPE_OF_TOKENS:
+        return True
+    shape = ir.RankedTensorType(mlir_type).shape
+    # (An unknown dimension is below 0.)
+    return min(shape, default=0) >= 0 and math.prod(shape) <= _SMALL
 
 
 def canonical(module: Any) -> bytes:
