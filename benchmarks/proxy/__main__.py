@@ -67,12 +67,19 @@ class Round:
     def proxy(self) -> Figures:
         return self.of("proxy", lambda: with_proxy(lambda p: client("dispatch", p.address)))
 
-    def null(self) -> Figures:
+    def null(self, transport: str = "auto") -> Figures:
         def measure() -> Figures:
-            with less("null") as socket:
+            with less("null", transport) as socket:
                 return client("dispatch", f"unix:{socket}")
 
-        return self.of("null", measure)
+        return self.of(f"null {transport}", measure)
+
+    def null_fetch(self) -> Figures:
+        def measure() -> Figures:
+            with less("null") as socket:
+                return client("fetch", f"unix:{socket}")
+
+        return self.of("null fetch", measure)
 
     def local(self) -> Figures:
         return self.of("local", lambda: client("local"))
@@ -138,6 +145,13 @@ ROWS: Mapping[str, Row] = {
         False,
         lambda r: (r.proxy()["async_1"], r.null()["async_1"]),
     ),
+    "async_1_public": Row(
+        "the same",
+        "null, public gRPC API",
+        0.5,
+        False,
+        lambda r: (r.proxy()["async_1"], r.null("public")["async_1"]),
+    ),
     "async_8": Row(
         "asynchronous executes/s, 8 devices in 2 slices",
         "jit on the CPU",
@@ -151,6 +165,13 @@ ROWS: Mapping[str, Row] = {
         1.5,
         True,
         lambda r: (r.fetch()["fetch_us"], 2 * r.null()["sync_us"]),
+    ),
+    "fetch_null": Row(
+        "the same",
+        "null server's own",
+        1.5,
+        True,
+        lambda r: (r.fetch()["fetch_us"], r.null_fetch()["fetch_us"]),
     ),
     "up": Row(
         "host to device, stream, MB/s",
@@ -228,10 +249,11 @@ def with_proxy(measure: Callable[[Proxy], Figures], *flags: str) -> Figures:
 
 
 @contextlib.contextmanager
-def less(kind: str) -> Iterator[str]:
+def less(kind: str, *arguments: str) -> Iterator[str]:
     """Runs one of the servers that do less; gives its socket."""
     with tempfile.TemporaryDirectory(prefix="sps") as directory:
         command = [sys.executable, "-m", "benchmarks.proxy.servers", kind, f"{directory}/s"]
+        command += arguments
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT
         ) as server:

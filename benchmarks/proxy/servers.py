@@ -46,13 +46,17 @@ def serve_null(socket: str, kind: str = "auto") -> None:
 
 
 def _null_handler(session: Any) -> Any:
+    import numpy as np
+
     from shared_pathways_service.protocol.ifrt import proxy_pb2
+    from shared_pathways_service.servers.proxy.buffers import HostBuffer
 
     really = session.handle
     executed: set[int] = set()
     empty = {
         "check_value_ready_request": "check_value_ready_response",
         "destruct_array_request": "destruct_array_response",
+        "copy_to_host_buffer_request": "copy_to_host_buffer_response",
     }
 
     def handle(raw: bytes) -> None:
@@ -61,6 +65,11 @@ def _null_handler(session: Any) -> Any:
         response = proxy_pb2.IfrtResponse()
         response.response_metadata.op_id = request.request_metadata.op_id
         if kind in empty:
+            if kind == "copy_to_host_buffer_request":
+                # Whatever it is asked for, it brings one small number.
+                asked = request.copy_to_host_buffer_request.host_buffer_handle
+                number = HostBuffer(np.zeros(4, np.uint8), session.buffers.charge(4))
+                session.buffers.put(asked, number)
             getattr(response, empty[kind]).SetInParent()
         elif kind == "loaded_executable_execute_request":
             execute = request.loaded_executable_execute_request
@@ -71,6 +80,10 @@ def _null_handler(session: Any) -> Any:
             answer = response.loaded_executable_execute_response
             answer.SetInParent()
             answer.status_handle = execute.result_status_handle
+        elif kind == "fully_replicated_shard_request":
+            shard = request.fully_replicated_shard_request
+            answer = response.fully_replicated_shard_response
+            answer.array_handle = shard.result_handle
         else:
             really(raw)
             return

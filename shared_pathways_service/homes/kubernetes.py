@@ -14,12 +14,13 @@ from shared_pathways_service.constants import PROXY_PORT
 from shared_pathways_service.core.kubernetes.images import proxy_image_for
 from shared_pathways_service.core.kubernetes.lifetime import deadline_s
 from shared_pathways_service.core.kubernetes.links import log_link
-from shared_pathways_service.core.kubernetes.names import bears_session
+from shared_pathways_service.core.kubernetes.names import LABEL_SESSION, bears_session
 from shared_pathways_service.core.kubernetes.proxy_job import (
     ProxyJobInputs,
     proxy_job,
     token_secret,
 )
+from shared_pathways_service.core.kubernetes.readiness import is_over
 from shared_pathways_service.core.kubernetes.refusals import create_refused
 from shared_pathways_service.core.kubernetes.services import Service
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
@@ -43,6 +44,7 @@ from shared_pathways_service.kube.access import ClusterAccess, ClusterChoice, re
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.kube.paths import collection, item, pod_log
+from shared_pathways_service.kube.watch import watch
 from shared_pathways_service.settings import Settings
 from shared_pathways_service.tunnel.places import remove_abandoned
 from shared_pathways_service.tunnel.relay import FailureKind, Relay, TunnelFailure
@@ -251,7 +253,7 @@ class KubernetesHome:
             uid = await self._find_own(api, path, session)
         deleted = bool(uid) and await api.delete(path, uid=uid)
         if uid and self._manager is not None:
-            await self._give_back(self._manager.news, name)
+            await self._give_back(api, self._manager.news, name, session)
         return deleted
 
     async def close(self) -> None:
@@ -261,18 +263,16 @@ class KubernetesHome:
 
     # ---- the rest
 
-    async def _give_back(self, news: ManagerNews, name: str) -> None:
+    async def _give_back(self, api: KubeApi, news: ManagerNews, name: str, session: str) -> None:
         """Has a proxy's slices given back at once, though it may not have said farewell."""
         why = "its session has ended"
-        follower = self._follower
         if await news.release(name, why) or news.tenant_is_over:
             return
-        if follower is None or not follower.may_run:
-            return
-        # It may ask for its slices at this very moment, and not live to give them back.
-        with contextlib.suppress(TimeoutError):
+        # It may ask for its slices at this very moment, and not live to give them back: a process
+        # that is being started takes no SIGTERM yet, and its pod outlives its Job by its grace.
+        with contextlib.suppress(TimeoutError, SharedPathwaysError):
             async with asyncio.timeout(_LATE_S):
-                await first_of(news.wait_until_heard_of(), follower.wait_until_ended())
+                await first_of(news.wait_until_heard_of(), self._wait_until_gone(api, session))
         if await news.release(name, why):
             return
         # What it said last may still be on its way.
@@ -280,6 +280,23 @@ class KubernetesHome:
             async with asyncio.timeout(_LAST_WORDS_S):
                 await news.wait_until_heard_of()
         await news.release(name, why)
+
+    async def _wait_until_gone(self, api: KubeApi, session: str) -> None:
+        """Returns once no pod of a session runs any more."""
+        left: set[str] = set()
+        path = collection("pods", self._namespace)
+        params = {"labelSelector": f"{LABEL_SESSION}={session}"}
+        async with contextlib.aclosing(watch(api, path, params=params)) as changes:
+            is_complete = False
+            async for change in changes:
+                if change.kind == "SYNCED":
+                    is_complete = True
+                elif change.kind == "DELETED" or is_over(change.object):
+                    left.discard(str(change.object["metadata"]["uid"]))
+                else:
+                    left.add(str(change.object["metadata"]["uid"]))
+                if is_complete and not left:
+                    return
 
     async def _connected(self) -> KubeApi:
         if self._api is None:

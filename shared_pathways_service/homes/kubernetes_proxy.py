@@ -86,11 +86,6 @@ class ProxyFollower:
         """Its pod's name; empty before there is one."""
         return self._progress.pod
 
-    @property
-    def may_run(self) -> bool:
-        """Whether its container runs, or did not when its pod was looked at last."""
-        return bool(self.pod) and not self._ended.is_set()
-
     async def wait_until_ended(self) -> None:
         """Returns once it has ended."""
         await self._ended.wait()

@@ -136,37 +136,33 @@ class LateManager(pb_grpc.ResourceManagerServicer):
         return pb.ReleaseTenantResponse(released=self.released[-1])
 
 
-class Follower:
-    """Follows a proxy that may run, or has ended, now or when it is asked."""
+class LeavingHome(KubernetesHome):
+    """Its proxy's pod runs on, or is gone when one looks."""
 
-    def __init__(self, *, may_run: bool, ends: bool = False) -> None:
-        self.may_run = may_run
-        self._ends = ends
+    def __init__(self, *, is_gone: bool) -> None:
+        super().__init__(namespace="n")
+        self._is_gone = is_gone
 
-    async def wait_until_ended(self) -> None:
-        if not self._ends:
+    async def _wait_until_gone(self, _api: Any, session: str) -> None:
+        assert session == "s"
+        if not self._is_gone:
             await asyncio.Event().wait()
 
 
 @pytest.mark.parametrize(
-    ("follower", "late", "released"),
-    [
-        (Follower(may_run=True), 1, [False, True]),
-        (Follower(may_run=True, ends=True), 2, [False, False, True]),
-        (Follower(may_run=False), 1, [False]),
-    ],
-    ids=["runs", "ends", "ended"],
+    ("is_gone", "late", "released"),
+    [(False, 1, [False, True]), (True, 2, [False, False, True]), (True, 9, [False] * 3)],
+    ids=["while it runs", "its last word", "never heard of"],
 )
 def test_a_proxy_that_asks_while_it_is_deleted_gives_its_slices_back(
-    own_directories: Path, follower: Follower, late: int, released: list[bool]
+    own_directories: Path, *, is_gone: bool, late: int, released: list[bool]
 ) -> None:
     async def test() -> None:
         manager = LateManager(late)  # type: ignore[abstract]
-        home = KubernetesHome(namespace="n")
-        home._follower = follower  # type: ignore[assignment]
+        home = LeavingHome(is_gone=is_gone)
         async with asyncio.timeout(90.0), listened_to(manager, own_directories) as news:
             news.follow("t", lambda _news: None)
-            await home._give_back(news, "t")
+            await home._give_back(None, news, "t", "s")  # type: ignore[arg-type]
         assert manager.released == released
 
     run_async(test())

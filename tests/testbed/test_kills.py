@@ -87,6 +87,11 @@ def test_a_client_killed_at_a_step_leaves_nothing(service: DeployedService, step
         all_free(service)
     told = events_told_by()
     kinds = [event.kind for event in told]
+    # Nor had the resource manager to wait for a proxy that was no more.
+    tenants = {event.tenant for event in told if event.tenant}
+    ends = [line for line in service.log().splitlines() if "tenant.gone" in line]
+    waited_for = [line for line in ends if "did not come back" in line]
+    assert not [line for line in waited_for if any(name in line for name in tenants)]
     # The agent noticed in the very step, or a moment later, and ended what had been begun.
     assert kinds[-1] == "connect.ended"
     [ending] = [event for event in told if event.kind == "connect.ending"]

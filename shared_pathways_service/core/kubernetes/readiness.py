@@ -20,6 +20,7 @@ __all__ = [
     "ServiceReadiness",
     "SlicePods",
     "check_instances",
+    "is_over",
     "read_readiness",
     "service_selector",
 ]
@@ -265,11 +266,15 @@ def _current(pods: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return list(newest.values())
 
 
+def is_over(pod: Mapping[str, Any]) -> bool:
+    """Whether all containers of a pod have ended, for good."""
+    return (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded")
+
+
 def _rank(pod: Mapping[str, Any]) -> tuple[bool, str]:
     """Living before dying, then the younger: creation times have whole seconds only."""
     metadata = pod.get("metadata") or {}
-    over = (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded")
-    dying = bool(metadata.get("deletionTimestamp")) or over
+    dying = bool(metadata.get("deletionTimestamp")) or is_over(pod)
     return not dying, str(metadata.get("creationTimestamp") or "")
 
 
