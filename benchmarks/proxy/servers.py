@@ -81,9 +81,9 @@ def _null_handler(session: Any) -> Any:
             answer.SetInParent()
             answer.status_handle = execute.result_status_handle
         elif kind == "fully_replicated_shard_request":
-            shard = request.fully_replicated_shard_request
-            answer = response.fully_replicated_shard_response
-            answer.array_handle = shard.result_handle
+            response.fully_replicated_shard_response.array_handle = (
+                request.fully_replicated_shard_request.result_handle
+            )
         else:
             really(raw)
             return
