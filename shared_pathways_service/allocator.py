@@ -38,7 +38,7 @@ def keep_all() -> bool:
 
 
 def keep(nbytes: int) -> bool:
-    """Has this process keep so much free memory at the end of its heap, where all blocks lie.
+    """Has this process keep so much free memory at the end of its heap, where large blocks lie.
 
     Args:
       nbytes: Less than 2 GiB.

@@ -92,13 +92,17 @@ class Answers(ABC):
           For how many requests it counts.
         """
         units = 1 + (nbytes >> _UNIT_SHIFT)
-        if self._read - self._done + units > self._most or self._large > self._most_unread:
+        if not self._is_free(units):
             # Woken with some room, not for each answer that is written.
             self._wake_at = max(0, min(self._most - units, self._most - self._most // 4))
             self._wait_for_room()
             self._waits = False
         self._read += units
         return units
+
+    def _is_free(self, units: int) -> bool:
+        """Whether a request that counts for so many is let in at once."""
+        return self._read - self._done + units <= self._most and self._large <= self._most_unread
 
     def sender(self, units: int) -> Callable[[bytes], None]:
         """Returns what sends the one answer to a request that counts for so many."""

@@ -104,5 +104,7 @@ def _settle(future: futures.Future[Any], call: Callable[[], Any]) -> None:
         result = call()
     except BaseException as error:  # noqa: BLE001 - whoever has the future is told
         future.set_exception(error)
+        # The error refers to this frame.
+        del future, call
     else:
         future.set_result(result)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent import futures
@@ -12,7 +11,8 @@ from typing import Any
 
 import grpc
 
-from shared_pathways_service.servers.listening import SERVER_OPTIONS
+from shared_pathways_service.servers.listening import LOOPBACK, SERVER_OPTIONS
+from shared_pathways_service.servers.proxy.call_threads import CallThreads
 from shared_pathways_service.servers.proxy.core_server import CoreCall, CoreServer, Route
 
 __all__ = ["fault"]
@@ -31,17 +31,17 @@ def fault() -> str:
     Returns:
       What went otherwise than it must; empty: nothing.
     """
+    pool = CallThreads(2, "check")
     try:
-        with (
-            tempfile.TemporaryDirectory(prefix="sps") as directory,
-            futures.ThreadPoolExecutor(2, thread_name_prefix="check") as pool,
-        ):
-            return _try(f"unix:{directory}/s", pool)
+        return _try(pool)
     except Exception as error:  # noqa: BLE001 - of what is private anything may be missing
         return f"{type(error).__name__}: {error}"
+    finally:
+        # Not waited for: what is wrong may be that a call never ends.
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _try(address: str, pool: futures.Executor) -> str:
+def _try(pool: futures.Executor) -> str:
     left = threading.Event()
 
     def stay(call: CoreCall) -> None:
@@ -56,11 +56,11 @@ def _try(address: str, pool: futures.Executor) -> str:
     with contextlib.ExitStack() as stack:
         server = CoreServer(SERVER_OPTIONS, routes, pool)
         stack.callback(server.stop)
-        server.add_insecure_port(address)
+        port = server.add_insecure_port(f"{LOOPBACK}:0")
         server.start()
         # (No proxy of the environment's is for this.)
         channel = stack.enter_context(
-            grpc.insecure_channel(address, [("grpc.enable_http_proxy", 0)])
+            grpc.insecure_channel(f"{LOOPBACK}:{port}", [("grpc.enable_http_proxy", 0)])
         )
         if not _messages_come_back(channel):
             return "messages are lost"

@@ -9,6 +9,7 @@ operations and waits for their ends. `grpc._cython.cygrpc` is private to grpcio 
 from __future__ import annotations
 
 import functools
+import queue
 import threading
 import time
 from collections import deque
@@ -23,8 +24,11 @@ from shared_pathways_service.servers.proxy.status import Code, StatusError, from
 
 __all__ = ["RECEIVED", "SENT", "CallOver", "CoreCall", "CoreServer", "Route", "message_of"]
 
-#: Seconds that a call which has its status may still take: a client that reads nothing keeps it.
-_LAST_WORD_S = 5.0
+#: Seconds for which a call's thread waits until its last words are taken, and between two looks at
+#: calls whose clients take longer.
+_LAST_WORDS_S = 0.2
+#: Seconds after a failure to take calls in.
+_PAUSE_S = 0.1
 #: Seconds in which all that is under way must end once the server stops.
 _STOP_S = 10.0
 #: Queues that are kept for calls to come.
@@ -48,7 +52,7 @@ class CoreCall:
 
     Args:
       call: Of gRPC's core.
-      queue: Where the ends of its operations come; this call's alone.
+      events: The queue where the ends of its operations come; this call's alone.
       metadata: That the client sent.
 
     Attributes:
@@ -56,9 +60,9 @@ class CoreCall:
       is_over: Nobody waits for it any more.
     """
 
-    def __init__(self, call: Any, queue: Any, metadata: Any) -> None:
+    def __init__(self, call: Any, events: Any, metadata: Any) -> None:
         self._call = call
-        self._queue = queue
+        self._events = events
         self.metadata = dict(metadata)
         self.is_over = False
         self._opened = False
@@ -143,7 +147,7 @@ class CoreCall:
         Returns:
           Its event; its tag tells which one.
         """
-        event = self._queue.poll(deadline=deadline)
+        event = self._events.poll(deadline=deadline)
         if event.completion_type == cygrpc.CompletionType.queue_timeout:
             return event
         self._finished += 1
@@ -174,7 +178,7 @@ class CoreCall:
                 self._call.cancel()
 
     def end(self, error: StatusError | None, message: bytes | None = None) -> None:
-        """Gives the call its status, once, and waits until nothing of it is under way.
+        """Gives the call its status, once; nothing else can be begun from then on.
 
         Args:
           error: The status; None: it went well.
@@ -186,20 +190,30 @@ class CoreCall:
             if message is not None:
                 operations.append(cygrpc.SendMessageOperation(message, _NO_FLAGS))
             operations.append(
-                cygrpc.SendStatusFromServerOperation((), code, details.encode(), _NO_FLAGS)
+                cygrpc.SendStatusFromServerOperation(
+                    (), code, details.encode(errors="replace"), _NO_FLAGS
+                )
             )
+            self._ended = True
             self._begin(_ENDED, *operations)
-        deadline: float | None = time.time() + _LAST_WORD_S
+
+    def give_up(self) -> None:
+        """Ends the call without a status."""
+        with self._lock:
+            self._ended = True
+            self._call.cancel()
+
+    def drain(self, timeout_s: float) -> bool:
+        """Waits until nothing is under way of a call that was ended; returns whether that is so.
+
+        It takes as long as the client takes to read.
+        """
+        deadline = time.time() + timeout_s
         while self._under_way():
             event = self.next_event(deadline)
             if event.completion_type == cygrpc.CompletionType.queue_timeout:
-                deadline = None
-                self.cancel()
-        with self._lock:
-            self._ended = True
-        # (Of others, who began it just before.)
-        while self._under_way():
-            self.next_event()
+                return False
+        return True
 
     def _under_way(self) -> int:
         with self._lock:
@@ -213,13 +227,18 @@ class CoreCall:
         return [cygrpc.SendInitialMetadataOperation((), _NO_FLAGS)]
 
     def _begin_here(self, tag: str, operation: Any) -> None:
-        self._call.start_server_batch((operation,), tag)
+        self._start(tag, operation)
         self._begun_here += 1
 
     def _begin(self, tag: str, *operations: Any) -> None:
         """Begins operations; the lock is held."""
-        self._call.start_server_batch(operations, tag)
+        self._start(tag, *operations)
         self._begun += 1
+
+    def _start(self, tag: str, *operations: Any) -> None:
+        refusal = self._call.start_server_batch(operations, tag)
+        if refusal:
+            raise RuntimeError(f"grpcio's core refuses what should be {tag}: error {refusal}")
 
 
 def message_of(event: Any) -> bytes | None:
@@ -269,6 +288,10 @@ class CoreServer:
         self._server.register_completion_queue(self._calls)
         self._spare: deque[Any] = deque(maxlen=_SPARE_QUEUES)
         self._thread = threading.Thread(target=self._accept, name="calls", daemon=True)
+        self._serves = False
+        # Calls that are ended, and not all taken yet by their clients.
+        self._slow: queue.SimpleQueue[tuple[CoreCall, Any] | None] = queue.SimpleQueue()
+        self._drainer = threading.Thread(target=self._drain_slow, name="last-words", daemon=True)
 
     def add_insecure_port(self, address: str) -> int:
         """Binds; returns the port.
@@ -284,47 +307,58 @@ class CoreServer:
     def start(self) -> None:
         """Serves."""
         self._server.start()
+        self._serves = True
         self._thread.start()
+        self._drainer.start()
 
     def stop(self) -> None:
         """Ends every call, and the server, if it serves."""
-        if not self._thread.is_alive():
+        if not self._serves:
             return
+        self._serves = False
         self._server.shutdown(self._calls, _STOPPED)
         self._server.cancel_all_calls()
-        self._thread.join(_STOP_S)
+        for thread in (self._thread, self._drainer):
+            if thread.ident is not None:
+                self._slow.put(None)
+                thread.join(_STOP_S)
         if not self._thread.is_alive():
             self._server.destroy()
 
     def _accept(self) -> None:
-        accepts = True
+        wants = True
         while True:
-            if accepts:
-                queue = self._take_queue()
-                try:
-                    self._server.request_call(queue, self._calls, _CALL)
-                except ValueError:  # it has been shut down
-                    accepts = False
-            event = self._calls.poll()
-            if event.tag is _STOPPED:
-                return
-            if not event.success:
-                accepts = False
-                continue
-            self._hand_on(event, queue)
-            # What ended refers to its call.
-            del event
+            try:
+                if wants:
+                    events = self._take_queue()
+                    self._server.request_call(events, self._calls, _CALL)
+                    wants = False
+                event = self._calls.poll()
+                if event.tag is _STOPPED:
+                    return
+                wants = self._serves
+                if event.success:
+                    self._hand_on(event, events)
+                # What ended refers to its call.
+                del event
+            except Exception as error:  # noqa: BLE001 - other calls are to be taken all the same
+                wants = wants and self._serves
+                if self._serves:
+                    glog("E", f"a call was not taken: {type(error).__name__}: {error}")
+                    time.sleep(_PAUSE_S)
 
-    def _hand_on(self, event: Any, queue: Any) -> None:
-        call = CoreCall(event.call, queue, event.invocation_metadata)
+    def _hand_on(self, event: Any, events: Any) -> None:
+        call = CoreCall(event.call, events, event.invocation_metadata)
         route = self._routes.get(event.call_details.method, self._unknown)
         try:
-            route.pool.submit(self._run, call, queue, route.behave)
+            route.pool.submit(self._run, call, events, route.behave)
         except RuntimeError as error:
+            call.begin()
             text = f"no thread for a call: {error}"
-            self._run(call, queue, functools.partial(_refuse, Code.RESOURCE_EXHAUSTED, text))
+            call.end(StatusError(Code.RESOURCE_EXHAUSTED, text))
+            self._slow.put((call, events))
 
-    def _run(self, call: CoreCall, queue: Any, behave: Callable[[CoreCall], bytes | None]) -> None:
+    def _run(self, call: CoreCall, events: Any, behave: Callable[[CoreCall], bytes | None]) -> None:
         error: StatusError | None = None
         message: bytes | None = None
         try:
@@ -338,8 +372,37 @@ class CoreServer:
         except Exception as raised:  # noqa: BLE001 - whatever it is, the client is told
             glog("E", f"a call failed: {type(raised).__name__}: {raised}")
             error = from_exception(raised).anew()
-        call.end(error, message)
-        self._spare.append(queue)
+        try:
+            call.end(error, message)
+        except Exception as raised:  # noqa: BLE001 - the client must not wait for ever
+            glog("E", f"a call cannot be ended: {type(raised).__name__}: {raised}")
+            call.give_up()
+        if call.drain(_LAST_WORDS_S):
+            self._spare.append(events)
+        else:
+            self._slow.put((call, events))
+
+    def _drain_slow(self) -> None:
+        """Waits for clients that take long to read the last of a call, however long that is."""
+        slow: list[tuple[CoreCall, Any]] = []
+        while True:
+            try:
+                taken = self._slow.get(timeout=_LAST_WORDS_S if slow else None)
+                if taken is not None:
+                    slow.append(taken)
+                # Not kept while the next one is waited for.
+                del taken
+            except queue.Empty:
+                pass
+            slow = [entry for entry in slow if not self._is_drained(*entry)]
+            if not self._serves and not slow:
+                return
+
+    def _is_drained(self, call: CoreCall, events: Any) -> bool:
+        if not call.drain(0.0):
+            return False
+        self._spare.append(events)
+        return True
 
     def _take_queue(self) -> Any:
         try:

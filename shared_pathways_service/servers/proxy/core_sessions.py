@@ -51,11 +51,14 @@ class CoreAnswers(Answers):
         call = self._call
         call.receive_soon()
         while (raw := self._next_request()) is not None:
-            small = len(raw) <= _SMALL
-            if small:
+            # (One more than this one, so that none is read while this one waits for room.)
+            early = len(raw) <= _SMALL and self._is_free(2)
+            if early:
                 call.receive_soon()
             session.handle(raw)
-            if not small:
+            # It may be long until the next one comes.
+            del raw
+            if not early:
                 call.receive_soon()
 
     def flush(self) -> None:

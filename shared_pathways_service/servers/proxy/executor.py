@@ -36,7 +36,7 @@ class Executor:
         self._place = place
         self._queue: queue.SimpleQueue[Operation | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        # Operations that are queued or run; one that is left behind stays among them.
+        # Operations that are queued or run, also those that were left behind.
         self._open = 0
         # Held while one runs elsewhere.
         self._elsewhere = threading.Lock()
@@ -108,8 +108,8 @@ class Executor:
             # Nothing of the last operation may be kept alive while the next is waited for.
             del operation
             with self._lock:
+                self._open -= 1
                 if self._thread is not me:
                     return
                 self._running = None
-                self._open -= 1
                 self._place.end()

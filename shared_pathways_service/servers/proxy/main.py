@@ -180,7 +180,7 @@ def _serve(options: ProxyServerOptions, stop_signals: StopSignals) -> int:
 
 
 def _keep_memory() -> None:
-    if not any(name.startswith("MALLOC_") for name in os.environ):
+    if not any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
         allocator.keep(_KEPT_BYTES)
 
 

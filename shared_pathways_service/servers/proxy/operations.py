@@ -174,14 +174,18 @@ class Operation:
         Returns:
           Whether it runs on all the same: XLA cannot be cancelled.
         """
+        self.note_abandoned()
         self.fail(error)
         executor = self._running_on
         if executor is not None:
             executor.leave_behind(self)
+        return self.running
+
+    def note_abandoned(self) -> None:
+        """Has nothing else run on a session's own thread as long as this runs, if it does."""
         with self._lock:
             if self.running:
                 _LEFT_BEHIND.add(self)
-            return self.running
 
     def _unsettled(self) -> list[Operation]:
         waiting_for = [operation for operation in self._after if not operation.done]
@@ -258,7 +262,7 @@ class Operation:
     def _begin(self, executor: Executor | None) -> bool:
         """Either a loss finds this running, or it does not run."""
         with self._lock:
-            if not self.done:
+            if not self.done and not any(epoch.lost for epoch in self.epochs):
                 self._running_on = executor
                 self.running = True
             return self.running

@@ -88,6 +88,8 @@ class PublicServer:
         try:
             for raw in requests:
                 session.handle(raw)
+                # It may be long until the next one comes.
+                del raw
         except Exception as error:  # noqa: BLE001 - whatever it is; grpcio's say nothing
             if str(error):
                 end = from_exception(error).anew()

@@ -26,7 +26,7 @@ __all__ = ["ResourceManagerLink"]
 _FIRST_DELAY_S = 0.1
 _LONGEST_DELAY_S = 2.0
 #: Seconds that the RM has to take the proxy's farewell.
-_BYE_S = 2.0
+_BYE_S = 1.0
 _FINAL = {
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.FAILED_PRECONDITION,

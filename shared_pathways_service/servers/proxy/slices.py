@@ -110,8 +110,9 @@ class SliceTable:
                 return False
             self._newest[index] = generation
             new.executor = self._make_executor(new)
-            old = self._replace(index, new)
-        self._end(old, new, f"placed on {slice_id} anew")
+            reason = f"placed on {slice_id} anew"
+            old = self._replace(index, new, reason)
+        self._end(old, new, reason)
         return True
 
     def unplace(self, index: int, generation: int, reason: str) -> bool:
@@ -130,7 +131,7 @@ class SliceTable:
             if current.generation is None or generation < current.generation:
                 return False
             new = self._unplaced(index, reason)
-            old = self._replace(index, new)
+            old = self._replace(index, new, reason)
         self._end(old, new, reason)
         return True
 
@@ -143,8 +144,17 @@ class SliceTable:
             if epoch.generation is not None:
                 self.unplace(epoch.index, epoch.generation, "the proxy ends")
 
-    def _replace(self, index: int, new: Epoch) -> Epoch:
-        old, self._current[index] = self._current[index], new
+    def _replace(self, index: int, new: Epoch, reason: str) -> Epoch:
+        old = self._current[index]
+        if old.executor is not None:
+            # Nothing begins there any more; what runs there is known before anything comes here.
+            old.lost = StatusError(
+                Code.DATA_LOSS,
+                f"virtual slice {index} ({self.instance_types[index]}) was lost: {reason}",
+            )
+            for operation in list(old.operations):
+                operation.note_abandoned()
+        self._current[index] = new
         self._tuples = {}
         return old
 
@@ -158,11 +168,7 @@ class SliceTable:
 
     def _end(self, old: Epoch, new: Epoch, reason: str) -> None:
         running: list[Operation] = []
-        if old.executor is not None:
-            old.lost = StatusError(
-                Code.DATA_LOSS,
-                f"virtual slice {old.index} ({self.instance_types[old.index]}) was lost: {reason}",
-            )
+        if old.executor is not None and old.lost is not None:
             running = [o for o in list(old.operations) if o.abandon(old.lost)]
             old.executor.close()
         change = SliceChange(

@@ -16,8 +16,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -441,7 +440,10 @@ minimum multiply negate not optimization_barrier or pad popcnt power real reduce
 return reverse round_nearest_afz round_nearest_even rsqrt select shift_left shift_right_arithmetic
 shift_right_logical sign sine slice sqrt subtract tan tanh transpose xor
 """
-_QUICK = frozenset(f"stablehlo.{name}" for name in _ONCE_AN_ELEMENT.split())
+_QUICK = frozenset(f"stablehlo.{name}" for name in _ONCE_AN_ELEMENT.split()) | {
+    "func.func",
+    "func.return",
+}
 #: Operations of a program, and elements of each value, up to which it is a quick one.
 _FEW = 64
 _SMALL = 16 << 10
@@ -453,40 +455,50 @@ def is_quick(module: Any) -> bool:
     It is small, and has no loop, no calls within calls and nothing that may wait.
     """
     with _context():
-        count = 0
+        functions: dict[str, Any] = {}
         for operation in module.body.operations:
-            if operation.operation.name == "sdy.mesh":
-                continue
-            if operation.operation.name != "func.func":
+            if operation.operation.name == "func.func":
+                functions[operation.name.value] = operation.operation
+            elif operation.operation.name != "sdy.mesh":
                 return False
-            known = _QUICK | {"func.func", "func.return"}
-            if operation.name.value == "main":
-                known |= {"func.call"}
-            count += _count_small(operation.operation, known)
-        return count <= _FEW
+        main = functions.pop("main", None)
+        if main is None:
+            return False
+        costs = {name: _cost(function, {}) for name, function in functions.items()}
+        return _cost(main, costs) <= _FEW
 
 
-def _count_small(function: Any, known: AbstractSet[str]) -> int:
-    """Returns how many operations a function has; too many, if one is none of those or large."""
-    count = 0
+def _cost(function: Any, callees: Mapping[str, int]) -> int:
+    """Returns how many operations a function does; too many, if one is large or may take long.
+
+    Args:
+      function: Of a module.
+      callees: What it may call, each with its cost.
+    """
+    cost = 0
 
     def look(operation: Any) -> Any:
-        nonlocal count
-        count += 1
+        nonlocal cost
+        cost += 1
+        known = operation.name in _QUICK
+        if operation.name == "func.call":
+            callee = operation.attributes["callee"].value
+            known = callee in callees
+            cost += callees.get(callee, 0)
         types = [value.type for value in (*operation.operands, *operation.results)]
-        if count <= _FEW and operation.name in known and all(map(_is_small, types)):
+        if cost <= _FEW and known and all(map(_is_small, types)):
             return ir.WalkResult.ADVANCE
-        count = _FEW + 1
+        cost = _FEW + 1
         return ir.WalkResult.INTERRUPT
 
     function.walk(look)
-    return count
+    return cost
 
 
 def _is_small(mlir_type: Any) -> bool:
-    if str(mlir_type) == _TYPE_OF_TOKENS:
-        return True
-    shape = ir.RankedTensorType(mlir_type).shape
+    if not isinstance(mlir_type, ir.RankedTensorType):
+        return str(mlir_type) == _TYPE_OF_TOKENS
+    shape = mlir_type.shape
     # (An unknown dimension is below 0.)
     return min(shape, default=0) >= 0 and math.prod(shape) <= _SMALL
 

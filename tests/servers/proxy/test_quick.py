@@ -14,6 +14,7 @@ import pytest
 from shared_pathways_service.servers.proxy import operations, xla
 from shared_pathways_service.servers.proxy.executor import Executor
 from shared_pathways_service.servers.proxy.operations import Operation
+from shared_pathways_service.servers.proxy.status import Code, StatusError
 from tests.processes import DEADLINE_S
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, StartProxy
 from tests.servers.proxy.raw import DOUBLE, ENDLESS, RawClient, sharded_double, single, split
@@ -39,6 +40,13 @@ def nested(x: Any) -> Any:
     return jax.jit(lambda x: inner(x) + inner(x + 1))(x)
 
 
+def repeated(x: Any) -> Any:
+    inner = jax.jit(lambda x: x * 2 + 1)
+    for _ in range(20):
+        x = inner(x)
+    return x
+
+
 @pytest.mark.parametrize(
     ("function", "shape", "quick"),
     [
@@ -56,6 +64,7 @@ def nested(x: Any) -> Any:
         (jnp.sort, (8,), False),
         (many, (8,), False),
         (nested, (8,), False),
+        (repeated, (8,), False),
     ],
 )
 def test_what_is_quick(function: Callable[..., Any], shape: tuple[int, ...], quick: bool) -> None:
@@ -166,6 +175,60 @@ def test_while_something_abandoned_runs_on_all_are_handed_on(
     wait_until(lambda: not operations._LEFT_BEHIND)
     client.execute(quick, [four])
     assert queued == ["double"]
+
+
+def test_what_was_left_behind_counts_as_long_as_it_runs(
+    proxy: LocalProxy, client: RawClient, queued: list[str]
+) -> None:
+    quick = client.compile(DOUBLE, [0])
+    four = client.put(FOUR, single(0))
+    begun, end = threading.Event(), threading.Event()
+
+    def stay() -> list[Any]:
+        begun.set()
+        end.wait(DEADLINE_S)
+        return []
+
+    epochs = proxy.slices.epochs((0,))
+    executor = epochs[0].executor
+    assert executor is not None
+    stuck = Operation("stuck", stay, inputs=(), outputs=(), epochs=epochs, session_id=0)
+    stuck.start()
+    assert begun.wait(DEADLINE_S)
+    # As at the end of the session that asked for it.
+    assert stuck.abandon(StatusError(Code.CANCELLED, "the session has ended"))
+    queued.clear()
+    (result,) = client.execute(quick, [four])
+    np.testing.assert_array_equal(client.fetch(result), 2 * FOUR)
+    assert queued == ["double"]
+    end.set()
+    wait_until(lambda: executor.reserve("nothing"))
+    executor.release()
+    client.execute(quick, [four])
+    assert queued == ["double"]
+
+
+def test_what_runs_on_a_slice_is_known_before_anything_comes_to_its_next_place(
+    proxy: LocalProxy,
+) -> None:
+    begun, end = threading.Event(), threading.Event()
+    seen: list[bool] = []
+
+    def stay() -> list[Any]:
+        begun.set()
+        end.wait(DEADLINE_S)
+        return []
+
+    epochs = proxy.slices.epochs((1,))
+    stuck = Operation("stuck", stay, inputs=(), outputs=(), epochs=epochs, session_id=0)
+    stuck.start()
+    assert begun.wait(DEADLINE_S)
+    # Called amid the loss, before the thread is left behind.
+    assert stuck.add_callback(lambda: seen.append(stuck in operations._LEFT_BEHIND))
+    proxy.lose(1)
+    assert seen == [True]
+    end.set()
+    wait_until(lambda: not operations._LEFT_BEHIND)
 
 
 def test_a_session_goes_on_beside_an_endless_program(

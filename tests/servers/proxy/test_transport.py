@@ -5,10 +5,13 @@ What a client is promised by both: `test_sessions` and `test_limits`.
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent import futures
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -19,7 +22,8 @@ from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.servers.proxy import core_check
 from shared_pathways_service.servers.proxy.call_threads import CallThreads
-from shared_pathways_service.servers.proxy.core_server import CoreCall
+from shared_pathways_service.servers.proxy.core_server import CoreCall, CoreServer, Route
+from shared_pathways_service.servers.proxy.status import Code, StatusError
 from tests.processes import DEADLINE_S
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy, StartProxy
 from tests.servers.proxy.raw import single
@@ -175,6 +179,166 @@ def test_methods_that_there_are_not(proxy: LocalProxy, connect: MakeClient) -> N
         empty(iter(()), timeout=DEADLINE_S)
     assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     np.testing.assert_array_equal(client.fetch(client.put(FOUR, single(0))), FOUR)
+
+
+class Relay:
+    """Connections to a proxy's socket, whose answers stand still until `flow` is set."""
+
+    def __init__(self, path: Path, target: str) -> None:
+        self.address = f"unix:{path}"
+        self.flow = threading.Event()
+        self._target = target.removeprefix("unix:")
+        self._sockets = [socket.socket(socket.AF_UNIX)]
+        self._sockets[0].bind(str(path))
+        self._sockets[0].listen()
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def close(self) -> None:
+        self.flow.set()
+        for end in self._sockets:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        for end in self._sockets:
+            end.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            near, _ = self._sockets[0].accept()
+            far = socket.socket(socket.AF_UNIX)
+            far.connect(self._target)
+            self._sockets += [near, far]
+            there = threading.Thread(target=self._pump, args=(near, far, None))
+            back = threading.Thread(target=self._pump, args=(far, near, self.flow))
+            self._threads += [there, back]
+            there.start()
+            back.start()
+
+    @staticmethod
+    def _pump(source: socket.socket, sink: socket.socket, flow: threading.Event | None) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                if flow is not None:
+                    flow.wait()
+                sink.sendall(data)
+
+
+def test_a_client_may_take_long_to_read_the_last_of_a_call(
+    make_proxy: MakeProxy, connect: MakeClient, own_directories: Path
+) -> None:
+    proxy = make_proxy()
+    relay = Relay(own_directories / "relay", proxy.address)
+    with contextlib.ExitStack() as stack:
+        stack.callback(relay.close)
+        relay.flow.set()
+        client = connect(relay.address)
+        value = np.arange(15_000, dtype=np.float32)
+        pending, buffer = client.begin_fetch(client.put(value, single(0)))
+        pending.result()
+        request = proxy_pb2.GrpcHostBufferLookupRequest(session_id=client.session_id, handle=buffer)
+        lookup: Any = client.channel.unary_unary(f"/{ifrt.SERVICE}/HostBufferLookup")
+        relay.flow.clear()
+        under_way = [lookup.future(request.SerializeToString()) for _ in range(200)]
+        # All are answered as far as the connection takes it, and their threads are free.
+        transfers = proxy.transport._calls.transfers
+        wait_until(lambda: len(calls()) > 100 and not transfers._under_way)
+        wait_until(lambda: len(transfers.pool._idle) == len(transfers.pool._running))
+        other = connect(proxy.address)
+        np.testing.assert_array_equal(other.fetch(other.put(FOUR, single(0))), FOUR)
+        relay.flow.set()
+        for call in under_way:
+            answer = proxy_pb2.GrpcHostBufferLookupResponse.FromString(call.result(DEADLINE_S))
+            assert answer.data == value.tobytes()
+        wait_until(lambda: len(calls()) == 2)
+        client.close()
+
+
+# ---- a server on its own
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Callable[[CoreCall], bytes | None]], Any]]:
+    """Serves one method; returns a call of it."""
+    with contextlib.ExitStack() as stack:
+
+        def start(behave: Callable[[CoreCall], bytes | None]) -> Any:
+            pool = CallThreads(2, "one")
+            stack.callback(pool.shutdown)
+            server = CoreServer((), {"/x/One": Route(pool, behave)}, pool)
+            stack.callback(server.stop)
+            port = server.add_insecure_port("127.0.0.1:0")
+            server.start()
+            channel = stack.enter_context(
+                grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.enable_http_proxy", 0)])
+            )
+            return channel.unary_unary("/x/One")
+
+        yield start
+
+
+def failure_of(call: Any) -> grpc.StatusCode:
+    with pytest.raises(grpc.RpcError) as raised:
+        call(b"", timeout=DEADLINE_S)
+    code: grpc.StatusCode = raised.value.code()
+    return code
+
+
+def refused_by_core(call: CoreCall) -> None:
+    call.receive_soon()
+    call.receive_soon()
+
+
+def with_a_text_that_is_none(_call: CoreCall) -> None:
+    raise StatusError(Code.ABORTED, "\ud800")
+
+
+@pytest.mark.parametrize(
+    ("behave", "code"),
+    [
+        (refused_by_core, grpc.StatusCode.INTERNAL),
+        (with_a_text_that_is_none, grpc.StatusCode.ABORTED),
+    ],
+)
+def test_a_call_that_goes_wrong_is_ended_and_frees_its_thread(
+    serve: Callable[..., Any], behave: Callable[[CoreCall], None], code: grpc.StatusCode
+) -> None:
+    call = serve(behave)
+    for _ in range(5):
+        assert failure_of(call) is code
+    wait_until(lambda: not calls())
+
+
+def test_a_call_that_cannot_be_ended_is_cancelled(
+    serve: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = serve(lambda _call: b"well")
+    with monkeypatch.context() as patch:
+        patch.setattr(CoreCall, "end", ended)
+        assert failure_of(call) is grpc.StatusCode.CANCELLED
+    assert call(b"", timeout=DEADLINE_S) == b"well"
+    wait_until(lambda: not calls())
+
+
+def test_a_call_that_cannot_be_taken_is_not_the_last(
+    serve: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = serve(lambda _call: b"well")
+    hand_on = CoreServer._hand_on
+    failed = threading.Event()
+
+    def fail_once(server: CoreServer, event: Any, events: Any) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise MemoryError
+        hand_on(server, event, events)
+
+    monkeypatch.setattr(CoreServer, "_hand_on", fail_once)
+    lost = call.future(b"", timeout=DEADLINE_S)
+    assert failed.wait(DEADLINE_S)
+    assert call(b"", timeout=DEADLINE_S) == b"well"
+    lost.cancel()
 
 
 # ---- threads for calls
