@@ -90,6 +90,22 @@ def queued(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
+def stay_on(proxy: LocalProxy, index: int) -> tuple[Operation, threading.Event]:
+    """Has something run on a slice until the event is set; returns when it runs."""
+    begun, end = threading.Event(), threading.Event()
+
+    def stay() -> list[Any]:
+        begun.set()
+        end.wait(DEADLINE_S)
+        return []
+
+    epochs = proxy.slices.epochs((index,))
+    stuck = Operation("stuck", stay, inputs=(), outputs=(), epochs=epochs, session_id=0)
+    stuck.start()
+    assert begun.wait(DEADLINE_S)
+    return stuck, end
+
+
 def test_a_quick_program_of_one_device_is_not_handed_on(
     client: RawClient, queued: list[str]
 ) -> None:
@@ -155,17 +171,7 @@ def test_while_something_abandoned_runs_on_all_are_handed_on(
 ) -> None:
     quick = client.compile(DOUBLE, [0])
     four = client.put(FOUR, single(0))
-    begun, end = threading.Event(), threading.Event()
-
-    def stay() -> list[Any]:
-        begun.set()
-        end.wait(DEADLINE_S)
-        return []
-
-    epochs = proxy.slices.epochs((1,))
-    stuck = Operation("stuck", stay, inputs=(), outputs=(), epochs=epochs, session_id=0)
-    stuck.start()
-    assert begun.wait(DEADLINE_S)
+    _, end = stay_on(proxy, 1)
     proxy.lose(1)
     queued.clear()
     (result,) = client.execute(quick, [four])
@@ -182,19 +188,9 @@ def test_what_was_left_behind_counts_as_long_as_it_runs(
 ) -> None:
     quick = client.compile(DOUBLE, [0])
     four = client.put(FOUR, single(0))
-    begun, end = threading.Event(), threading.Event()
-
-    def stay() -> list[Any]:
-        begun.set()
-        end.wait(DEADLINE_S)
-        return []
-
-    epochs = proxy.slices.epochs((0,))
-    executor = epochs[0].executor
+    executor = proxy.slices.current()[0].executor
     assert executor is not None
-    stuck = Operation("stuck", stay, inputs=(), outputs=(), epochs=epochs, session_id=0)
-    stuck.start()
-    assert begun.wait(DEADLINE_S)
+    stuck, end = stay_on(proxy, 0)
     # As at the end of the session that asked for it.
     assert stuck.abandon(StatusError(Code.CANCELLED, "the session has ended"))
     queued.clear()
@@ -211,18 +207,8 @@ def test_what_was_left_behind_counts_as_long_as_it_runs(
 def test_what_runs_on_a_slice_is_known_before_anything_comes_to_its_next_place(
     proxy: LocalProxy,
 ) -> None:
-    begun, end = threading.Event(), threading.Event()
     seen: list[bool] = []
-
-    def stay() -> list[Any]:
-        begun.set()
-        end.wait(DEADLINE_S)
-        return []
-
-    epochs = proxy.slices.epochs((1,))
-    stuck = Operation("stuck", stay, inputs=(), outputs=(), epochs=epochs, session_id=0)
-    stuck.start()
-    assert begun.wait(DEADLINE_S)
+    stuck, end = stay_on(proxy, 1)
     # Called amid the loss, before the thread is left behind.
     assert stuck.add_callback(lambda: seen.append(stuck in operations._LEFT_BEHIND))
     proxy.lose(1)
