@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -15,7 +16,8 @@ from shared_pathways_service.servers.proxy import operations, xla
 from shared_pathways_service.servers.proxy.executor import Executor
 from shared_pathways_service.servers.proxy.operations import Operation
 from shared_pathways_service.servers.proxy.status import Code, StatusError
-from tests.processes import DEADLINE_S
+from tests.processes import DEADLINE_S, REPOSITORY
+from tests.servers.proxy import quick_programs
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, StartProxy
 from tests.servers.proxy.raw import DOUBLE, ENDLESS, RawClient, sharded_double, single, split
 from tests.servers.proxy.test_sessions import wait_until
@@ -24,51 +26,23 @@ FOUR = np.arange(4, dtype=np.float32)
 EIGHT = np.arange(8, dtype=np.float32)
 
 
-def is_quick(function: Callable[..., Any], *arguments: Any) -> bool:
-    text = str(jax.jit(function).lower(*arguments).compiler_ir("stablehlo"))
-    return xla.is_quick(xla.parse(text.encode()))
+@pytest.fixture(scope="module")
+def texts() -> Mapping[str, str]:
+    """The samples as JAX writes them."""
+    done = subprocess.run(
+        [sys.executable, "-m", quick_programs.__name__],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=DEADLINE_S,
+    )
+    found: Mapping[str, str] = json.loads(done.stdout)
+    return found
 
 
-def many(x: Any) -> Any:
-    for i in range(100):
-        x = x * i
-    return x
-
-
-def nested(x: Any) -> Any:
-    inner = jax.jit(lambda x: x + 1)
-    return jax.jit(lambda x: inner(x) + inner(x + 1))(x)
-
-
-def repeated(x: Any) -> Any:
-    inner = jax.jit(lambda x: x * 2 + 1)
-    for _ in range(20):
-        x = inner(x)
-    return x
-
-
-@pytest.mark.parametrize(
-    ("function", "shape", "quick"),
-    [
-        (lambda x: x + 1, (), True),
-        (lambda x: x.sum(), (8, 8), True),
-        (lambda x: jnp.where(x > 0, x, 1.0), (8,), True),
-        (lambda x: (x[2:3], x.T.reshape(-1)), (8, 2), True),
-        (lambda x: x + 1, (200, 200), False),
-        (lambda x: x[:1], (200, 200), False),
-        (lambda x: jax.lax.fori_loop(0, 3, lambda _, c: c + 1, x), (8,), False),
-        (lambda x: jax.lax.while_loop(lambda c: c.sum() < 1, lambda c: c, x), (8,), False),
-        (lambda x: jax.lax.cond(x.sum() > 1, jnp.sin, jnp.cos, x), (8,), False),
-        (jnp.linalg.cholesky, (8, 8), False),
-        (lambda x: x @ x, (8, 8), False),
-        (jnp.sort, (8,), False),
-        (many, (8,), False),
-        (nested, (8,), False),
-        (repeated, (8,), False),
-    ],
-)
-def test_what_is_quick(function: Callable[..., Any], shape: tuple[int, ...], quick: bool) -> None:
-    assert is_quick(function, np.zeros(shape, np.float32)) is quick
+@pytest.mark.parametrize(("name", "sample"), quick_programs.SAMPLES.items())
+def test_what_is_quick(texts: Mapping[str, str], name: str, sample: quick_programs.Sample) -> None:
+    assert xla.is_quick(xla.parse(texts[name].encode())) is sample.quick
 
 
 def test_what_is_no_longer_known_is_not_quick() -> None:
