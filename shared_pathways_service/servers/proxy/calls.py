@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from shared_pathways_service.protocol import counters, ifrt
 from shared_pathways_service.servers.glog import glog
+from shared_pathways_service.servers.proxy.buffer_streams import Waiting
 from shared_pathways_service.servers.proxy.limits import LARGEST_MESSAGE, Limits
 from shared_pathways_service.servers.proxy.service import ProxyService
 from shared_pathways_service.servers.proxy.status import StatusError
@@ -28,18 +29,12 @@ UPLOAD = _path("HostBufferStore")
 DOWNLOAD = _path("HostBufferLookup")
 
 
-class Call(Protocol):
-    """A call that is under way."""
+class Call(Waiting, Protocol):
+    """A call that is under way: it waits as long as its client does, on its own thread."""
 
     @property
     def metadata(self) -> Mapping[str, Any]:
         """What the client sent with it; bytes for keys that end in ``-bin``, else texts."""
-
-    def wait(self, timeout_s: float) -> None:
-        """Waits until `wake` was called or the call is over; on the call's thread."""
-
-    def wake(self) -> None:
-        """Ends `wait`, on any thread."""
 
     def cancel(self) -> None:
         """Ends the call, on any thread."""

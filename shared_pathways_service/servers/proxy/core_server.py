@@ -377,9 +377,7 @@ class CoreServer:
         except Exception as raised:  # noqa: BLE001 - the client must not wait for ever
             glog("E", f"a call cannot be ended: {type(raised).__name__}: {raised}")
             call.give_up()
-        if call.drain(_LAST_WORDS_S):
-            self._spare.append(events)
-        else:
+        if not self._is_drained(call, events, _LAST_WORDS_S):
             self._slow.put((call, events))
 
     def _drain_slow(self) -> None:
@@ -394,12 +392,12 @@ class CoreServer:
                 del taken
             except queue.Empty:
                 pass
-            slow = [entry for entry in slow if not self._is_drained(*entry)]
+            slow = [entry for entry in slow if not self._is_drained(*entry, 0.0)]
             if not self._serves and not slow:
                 return
 
-    def _is_drained(self, call: CoreCall, events: Any) -> bool:
-        if not call.drain(0.0):
+    def _is_drained(self, call: CoreCall, events: Any, timeout_s: float) -> bool:
+        if not call.drain(timeout_s):
             return False
         self._spare.append(events)
         return True
