@@ -470,6 +470,76 @@ class GetProcessesResponse(_message.Message):
 Global___GetProcessesResponse: _TypeAlias = GetProcessesResponse  # noqa: Y015
 
 @_typing.final
+class DisturbSliceRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Kind:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _KindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[DisturbSliceRequest._Kind.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        KIND_UNSPECIFIED: DisturbSliceRequest._Kind.ValueType  # 0
+        KILL: DisturbSliceRequest._Kind.ValueType  # 1
+        """SIGKILL; no worker is started again while it is held"""
+        HANG: DisturbSliceRequest._Kind.ValueType  # 2
+        """SIGSTOP; SIGCONT when it is held no longer"""
+        LET_GO: DisturbSliceRequest._Kind.ValueType  # 3
+        """held no longer, whoever asked for it"""
+
+    class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
+    KIND_UNSPECIFIED: DisturbSliceRequest.Kind.ValueType  # 0
+    KILL: DisturbSliceRequest.Kind.ValueType  # 1
+    """SIGKILL; no worker is started again while it is held"""
+    HANG: DisturbSliceRequest.Kind.ValueType  # 2
+    """SIGSTOP; SIGCONT when it is held no longer"""
+    LET_GO: DisturbSliceRequest.Kind.ValueType  # 3
+    """held no longer, whoever asked for it"""
+
+    SLICE_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    HOLD_S_FIELD_NUMBER: _builtins.int
+    slice: _builtins.str
+    """a physical one, e.g. "slice-0" """
+    kind: Global___DisturbSliceRequest.Kind.ValueType
+    hold_s: _builtins.float
+    """Seconds from now, 0 to 3600; of one that is held already, the later end counts."""
+    def __init__(
+        self,
+        *,
+        slice: _builtins.str = ...,
+        kind: Global___DisturbSliceRequest.Kind.ValueType = ...,
+        hold_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hold_s", b"hold_s", "kind", b"kind", "slice", b"slice"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DisturbSliceRequest: _TypeAlias = DisturbSliceRequest  # noqa: Y015
+
+@_typing.final
+class DisturbSliceResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKERS_FIELD_NUMBER: _builtins.int
+    workers: _builtins.int
+    """that were killed, stopped, or go on"""
+    def __init__(
+        self,
+        *,
+        workers: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["workers", b"workers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DisturbSliceResponse: _TypeAlias = DisturbSliceResponse  # noqa: Y015
+
+@_typing.final
 class ShutdownRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -59,6 +59,11 @@ class SupervisorStub:
                 request_serializer=shared__pathways__service_dot_protocol_dot_supervisor__pb2.GetProcessesRequest.SerializeToString,
                 response_deserializer=shared__pathways__service_dot_protocol_dot_supervisor__pb2.GetProcessesResponse.FromString,
                 _registered_method=True)
+        self.DisturbSlice = channel.unary_unary(
+                '/shared_pathways_service.v1.Supervisor/DisturbSlice',
+                request_serializer=shared__pathways__service_dot_protocol_dot_supervisor__pb2.DisturbSliceRequest.SerializeToString,
+                response_deserializer=shared__pathways__service_dot_protocol_dot_supervisor__pb2.DisturbSliceResponse.FromString,
+                _registered_method=True)
         self.Shutdown = channel.unary_unary(
                 '/shared_pathways_service.v1.Supervisor/Shutdown',
                 request_serializer=shared__pathways__service_dot_protocol_dot_supervisor__pb2.ShutdownRequest.SerializeToString,
@@ -105,6 +110,14 @@ class SupervisorServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DisturbSlice(self, request, context):
+        """Ends or stops the workers of a slice on purpose, to see what becomes of who uses it. NOT_FOUND:
+        the service has no such slice; those that it has are named.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Shutdown(self, request, context):
         """Ends the service; returns when it no longer takes requests.
         """
@@ -139,6 +152,11 @@ def add_SupervisorServicer_to_server(servicer, server):
                     servicer.GetProcesses,
                     request_deserializer=shared__pathways__service_dot_protocol_dot_supervisor__pb2.GetProcessesRequest.FromString,
                     response_serializer=shared__pathways__service_dot_protocol_dot_supervisor__pb2.GetProcessesResponse.SerializeToString,
+            ),
+            'DisturbSlice': grpc.unary_unary_rpc_method_handler(
+                    servicer.DisturbSlice,
+                    request_deserializer=shared__pathways__service_dot_protocol_dot_supervisor__pb2.DisturbSliceRequest.FromString,
+                    response_serializer=shared__pathways__service_dot_protocol_dot_supervisor__pb2.DisturbSliceResponse.SerializeToString,
             ),
             'Shutdown': grpc.unary_unary_rpc_method_handler(
                     servicer.Shutdown,
@@ -281,6 +299,33 @@ class Supervisor:
             '/shared_pathways_service.v1.Supervisor/GetProcesses',
             shared__pathways__service_dot_protocol_dot_supervisor__pb2.GetProcessesRequest.SerializeToString,
             shared__pathways__service_dot_protocol_dot_supervisor__pb2.GetProcessesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DisturbSlice(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/shared_pathways_service.v1.Supervisor/DisturbSlice',
+            shared__pathways__service_dot_protocol_dot_supervisor__pb2.DisturbSliceRequest.SerializeToString,
+            shared__pathways__service_dot_protocol_dot_supervisor__pb2.DisturbSliceResponse.FromString,
             options,
             channel_credentials,
             insecure,

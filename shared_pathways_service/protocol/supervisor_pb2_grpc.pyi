@@ -48,6 +48,10 @@ class SupervisorStub:
     DeleteProxy: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.DeleteProxyRequest, _supervisor_pb2.DeleteProxyResponse]
     """Ends a proxy and releases its slices; returns when its process is gone. OK if there is none."""
     GetProcesses: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.GetProcessesRequest, _supervisor_pb2.GetProcessesResponse]
+    DisturbSlice: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.DisturbSliceRequest, _supervisor_pb2.DisturbSliceResponse]
+    """Ends or stops the workers of a slice on purpose, to see what becomes of who uses it. NOT_FOUND:
+    the service has no such slice; those that it has are named.
+    """
     Shutdown: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.ShutdownRequest, _supervisor_pb2.ShutdownResponse]
     """Ends the service; returns when it no longer takes requests."""
 
@@ -67,6 +71,10 @@ class SupervisorAsyncStub(SupervisorStub):
     DeleteProxy: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.DeleteProxyRequest, _supervisor_pb2.DeleteProxyResponse]  # type: ignore[assignment]
     """Ends a proxy and releases its slices; returns when its process is gone. OK if there is none."""
     GetProcesses: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.GetProcessesRequest, _supervisor_pb2.GetProcessesResponse]  # type: ignore[assignment]
+    DisturbSlice: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.DisturbSliceRequest, _supervisor_pb2.DisturbSliceResponse]  # type: ignore[assignment]
+    """Ends or stops the workers of a slice on purpose, to see what becomes of who uses it. NOT_FOUND:
+    the service has no such slice; those that it has are named.
+    """
     Shutdown: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.ShutdownRequest, _supervisor_pb2.ShutdownResponse]  # type: ignore[assignment]
     """Ends the service; returns when it no longer takes requests."""
 
@@ -113,6 +121,16 @@ class SupervisorServicer(metaclass=_abc_1.ABCMeta):
         request: _supervisor_pb2.GetProcessesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_supervisor_pb2.GetProcessesResponse, _abc.Awaitable[_supervisor_pb2.GetProcessesResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def DisturbSlice(
+        self,
+        request: _supervisor_pb2.DisturbSliceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_supervisor_pb2.DisturbSliceResponse, _abc.Awaitable[_supervisor_pb2.DisturbSliceResponse]]:
+        """Ends or stops the workers of a slice on purpose, to see what becomes of who uses it. NOT_FOUND:
+        the service has no such slice; those that it has are named.
+        """
 
     @_abc_1.abstractmethod
     def Shutdown(
