@@ -6,10 +6,12 @@ A bool is never a number here, and a number never a bool: Python thinks otherwis
 
 from __future__ import annotations
 
+import json
 import math
 import numbers
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from shared_pathways_service.errors import InvalidRequestError
 
@@ -18,6 +20,7 @@ __all__ = [
     "check_bool",
     "check_dns_label",
     "check_int",
+    "check_json",
     "check_optional_text",
     "check_port",
     "check_seconds",
@@ -46,6 +49,18 @@ def check_int(field: str, value: object, *, low: int, high: int | None = None) -
             return number
     limits = f"from {low} up" if high is None else f"from {low} to {high}"
     raise InvalidRequestError(field, value, f"a whole number {limits}")
+
+
+def check_json(field: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns what JSON gives back as it was: no tuples, no keys but texts, nothing infinite."""
+    wanted = "what JSON gives back unchanged: objects, lists, texts, numbers"
+    try:
+        same = bool(json.loads(json.dumps(value, allow_nan=False)) == value)
+    except (TypeError, ValueError) as error:
+        raise InvalidRequestError(field, value, wanted, hint=str(error)) from error
+    if same:
+        return value
+    raise InvalidRequestError(field, value, wanted)
 
 
 def check_seconds(field: str, value: object, *, zero: bool = True, infinity: bool = False) -> float:

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-__all__ = ["env", "env_from_annotation", "env_from_label", "literal", "toleration"]
+__all__ = [
+    "INSECURE_CREDENTIALS",
+    "env",
+    "env_from_annotation",
+    "env_from_label",
+    "literal",
+    "toleration",
+]
+
+#: Lets JAX's client, and Pathways' proxy, speak gRPC without TLS.
+INSECURE_CREDENTIALS: Final = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
 
 
 def literal(text: str) -> str:

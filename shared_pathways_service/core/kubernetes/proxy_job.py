@@ -10,7 +10,12 @@ from shared_pathways_service import constants
 from shared_pathways_service.core.kubernetes import names
 from shared_pathways_service.core.kubernetes.images import is_ours
 from shared_pathways_service.core.kubernetes.lifetime import TTL_AFTER_FINISHED_S
-from shared_pathways_service.core.kubernetes.pod_parts import env, literal, toleration
+from shared_pathways_service.core.kubernetes.pod_parts import (
+    INSECURE_CREDENTIALS,
+    env,
+    literal,
+    toleration,
+)
 from shared_pathways_service.core.proxy_options import ProxyOptions
 from shared_pathways_service.core.request_fields import check_proxy_job_name, check_service_address
 from shared_pathways_service.core.validation import check_int
@@ -277,7 +282,7 @@ def _arguments(inputs: ProxyJobInputs) -> list[str]:
 def _environment(inputs: ProxyJobInputs) -> list[dict[str, Any]]:
     variables: dict[str, str] = {}
     if inputs.options.use_insecure_credentials:
-        variables["IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"] = "true"
+        variables[INSECURE_CREDENTIALS] = "true"
     if inputs.has_token:
         timeout = inputs.queue_timeout_s
         variables |= {

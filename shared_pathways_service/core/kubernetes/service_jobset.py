@@ -13,35 +13,23 @@ from typing import Any, Final
 
 from shared_pathways_service import constants
 from shared_pathways_service.core.instances import parse_instance_counts
+from shared_pathways_service.core.kubernetes import jobset_parts as parts
 from shared_pathways_service.core.kubernetes import names
 from shared_pathways_service.core.kubernetes.images import is_ours
-from shared_pathways_service.core.kubernetes.pod_parts import (
-    env,
-    env_from_annotation,
-    env_from_label,
-    literal,
-    toleration,
-)
+from shared_pathways_service.core.kubernetes.pod_parts import env, toleration
 from shared_pathways_service.core.request_fields import check_bucket
 from shared_pathways_service.core.topology import InstanceType
-from shared_pathways_service.core.validation import DNS_LABEL_LIMIT, check_dns_label, check_int
+from shared_pathways_service.core.validation import check_int
 from shared_pathways_service.errors import InvalidRequestError
 
 __all__ = ["DEFAULT_SERVER_IMAGE", "ServiceInputs", "service_address", "service_jobset"]
 
-DEFAULT_SERVER_IMAGE: Final = "us-docker.pkg.dev/cloud-tpu-v2-images/pathways/server:latest"
+DEFAULT_SERVER_IMAGE: Final = f"{parts.SERVER_REPOSITORY}:latest"
 
-_EXCLUSIVE: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
-_RM_PORTS: Final = (constants.RESOURCE_MANAGER_PORT, 29002)
-_WORKER_PORTS: Final = (constants.WORKER_PORT, 29006, 8471, 8080)
 #: Failures of a Job before it is given up, which ends the whole service: as good as never.
 _BACKOFF_LIMIT: Final = 1_000_000
 #: The end of the log stands in the pod's status, where it tells why a server crashes.
 _LOG_AS_MESSAGE: Final = "FallbackToLogsOnError"
-#: A pod that is deleted or evicted and ends with 0 counts as work that is done: its Job, and with
-#: the head's the whole service, would be complete. As a shell reports SIGTERM.
-_STOPPED: Final = "143"
-_ALL_ADDRESSES: Final = "0.0.0.0"  # noqa: S104 - a pod's own
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,7 +57,7 @@ class ServiceInputs:
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check_name(self.name)
+        parts.check_jobset_name(self.name)
         check_bucket(self.gcs_bucket or None)
         counts = parse_instance_counts(self.instances, field="instances")
         check_int("spares", self.spares, low=0, high=min(counts.values()) - 1)
@@ -104,7 +92,7 @@ def service_jobset(inputs: ServiceInputs) -> dict[str, Any]:
         for number, (kind, count) in enumerate(inputs.counts.items())
     ]
     return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "apiVersion": parts.API_VERSION,
         "kind": "JobSet",
         "metadata": {
             "name": inputs.name,
@@ -112,23 +100,14 @@ def service_jobset(inputs: ServiceInputs) -> dict[str, Any]:
             "labels": {**inputs.labels, names.LABEL_MANAGED_BY: names.MANAGED_BY},
         },
         "spec": {
-            "coordinator": {"replicatedJob": names.HEAD_JOB, "jobIndex": 0, "podIndex": 0},
+            "coordinator": dict(parts.COORDINATOR),
             # Workers and proxies look for the head while it is still on its way up.
             "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
-            "startupPolicy": {"startupPolicyOrder": "InOrder"},
-            "successPolicy": {"operator": "All", "targetReplicatedJobs": [names.HEAD_JOB]},
+            "startupPolicy": dict(parts.STARTUP_POLICY),
+            "successPolicy": dict(parts.SUCCESS_POLICY),
             "replicatedJobs": [_head_job(inputs), *workers],
         },
     }
-
-
-def _check_name(name: str) -> None:
-    """Checks the JobSet's name, which the head's host name has twice, in a label of every pod."""
-    limit = (DNS_LABEL_LIMIT - len(f"-{names.HEAD_JOB}-0-0.")) // 2
-    why = f"the label with the head's host name has it twice in {DNS_LABEL_LIMIT} characters"
-    check_dns_label("name", name, limit=limit, why=why)
-    if not name[0].isalpha():
-        raise InvalidRequestError("name", name, "a name that begins with a letter")
 
 
 def _worker_name(number: int, kind: InstanceType) -> str:
@@ -136,33 +115,24 @@ def _worker_name(number: int, kind: InstanceType) -> str:
 
 
 def _head_job(inputs: ServiceInputs) -> dict[str, Any]:
-    arguments = [f"--server_port={constants.RESOURCE_MANAGER_PORT}", *_scratch(inputs)]
-    arguments += [
-        "--node_type=resource_manager",
-        f"--instance_count={','.join(map(str, inputs.counts.values()))}",
-        f"--instance_type={','.join(map(str, inputs.counts))}",
-    ]
-    variables = [env("TPU_SKIP_MDS_QUERY", "true"), *_place_variables()]
+    variables = [parts.skip_metadata_server(), *parts.place_variables()]
     if is_ours(inputs.image):
-        variables += [
-            env("SPS_BIND_ADDRESS", _ALL_ADDRESSES),
-            env("SPS_STOP_EXIT_CODE", _STOPPED),
-        ]
+        variables += parts.bind_variables()
         if inputs.spares:
             variables.append(env("SPS_NUM_SPARES", str(inputs.spares)))
     container = {
         "name": names.RM_CONTAINER,
         "image": inputs.image,
-        "args": arguments,
+        "args": parts.rm_arguments(inputs.counts, inputs.gcs_bucket),
         "env": variables,
-        "ports": _ports(_RM_PORTS),
+        "ports": parts.container_ports(parts.RM_PORTS),
         "terminationMessagePolicy": _LOG_AS_MESSAGE,
     }
     return _replicated_job(
         names.HEAD_JOB,
         replicas=1,
         pods=1,
-        exclusive="kubernetes.io/hostname",
+        exclusive=parts.HEAD_TOPOLOGY,
         pod={**_pod(inputs), "containers": [container]},
     )
 
@@ -173,26 +143,22 @@ def _worker_job(inputs: ServiceInputs, name: str, kind: InstanceType, count: int
         "image": inputs.image,
         "args": [
             f"--server_port={constants.WORKER_PORT}",
-            f"--resource_manager_address=$(PATHWAYS_HEAD):{constants.RESOURCE_MANAGER_PORT}",
-            *_scratch(inputs),
+            parts.rm_flag(),
+            *parts.scratch(inputs.gcs_bucket),
         ],
         "env": [
-            env_from_label("PATHWAYS_HEAD", "jobset.sigs.k8s.io/coordinator"),
-            env_from_label("MEGASCALE_SLICE_ID", names.LABEL_JOB_INDEX),
-            env_from_label("MEGASCALE_NUM_SLICES", "jobset.sigs.k8s.io/replicatedjob-replicas"),
-            *_place_variables(),
+            parts.head_variable(),
+            *parts.slice_variables(),
+            *parts.place_variables(),
             *(_worker_variables(inputs, kind) if is_ours(inputs.image) else ()),
         ],
-        "ports": _ports(_WORKER_PORTS),
+        "ports": parts.container_ports(parts.WORKER_PORTS),
         "terminationMessagePolicy": _LOG_AS_MESSAGE,
-        "resources": {"limits": {"google.com/tpu": str(kind.chips_per_host)}},
+        "resources": parts.tpu_limits(kind),
     }
     pod = {
         **_pod(inputs),
-        "nodeSelector": {
-            "cloud.google.com/gke-tpu-accelerator": kind.accelerator_label,
-            "cloud.google.com/gke-tpu-topology": kind.topology,
-        },
+        "nodeSelector": parts.tpu_node_selector(kind),
         "tolerations": [toleration("google.com/tpu:NoSchedule")],
         "containers": [container],
     }
@@ -200,18 +166,13 @@ def _worker_job(inputs: ServiceInputs, name: str, kind: InstanceType, count: int
         name,
         replicas=count,
         pods=kind.hosts,
-        exclusive="cloud.google.com/gke-nodepool",
+        exclusive=parts.WORKER_TOPOLOGY,
         pod=pod,
     )
 
 
 def _worker_variables(inputs: ServiceInputs, kind: InstanceType) -> list[dict[str, Any]]:
-    variables = [
-        env("SPS_BIND_ADDRESS", _ALL_ADDRESSES),
-        env("SPS_INSTANCE_TYPE", str(kind)),
-        env("SPS_STOP_EXIT_CODE", _STOPPED),
-        {"name": "SPS_HOST", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
-    ]
+    variables = parts.own_worker_variables(kind)
     if len(inputs.counts) > 1:
         # Job indices are counted anew in each type, and slices need names of their own.
         name = f"{kind.family}-{kind.topology}-$(MEGASCALE_SLICE_ID)"
@@ -219,28 +180,11 @@ def _worker_variables(inputs: ServiceInputs, kind: InstanceType) -> list[dict[st
     return variables
 
 
-def _place_variables() -> list[dict[str, Any]]:
-    return [
-        env_from_annotation("JOBSET_NAME", names.LABEL_JOBSET),
-        env_from_annotation("REPLICATED_JOB_NAME", names.LABEL_REPLICATED_JOB),
-    ]
-
-
-def _scratch(inputs: ServiceInputs) -> list[str]:
-    if not inputs.gcs_bucket:
-        return []
-    return [literal(f"--gcs_scratch_location={inputs.gcs_bucket}")]
-
-
-def _ports(ports: tuple[int, ...]) -> list[dict[str, Any]]:
-    return [{"containerPort": port, "protocol": "TCP"} for port in ports]
-
-
 def _pod(inputs: ServiceInputs) -> dict[str, Any]:
     # In place, it comes back at once and with its address; a new pod waits for a back-off.
     pod: dict[str, Any] = {"restartPolicy": "OnFailure"}
     if inputs.host_network:
-        pod |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+        pod |= parts.HOST_NETWORK
     return pod
 
 
@@ -251,7 +195,7 @@ def _replicated_job(
         "name": name,
         "replicas": replicas,
         "template": {
-            "metadata": {"annotations": {_EXCLUSIVE: exclusive}},
+            "metadata": {"annotations": {parts.EXCLUSIVE: exclusive}},
             "spec": {
                 "backoffLimit": _BACKOFF_LIMIT,
                 "completionMode": "Indexed",

@@ -39,6 +39,39 @@ PROXY = ProxyJobInputs(
     client_version="VERSION",
 )
 
+ELASTIC: dict[str, Any] = {
+    "apiVersion": "pathways-job.pathways.domain/v1",
+    "kind": "PathwaysJob",
+    "metadata": {"name": "elastic-training"},
+    "spec": {
+        "maxRestarts": 0,
+        "pathwaysDir": "gs://my-bucket/scratch",
+        "workers": [
+            {
+                "type": "ct5lp-hightpu-4t",
+                "topology": "4x8",
+                "numSlices": 3,
+                "maxSliceRestarts": 2,
+            }
+        ],
+        "controller": {
+            "deploymentMode": "default",
+            "elasticSlices": 1,
+            "template": {
+                "spec": {
+                    "containers": [
+                        {
+                            "name": "main",
+                            "image": "my-registry/elastic-training:latest",
+                            "command": ["python", "examples/elastic_train.py"],
+                        }
+                    ]
+                }
+            },
+        },
+    },
+}
+
 _SERVICE_SAYS = """\
 # A Shared Pathways Service of two v6e 2x2 slices: the head with the resource manager only, and one
 # worker pod a host of each slice. Tenants bring their own proxies (isc-proxy.yaml).
@@ -51,6 +84,13 @@ _PROXY_SAYS = """\
 # Replace gs://my-bucket, and the service's address where it has another name.
 # This is what proxy_job() makes of the inputs in tests/core/kubernetes/documented.py.
 """
+_ELASTIC_SAYS = """\
+# Elastic training on three v5e 4x8 slices, of which one may be missing at a time: each host of a
+# slice may fail twice. examples/disrupt.sh starts it and takes a worker away from it.
+# With PathwaysJob's controller in the cluster: kubectl apply -f yamls/elastic-training.yaml
+# Without: sps render -f yamls/elastic-training.yaml | kubectl create -f -
+# Replace gs://my-bucket, and the image by one of yours that has this project and examples/.
+"""
 
 
 def documented() -> dict[str, str]:
@@ -58,6 +98,7 @@ def documented() -> dict[str, str]:
     return {
         "pathways-service.yaml": _SERVICE_SAYS + _yaml(service_jobset(SERVICE)),
         "isc-proxy.yaml": _PROXY_SAYS + _yaml(proxy_job(PROXY)),
+        "elastic-training.yaml": _ELASTIC_SAYS + _yaml(ELASTIC),
     }
 
 

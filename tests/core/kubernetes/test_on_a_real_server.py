@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from shared_pathways_service.core.kubernetes.pathways_job import render_pathways_job
 from shared_pathways_service.core.kubernetes.permissions import (
     evaluate,
     granting_rules,
@@ -23,7 +24,7 @@ from shared_pathways_service.core.kubernetes.proxy_job import (
 from shared_pathways_service.core.kubernetes.service_jobset import ServiceInputs, service_jobset
 from shared_pathways_service.core.proxy_options import ProxyOptions
 from shared_pathways_service.testing.testbed import ApiRefused, Namespace, Testbed, new_namespace
-from tests.core.kubernetes.documented import PROXY, SERVICE
+from tests.core.kubernetes.documented import ELASTIC, PROXY, SERVICE
 
 OURS = dataclasses.replace(
     PROXY,
@@ -53,6 +54,58 @@ OUR_SERVICE = ServiceInputs(
     spares=1,
     labels={"cost/center": "7"},
 )
+#: Every field that a PathwaysJob may have.
+FULL_JOB = {
+    "apiVersion": "pathways-job.pathways.domain/v1",
+    "kind": "PathwaysJob",
+    "metadata": {"name": "full", "labels": {"a": "b"}, "annotations": {"c": "d"}},
+    "spec": {
+        "maxRestarts": 2,
+        "pathwaysDir": "gs://bucket/$(A)",
+        "pathwaysVersion": "jax-0.9.0",
+        "workers": [
+            {
+                "type": "ct5p-hightpu-4t",
+                "topology": "2x2x4",
+                "numSlices": 2,
+                "maxSliceRestarts": 3,
+                "terminationGracePeriodSeconds": 5,
+                "priorityClassName": "system-node-critical",
+                "nodeSelector": {"reservation": "r"},
+            }
+        ],
+        "controller": {
+            "deploymentMode": "colocate_head_with_workers",
+            "elasticSlices": 1,
+            "enableMetricsCollection": True,
+            "mainContainerName": "mine",
+            "template": {
+                "metadata": {"labels": {"e": "f"}, "annotations": {"g": "h"}},
+                "spec": {
+                    "initContainers": [{"name": "get", "image": "x"}],
+                    "containers": [
+                        {"name": "mine", "image": "x"},
+                        {"name": "beside", "image": "x"},
+                    ],
+                    "tolerations": [{"operator": "Exists"}],
+                },
+            },
+        },
+        "customComponents": [
+            {
+                "componentType": part,
+                "image": "r.io/mine:1",
+                "customFlags": ["--a=$(B)"],
+                "customEnv": [{"name": "B", "value": "b"}],
+            }
+            for part in ("pathways_server", "worker", "proxy_server", "colocated_python_sidecar")
+        ],
+    },
+}
+HEADLESS_JOB = {
+    **ELASTIC,
+    "spec": {**ELASTIC["spec"], "controller": {"deploymentMode": "default"}},
+}
 JOBS, JOBSETS = "batch/v1/jobs", "jobset.x-k8s.io/v1alpha2/jobsets"
 
 
@@ -115,6 +168,21 @@ def test_a_service_is_accepted(baseline: Namespace, inputs: ServiceInputs) -> No
     assert made["spec"]["coordinator"]["replicatedJob"] == "pathways-head"
     for job in jobset["spec"]["replicatedJobs"]:
         try_to_create(baseline, "pods", pod_of(job["template"]))
+
+
+@pytest.mark.parametrize(
+    "job", [ELASTIC, FULL_JOB, HEADLESS_JOB], ids=["elastic", "full", "headless"]
+)
+def test_the_jobset_of_a_pathways_job_is_accepted(testbed: Testbed, job: Mapping[str, Any]) -> None:
+    jobset = render_pathways_job(job)
+    with new_namespace(testbed, cpu_nodes=0) as namespace:
+        made = try_to_create(namespace, JOBSETS, jobset)
+        for replicated in jobset["spec"]["replicatedJobs"]:
+            try_to_create(namespace, "pods", pod_of(replicated["template"]))
+    for replicated in made["spec"]["replicatedJobs"]:
+        spec = replicated["template"]["spec"]
+        assert spec["completionMode"] == "Indexed"
+        assert spec["template"]["spec"]["restartPolicy"] == "OnFailure"
 
 
 def test_a_review_is_read_as_the_server_means_it(baseline: Namespace) -> None:

@@ -1,0 +1,94 @@
+"""`sps render`: a PathwaysJob in, its JobSet out, and all else as it was."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from shared_pathways_service.core.kubernetes.pathways_job import render_pathways_job
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "yamls" / "elastic-training.yaml"
+OTHER = """\
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: program
+  creationTimestamp: 2026-01-01T00:00:00Z
+data:
+  train.py: |
+    print("a")
+    print("ä")
+  quoted: "yes"
+"""
+
+
+def render(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "shared_pathways_service.cli", "render", *arguments],
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=ROOT,
+        encoding="utf-8",
+    )
+
+
+def example() -> Any:
+    return yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+
+
+def test_a_file_is_rendered_as_yaml_that_reads_the_same() -> None:
+    done = render("-f", str(EXAMPLE))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert yaml.safe_load(done.stdout) == render_pathways_job(example())
+
+
+def test_json_for_programs() -> None:
+    done = render("-f", str(EXAMPLE), "--json")
+    assert json.loads(done.stdout) == render_pathways_job(example())
+
+
+def test_several_documents_come_in_order_and_others_pass() -> None:
+    text = f"---\n{OTHER}---\n{EXAMPLE.read_text(encoding='utf-8')}---\n"
+    done = render("-f", "-", given=text)
+    assert done.returncode == 0, done.stderr
+    other, jobset = yaml.load_all(done.stdout, Loader=yaml.BaseLoader)
+    # Also what YAML would take for a date or a truth.
+    assert other == yaml.load(OTHER, Loader=yaml.BaseLoader)
+    assert yaml.safe_load(done.stdout.split("---\n")[0])["data"]["quoted"] == "yes"
+    assert jobset["kind"] == "JobSet"
+    lines = render("-f", "-", "--json", given=text).stdout.splitlines()
+    assert [json.loads(line)["kind"] for line in lines] == ["ConfigMap", "JobSet"]
+
+
+def test_json_is_read_too() -> None:
+    done = render("-f", "-", given=json.dumps(example()))
+    assert yaml.safe_load(done.stdout) == render_pathways_job(example())
+
+
+def test_wrong_fields_are_named() -> None:
+    wrong = example()
+    wrong["spec"]["workers"][0]["topology"] = "3x3"
+    done = render("-f", "-", given=yaml.safe_dump(wrong))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: spec.workers[0].topology='3x3' is not valid")
+    assert "4x8" in done.stderr
+
+
+def test_what_is_no_manifest_is_said_in_one_line() -> None:
+    for given, said in (("a: [", "line 1"), ("", "at least one object"), ("- 1", "document 1")):
+        done = render("-f", "-", given=given)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert said in done.stderr
+        assert done.stderr.count("\n") == 1
+    done = render("-f", "/nowhere.yaml")
+    assert done.returncode == 1
+    assert "/nowhere.yaml" in done.stderr
