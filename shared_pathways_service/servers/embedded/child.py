@@ -173,6 +173,14 @@ class Child:
         """Sends SIGKILL, if it still runs."""
         self._signal(signal.SIGKILL)
 
+    def pause(self) -> None:
+        """Has it stand still until `resume`; `stop` before that takes all of its grace."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Lets it go on."""
+        self._signal(signal.SIGCONT)
+
     def _signal(self, number: signal.Signals) -> None:
         # Not reaped yet as long as there is no return code: the id is still its own.
         if self._process.returncode is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from shared_pathways_service.errors import ServiceNotFound
 from shared_pathways_service.servers.embedded.background import Background
 from shared_pathways_service.servers.embedded.child import Child
 from shared_pathways_service.servers.embedded.commands import (
@@ -13,6 +14,7 @@ from shared_pathways_service.servers.embedded.commands import (
     resource_manager_command,
     worker_command,
 )
+from shared_pathways_service.servers.embedded.hold import Disturbance, Hold
 from shared_pathways_service.servers.embedded.logs import ServiceLogs, tail_of
 from shared_pathways_service.servers.embedded.options import SupervisorOptions
 from shared_pathways_service.servers.embedded.paths import RuntimePaths
@@ -43,6 +45,7 @@ class Member:
         role: str,
         name: str,
         slice_id: str = "",
+        hold: Hold | None = None,
     ) -> None:
         self.role = role
         self.name = name
@@ -51,12 +54,16 @@ class Member:
         self.restarts = 0
         self._command = command
         self._policy = policy
+        self._hold = hold
 
     async def start(self, logs: ServiceLogs) -> Child:
         """Starts the process, or starts it again."""
         self.child = await Child.start(
             self._command, role=self.role, name=self.name, log=logs.path(self.name)
         )
+        if self._hold is not None:
+            # One that began meanwhile saw nobody here.
+            self._hold.meet(self.child)
         return self.child
 
     async def keep_up(
@@ -65,7 +72,8 @@ class Member:
         """Runs until it may not be started again; cancelled, it leaves the child to `stop`."""
         while True:
             code = await child.wait()
-            delay = self._policy.next_delay(child.lived_s)
+            asked = self._hold is not None and self._hold.excuses(child)
+            delay = 0.0 if asked else self._policy.next_delay(child.lived_s)
             # What it said last tells why it ended by itself; a signal's cause stands elsewhere.
             said = tail_of(child.log, 1) if code >= 0 else []
             ended = f"exit code {code}" if code >= 0 else f"signal {-code}"
@@ -73,13 +81,15 @@ class Member:
                 "process.ended" if delay is not None else "process.given_up",
                 source=self.role,
                 slice=self.slice_id or None,
-                reason="; ".join([ended, *said]),
+                reason="; ".join([ended, *said, *(["disturbed on purpose"] if asked else [])]),
                 data={"name": self.name, "exit_code": code, "restarts": self.restarts},
             )
             on_change()
             if delay is None:
                 return
             await asyncio.sleep(delay)
+            if self._hold is not None:
+                await self._hold.over()
             self.restarts += 1
             child = await self.start(logs)
             on_change()
@@ -116,24 +126,23 @@ class Fleet:
             name="rm",
         )
         # The hosts of a slice share its restarts.
-        policies: dict[str, RestartPolicy] = {}
+        hosts = hosts_of(options)
+        policies = {host.slice_id: RestartPolicy(options.max_slice_restarts) for host in hosts}
+        self._holds = {host.slice_id: Hold() for host in hosts}
         self.workers = [
-            self._worker(
-                paths,
-                host,
-                policies.setdefault(host.slice_id, RestartPolicy(options.max_slice_restarts)),
-            )
-            for host in hosts_of(options)
+            self._worker(paths, host, policies[host.slice_id], self._holds[host.slice_id])
+            for host in hosts
         ]
 
     @staticmethod
-    def _worker(paths: RuntimePaths, host: Host, policy: RestartPolicy) -> Member:
+    def _worker(paths: RuntimePaths, host: Host, policy: RestartPolicy, hold: Hold) -> Member:
         return Member(
             lambda fd: worker_command(paths, host, fd),
             policy,
             role="worker",
             name=f"{host.slice_id}-{host.index}",
             slice_id=host.slice_id,
+            hold=hold,
         )
 
     @property
@@ -147,8 +156,36 @@ class Fleet:
         for member, child in zip(self.members, children, strict=True):
             self._background.start(member.keep_up(child, self._logs, self._report, self._on_change))
 
+    def disturb(self, slice_id: str, kind: Disturbance, hold_s: float) -> int:
+        """Kills or stops the workers of a slice, or lets it go; see `Hold`.
+
+        Args:
+          slice_id: A physical slice.
+          kind: What is done.
+          hold_s: Seconds until its workers are started again, or go on.
+
+        Returns:
+          How many workers it was done to; a slice that is down, or was given up, has none.
+
+        Raises:
+          ServiceNotFound: There is no such slice.
+        """
+        if slice_id not in self._holds:
+            raise ServiceNotFound(
+                f"the service has no slice {slice_id[:100]!r}",
+                candidates=list(self._holds),
+                hint=f"it has {', '.join(self._holds)}",
+            )
+        workers = [w.child for w in self.workers if w.slice_id == slice_id and w.child is not None]
+        count = self._holds[slice_id].begin(kind, hold_s, workers)
+        data = {"hold_s": hold_s, "workers": count}
+        self._report("slice.disturbed", slice=slice_id, reason=kind.value, data=data)
+        return count
+
     async def stop(self) -> None:
         """Ends the workers, then the resource manager, once nothing keeps them up any more."""
+        for hold in self._holds.values():
+            hold.end()  # who stands still hears no SIGTERM
         await asyncio.gather(*(worker.stop() for worker in self.workers))
         await self.resource_manager.stop()
 

@@ -16,8 +16,17 @@ from shared_pathways_service.core.validation import (
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.servers.embedded.commands import ProxyRequest
+from shared_pathways_service.servers.embedded.hold import Disturbance
 
-__all__ = ["read_proxy_request"]
+__all__ = ["read_disturbance", "read_proxy_request"]
+
+#: Seconds that a slice may be held: nobody is to forget one for good.
+_LONGEST_HOLD_S = 3600.0
+_KINDS = {
+    pb.DisturbSliceRequest.KILL: Disturbance.KILL,
+    pb.DisturbSliceRequest.HANG: Disturbance.HANG,
+    pb.DisturbSliceRequest.LET_GO: Disturbance.LET_GO,
+}
 
 _XLA_FLAG = re.compile(r"--xla_[a-z0-9_]+(=[!-~]*)?")
 
@@ -70,3 +79,18 @@ def read_proxy_request(
         limits=most.lowered(asked_limits(message.limits)),
         max_lifetime_s=lifetime,
     )
+
+
+def read_disturbance(message: pb.DisturbSliceRequest) -> tuple[Disturbance, float]:
+    """Checks a request, but for its slice; returns what is asked for, and for how many seconds.
+
+    Raises:
+      InvalidRequestError: A field has a value that cannot be used.
+    """
+    kind = _KINDS.get(message.kind)
+    if kind is None:
+        raise InvalidRequestError("kind", message.kind, "KILL, HANG or LET_GO")
+    hold_s = check_seconds("hold_s", message.hold_s)
+    if hold_s > _LONGEST_HOLD_S:
+        raise InvalidRequestError("hold_s", hold_s, f"at most {_LONGEST_HOLD_S:g} seconds")
+    return kind, hold_s

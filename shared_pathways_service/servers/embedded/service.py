@@ -21,10 +21,11 @@ from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.protocol import supervisor_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.status import abort
 from shared_pathways_service.protocol.versions import negotiate
+from shared_pathways_service.servers.embedded.fleet import Fleet
 from shared_pathways_service.servers.embedded.occupancy import Occupancy
 from shared_pathways_service.servers.embedded.proxies import NameTaken, Proxies
 from shared_pathways_service.servers.embedded.reporting import Report
-from shared_pathways_service.servers.embedded.requests import read_proxy_request
+from shared_pathways_service.servers.embedded.requests import read_disturbance, read_proxy_request
 
 __all__ = ["SupervisorService"]
 
@@ -48,6 +49,7 @@ class SupervisorService(pb_grpc.SupervisorServicer):
         welcome: pb.JoinReply,
         occupancy: Occupancy,
         proxies: Proxies,
+        fleet: Fleet,
         report: Report,
         *,
         processes: Callable[[], list[pb.GetProcessesResponse.Process]],
@@ -58,6 +60,7 @@ class SupervisorService(pb_grpc.SupervisorServicer):
         self._welcome = welcome
         self._occupancy = occupancy
         self._proxies = proxies
+        self._fleet = fleet
         self._report = report
         self._processes = processes
         self._on_leave = on_leave
@@ -133,6 +136,17 @@ class SupervisorService(pb_grpc.SupervisorServicer):
             proxies=[p.message() for p in self._proxies.all()],
             proxy_limits=pb.ProxyLimits(**dataclasses.asdict(self._limits)),
         )
+
+    async def DisturbSlice(  # noqa: N802
+        self, request: pb.DisturbSliceRequest, context: Context
+    ) -> pb.DisturbSliceResponse:
+        """Kills or stops the workers of a slice for a while."""
+        try:
+            kind, hold_s = read_disturbance(request)
+            workers = self._fleet.disturb(request.slice, kind, hold_s)
+        except SharedPathwaysError as error:
+            await abort(context, error)
+        return pb.DisturbSliceResponse(workers=workers)
 
     async def Shutdown(  # noqa: N802
         self, request: pb.ShutdownRequest, _context: Context

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from shared_pathways_service.servers.embedded.paths import RuntimePaths
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.process import signal_process
 
-__all__ = ["ServiceState", "claim", "read_state", "write_private", "write_state"]
+__all__ = ["ServiceState", "claim", "kill_children", "read_state", "write_private", "write_state"]
 
 #: Seconds that killed processes may take to be gone.
 _GONE_S = 10.0
@@ -94,6 +94,21 @@ def write_private(path: Path, data: bytes) -> None:
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
     new.replace(path)
+
+
+def kill_children(paths: RuntimePaths, pids: Collection[int]) -> int:
+    """Kills processes of the service that runs, as it told of them, and no others.
+
+    Args:
+      paths: Where the service is.
+      pids: Their ids, by themselves no proof of who they are.
+
+    Returns:
+      How many were killed.
+    """
+    state = read_state(paths)
+    known = [] if state is None else [child for child in state.children if child.pid in pids]
+    return sum(signal_process(child, signal.SIGKILL) for child in known)
 
 
 @contextlib.contextmanager

@@ -186,6 +186,7 @@ class Supervisor:
             self._welcome(),
             self._occupancy,
             self._proxies,
+            self._fleet,
             self._report,
             processes=self.processes,
             on_leave=self._on_change,
