@@ -11,7 +11,7 @@ from typing import IO
 import pytest
 
 from shared_pathways_service.testing.testbed import ApiRefused, Namespace
-from tests.testbed.pods import container, phase, pod
+from tests.testbed.pods import container, exit_code, phase, pod
 
 kubectl_is_here = pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl here")
 
@@ -72,6 +72,39 @@ def test_kubectl_follows_a_log(namespace: Namespace, kubectl: list[str]) -> None
             assert logs.stdout.read() == b""
         finally:
             logs.terminate()
+
+
+@kubectl_is_here
+def test_kubectl_runs_commands_in_a_container(namespace: Namespace) -> None:
+    # Process 1 is the container's, for who comes in too: it takes the signals that it waits for.
+    waits = container(
+        "trap 'echo told; exit 4' USR1; echo up; while :; do sleep 0.1; done",
+        env=[{"name": "GREETING", "value": "it's me"}],
+    )
+    namespace.create("pods", pod("inside", waits))
+    namespace.wait_for_pod("inside", lambda p: phase(p) == "Running")
+    namespace.wait_for_log("inside", "up")
+    kubectl = ["kubectl", f"--kubeconfig={namespace.kubeconfig_of('operator')}", "exec", "inside"]
+
+    def run(*command: str, given: str = "") -> subprocess.CompletedProcess[str]:
+        asked = [*kubectl, *(["-i"] if given else []), "--", *command]
+        return subprocess.run(
+            asked, input=given, capture_output=True, text=True, timeout=120, check=False
+        )
+
+    done = run("sh", "-c", 'echo "$GREETING"; tr "\\0" " " </proc/1/cmdline; exit 3')
+    if "without PID namespaces" in done.stderr:
+        pytest.skip("this machine permits no PID namespaces")
+    assert done.returncode == 3, done
+    assert done.stdout.startswith("it's me\nsh -c trap 'echo told"), done
+    assert run("cat", given="both ways\n").stdout == "both ways\n"
+    assert run("kill", "-s", "USR1", "1").returncode == 0
+    ended = namespace.wait_for_pod("inside", lambda p: phase(p) == "Failed")
+    assert exit_code(ended) == 4
+    assert "told" in namespace.log("inside")
+    refused = run("true")
+    assert refused.returncode != 0
+    assert "container" in refused.stderr
 
 
 def test_tenant_may_do_what_connect_needs_and_no_more(namespace: Namespace) -> None:

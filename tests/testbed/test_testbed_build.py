@@ -61,10 +61,10 @@ def test_go_that_fails_says_why(programs: Path, tmp_path: Path) -> None:
 def test_patch_is_for_one_version_of_a_module(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "a.go").write_text("one two two\n")
-    patch = Patch(module="m", file="a.go", changes=(("one", "three"),))
+    patch = Patch(module="m", changes={"a.go": (("one", "three"),)})
     made = patch.apply(tmp_path / "source", tmp_path / "copy")
     assert (made / "a.go").read_text() == "three two two\n"
-    stale = Patch(module="m", file="a.go", changes=(("two", "x"),))
+    stale = Patch(module="m", changes={"a.go": (("two", "x"),)})
     with pytest.raises(TestbedUnavailable, match="has not once 'two'"):
         stale.apply(tmp_path / "source", tmp_path / "other")
 

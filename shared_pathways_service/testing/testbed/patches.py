@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from shared_pathways_service.testing.testbed.errors import TestbedUnavailable
 
-__all__ = ["ENDED_SUFFIX", "PATCHES", "Patch"]
+__all__ = ["ENDED_SUFFIX", "ENTER_VARIABLE", "PATCHES", "Patch"]
 
 #: A file of a log's name and this tells KWOK that the log's container has ended.
 ENDED_SUFFIX = ".ended"
+#: A variable of an Exec's: the program by which a command gets into the container.
+ENTER_VARIABLE = "TESTBED_ENTER"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Patch:
-    """Texts put in the place of others in one file of a module.
+    """Texts put in the place of others in files of a module.
 
     Attributes:
       module: The module's path.
-      file: In the module.
-      changes: Each text, which is there once, and what stands in its place.
+      changes: By the file's path: each text, which is there once, and what stands in its place.
     """
 
     module: str
-    file: str
-    changes: tuple[tuple[str, str], ...]
+    changes: Mapping[str, tuple[tuple[str, str], ...]]
 
     def apply(self, source: Path, copy: Path) -> Path:
         """Makes a changed copy of a module's files, and returns where it is.
@@ -36,13 +37,14 @@ class Patch:
         """
         # The files of Go's cache cannot be written, nor could copies with their modes.
         shutil.copytree(source, copy, copy_function=shutil.copyfile)
-        file = copy / self.file
-        text = file.read_text(encoding="utf-8")
-        for old, new in self.changes:
-            if text.count(old) != 1:
-                raise TestbedUnavailable(f"{self.module}: {self.file} has not once {old!r}")
-            text = text.replace(old, new)
-        file.write_text(text, encoding="utf-8")
+        for path, changes in self.changes.items():
+            file = copy / path
+            text = file.read_text(encoding="utf-8")
+            for old, new in changes:
+                if text.count(old) != 1:
+                    raise TestbedUnavailable(f"{self.module}: {path} has not once {old!r}")
+                text = text.replace(old, new)
+            file.write_text(text, encoding="utf-8")
         return copy
 
 
@@ -54,16 +56,61 @@ _STATUS = """
 \t}
 \treturn nil, errUnavailable""".replace("SUFFIX", ENDED_SUFFIX)
 
+_ENTERED = """
+\tfor _, env := range execTarget.Local.Envs {
+\t\tif env.Name == "VARIABLE" {
+\t\t\tcmd = append([]string{env.Value}, cmd...)
+\t\t}
+\t}
+
+\t// Set the user.
+""".replace("VARIABLE", ENTER_VARIABLE)
+
+_RUN = "\terr := utilsexec.Exec(ctx, cmd[0], cmd[1:]...)\n"
+_EXIT_CODE = """
+\tvar ended *osexec.ExitError
+\tif errors.As(err, &ended) {
+\t\tcode := ended.ExitCode()
+\t\tif status, ok := ended.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+\t\t\tcode = 128 + int(status.Signal())
+\t\t}
+\t\treturn exitcode.CodeExitError{Err: err, Code: code}
+\t}
+"""
+_IMPORTS = """import (
+\t"errors"
+\tosexec "os/exec"
+\t"syscall"
+
+\texitcode "k8s.io/utils/exec"
+
+"""
+
 #: By the name of the directory in ``modules``.
 PATCHES = {
-    # KWOK does not know when a container ends: who follows a log would never see the log's end.
     "kwok": Patch(
         module="sigs.k8s.io/kwok",
-        file="pkg/kwok/server/debugging_logs.go",
-        changes=(
-            ('logsFile, "", opts', "logsFile, logsFile, opts"),
-            ("\treturn nil, errUnavailable", _STATUS.removeprefix("\n")),
-            ("import (\n", 'import (\n\t"os"\n'),
-        ),
+        changes={
+            # KWOK does not know when a container ends: who follows a log would never see the
+            # log's end.
+            "pkg/kwok/server/debugging_logs.go": (
+                ('logsFile, "", opts', "logsFile, logsFile, opts"),
+                ("\treturn nil, errUnavailable", _STATUS.removeprefix("\n")),
+                ("import (\n", 'import (\n\t"os"\n'),
+            ),
+            # It runs commands beside the containers, not in them, and keeps their exit codes.
+            "pkg/kwok/server/debugging_exec.go": (
+                ("\n\t// Set the user.\n", _ENTERED),
+                (_RUN, _RUN + _EXIT_CODE.removeprefix("\n")),
+                ("import (\n", _IMPORTS),
+            ),
+            # A command that reads to the end would never see it.
+            "pkg/utils/exec/exec.go": (
+                (
+                    "io.Copy(inPipe, opt.In)\n",
+                    "io.Copy(inPipe, opt.In)\n\t\t\t\t_ = inPipe.Close()\n",
+                ),
+            ),
+        },
     ),
 }

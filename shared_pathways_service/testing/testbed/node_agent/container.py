@@ -24,8 +24,10 @@ __all__ = ["Container", "Isolation", "LogFile", "find_isolation", "now"]
 _log = logging.getLogger(__name__)
 
 _NAMESPACES = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+_ENTERING = ("--pid", "--mount")
 #: For who is not root: the same, in a user namespace.
 _AS_ROOT = ("--user", "--map-root-user")
+_ENTERING_AS_ROOT = ("--user", "--preserve-credentials")
 #: What `unshare` (util-linux 2.38 at least) writes, and then ends with 1, when its child was killed
 #: by SIGKILL: it means to end by the same signal, and fails to undo what nobody can do to that one.
 _CHILD_KILLED = b"unshare: sigprocmask unblock failed"
@@ -46,19 +48,24 @@ class Isolation:
 
     Attributes:
       prefix: Goes before a container's command; empty: it is an ordinary process.
+      entering: Flags by which `nsenter` gets into a container; empty: it cannot.
     """
 
     prefix: tuple[str, ...]
+    entering: tuple[str, ...] = ()
 
 
 def find_isolation() -> Isolation:
     """Returns the best that this machine permits; says so loudly when that is none."""
-    for prefix in (_NAMESPACES, (_NAMESPACES[0], *_AS_ROOT, *_NAMESPACES[1:])):
+    for prefix, entering in (
+        (_NAMESPACES, _ENTERING),
+        ((_NAMESPACES[0], *_AS_ROOT, *_NAMESPACES[1:]), (*_ENTERING_AS_ROOT, *_ENTERING)),
+    ):
         if shutil.which(prefix[0]) is None:
             break
         tried = subprocess.run([*prefix, "true"], capture_output=True, check=False, timeout=60)
         if tried.returncode == 0:
-            return Isolation(prefix)
+            return Isolation(prefix, entering if shutil.which("nsenter") else ())
     _log.warning(
         "NO PID NAMESPACES HERE: containers run as ordinary processes, each a process group. What "
         "they start may outlive them, and signals that process 1 passes over kill them."

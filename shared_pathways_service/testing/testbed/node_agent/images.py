@@ -8,10 +8,19 @@ from collections.abc import Sequence
 
 from shared_pathways_service.core.kubernetes.images import Image, is_ours
 
-__all__ = ["COMMAND_IMAGE", "MISSING_TAG", "CannotPull", "ImageCommand", "command_of"]
+__all__ = [
+    "COMMAND_IMAGE",
+    "MISSING_TAG",
+    "PYTHON_IMAGE",
+    "CannotPull",
+    "ImageCommand",
+    "command_of",
+]
 
 #: An image whose containers run their own `command`, as a program of this machine.
 COMMAND_IMAGE = "testbed/command"
+#: The same by the name that manifests have: programs find this project's interpreter as `python`.
+PYTHON_IMAGE = "python"
 #: ``testbed/exit:CODE`` says so and ends with that code, whatever its arguments.
 _EXIT_IMAGE = "testbed/exit"
 #: No image has this tag.
@@ -58,6 +67,8 @@ def command_of(image: str, command: Sequence[str], arguments: Sequence[str]) -> 
         raise CannotPull(image)
     if parsed.repository == _EXIT_IMAGE:
         return ImageCommand(argv=(sys.executable, "-c", _EXIT, parsed.tag or "0"))
+    if parsed.repository == PYTHON_IMAGE:
+        return ImageCommand(argv=(*command, *arguments) or ("python3",))
     ours = is_ours(image)
     if not ours and _GOOGLES not in parsed.repository and parsed.repository != COMMAND_IMAGE:
         raise CannotPull(image)

@@ -20,6 +20,7 @@ from shared_pathways_service.testing.testbed.node_agent.container import (
     LogFile,
     now,
 )
+from shared_pathways_service.testing.testbed.node_agent.entering import EnterScript
 from shared_pathways_service.testing.testbed.node_agent.environment import CannotConfigure
 from shared_pathways_service.testing.testbed.node_agent.images import CannotPull
 from shared_pathways_service.testing.testbed.node_agent.probes import until_ready
@@ -94,6 +95,7 @@ class PodLife:
             volumes=self._volumes,
             reporter=reporter,
         )
+        self._enter = {r.name: EnterScript(self._directory / f"{r.name}.enter") for r in records}
         self._logs = {r.name: LogFile(self._directory / f"{r.name}.log") for r in records}
         self._running: dict[str, Container] = {}
         self._ending = asyncio.Event()
@@ -137,7 +139,9 @@ class PodLife:
     async def _live(self) -> None:
         self._directory.mkdir(parents=True, mode=0o700)
         (self._directory / "tmp").mkdir()
-        await self._reporter.begin(self._record, self._logs, self._ports())
+        for script in self._enter.values():
+            script.close()
+        await self._reporter.begin(self._record, self._logs, self._enter, self._ports())
         self._mounting = asyncio.create_task(self._volumes.mount())
         if self._ending.is_set():
             self._mounting.cancel()
@@ -181,6 +185,7 @@ class PodLife:
             code = await container.wait()
             ready.cancel()
             self._running.pop(record.name, None)
+            self._enter[record.name].close()
             last_words = self._commands.last_words(specification)
             ended = _terminated(code, container, specification, last_words)
             record.ready = False
@@ -256,6 +261,9 @@ class PodLife:
         if self._ending.is_set():
             container.kill()  # it was told to end while this was on its way
         await container.wait_for_process_1()
+        if (pid := container.pid) is not None:
+            entering = self._shared.isolation.entering
+            self._enter[record.name].open(pid, entering, env, self._directory)
         record.state = {"running": {"startedAt": container.started_at}}
         record.ready = not specification.get("readinessProbe")
         self._reporter.tell(self._record)
@@ -327,10 +335,11 @@ class PodLife:
 
     def _address(self, node_address: str) -> str:
         name, service = self._spec.get("hostname"), self._spec.get("subdomain")
+        if name and service:
+            # On its node's network too: programs know it by this name, whose address stays.
+            return self._shared.addresses.of_name(self.namespace, f"{name}.{service}")
         if self._spec.get("hostNetwork"):
             return node_address
-        if name and service:
-            return self._shared.addresses.of_name(self.namespace, f"{name}.{service}")
         self._own_address = self._shared.addresses.take()
         return self._own_address
 

@@ -15,7 +15,9 @@ from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
 from shared_pathways_service.testing.testbed.api import Object
 from shared_pathways_service.testing.testbed.node_agent.container import LogFile, now
 from shared_pathways_service.testing.testbed.node_agent.endpoint import KubeletEndpoint
+from shared_pathways_service.testing.testbed.node_agent.entering import EnterScript
 from shared_pathways_service.testing.testbed.node_agent.status import PodRecord, status_of
+from shared_pathways_service.testing.testbed.patches import ENTER_VARIABLE
 
 __all__ = ["PodReporter"]
 
@@ -54,9 +56,13 @@ class PodReporter:
         self._events: set[asyncio.Task[None]] = set()
 
     async def begin(
-        self, record: PodRecord, logs: Mapping[str, LogFile], ports: Sequence[int]
+        self,
+        record: PodRecord,
+        logs: Mapping[str, LogFile],
+        scripts: Mapping[str, EnterScript],
+        ports: Sequence[int],
     ) -> None:
-        """Makes the pod's logs and ports reachable through the kubelet's endpoint."""
+        """Makes the pod's logs, ports and insides reachable through the kubelet's endpoint."""
         entries = [
             {
                 "containers": [name],
@@ -70,7 +76,15 @@ class PodReporter:
             {"ports": [port], "target": {"address": record.address, "port": port}}
             for port in sorted({*ports, *_USUAL_PORTS})
         ]
+        execs = [
+            {
+                "containers": [name],
+                "local": {"envs": [{"name": ENTER_VARIABLE, "value": str(script.path)}]},
+            }
+            for name, script in scripts.items()
+        ]
         await self._describe("PortForward", "portforwards", {"forwards": forwards})
+        await self._describe("Exec", "execs", {"execs": execs})
         await self._describe("Logs", "logs", {"logs": entries})
         known = self._endpoint.until_known(self._namespace, self._name, next(iter(logs)))
         self._known = asyncio.create_task(known)

@@ -1,4 +1,4 @@
-"""Volumes of a pod: directories of its own, filled from Secrets and ConfigMaps."""
+"""Volumes of a pod: directories of its own, filled from Secrets and ConfigMaps, and the node's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MODE = 0o644
 
 
 class Volumes:
-    """The volumes of one pod; Secret, ConfigMap and emptyDir are known."""
+    """The volumes of one pod; Secret, ConfigMap, emptyDir and hostPath are known."""
 
     def __init__(self, pod: Object, directory: Path, reporter: PodReporter) -> None:
         self._volumes: list[Mapping[str, Any]] = pod["spec"].get("volumes") or []
@@ -28,8 +28,8 @@ class Volumes:
     async def mount(self) -> None:
         """Makes all volumes; waits for objects that are not there yet."""
         for volume in self._volumes:
-            path = self._directory / volume["name"]
-            path.mkdir(parents=True)
+            path = self._path(volume)
+            path.mkdir(parents=True, exist_ok="hostPath" in volume)
             for kind, resource, key in (
                 ("secret", "secrets", "secretName"),
                 ("configMap", "configmaps", "name"),
@@ -41,12 +41,19 @@ class Volumes:
 
     def places(self, container: Object) -> dict[str, str]:
         """Returns where the mounted directories of a container really are."""
-        known = {volume["name"] for volume in self._volumes}
-        return {
-            mount["mountPath"].rstrip("/"): str(self._directory / mount["name"])
-            for mount in container.get("volumeMounts") or ()
-            if mount["name"] in known
+        known = {volume["name"]: str(self._path(volume)) for volume in self._volumes}
+        mounts = container.get("volumeMounts") or ()
+        places = {
+            m["mountPath"].rstrip("/"): known[m["name"]] for m in mounts if m["name"] in known
         }
+        # What is where it seems to be needs no change.
+        return {path: place for path, place in places.items() if path != place}
+
+    def _path(self, volume: Mapping[str, Any]) -> Path:
+        if "hostPath" in volume:
+            # The node is this machine.
+            return Path(str(volume["hostPath"]["path"]))
+        return self._directory / str(volume["name"])
 
     async def _found(self, resource: str, name: str, volume: str) -> Mapping[str, bytes]:
         tries = 0

@@ -1,0 +1,56 @@
+"""How a command gets into a container, for `kubectl exec`: a script, written anew each run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+__all__ = ["EnterScript"]
+
+_FAILURE = 126
+
+
+class EnterScript:
+    """A program that runs its arguments in a container.
+
+    Attributes:
+      path: Of the program; it is there as long as this object's pod.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def open(
+        self, pid: int, namespaces: Sequence[str], env: Mapping[str, str], directory: Path
+    ) -> None:
+        """Lets commands in.
+
+        Args:
+          pid: The container's process 1, as this machine numbers it.
+          namespaces: Which of its namespaces are its own, as flags of `nsenter`; none: nobody is
+            let in, as its process 1 would be this machine's.
+          env: The container's variables.
+          directory: Where a command begins.
+        """
+        if not namespaces:
+            self._refuse("without PID namespaces a container cannot be told from this machine")
+            return
+        variables = [f"{name}={value}" for name, value in env.items()]
+        into = ["nsenter", f"--target={pid}", *namespaces, "--"]
+        told = ["env", "-i", f"--chdir={directory}", *variables]
+        self._write(f'exec {shlex.join([*into, *told])} "$@"')
+
+    def close(self) -> None:
+        """Lets nobody in: the container does not run."""
+        self._refuse("the container does not run")
+
+    def _refuse(self, why: str) -> None:
+        self._write(f"echo {shlex.quote(why)} >&2\nexit {_FAILURE}")
+
+    def _write(self, command: str) -> None:
+        # Whole or not at all: somebody may run it now. It holds the container's variables.
+        partial = self.path.with_name(f"{self.path.name}.new")
+        partial.touch(mode=0o700)
+        partial.write_text(f"#!/bin/sh\n{command}\n", encoding="utf-8", errors="surrogateescape")
+        partial.replace(self.path)
