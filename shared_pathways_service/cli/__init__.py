@@ -92,6 +92,26 @@ COMMANDS = {
         function="doctor",
         help="Check all that a connection needs, and say what would mend it.",
     ),
+    "render": _Command(
+        module="render",
+        function="render",
+        help="Print the JobSet of a PathwaysJob, for clusters without PathwaysJob's controller.",
+    ),
+    "checkpoints": _Command(
+        module="checkpoints",
+        function="checkpoints",
+        help="List the checkpoints of a run: step, epoch, loss, size, state.",
+    ),
+    "chaos": _Command(
+        module="chaos",
+        function="chaos",
+        help="Disturb the embedded service at random moments, to see what becomes of who uses it.",
+    ),
+    "report": _Command(
+        module="report",
+        function="report",
+        help="Show where the time of an elastic training run went, and draw its timeline.",
+    ),
 }
 
 
@@ -101,6 +121,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
       arguments: By default those of the process.
     """
+    # gRPC would tell on standard error of each connection that ends; commands do that themselves.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     words = list(sys.argv[1:] if arguments is None else arguments)
     wanted = next((word for word in words if not word.startswith("-")), None)
     command = typer.main.get_command(_app(wanted))

@@ -31,7 +31,7 @@ from shared_pathways_service.core.proxy_options import ProxyOptions
 from shared_pathways_service.core.requests import DEFAULT_PROXY_IMAGE, ConnectRequest
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.events import Event
-from shared_pathways_service.jaxside import ProxyTarget, onefile
+from shared_pathways_service.jaxside import ProxyTarget, standalone
 from shared_pathways_service.progress import Progress
 from shared_pathways_service.settings import Settings
 
@@ -237,7 +237,7 @@ def _run(
             insecure_credentials=agent.insecure_credentials,
             transfer_dir=agent.transfer_dir,
         )
-        plugin = onefile.place(settings.cache_dir)
+        plugin = standalone.place(settings.cache_dir)
         # What the user has set stays.
         ours = {**allocator.ENVIRONMENT, **os.environ} if tune_allocator else os.environ
         return run_child(command, _environment(ours, target, plugin))

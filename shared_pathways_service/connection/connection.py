@@ -367,6 +367,8 @@ class Connection:
         self._reason = reason
         undo, self._undo = self._undo, contextlib.ExitStack()
         undo.close()
+        # JAX's buffers are free now, and scattered over the heaps of many threads.
+        allocator.trim()
         if self._agent is not None:
             # Looked at last: the agent may tell of a failure while it is being closed.
             self._failure = self._failure or self._agent.failure

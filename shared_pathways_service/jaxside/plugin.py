@@ -1,13 +1,13 @@
-"""Lets JAX reach a Pathways proxy by its environment alone: the plug-in, in one file.
+"""Lets JAX reach a Pathways proxy by its environment alone: the plug-in.
 
 JAX calls `initialize` when it first looks for its backends. A program that never heard of this
 project then runs on a proxy when its environment says so:
 
     JAX_PLATFORMS=proxy JAX_BACKEND_TARGET=grpc://unix:/path SPS_TOKEN_FILE=/path program
 
-The file needs the standard library and JAX only: `sps run` puts a copy of it on PYTHONPATH, for
-environments that do not have the package it comes from. Where they do, JAX finds this file by
-the package's entry point; both together do no harm.
+This file and `mending` need the standard library and JAX only: `sps run` puts a copy of both on
+PYTHONPATH, for environments that do not have the package they come from. Where they do, JAX finds
+this file by the package's entry point; both together do no harm.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+# (Relative: the copy is in a package of another name.)
+from . import mending
 
 PLATFORM = "proxy"
 #: gRPC of JAX's client talks to a plain port only when this is set before the client is made.
@@ -99,6 +102,7 @@ def connect(
       jax.errors.JaxRuntimeError: It could not be reached, or refused.
     """
     _explain_callbacks()
+    mending.mend()
     answer: concurrent.futures.Future[Any] = concurrent.futures.Future()
     deadline = time.monotonic() + timeout
     given_up = threading.Event()

@@ -35,10 +35,10 @@ with isc_pathways.connect(expected_tpu_instances={{"tpuv6e:2x2": 1}}, wait="read
 # as a notebook has it: no block, and a callback that fails
 def hear(event): raise ValueError("mine")
 c = isc_pathways.connect(on_event=hear).start()
-from shared_pathways_service.jaxside import onefile
+from shared_pathways_service.jaxside import standalone
 from shared_pathways_service.settings import Settings
 # (Installed, the package brings the plug-in along by its entry point.)
-paths = [str(onefile.place(Settings.load().cache_dir)), os.environ.get("PYTHONPATH", "")]
+paths = [str(standalone.place(Settings.load().cache_dir)), os.environ.get("PYTHONPATH", "")]
 child = subprocess.run([sys.executable, "-c", {CHILD!r}], capture_output=True, text=True,
                        env=dict(os.environ, PYTHONPATH=os.pathsep.join(paths)))
 say("child", out=child.stdout, code=child.returncode, err=child.stderr[-2000:])

@@ -34,10 +34,10 @@ with isc_pathways.connect(tune_allocator=TUNE):
     assert np.array_equal(np.asarray(x), large)
     say("put", variables=variables(), heap=[before, in_heap(np.empty(8 << 20))])
     wait_for("child")
-    from shared_pathways_service.jaxside import onefile
+    from shared_pathways_service.jaxside import standalone
     from shared_pathways_service.settings import Settings
     path = os.pathsep.join(
-        [str(onefile.place(Settings.load().cache_dir)), os.environ.get("PYTHONPATH", "")])
+        [str(standalone.place(Settings.load().cache_dir)), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run([sys.executable, "-c", CHILD], env=dict(os.environ, PYTHONPATH=path),
                           stdout=subprocess.PIPE, text=True, check=True)
     say("child", said=done.stdout.split())

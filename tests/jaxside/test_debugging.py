@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shared_pathways_service.jaxside import ProxyTarget, onefile
+from shared_pathways_service.jaxside import ProxyTarget, standalone
 from tests.jaxside.conftest import PRELUDE, Proxy, run_program
 
 Proxies = tuple[Proxy, Proxy]
@@ -61,7 +61,7 @@ def test_a_program_on_a_proxy_by_its_environment_alone_is_told_too(
 ) -> None:
     proxy = proxies[1]
     target = ProxyTarget(address=proxy.address, token=proxy.token, token_file=proxy.token_file)
-    environment = {**target.environment, "PYTHONPATH": str(onefile.place(own_directories))}
+    environment = {**target.environment, "PYTHONPATH": str(standalone.place(own_directories))}
     run_program(CALLING_BACK, env=environment, cwd=own_directories, python=foreign_python)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shared_pathways_service.jaxside import ProxyTarget, onefile
+from shared_pathways_service.jaxside import ProxyTarget, standalone
 from tests.jaxside.conftest import PRELUDE, REPOSITORY, Proxy, run_program
 
 Proxies = tuple[Proxy, Proxy]
@@ -30,7 +30,7 @@ def foreign(proxies: Proxies, own_directories: Path) -> dict[str, str | None]:
     """The environment that `sps run` gives to a program, for the proxy with a token."""
     proxy = proxies[1]
     target = ProxyTarget(address=proxy.address, token=proxy.token, token_file=proxy.token_file)
-    return {**target.environment, "PYTHONPATH": str(onefile.place(own_directories))}
+    return {**target.environment, "PYTHONPATH": str(standalone.place(own_directories))}
 
 
 @pytest.fixture
@@ -41,14 +41,20 @@ def run_foreign(
     return functools.partial(run_program, env=foreign, cwd=own_directories, python=foreign_python)
 
 
-def test_one_file_is_enough_and_the_exit_code_is_the_programs_own(run_foreign: RunForeign) -> None:
+def test_two_files_are_enough_and_the_exit_code_is_the_programs(
+    run_foreign: RunForeign,
+) -> None:
     done = run_foreign(
         FOREIGN
         + """
 assert [d.slice_index for d in jax.devices()] == [0, 0, 0, 0]
 held = jnp.arange(3.0) * 2
 assert held.tolist() == [0, 2, 4]
-assert {m for m in sys.modules if "sps" in m or "pathways" in m} == {"jax_plugins.sps_proxy"}
+ours = {m for m in sys.modules if "sps" in m or "pathways" in m}
+assert ours == {"jax_plugins.sps_proxy", "jax_plugins.sps_proxy.mending"}
+import numpy as np
+flipped = np.arange(3.0)[::-1]
+assert jnp.asarray(flipped).tolist() == [2, 1, 0]
 sys.exit(7)
 """,
         code=7,
@@ -153,13 +159,14 @@ assert (outer + 1).tolist() == [2, 3, 4, 5]
 
 
 def test_the_copy_is_made_once_and_is_the_same(tmp_path: Path) -> None:
-    root = onefile.place(tmp_path)
-    (copy,) = (root / "jax_plugins").iterdir()
-    first = copy.stat()
-    assert onefile.place(tmp_path) == root
-    assert copy.stat() == first
-    assert [path.name for path in tmp_path.rglob("*")] == [root.name, "jax_plugins", copy.name]
-    assert not list(root.rglob("__init__.py")), "jax_plugins must stay a namespace package"
+    root = standalone.place(tmp_path)
+    (package,) = (root / "jax_plugins").iterdir()
+    first = {path.name: path.stat() for path in package.iterdir()}
+    assert standalone.place(tmp_path) == root
+    assert {path.name: path.stat() for path in package.iterdir()} == first
+    assert set(first) == {"__init__.py", "mending.py"}
+    assert [path.name for path in root.iterdir()] == ["jax_plugins"]
+    assert not (root / "jax_plugins" / "__init__.py").exists(), "it must stay a namespace package"
 
 
 def test_the_entry_point_is_there() -> None:

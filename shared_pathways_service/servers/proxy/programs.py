@@ -276,6 +276,8 @@ class Compiler:
     def _parameters(
         self, main: xla.MainTypes, executable: Any, device_ids: tuple[int, ...]
     ) -> tuple[Parameter, ...]:
+        if not main.arguments:  # of a program from the cache XLA tells a sharding of none
+            return ()
         if len(device_ids) == 1:
             return tuple(Parameter(*_type(argument), argument.shape) for argument in main.arguments)
         shardings: Sequence[Any] | None = executable.get_parameter_shardings()

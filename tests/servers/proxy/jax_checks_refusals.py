@@ -53,32 +53,61 @@ def what_the_client_refuses_by_itself() -> None:
         return jax.pure_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
 
     x = jax.block_until_ready(jnp.ones(8))
-    here = jax.block_until_ready(jax.device_put(np.ones(8), jax.devices("cpu")[0]))
-    one = NamedSharding(Mesh(np.array(jax.devices()[:1]), ("x",)), P())
-    split = jax.block_until_ready(jax.device_put(np.ones(8), on(("slice", "x"))))
     quiet, loud, calling = (jax.jit(f).lower(x) for f in (lambda x: x + 1, shout, call_back))
     runtime: Any = quiet.compile().runtime_executable()
     refused: list[tuple[Callable[[], Any], str]] = [
         (x.unsafe_buffer_pointer, NOT_PJRT),
         (lambda: memoryview(x), "Only local arrays are supported, got proxy::Array"),
-        (quiet.cost_analysis, NOT_PJRT),
         (runtime.serialize, "does not support `Serialize`"),
         (runtime.hlo_modules, "does not support LoadedExecutable::GetHloModules"),
         (loud.compile, "Unsupported host callback type"),
         (calling.compile, "Unsupported host callback type"),
-        (lambda: jax.device_put(here, one), "owned by a non-PjRt-compatible client"),
-        (
-            lambda: jax.device_put(split, NamedSharding(Mesh(jax.devices("cpu"), ("x",)), P("x"))),
-            "CopyArrays only supports devices that are instances of",
-        ),
-    ]
-    rows = np.arange(8, dtype=np.float32)
-    refused += [
-        (functools.partial(jax.device_put, values), "Negative or zero strides")
-        for values in (rows[::-1], np.broadcast_to(rows[:1], (8,)))
     ]
     for function, text in refused:
         asks_nobody(functools.partial(fails, function, text))
+
+
+@check
+def numpy_arrays_that_were_flipped_or_broadcast() -> None:
+    rows = np.arange(64, dtype=np.float32).reshape(8, 8)
+    add = jax.jit(lambda x, y: x + y)
+    for values in (rows[::-1], rows[:, ::-1], np.broadcast_to(rows[:1], (8, 8)), rows.T[::-1]):
+        for where in (None, jax.devices()[1], on(("slice", "x")), on()):
+            put = jax.device_put(values, where) if where is not None else jnp.asarray(values)
+            np.testing.assert_array_equal(np.asarray(put), values)
+        for _ in range(3):  # at first by Python, then by JAX's quick way
+            np.testing.assert_array_equal(add(values, 1), values + 1)
+    np.testing.assert_array_equal(jnp.flip(np.flip(rows)), rows)
+    weak = jnp.asarray(np.broadcast_to(np.float32(2), (3,)))
+    assert weak.dtype == jnp.float32
+
+
+@check
+def arrays_of_this_machine_s_cpu() -> None:
+    values = np.arange(16, dtype=jnp.bfloat16).reshape(8, 2)
+    cpus = Mesh(np.array(jax.devices("cpu")), ("x",))
+    one = NamedSharding(Mesh(np.array(jax.devices()[:1]), ("x",)), P())
+    here = jax.device_put(values, jax.devices("cpu")[0])
+    spread = jax.device_put(values, NamedSharding(cpus, P("x")))
+    for source in (here, spread):
+        for there in (one, on(("slice", "x")), on(), jax.devices()[3]):
+            put = jax.device_put(source, there)
+            assert put.devices() == getattr(there, "device_set", {there})
+            np.testing.assert_array_equal(np.asarray(put), values)
+    back = jax.device_put(jax.device_put(values, on(("slice", "x"))), NamedSharding(cpus, P("x")))
+    assert back.devices() == set(jax.devices("cpu"))
+    np.testing.assert_array_equal(np.asarray(back), values)
+    both = jax.device_put({"here": here, "there": jax.device_put(values, one)}, on())
+    assert both["here"].sharding == both["there"].sharding == on()
+
+
+@check
+def the_cost_of_what_is_not_compiled() -> None:
+    x = np.ones((8, 8), np.float32)
+    with jax.default_device(jax.devices("cpu")[0]):
+        wanted: Any = jax.jit(lambda x: x @ x).lower(x).cost_analysis()
+    assert jax.jit(lambda x: x @ x).lower(x).cost_analysis() == wanted
+    assert wanted["flops"] > 0
 
 
 @check

@@ -16,6 +16,8 @@ import jax
 from jax.extend import backend
 from jax.extend.backend import ifrt_proxy
 
+from shared_pathways_service.jaxside import mending
+
 
 def main(address: str) -> None:
     attach(address)
@@ -39,6 +41,7 @@ def attach(address: str) -> None:
         options.connection_timeout_in_seconds = 60
         return ifrt_proxy.get_client(f"grpc://{address}", options)
 
+    mending.mend()
     backend.register_backend_factory("proxy", connect, priority=-1)
     jax.config.update("jax_platforms", "proxy,cpu")
     jax.config.update("jax_backend_target", f"grpc://{address}")

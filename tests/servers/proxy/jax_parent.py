@@ -24,20 +24,25 @@ def child_on_a_proxy(module: str) -> Iterator[RunCheck]:
     """Runs `python -m module ADDRESS`, which answers as `jax_child` does, and its proxy."""
     root = Path(tempfile.mkdtemp(prefix="sps"))
     flags = [f"--server_socket={root / 's'}", f"--virtual_slices={KIND},{KIND}"]
-    command = [sys.executable, "-m", module, f"unix:{root / 's'}"]
-    # Both take seconds to load, so both at once; the child connects when it has its first check.
-    with (
-        subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            cwd=REPOSITORY,
-        ) as child,
-        ServerProcess(MODULE, flags) as proxy,
-    ):
+    with ServerProcess(MODULE, flags) as proxy:
         assert proxy.ready is not None
+        with child_that_answers(module, f"unix:{root / 's'}") as run:
+            yield run
+        assert proxy.stop() == 0
+    shutil.rmtree(root)
+
+
+@contextlib.contextmanager
+def child_that_answers(module: str, *arguments: str) -> Iterator[RunCheck]:
+    """Runs `python -m module ARGUMENTS`, which answers as `jax_child` does."""
+    with subprocess.Popen(
+        [sys.executable, "-m", module, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=REPOSITORY,
+    ) as child:
         assert child.stdin is not None
         assert child.stdout is not None
 
@@ -53,5 +58,3 @@ def child_on_a_proxy(module: str) -> Iterator[RunCheck]:
         yield run
         child.stdin.close()
         assert child.wait(DEADLINE_S) == 0
-        assert proxy.stop() == 0
-    shutil.rmtree(root)

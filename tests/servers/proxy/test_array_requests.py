@@ -176,6 +176,24 @@ def test_strides_in_and_out(client: RawClient) -> None:
     assert client.lookup(out) == square.tobytes()
 
 
+def test_strides_of_an_axis_of_one_lead_nowhere(client: RawClient) -> None:
+    """As JAX's client sends them: a row of a matrix that was flipped."""
+    row = np.arange(3, dtype=np.float32)
+    for stride in (-12, 0, 1 << 62):
+        buffer, array = client.new_handle(), client.new_handle()
+        client.store(buffer, row.tobytes())
+        client.call(
+            "make_array_from_host_buffer",
+            dtype={"kind": F32},
+            shape={"dims": [1, 3]},
+            byte_strides={"strides": [stride, 4]},
+            sharding=single(0),
+            host_buffer_handle=buffer,
+            array_handle=array,
+        )
+        np.testing.assert_array_equal(client.fetch(array).reshape(3), row)
+
+
 @pytest.mark.parametrize(
     ("shape", "strides"),
     [

@@ -38,6 +38,16 @@ module @cholesky {
 }
 """
 
+#: What makes its result of nothing, as a function that initialises parameters does.
+COUNT = """
+module @count attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {
+  func.func public @main() -> (tensor<8xf32> {mhlo.sharding = "{devices=[4]<=[4]}"}) {
+    %n = stablehlo.iota dim = 0 : tensor<8xf32>
+    return %n : tensor<8xf32>
+  }
+}
+"""
+
 COPY = "stablehlo.optimization_barrier %x"
 
 MakeCache = Callable[..., CompileCache]
@@ -92,7 +102,12 @@ def run_lapack(client: RawClient) -> bytes:
     return client.fetch(result).tobytes()
 
 
-RUNS = [run_double, run_sharded, run_donating, run_lapack]
+def run_without_arguments(client: RawClient) -> bytes:
+    (result,) = client.execute(client.compile(COUNT, [0, 1, 2, 3]), [])
+    return client.fetch(result).tobytes()
+
+
+RUNS = [run_double, run_sharded, run_donating, run_lapack, run_without_arguments]
 
 
 # ---- hits

@@ -1,0 +1,1 @@
+"""What elastic training decides: options, triage, health, policy, goodput. No JAX, no clock."""

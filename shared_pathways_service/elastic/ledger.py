@@ -1,0 +1,222 @@
+"""The ledger of a run: every event as a line of JSON, kept whatever becomes of the process.
+
+A run that another process resumes goes on in the same file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import math
+import numbers
+import os
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Self
+
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.events import Event, Scalar
+
+__all__ = ["LEDGER_NAME", "Ledger", "LedgerReader", "read_ledger"]
+
+LEDGER_NAME: Final = "ledger.jsonl"
+
+#: Kinds that come too often to wait for the disk at each: they survive the process' death like the
+#: others, and only the machine's may cost the last of them.
+_OFTEN: Final = frozenset({"elastic.step", "snapshot.taken"})
+#: A URL, also where a `Path` was made of it, which has only one of its slashes; no Windows drive.
+_OF_A_STORE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+_SCALARS: Final = (str, int, float, bool, type(None))
+
+_log = logging.getLogger(__name__)
+
+
+class Ledger:
+    """A sink that appends each event to ``ledger.jsonl``; threads may share it.
+
+    A line is one `write` to a file opened for appending, so a kill at any moment can tear the last
+    line only. When the disk is full or gone that is logged once, and training goes on.
+
+    Args:
+      directory: The run's; made if it is not there.
+
+    Attributes:
+      lost: Events that could not be written, or of which the disk does not know.
+
+    Raises:
+      InvalidRequestError: The directory is in an object store, whose files nobody can append to.
+      OSError: The file cannot be opened.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        path = _path(directory)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.lost = 0
+        self._path = path
+        # Of two kinds: who writes a step need not wait while another thread waits for the disk.
+        # A signal's handler may tell something too, while this thread is in here.
+        self._write_lock = threading.RLock()
+        self._sync_lock = threading.RLock()
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self._file: int | None = os.open(path, flags, 0o644)
+        self._torn = _ends_within_a_line(self._file)
+
+    def __call__(self, event: Event) -> None:
+        """Appends the event; one that comes after `close` is nobody's."""
+        line = _line(event)
+        try:
+            with self._write_lock:
+                if self._file is None:
+                    return
+                self._append(self._file, line)
+            if event.kind not in _OFTEN:
+                self._sync()
+        except OSError as error:
+            if not self.lost:
+                _log.warning("%s is not complete: %s", self._path, error)
+            self.lost += 1
+
+    def close(self) -> None:
+        """Closes the file; once is enough, more does no harm."""
+        with self._sync_lock, self._write_lock:
+            file, self._file = self._file, None
+            if file is not None:
+                os.close(file)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def _append(self, file: int, line: bytes) -> None:
+        data = b"\n" + line if self._torn else line
+        written = os.write(file, data)
+        self._torn = written < len(data)
+        if self._torn:
+            raise OSError(f"only {written} of {len(data)} bytes were written")
+
+    def _sync(self) -> None:
+        with self._sync_lock:
+            if self._file is not None:
+                os.fsync(self._file)
+
+
+class LedgerReader(Iterator[Event]):
+    """The events of a ledger, in the order in which they were written.
+
+    Attributes:
+      skipped: Lines so far that are no event: torn by a kill, or somebody else's.
+    """
+
+    def __init__(self, path: Path) -> None:
+        # Looked for here, so that it is here that a missing ledger is told.
+        path.stat()
+        self._lines = _lines_of(path)
+        self.skipped = 0
+
+    def __next__(self) -> Event:
+        for line in self._lines:
+            event = _event(line)
+            if event is not None:
+                return event
+            self.skipped += bool(line.strip())
+        raise StopIteration
+
+
+def read_ledger(directory: str | os.PathLike[str]) -> LedgerReader:
+    """Reads a run's ledger, which may be written meanwhile.
+
+    Args:
+      directory: The run's.
+
+    Raises:
+      InvalidRequestError: The directory is in an object store.
+      FileNotFoundError: There is no ledger in it.
+    """
+    return LedgerReader(_path(directory))
+
+
+def _path(directory: str | os.PathLike[str]) -> Path:
+    named = os.fspath(directory)
+    if _OF_A_STORE.match(named):
+        raise InvalidRequestError(
+            "directory",
+            named,
+            "a directory of a file system: nothing can be appended to an object in a store",
+            hint="keep the run's directory on a disk; only its checkpoints may be in a bucket",
+        )
+    return Path(named) / LEDGER_NAME
+
+
+def _lines_of(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        yield from file
+
+
+def _ends_within_a_line(file: int) -> bool:
+    size = os.fstat(file).st_size
+    return size > 0 and os.pread(file, 1, size - 1) != b"\n"
+
+
+def _line(event: Event) -> bytes:
+    """Returns the line of an event, whose numbers may be NumPy's: what is told must not fail."""
+    took = event.duration_s
+    plain = dataclasses.replace(
+        event,
+        step=None if event.step is None else int(event.step),
+        slice=None if event.slice is None else _whole_or_text(event.slice),
+        duration_s=float(took) if took is not None and math.isfinite(took) else None,
+        data={name: _scalar(value) for name, value in event.data.items()},
+    )
+    return plain.to_json().encode() + b"\n"
+
+
+def _whole_or_text(value: object) -> int | str:
+    return int(value) if isinstance(value, numbers.Integral) else str(value)
+
+
+def _scalar(value: object) -> Scalar:
+    """Returns a value as JSON has it; what is not finite, or no scalar at all, is told as text."""
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real) and math.isfinite(value):
+        return float(value)
+    return str(value)
+
+
+def _event(line: bytes) -> Event | None:
+    """Returns the event that a line tells; None: it tells none."""
+    try:
+        fields = json.loads(line)
+        if not {"kind", "source", "time", "monotonic"} <= fields.keys():
+            return None
+        event = Event.from_dict(fields)
+        moment = datetime.fromisoformat(event.time)
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return None
+    return event if moment.tzinfo is not None and _is_sound(event) else None
+
+
+def _is_sound(event: Event) -> bool:
+    """Tells whether what comes of a file has the types that an event's fields have."""
+    return (
+        isinstance(event.kind, str)
+        and isinstance(event.source, str)
+        and _is_number(event.monotonic)
+        and (event.duration_s is None or _is_number(event.duration_s))
+        and (event.step is None or type(event.step) is int)
+        and (event.slice is None or type(event.slice) in {int, str})
+        and isinstance(event.data, Mapping)
+        and all(isinstance(value, _SCALARS) for value in event.data.values())
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,400 @@
+"""The manager of elastic training: what is public of it, under the names that pathwaysutils uses.
+
+Code that was written for `pathwaysutils.elastic.manager` runs on this one by another import
+(docs/elastic.md has the table). Behind `elastic_retry` and `run` is one loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import Any, Final, ParamSpec, Self, TypeVar
+
+import jax
+
+from shared_pathways_service.core.elastic.options import ALL, Options
+from shared_pathways_service.core.validation import check_int
+from shared_pathways_service.elastic.attempt import Attempt
+from shared_pathways_service.elastic.checkpoints import Checkpoints
+from shared_pathways_service.elastic.console import ConsoleLines
+from shared_pathways_service.elastic.errors import ElasticRuntimeError, ScaleUpSignalError
+from shared_pathways_service.elastic.ledger import Ledger
+from shared_pathways_service.elastic.loop import Callbacks, Loop, Reconnect, RetryPolicy
+from shared_pathways_service.elastic.probes import Probe, add_one_everywhere
+from shared_pathways_service.elastic.profiling import refuse_profile
+from shared_pathways_service.elastic.restoring import States
+from shared_pathways_service.elastic.sinks import Sinks, log_failure
+from shared_pathways_service.elastic.slices import SliceKey, group_by_slice, slice_index
+from shared_pathways_service.elastic.snapshot_client import ClientMemory
+from shared_pathways_service.elastic.snapshot_peer import PeerMemory
+from shared_pathways_service.elastic.snapshots import Snapshots, SnapshotStore
+from shared_pathways_service.elastic.watch import SliceWatch
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.events import Event
+
+__all__ = ["ElasticRetryLimit", "ElasticRuntimeError", "Manager", "ScaleUpSignalError"]
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+_CHECKPOINTS: Final = "checkpoints"
+#: Seconds at the end for a snapshot that is under way.
+_SNAPSHOT_S: Final = 5.0
+
+
+class ElasticRetryLimit:
+    """A retry policy: so many attempts, and no more.
+
+    Args:
+      max_attempts: From 1 up.
+    """
+
+    def __init__(self, max_attempts: int) -> None:
+        self.max_attempts = check_int("max_attempts", max_attempts, low=1)
+
+    def __call__(self, attempt: int, error: Exception) -> bool:
+        """Tells whether another attempt may follow this one, numbered from 1."""
+        del error
+        return attempt < self.max_attempts
+
+
+class Manager:
+    """Runs training on slices that go and come.
+
+    A manager is made once, where JAX's devices are; `run` may be called several times, one after
+    the other.
+
+    Args:
+      devices: The devices of all slices; None: `jax.devices()`.
+      options: What is wanted; see `Options`.
+      directory: The run's: gets ``ledger.jsonl`` and ``checkpoints/``. None: neither is kept.
+      checkpoint_directory: Where checkpoints go instead: a path, ``gs://…`` or ``s3://…``.
+      slice_key: Which slice a device belongs to.
+      reconnect: Called when the proxy is gone; returns new devices, as many slices as before.
+        `elastic.reconnect_with` makes one of a connection. None: training ends then.
+      probe: How the devices of a slice are asked whether they compute; raises if not.
+      on_event: Is told each `Event`, on any thread; its errors are logged only.
+      console: Whether the lines that scripts look for are printed.
+
+    Raises:
+      InvalidRequestError: An option is wrong, by itself or with so many slices.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[jax.Device] | None = None,
+        *,
+        options: Options | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        checkpoint_directory: str | os.PathLike[str] | None = None,
+        slice_key: SliceKey = slice_index,
+        reconnect: Reconnect | None = None,
+        probe: Probe = add_one_everywhere,
+        on_event: Callable[[Event], object] | None = None,
+        console: bool = True,
+    ) -> None:
+        self.options = options or Options()
+        self._key = slice_key
+        self._reconnect = reconnect
+        self._probe = probe
+        self._directory = None if directory is None else Path(directory)
+        self._checkpoint_directory = checkpoint_directory
+        self._on_event = on_event
+        self._console = console
+        self._sinks = Sinks()
+        self._down_events = 0
+        self._running = threading.Lock()
+        self._active: frozenset[int] | None = None
+        self._watch = self._make_watch(jax.devices() if devices is None else devices)
+        self.options.slice_range(self.total_slice_count)
+
+    # ---- running
+
+    def run(
+        self,
+        train: Callable[[Attempt], T],
+        *,
+        pre_callback: Callable[[], object] | None = None,
+        on_elastic_event_callback: Callable[[], object] | None = None,
+        retry_policy: RetryPolicy | None = None,
+    ) -> T:
+        """Runs `train` until it ends, in this process, again after each slice event.
+
+        Args:
+          train: Gets an `Attempt`: the slices to train on, and what was reached before. It must
+            keep no array beyond its end.
+          pre_callback: Called before each attempt, when its slices are known.
+          on_elastic_event_callback: Called after each event that ended an attempt.
+          retry_policy: Asked after each event beside the budgets: attempt (from 1) and error.
+
+        Returns:
+          What `train` returned.
+
+        Raises:
+          ElasticRuntimeError: A budget is spent, or the slices did not come back in time.
+          InvalidRequestError: A profile is being taken, or another run of this manager lives.
+          Exception: What `train` raised, where it is no slice's.
+        """
+        callbacks = Callbacks(before=pre_callback, after=on_elastic_event_callback)
+        return self._run(train, self.options, callbacks, retry_policy)
+
+    def elastic_retry(  # noqa: PLR0917 - pathwaysutils', in its order
+        self,
+        max_retries: int | None = None,
+        minimum_slice_count: int | None = None,
+        poll_interval: float = 10,
+        timeout: float | None = None,
+        pre_callback: Callable[..., Any] | None = None,
+        on_elastic_event_callback: Callable[..., Any] | None = None,
+        retry_policy: RetryPolicy | None = None,
+    ) -> Callable[[Callable[P, T]], Callable[P, T]]:
+        """Returns a decorator: the function is called again after each slice event.
+
+        As pathwaysutils' decorator of this name. The function gets its own arguments, and keeps its
+        own state; to interrupt itself when `available_inactive_slices` are there, it raises
+        `ScaleUpSignalError`.
+
+        Args:
+          max_retries: Attempts; None: without end.
+          minimum_slice_count: Slices to wait for; None: all.
+          poll_interval: Seconds between two looks at slices that lack.
+          timeout: Seconds to wait for slices; None: without end.
+          pre_callback: Called before each attempt.
+          on_elastic_event_callback: Called after each event that ended an attempt.
+          retry_policy: Instead of `max_retries`.
+
+        Raises:
+          InvalidRequestError: `max_retries` beside `retry_policy`, or a number out of range.
+        """
+        if max_retries is not None and retry_policy is not None:
+            raise InvalidRequestError("max_retries", max_retries, "None beside retry_policy")
+        options = dataclasses.replace(
+            self.options,
+            elastic_max_retries=sys.maxsize if max_retries is None else max_retries,
+            elastic_max_scale_ups=sys.maxsize,
+            slices=None,
+            elastic_min_slice_count=ALL if minimum_slice_count is None else minimum_slice_count,
+            elastic_max_slice_count=ALL,
+            settle_seconds=0.0,
+            poll_interval=poll_interval,
+            elastic_timeout_seconds=float("inf") if timeout is None else timeout,
+        )
+        policy = ElasticRetryLimit(max_retries) if max_retries is not None else retry_policy
+        callbacks = Callbacks(before=pre_callback, after=on_elastic_event_callback)
+
+        def decorate(function: Callable[P, T]) -> Callable[P, T]:
+            @functools.wraps(function)
+            def again(*args: P.args, **kwargs: P.kwargs) -> T:
+                return self._run(lambda _: function(*args, **kwargs), options, callbacks, policy)
+
+            return again
+
+        return decorate
+
+    def pause_resume(
+        self, max_retries: int, **others: Any
+    ) -> Callable[[Callable[P, T]], Callable[P, T]]:
+        """`elastic_retry` with all slices; pathwaysutils' older name."""
+        return self.elastic_retry(max_retries=max_retries, minimum_slice_count=None, **others)
+
+    def replica_resize(
+        self, max_resizes: int, **others: Any
+    ) -> Callable[[Callable[P, T]], Callable[P, T]]:
+        """`elastic_retry` with one slice at least; pathwaysutils' older name."""
+        return self.elastic_retry(max_retries=max_resizes, minimum_slice_count=1, **others)
+
+    def hear(self, event: Event) -> None:
+        """Takes a hint of a connection's: slices that are back are seen at once.
+
+        ``connect(on_event=…)`` takes a function that exists before there is a manager: one that
+        hands on to ``manager.hear`` once there is.
+        """
+        if event.kind in {"slice.placed", "slice.lost"}:
+            self._watch.wake()
+
+    # ---- the slices
+
+    @property
+    def slice_to_devices(self) -> Mapping[int, Sequence[jax.Device]]:
+        """The devices of each slice."""
+        return self._watch.devices
+
+    @property
+    def all_slice_indices(self) -> AbstractSet[int]:
+        """All slices."""
+        return frozenset(self._watch.devices)
+
+    @property
+    def total_slice_count(self) -> int:
+        """How many slices there are."""
+        return len(self._watch.devices)
+
+    @property
+    def active_slice_indices(self) -> frozenset[int]:
+        """The slices that training runs on; before the first attempt, those that answer."""
+        if self._active is None:
+            self._active = frozenset(self._watch.ask().good)
+        return self._active
+
+    @active_slice_indices.setter
+    def active_slice_indices(self, value: AbstractSet[int]) -> None:
+        self._active = frozenset(value)
+
+    @property
+    def inactive_slice_indices(self) -> AbstractSet[int]:
+        """The slices that training does not run on."""
+        return self.all_slice_indices - self.active_slice_indices
+
+    @property
+    def available_inactive_slices(self) -> AbstractSet[int]:
+        """Those of them that answer: reason to raise `ScaleUpSignalError`."""
+        return frozenset(self._watch.usable()) - self.active_slice_indices
+
+    @property
+    def active_slice_count(self) -> int:
+        """How many slices training runs on."""
+        return len(self.active_slice_indices)
+
+    good_slice_count = active_slice_count
+
+    @property
+    def elastic_down_event_count(self) -> int:
+        """How many attempts a slice has ended so far."""
+        return self._down_events
+
+    @property
+    def default_device(self) -> jax.Device:
+        """A device of a slice that training runs on.
+
+        Raises:
+          ValueError: There is none.
+        """
+        if not self.active_slice_indices:
+            raise ValueError("No active slices")
+        return self._watch.devices[min(self.active_slice_indices)][0]
+
+    def scale_by_active_slices(self, x: float) -> int | float:
+        """Returns the part of `x` that belongs to the slices that training runs on.
+
+        Args:
+          x: A number for all slices; of a whole one, the part must be whole too.
+
+        Raises:
+          ValueError: It is not.
+        """
+        if not isinstance(x, int):
+            return x * self.active_slice_count / self.total_slice_count
+        part, remainder = divmod(x * self.active_slice_count, self.total_slice_count)
+        if remainder:
+            raise ValueError(
+                f"{x} cannot be scaled to {self.active_slice_count} of {self.total_slice_count} "
+                f"slices: {remainder} would be left"
+            )
+        return part
+
+    # ---- looking after them outside of a run
+
+    def start_monitoring(self, poll_interval: float = 10) -> None:
+        """Has slices that lack asked now and then, also outside of a run, until `close`."""
+        self._watch.start_monitor(poll_interval)
+
+    def close(self) -> None:
+        """Ends all threads. What is used later begins anew."""
+        self._watch.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    # ---- inside
+
+    def _make_watch(self, devices: Sequence[jax.Device]) -> SliceWatch:
+        slices = group_by_slice(devices, self._key)
+        return SliceWatch(slices, self.options, self._probe, self._sinks)
+
+    def _run(
+        self,
+        train: Callable[[Attempt], T],
+        options: Options,
+        callbacks: Callbacks,
+        retry_policy: RetryPolicy | None,
+    ) -> T:
+        refuse_profile()
+        options.slice_range(self.total_slice_count)
+        if not self._running.acquire(blocking=False):
+            raise InvalidRequestError("run", train, "one run of a manager at a time")
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._running.release)
+            for sink in self._make_sinks(stack):
+                stack.enter_context(self._sinks.attached(sink))
+            states = self._make_states(options, stack)
+            loop: Loop[T] = Loop(
+                self._watch,
+                states,
+                options,
+                self._sinks,
+                reconnect=None if self._reconnect is None else self._connect_anew,
+                retry_policy=retry_policy,
+                callbacks=callbacks,
+                begun=self._begin,
+                down_events=lambda: self._down_events,
+            )
+            stack.callback(self.close)  # whichever watch there is by then
+            return loop.run(train)
+
+    def _make_sinks(self, stack: contextlib.ExitStack) -> list[Callable[[Event], object]]:
+        sinks: list[Callable[[Event], object]] = [self._count, log_failure]
+        if self._directory is not None:
+            sinks.append(stack.enter_context(Ledger(self._directory)))
+        if self._console:
+            sinks.append(ConsoleLines())
+        if self._on_event is not None:
+            sinks.append(self._on_event)
+        return sinks
+
+    def _make_states(self, options: Options, stack: contextlib.ExitStack) -> States:
+        where = self._checkpoint_directory
+        if where is None and self._directory is not None:
+            where = self._directory / _CHECKPOINTS
+        checkpoints = None
+        if where is not None:
+            checkpoints = stack.enter_context(
+                Checkpoints(
+                    where,
+                    keep=options.checkpoint_keep,
+                    keep_period=options.checkpoint_keep_period,
+                    on_event=self._sinks,
+                )
+            )
+        snapshots = None
+        if options.snapshot_period:
+            snapshots = Snapshots(functools.partial(self._make_store, options), self._sinks)
+            stack.callback(snapshots.close, _SNAPSHOT_S)
+        return States(checkpoints, snapshots, options.resume_from, self._sinks)
+
+    def _make_store(self, options: Options) -> SnapshotStore:
+        if options.snapshot_to == "client":
+            return ClientMemory()
+        on = {index: self._watch.devices[index] for index in sorted(self.active_slice_indices)}
+        return PeerMemory(on, self._key)
+
+    def _connect_anew(self) -> SliceWatch:
+        assert self._reconnect is not None
+        self._watch = self._make_watch(self._reconnect())
+        return self._watch
+
+    def _begin(self, slices: tuple[int, ...]) -> None:
+        self._active = frozenset(slices)
+
+    def _count(self, event: Event) -> None:
+        if event.kind == "elastic.error" and event.data.get("decision") == "retry":
+            self._down_events += 1

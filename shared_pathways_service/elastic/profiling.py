@@ -1,0 +1,56 @@
+"""Profiles that are being taken: a slice event would cut one, and hang its end."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from typing import Any
+
+import jax
+
+from shared_pathways_service.elastic.waiting import Outcome, Waiters
+from shared_pathways_service.errors import InvalidRequestError
+
+__all__ = ["refuse_profile", "stop_profile"]
+
+_log = logging.getLogger(__name__)
+
+#: The end of a profile that still hangs: JAX lets nobody else end it meanwhile.
+_hanging: Outcome | None = None
+
+
+def refuse_profile() -> None:
+    """Raises if a profile is being taken.
+
+    Raises:
+      InvalidRequestError: One is.
+    """
+    if _is_active():
+        raise InvalidRequestError(
+            "jax.profiler", "a trace is active", "no active profile when elastic training begins"
+        )
+
+
+def stop_profile(timeout: float) -> None:
+    """Ends a profile that an attempt began and did not end: its steps are no whole any more.
+
+    Args:
+      timeout: Seconds; it asks the slices for what they have noted, and one may hang.
+    """
+    global _hanging  # noqa: PLW0603 - as the profile is, of which a process has one
+    if (_hanging is not None and not _hanging.wait(0)) or not _is_active():
+        return
+    with Waiters("sps-elastic-profile") as waiters:
+        outcome = waiters.call("stop", jax.profiler.stop_trace)
+        ended = outcome.wait(timeout)
+    _hanging = None if ended else outcome
+    if not ended or outcome.error is not None:
+        reason = outcome.error if ended else f"no answer within {timeout:g} s"
+        _log.warning("the profile of the attempt that failed could not be ended: %s", reason)
+
+
+def _is_active() -> bool:
+    """JAX tells of it in a private part only (0.10.2); where that is not there: no."""
+    profiler: Any = importlib.import_module("jax._src.profiler")
+    state = getattr(profiler, "_profile_state", None)
+    return getattr(state, "profile_session", None) is not None

@@ -1,0 +1,43 @@
+"""Hands each event to all who want it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+
+from shared_pathways_service.events import Event
+
+__all__ = ["Sinks", "log_failure"]
+
+_log = logging.getLogger(__name__)
+
+
+class Sinks:
+    """Sinks of events; what one of them raises is logged, and nobody's trouble."""
+
+    def __init__(self) -> None:
+        self._all: tuple[Callable[[Event], object], ...] = ()
+
+    def __call__(self, event: Event) -> None:
+        """Tells all."""
+        for sink in self._all:
+            try:
+                sink(event)
+            except Exception:  # noqa: BLE001 - a callback of the user's, mostly
+                _log.exception("a sink of events failed at %s", event.kind)
+
+    @contextlib.contextmanager
+    def attached(self, sink: Callable[[Event], object]) -> Iterator[None]:
+        """Has a sink told for the length of a block."""
+        self._all = (*self._all, sink)
+        try:
+            yield
+        finally:
+            self._all = tuple(other for other in self._all if other is not sink)
+
+
+def log_failure(event: Event) -> None:
+    """Logs what failed beside training, which goes on: nobody would see it otherwise."""
+    if event.kind.endswith(".failed"):
+        _log.warning("%s: step %s: %s", event.kind, event.step, event.reason)

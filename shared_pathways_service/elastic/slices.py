@@ -1,0 +1,28 @@
+"""Devices by slice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import jax
+
+__all__ = ["SliceKey", "group_by_slice", "slice_index"]
+
+#: Says which slice a device belongs to.
+SliceKey = Callable[[jax.Device], int]
+
+
+def slice_index(device: jax.Device) -> int:
+    """Returns the device's own ``slice_index``; 0 for devices that know none, as a CPU's."""
+    index: int = getattr(device, "slice_index", 0)
+    return index
+
+
+def group_by_slice(
+    devices: Iterable[jax.Device], key: SliceKey = slice_index
+) -> Mapping[int, Sequence[jax.Device]]:
+    """Returns the devices of each slice, by its index."""
+    found: dict[int, list[jax.Device]] = {}
+    for device in devices:
+        found.setdefault(key(device), []).append(device)
+    return {index: tuple(found[index]) for index in sorted(found)}

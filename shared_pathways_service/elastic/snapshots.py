@@ -1,0 +1,234 @@
+"""Snapshots in memory, in two slots: the last good one stays until the next is known to be good.
+
+The arrays are copied where they are, which takes a dispatch and no wait; what follows is done on a
+thread: the copies are fetched (`client`) or brought to a second slice (`peer`), checked, and only
+then published. So training is held up for longer than the dispatch only where a snapshot is due
+before the last one has ended.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import jax
+
+from shared_pathways_service.elastic.progress import Progress
+from shared_pathways_service.elastic.trees import Tree, copy_on_devices
+from shared_pathways_service.events import Event
+
+__all__ = ["Held", "SnapshotStore", "Snapshots"]
+
+#: Seconds that a snapshot may take; one that takes longer hangs with its slice.
+_LONGEST_S: Final = 300.0
+
+
+class Held(Protocol):
+    """A state that is kept somewhere."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that keeping it takes."""
+
+    @property
+    def on_devices(self) -> bool:
+        """Whether it goes with the devices."""
+
+    def restore(self, like: Tree) -> Tree:
+        """Returns the state, placed like this pytree of `jax.ShapeDtypeStruct`.
+
+        Raises:
+          LookupError: What is kept cannot be read any more.
+          jax.errors.JaxRuntimeError: It cannot be brought there.
+        """
+
+    def fetch(self) -> Tree:
+        """Returns the state in this process' memory; of PRNG keys, their bits.
+
+        Raises:
+          LookupError: What is kept cannot be read any more.
+        """
+
+
+class SnapshotStore(Protocol):
+    """Where states are kept."""
+
+    @property
+    def place(self) -> str:
+        """``client`` or ``peer``."""
+
+    def keep(self, copies: Tree) -> Held:
+        """Keeps copies; returns when they can be read where they are kept.
+
+        Raises:
+          Exception: They cannot.
+        """
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Slot:
+    held: Held
+    progress: Progress
+
+
+@dataclasses.dataclass(kw_only=True)
+class _Taking:
+    """A snapshot that is being taken, or was.
+
+    Attributes:
+      began: Monotonic seconds.
+      blocked_s: How long training was held up.
+      published: Whether it has been.
+      given_up: Whether nobody waits for it any more.
+    """
+
+    store: SnapshotStore
+    progress: Progress
+    began: float
+    blocked_s: float
+    thread: threading.Thread | None = None
+    published: bool = False
+    given_up: bool = False
+
+
+class Snapshots:
+    """Takes snapshots, and gives the last good one back. Closed by who made it.
+
+    Args:
+      make_store: Tells where the next one is kept.
+      emit: Is told of each that is taken, or fails.
+    """
+
+    def __init__(
+        self, make_store: Callable[[], SnapshotStore], emit: Callable[[Event], None]
+    ) -> None:
+        self._make_store = make_store
+        self._emit = emit
+        self._published: _Slot | None = None
+        self._taking: _Taking | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def step(self) -> int | None:
+        """The step of the last good snapshot; None: there is none."""
+        slot = self._published
+        return None if slot is None else slot.progress.step
+
+    def take(self, state: Tree, progress: Progress) -> None:
+        """Begins a snapshot; returns when `state` may be donated.
+
+        Args:
+          state: The arrays after `progress.step` steps.
+          progress: How far they are.
+        """
+        began = time.monotonic()
+        if not self.wait(_LONGEST_S):
+            self.give_up("the next one is due")
+        try:
+            store = self._make_store()
+            copies = copy_on_devices(state)
+        except jax.errors.JaxRuntimeError as error:
+            self._failed(progress.step, str(error))
+            return
+        self._taking = taking = _Taking(
+            store=store, progress=progress, began=began, blocked_s=time.monotonic() - began
+        )
+        taking.thread = threading.Thread(
+            target=self._keep, args=(taking, [copies]), name="sps-elastic-snapshot", daemon=True
+        )
+        taking.thread.start()
+
+    def restore(self, like: Tree) -> tuple[Tree, Progress] | None:
+        """Returns the last good snapshot, placed like `like`; None: it cannot be had.
+
+        A snapshot that cannot be read any more is dropped.
+
+        Raises:
+          jax.errors.JaxRuntimeError: It cannot be brought there; it stays.
+        """
+        slot = self._published
+        if slot is None:
+            return None
+        try:
+            state = slot.held.restore(like)
+            jax.block_until_ready(state)
+        except LookupError as error:
+            with self._lock:
+                # (It may be long ago that this was asked for, and there is a newer one.)
+                if self._published is not slot:
+                    return None
+                self._published = None
+            self._failed(slot.progress.step, f"it cannot be read: {error}")
+            return None
+        return state, slot.progress
+
+    def wait(self, timeout: float) -> bool:
+        """Waits until none is under way; returns whether that came about."""
+        taking = self._taking
+        if taking is None or taking.thread is None:
+            return True
+        taking.thread.join(timeout)
+        return not taking.thread.is_alive()
+
+    def give_up(self, reason: str) -> None:
+        """Leaves the one that is under way, and hangs, to itself: it will not be published."""
+        taking, self._taking = self._taking, None
+        assert taking is not None, "there is one that hangs"
+        with self._lock:
+            if taking.published:
+                return  # just now
+            taking.given_up = True
+        self._failed(taking.progress.step, f"it hangs, and {reason}")
+
+    def fetch(self) -> tuple[Tree, Progress] | None:
+        """Returns the last good snapshot in this process' memory; None: there is none.
+
+        Raises:
+          LookupError: It cannot be read any more.
+        """
+        slot = self._published
+        return None if slot is None else (slot.held.fetch(), slot.progress)
+
+    def drop_from_devices(self) -> None:
+        """Forgets what is kept on devices: they are gone."""
+        if self._published is not None and self._published.held.on_devices:
+            self._published = None
+
+    def close(self, timeout: float) -> None:
+        """Waits until none is under way, and forgets what is kept."""
+        self.wait(timeout)
+        self._published = None
+
+    def _keep(self, taking: _Taking, copies: list[Tree]) -> None:
+        step = taking.progress.step
+        try:
+            held = taking.store.keep(copies.pop())
+        except Exception as error:  # noqa: BLE001 - whatever it is, the one before stays
+            if not taking.given_up:
+                self._failed(step, str(error))
+            return
+        with self._lock:
+            if taking.given_up:
+                return
+            taking.published = True
+            self._published = _Slot(held=held, progress=taking.progress)
+        self._emit(
+            Event(
+                kind="snapshot.taken",
+                source="elastic",
+                step=step,
+                duration_s=time.monotonic() - taking.began,
+                data={
+                    "blocked_s": taking.blocked_s,
+                    "bytes": held.nbytes,
+                    "where": taking.store.place,
+                },
+            )
+        )
+
+    def _failed(self, step: int, reason: str) -> None:
+        line = reason.split("\n", 1)[0]
+        self._emit(Event(kind="snapshot.failed", source="elastic", step=step, reason=line))

@@ -1,0 +1,119 @@
+"""What JAX's proxy client refuses by itself, and a process can do for it by way of its own memory.
+
+The client answers these with an error before it asks the proxy for anything (jaxlib 0.10.2), and
+users meet them in plain programs: a numpy array that was flipped or broadcast, an array that is on
+this machine's CPU, the cost of a program that was lowered and not compiled. Each is tried as it is,
+and done in the other way only when it was refused, so that what works costs nothing more.
+
+Like the plug-in the file needs the standard library and JAX only: both are copied together.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+__all__ = ["mend"]
+
+#: How the refusals begin or what they hold.
+_STRIDES = "Negative or zero strides"
+_ELSEWHERE = ("non-PjRt-compatible client", "only supports devices that are instances of")
+_NO_ANALYSIS = "implemented for a PjRt-compatible backend only"
+
+
+@functools.cache
+def mend() -> None:
+    """Mends them for this process, for good; other clients refuse none of these."""
+    xla_client: Any = importlib.import_module("jaxlib.xla_client")
+    jaxlib: Any = importlib.import_module("jaxlib._jax")
+    for module, name, mended in (
+        (xla_client, "batched_device_put", _mended_put),
+        (xla_client, "batched_copy_array_to_devices_with_sharding", _mended_copy),
+        (jaxlib, "hlo_module_cost_analysis", _mended_analysis),
+    ):
+        # (What another version of JAX does not have is not worth failing for.)
+        if original := getattr(module, name, None):
+            setattr(module, name, mended(original))
+
+
+def _mended_put(original: Callable[..., Any]) -> Callable[..., Any]:
+    def put(aval: Any, sharding: Any, xs: Sequence[Any], *rest: Any, **named: Any) -> Any:
+        try:
+            return original(aval, sharding, xs, *rest, **named)
+        except _runtime_error() as error:
+            if not _says(error, _STRIDES, *_ELSEWHERE):
+                raise
+            plain = {id(x): _plain(x) for x in xs}
+            return original(aval, sharding, [plain[id(x)] for x in xs], *rest, **named)
+
+    return put
+
+
+def _mended_copy(original: Callable[..., Any]) -> Callable[..., Any]:
+    def copy(
+        arrays: Sequence[Any],
+        devices: Sequence[Any],
+        shardings: Sequence[Any],
+        semantics: Sequence[Any],
+    ) -> list[Any]:
+        try:
+            found: list[Any] = original(arrays, devices, shardings, semantics)
+            return found
+        except _runtime_error() as error:
+            if not _says(error, *_ELSEWHERE):
+                raise
+        import jax  # noqa: PLC0415 - 40 ms that other programs need not pay
+
+        each = zip(arrays, devices, shardings, semantics, strict=True)
+        return [
+            jax.device_put(_plain(a), s)
+            if _client(a.sharding) is not _client(s)
+            else original([a], [d], [s], [c])[0]
+            for a, d, s, c in each
+        ]
+
+    return copy
+
+
+def _mended_analysis(original: Callable[..., Any]) -> Callable[..., Any]:
+    def analysis(client: Any, module: Any) -> Any:
+        try:
+            return original(client, module)
+        except _runtime_error() as error:
+            if not _says(error, _NO_ANALYSIS):
+                raise
+            # It looks at the program alone, which is the same for every client.
+            return original(_local_client(), module)
+
+    return analysis
+
+
+@functools.cache
+def _local_client() -> Any:
+    xla_client: Any = importlib.import_module("jaxlib.xla_client")
+    return xla_client.make_cpu_client()
+
+
+def _runtime_error() -> type[Exception]:
+    import jax  # noqa: PLC0415
+
+    error: type[Exception] = jax.errors.JaxRuntimeError
+    return error
+
+
+def _says(error: Exception, *texts: str) -> bool:
+    return any(text in str(error) for text in texts)
+
+
+def _plain(x: Any) -> Any:
+    """Returns the same values in memory of this process, in C order."""
+    import numpy as np  # noqa: PLC0415
+
+    values = np.asarray(x)
+    return values if values.flags.c_contiguous else np.ascontiguousarray(values)
+
+
+def _client(sharding: Any) -> Any:
+    return next(iter(sharding.device_set)).client

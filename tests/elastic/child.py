@@ -1,0 +1,26 @@
+"""A process with twelve CPU devices, three slices of four: runs the checks that it is asked for."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.elastic.checks import CHECKS
+from tests.elastic.checks_all import MODULES
+from tests.elastic.cpu_devices import use_cpu_devices
+from tests.servers.proxy.jax_child import answer
+
+# After the last import, which sets another number.
+use_cpu_devices(12)
+
+
+def run(name: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="sps-") as directory:
+        CHECKS[name](Path(directory))
+
+
+if __name__ == "__main__":
+    assert MODULES
+    assert not sys.argv[1:]
+    answer(run)

@@ -1,0 +1,112 @@
+"""examples/elastic_train.py, as a user runs it: 3 → 2 → 3, 150 → 101, and on after a kill -9."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shared_pathways_service.elastic.checkpoint_files import list_checkpoints
+from shared_pathways_service.elastic.ledger import read_ledger
+from tests.e2e.connecting import embedded
+from tests.processes import REPOSITORY
+
+pytestmark = pytest.mark.race
+
+DEADLINE_S = 400.0
+
+
+def train(
+    directory: Path, *arguments: str, until: Callable[[str], bool] = lambda _: False
+) -> tuple[int, list[str]]:
+    """Runs the example to its end, or until a line of its output: then it is killed."""
+    command = [sys.executable, "examples/elastic_train.py", "--directory", str(directory)]
+    with subprocess.Popen(
+        [*command, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+    ) as process:
+        assert process.stdout is not None
+        watchdog = threading.Timer(DEADLINE_S, process.kill)
+        watchdog.start()
+        lines = []
+        for line in process.stdout:
+            lines.append(line.rstrip("\n"))
+            if until(line):
+                process.kill()
+        watchdog.cancel()
+        watchdog.join()
+    return process.wait(), lines
+
+
+def steps_of(lines: list[str]) -> list[int]:
+    return [int(found[1]) for line in lines if (found := re.match(r"completed step: (\d+),", line))]
+
+
+def awk(lines: list[str]) -> list[str]:
+    done = subprocess.run(
+        ["awk", "-f", "examples/slice_counts.awk"],
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=REPOSITORY,
+    )
+    return done.stdout.splitlines()
+
+
+def test_a_slice_that_is_killed_and_back(tmp_path: Path) -> None:
+    with embedded(slices=3):
+        code, lines = train(
+            tmp_path, *("--steps", "400"), *("--snapshot-period", "5"), *("--kill-at", "12"),
+            *("--down-for", "1"),
+        )  # fmt: skip
+    assert code == 0, "\n".join(lines)
+    counts = [re.sub(r"Step: \d+, ", "", line) for line in awk(lines)]
+    assert counts == [
+        "Old Slice Count: 3, New Slice Count: 2",
+        "Old Slice Count: 2, New Slice Count: 3",
+    ]
+    assert "Slice down event detected. Retrying." in lines
+    assert "Elastic attempt 2 out of 10" in lines
+    assert float(lines[-1].removeprefix("held-out accuracy: ")) > 0.9
+    origins = [e.data["origin"] for e in read_ledger(tmp_path) if e.kind == "elastic.restored"]
+    assert origins == ["initial", "snapshot", "live"]
+
+
+def test_a_rewind_to_a_checkpoint_and_a_run_that_is_killed(tmp_path: Path) -> None:
+    def committed() -> list[int]:
+        return [
+            c.step for c in list_checkpoints(tmp_path / "checkpoints") if c.state == "committed"
+        ]
+
+    with embedded(slices=3, spares=1):
+        code, lines = train(
+            tmp_path, *("--steps", "1000"), *("--slices", "3"), *("--kill-at", "150"),
+            until=lambda line: (
+                re.match(r"completed step: \d{3,},", line) is not None
+                and max(committed(), default=0) >= 200
+            ),
+        )  # fmt: skip
+        assert code < 0
+        steps = steps_of(lines)
+        rewind = next(i for i, step in enumerate(steps) if i and step <= steps[i - 1])
+        assert steps[rewind - 1] >= 150
+        assert steps[rewind] == 101
+        assert any(re.match(r"Restoring checkpoint from .*/checkpoints/100\.", x) for x in lines)
+        newest = max(committed())
+        end = newest + 20
+        code, lines = train(tmp_path, *("--steps", str(end)), *("--slices", "3"))
+    assert code == 0, "\n".join(lines)
+    kept = rf"Found commit_success file\. Keeping .*/{newest}/\."
+    assert any(re.match(kept, x) for x in lines)
+    assert steps_of(lines) == list(range(newest + 1, end + 1))
