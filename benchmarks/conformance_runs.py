@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks import conformance_plugin as plugin
 from benchmarks.common import ROOT
-from shared_pathways_service.jaxside import onefile
+from shared_pathways_service.jaxside import standalone
 from tests.processes import ServerProcess
 
 __all__ = ["Run", "Settings", "run_directly", "run_through_proxy"]
@@ -106,7 +106,7 @@ def run_through_proxy(file: str, settings: Settings, only: Sequence[str] = ()) -
                 "JAX_BACKEND_TARGET": f"grpc://unix:{socket}",
                 "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": "true",
                 "XLA_FLAGS": DEVICES,
-                "PYTHONPATH": f"{onefile.place(Path(directory))}{os.pathsep}{ROOT}",
+                "PYTHONPATH": f"{standalone.place(Path(directory))}{os.pathsep}{ROOT}",
             }
             run = _run(file, settings, only, environment)
             code = proxy.stop()

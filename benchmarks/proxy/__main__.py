@@ -67,6 +67,10 @@ class Round:
     def proxy(self) -> Figures:
         return self.of("proxy", lambda: with_proxy(lambda p: client("dispatch", p.address)))
 
+    def one_slice(self) -> Figures:
+        flag = "--virtual_slices=tpuv6e:2x4"
+        return self.of("one", lambda: with_proxy(lambda p: client("dispatch", p.address), flag))
+
     def null(self, transport: str = "auto") -> Figures:
         def measure() -> Figures:
             with less("null", transport) as socket:
@@ -153,7 +157,14 @@ ROWS: Mapping[str, Row] = {
         lambda r: (r.proxy()["async_1"], r.null("public")["async_1"]),
     ),
     "async_8": Row(
-        "asynchronous executes/s, 8 devices in 2 slices",
+        "asynchronous executes/s, 8 devices, 1 slice",
+        "jit on the CPU",
+        0.5,
+        False,
+        lambda r: (r.one_slice()["async_8"], r.local()["async_8"]),
+    ),
+    "async_8_of_2": Row(
+        "the same, 8 devices in 2 slices",
         "jit on the CPU",
         0.5,
         False,
