@@ -109,32 +109,6 @@ def a_slice_that_hangs_is_down_after_its_deadline(directory: Path) -> None:
     assert done.result["count"] == STEPS
 
 
-@check
-def a_step_that_takes_long_is_no_hang(directory: Path) -> None:
-    del directory
-    slow = jax.jit(lambda x: jax.lax.fori_loop(0, 400, lambda _, y: jax.numpy.sin(y @ y), x))
-    x = np.full((600, 600), 0.1, np.float32)
-    jax.block_until_ready(slow(x))
-
-    def train_slowly(attempt: elastic.Attempt) -> int:
-        attempt.restore({"x": x})
-        for _ in range(2):
-            attempt.step_done({}, slow(jax.device_put(x, attempt.devices[0]))[0, 0])
-        attempt.settle()
-        return attempt.number
-
-    events: list[str] = []
-    with elastic.Manager(
-        options=options(health_every=1, health_timeout=0.05, elastic_min_slice_count=1),
-        slice_key=slice_of,
-        console=False,
-        on_event=lambda event: events.append(event.kind),
-        probe=lambda _: None,
-    ) as manager:
-        assert manager.run(train_slowly) == 1
-    assert "elastic.barrier.slow" in events
-
-
 class Proxy:
     """A proxy that is gone or not, as the manager's probes see it."""
 

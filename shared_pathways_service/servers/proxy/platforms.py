@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Protocol
 
 from jaxlib import xla_client
@@ -39,8 +41,32 @@ class _Cpu:
     def devices(self, device_ids: Sequence[int]) -> tuple[Any, list[Any]]:
         """Makes a client."""
         # Executors wait for each program: nothing is gained by XLA's own asynchrony.
-        client = xla_client.make_cpu_client(asynchronous=False, num_devices=len(device_ids))
+        with _threads_that_compute():
+            client = xla_client.make_cpu_client(asynchronous=False, num_devices=len(device_ids))
         return client, sorted(client.local_devices(), key=lambda device: device.id)
+
+
+@contextlib.contextmanager
+def _threads_that_compute() -> Iterator[None]:
+    """Has threads that are begun meanwhile compute, and not interrupt those that answer clients.
+
+    XLA has a thread a device at least, and each looks for more to do for a while before it sleeps.
+    As a batch's they have the same share of the processor, and when they wake they let who runs go
+    on: over 8 devices on two cores that is worth a third more programs a second.
+    """
+    # (Of 0 is meant the calling thread; what it begins inherits it.)
+    if not hasattr(os, "SCHED_BATCH") or os.sched_getscheduler(0) != os.SCHED_OTHER:
+        yield  # of Linux alone; or somebody has chosen already
+        return
+    try:
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    except OSError:  # forbidden in some containers: slower, and nothing else
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 CPU: Final[Platform] = _Cpu()

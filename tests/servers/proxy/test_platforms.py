@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
+import sys
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -80,6 +83,33 @@ def test_fewer_gpus_than_the_slices_have_chips() -> None:
 
 def test_memory_kinds_are_asked_for() -> None:
     assert Placings([0, 0]).memory_kinds == ("device", "pinned_host", "unpinned_host")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has such a policy")
+def test_xlas_threads_let_those_that_answer_go_on() -> None:
+    def threads() -> set[int]:
+        return {int(entry.name) for entry in Path("/proc/self/task").iterdir()}
+
+    mine = os.sched_getscheduler(0)
+    before = threads()
+    client, devices = CPU.devices(range(8))
+    begun = threads() - before
+    assert len(devices) == 8
+    assert len(begun) >= 8
+    assert {os.sched_getscheduler(thread) for thread in begun} == {os.SCHED_BATCH}
+    assert os.sched_getscheduler(0) == mine
+    del client, devices
+
+
+def test_a_machine_that_forbids_a_policy_computes_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def forbid(*_: object) -> None:
+        raise PermissionError("no")
+
+    monkeypatch.setattr(os, "sched_setscheduler", forbid, raising=False)
+    _, devices = CPU.devices((3,))
+    assert len(devices) == 1
 
 
 def test_a_proxy_says_why_it_does_not_start() -> None:
