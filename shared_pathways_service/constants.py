@@ -7,6 +7,10 @@ WORKER_BEAT_S = 10.0
 WORKER_HUNG_S = 30.0
 #: Seconds that a tenant keeps its slices after its proxy's stream broke.
 TENANT_TTL_S = 15.0
+#: Seconds between the notice that slices are taken and their being taken.
+PREEMPTION_GRACE_S = 30.0
+#: Seconds of waiting that are worth one band of priority.
+AGING_S = 3600.0
 #: Seconds that a restarted resource manager waits for reports before it grants again.
 RECOVERING_S = 20.0
 #: Seconds that a program may go on running on a lost slice before its proxy is ended.
@@ -36,4 +40,4 @@ WORKER_PORT = 29005
 
 #: Versions of this project's own gRPC protocols that this code speaks, both ends included.
 PROTOCOL_MIN = 1
-PROTOCOL_MAX = 1
+PROTOCOL_MAX = 2

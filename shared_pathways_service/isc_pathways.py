@@ -35,7 +35,7 @@ def connect(  # noqa: PLR0917 - upstream's, in upstream's order
     queue_timeout: float | None = None,
     timeout: float = 300.0,
     elastic_slices: int = 0,
-    priority: int | None = None,
+    priority: int | str | None = None,
     labels: Mapping[str, str] | None = None,
     max_lifetime: float | None = None,
     local_port: int | None = None,
@@ -69,7 +69,8 @@ def connect(  # noqa: PLR0917 - upstream's, in upstream's order
       queue_timeout: Seconds to wait for slices that are taken, infinity too; None: fail at once.
       timeout: Seconds for the service and the proxy to become ready, and again for placement.
       elastic_slices: How many of the slices may be missing at the start.
-      priority: Higher goes first in the queue; None: 0.
+      priority: Higher goes first in the queue, and may preempt lower ones: a number, or
+        ``low-priority-job`` (1,000,000) or ``high-priority-job`` (2,000,000); None: 0.
       labels: Labels added to the proxy's Job.
       max_lifetime: Seconds after which the proxy ends in any case; None: with the block.
       local_port: A loopback TCP port for the proxy, 0 for any; None: a private Unix socket.

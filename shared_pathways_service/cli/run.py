@@ -27,6 +27,7 @@ from shared_pathways_service.cli.child import (
 )
 from shared_pathways_service.cli.cluster_options import Place, takes_place
 from shared_pathways_service.core.instances import parse_instance_texts
+from shared_pathways_service.core.priorities import PRIORITIES
 from shared_pathways_service.core.proxy_options import ProxyOptions
 from shared_pathways_service.core.requests import DEFAULT_PROXY_IMAGE, ConnectRequest
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
@@ -107,7 +108,11 @@ def run(
         float, typer.Option(help="Seconds for the service and the proxy to become ready.")
     ] = 300.0,
     priority: Annotated[
-        int | None, typer.Option(help="Higher goes first in the queue; 0 without it.")
+        str | None,
+        typer.Option(
+            help="Higher goes first in the queue, and may preempt lower ones: a number, or "
+            f"{' or '.join(PRIORITIES)}; 0 without it."
+        ),
     ] = None,
     elastic_slices: Annotated[
         int, typer.Option(help="How many of the slices may be missing at the start.")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from shared_pathways_service.core.validation import DNS_LABEL_LIMIT, check_dns_label, check_int
+from shared_pathways_service.core.validation import DNS_LABEL_LIMIT, check_dns_label
 from shared_pathways_service.errors import InvalidRequestError
 
 __all__ = [
@@ -15,7 +15,6 @@ __all__ = [
     "check_choice",
     "check_image",
     "check_labels",
-    "check_priority",
     "check_proxy_job_name",
     "check_service_address",
     "default_proxy_job_name",
@@ -38,7 +37,6 @@ _SUBDOMAIN: Final = re.compile(
 _OWN_LABELS: Final = ("app", "app.kubernetes.io/managed-by")
 _OWN_PREFIX: Final = "sps.dev/"
 _TEAM_LABEL: Final = "sps.dev/team"
-_INT32: Final = 2**31
 
 
 def check_choice(field: str, value: object, choices: Sequence[str]) -> str:
@@ -114,17 +112,6 @@ def check_image(value: object, *, field: str = "proxy_server_image") -> str:
     if isinstance(value, str) and _IMAGE.fullmatch(value):
         return value
     raise InvalidRequestError(field, value, "a container image, e.g. REGISTRY/NAME:TAG")
-
-
-def check_priority(value: object, *, field: str = "priority") -> int:
-    """Returns a 32-bit number; 0 for None."""
-    if value is None:
-        return 0
-    if isinstance(value, str):
-        raise InvalidRequestError(
-            field, value, "a number: names of PriorityClasses are not supported yet"
-        )
-    return check_int(field, value, low=-_INT32, high=_INT32 - 1)
 
 
 def check_labels(value: object, *, field: str = "labels") -> Mapping[str, str]:

@@ -17,13 +17,13 @@ from shared_pathways_service.core.instances import (
     parse_instances,
     parse_virtual_slices,
 )
+from shared_pathways_service.core.priorities import parse_priority
 from shared_pathways_service.core.proxy_options import ProxyOptions
 from shared_pathways_service.core.request_fields import (
     check_bucket,
     check_choice,
     check_image,
     check_labels,
-    check_priority,
     check_proxy_job_name,
     check_service_address,
     default_proxy_job_name,
@@ -162,7 +162,7 @@ class ConnectRequest:
           queue_timeout: Seconds to wait for slices, infinity too; None: fail at once.
           timeout: Seconds for the service and the proxy to become ready.
           elastic_slices: From 0 to one less than the virtual slices.
-          priority: A number, higher goes first; None: 0.
+          priority: A number, higher goes first, or a name of `PRIORITIES`; None: 0.
           labels: Labels added to the proxy's Job.
           max_lifetime: Seconds until the proxy ends in any case; None: no limit.
           local_port: A loopback TCP port, 0 for any; None: a Unix socket.
@@ -203,7 +203,7 @@ class ConnectRequest:
             ),
             timeout=check_seconds("timeout", timeout),
             elastic_slices=_elastic(elastic_slices, len(virtual_slices) or 1),
-            priority=check_priority(priority),
+            priority=parse_priority(priority),
             labels=check_labels(labels),
             max_lifetime=(
                 None

@@ -254,6 +254,8 @@ class Session:
             position=int(position) if isinstance(position, int | float) else None,
             holders=tuple(holders.split("\n")) if isinstance(holders, str) and holders else (),
         )
+        if self._snapshot.placed:
+            return  # It was preempted, and comes back however long that takes.
         if self._queued_since is None and self.plan.queue_timeout_s is not None:
             self._queued_since = self._now
             self._queue_by = self._now + self.plan.queue_timeout_s + QUEUE_SLACK_S

@@ -108,6 +108,9 @@ class HomeEvent:
       ``tenant.refused``   kind, message, wanted / free (JSON), holders, position, types
       ``tenant.running``   placed, wanted (int): the gang is placed
       ``slice.placed``     virtual_index, slice_id, generation, instance_type
+      ``tenant.preempting``  by, grace_s: its slices will be taken; reason tells by whom
+      ``tenant.preempting_withdrawn``  by: that is no longer so
+      ``tenant.preempted`` its slices were taken; it is queued, and comes back by itself
       ``slice.unplaced``   virtual_index, slice_id, generation; reason tells why
       ``tunnel.broken``    an open connection to the proxy broke; reason tells why; error (as
                            that of ``home.lost``), final (bool): there will be no other

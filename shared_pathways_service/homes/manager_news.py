@@ -40,6 +40,11 @@ _FINAL = frozenset(
     }
 )
 
+#: What is told, in this order, of slices that are taken.
+_NOTICES = frozenset(
+    {"tenant.preempting", "tenant.preempting_withdrawn", "tenant.preempted", "slice.moving"}
+)
+
 _log = logging.getLogger(__name__)
 
 
@@ -59,6 +64,9 @@ class TenantView:
     def hear(self, event: Event) -> list[HomeEvent]:
         """Returns what is new in an event of the tenant, which may be of a snapshot."""
         news = HomeEvent(kind=event.kind, reason=event.reason or "", data=event.data)
+        if event.kind in _NOTICES:
+            self._running &= event.kind != "tenant.preempted"
+            return [news]
         match event.kind:
             case "slice.placed":
                 return self._hear_placed(news)
@@ -66,17 +74,14 @@ class TenantView:
                 known = self._placed.pop(news.data.get("virtual_index"), None)
                 return [news] if known is not None else []
             case "tenant.running":
-                first, self._running = not self._running, True
-                return [news] if first else []
+                known_so, self._running = self._running, True
+                return [] if known_so else [news]
             case "tenant.queued":
                 known, self._queued = self._queued, news
                 return [news] if news != known else []
-            case "tenant.refused":
+            case "tenant.refused" | "tenant.gone":
                 self.over = True
-                return [news]
-            case "tenant.gone":
-                self.over = True
-        return []
+        return [news] if event.kind == "tenant.refused" else []
 
     def _hear_placed(self, news: HomeEvent) -> list[HomeEvent]:
         index = news.data.get("virtual_index")

@@ -255,6 +255,7 @@ class TenantMessage(_message.Message):
 
     HELLO_FIELD_NUMBER: _builtins.int
     BYE_FIELD_NUMBER: _builtins.int
+    ACTIVITY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___TenantHello:
         """first, and only first"""
@@ -263,17 +264,22 @@ class TenantMessage(_message.Message):
     def bye(self) -> Global___TenantBye:
         """a proxy that ends on purpose gives its slices back at once"""
 
+    @_builtins.property
+    def activity(self) -> Global___TenantActivity:
+        """from version 2 on"""
+
     def __init__(
         self,
         *,
         hello: Global___TenantHello | None = ...,
         bye: Global___TenantBye | None = ...,
+        activity: Global___TenantActivity | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bye", b"bye", "hello", b"hello", "message", b"message"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "bye", b"bye", "hello", b"hello", "message", b"message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bye", b"bye", "hello", b"hello", "message", b"message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "bye", b"bye", "hello", b"hello", "message", b"message"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "bye"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "bye", "activity"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -297,6 +303,7 @@ class TenantHello(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     CLAIMS_FIELD_NUMBER: _builtins.int
     RUNNING_FIELD_NUMBER: _builtins.int
+    MAX_LIFETIME_S_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     """The session's name, e.g. "isc-proxy-ada-x7k2p"; DNS label."""
     incarnation: _builtins.str
@@ -321,6 +328,10 @@ class TenantHello(_message.Message):
     running: _builtins.bool
     """Whether the proxy has heard TenantRunning: an RM that has lost its state then does not queue
     it, also when it has no slice left to claim.
+    """
+    max_lifetime_s: _builtins.float
+    """Seconds from the proxy's first hello until it ends in any case; absent: not known. The RM
+    takes the slices back then.
     """
     @_builtins.property
     def versions(self) -> Global___VersionRange: ...
@@ -349,13 +360,19 @@ class TenantHello(_message.Message):
         address: _builtins.str = ...,
         claims: _abc.Iterable[Global___Claim] | None = ...,
         running: _builtins.bool = ...,
+        max_lifetime_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_queue_timeout_s", b"_queue_timeout_s", "queue_timeout_s", b"queue_timeout_s", "versions", b"versions"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_lifetime_s", b"_max_lifetime_s", "_queue_timeout_s", b"_queue_timeout_s", "max_lifetime_s", b"max_lifetime_s", "queue_timeout_s", b"queue_timeout_s", "versions", b"versions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue_timeout_s", b"_queue_timeout_s", "address", b"address", "claims", b"claims", "host", b"host", "incarnation", b"incarnation", "num_elastic_slices", b"num_elastic_slices", "pid", b"pid", "priority", b"priority", "queue_timeout_s", b"queue_timeout_s", "running", b"running", "team", b"team", "tenant", b"tenant", "user", b"user", "versions", b"versions", "virtual_slices", b"virtual_slices"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_lifetime_s", b"_max_lifetime_s", "_queue_timeout_s", b"_queue_timeout_s", "address", b"address", "claims", b"claims", "host", b"host", "incarnation", b"incarnation", "max_lifetime_s", b"max_lifetime_s", "num_elastic_slices", b"num_elastic_slices", "pid", b"pid", "priority", b"priority", "queue_timeout_s", b"queue_timeout_s", "running", b"running", "team", b"team", "tenant", b"tenant", "user", b"user", "versions", b"versions", "virtual_slices", b"virtual_slices"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_lifetime_s: _TypeAlias = _typing.Literal["max_lifetime_s"]  # noqa: Y015
+    _WhichOneofArgType__max_lifetime_s: _TypeAlias = _typing.Literal["_max_lifetime_s", b"_max_lifetime_s"]  # noqa: Y015
     _WhichOneofReturnType__queue_timeout_s: _TypeAlias = _typing.Literal["queue_timeout_s"]  # noqa: Y015
     _WhichOneofArgType__queue_timeout_s: _TypeAlias = _typing.Literal["_queue_timeout_s", b"_queue_timeout_s"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_lifetime_s) -> _WhichOneofReturnType__max_lifetime_s | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__queue_timeout_s) -> _WhichOneofReturnType__queue_timeout_s | None: ...
 
 Global___TenantHello: _TypeAlias = TenantHello  # noqa: Y015
@@ -391,6 +408,28 @@ class Claim(_message.Message):
 Global___Claim: _TypeAlias = Claim  # noqa: Y015
 
 @_typing.final
+class TenantActivity(_message.Message):
+    """Whether the tenant works, said now and then."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IDLE_S_FIELD_NUMBER: _builtins.int
+    idle_s: _builtins.float
+    """Seconds since the last program ended; 0: one runs now."""
+    def __init__(
+        self,
+        *,
+        idle_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["idle_s", b"idle_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TenantActivity: _TypeAlias = TenantActivity  # noqa: Y015
+
+@_typing.final
 class TenantBye(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -419,6 +458,8 @@ class TenantUpdate(_message.Message):
     PLACEMENT_FIELD_NUMBER: _builtins.int
     RUNNING_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
+    PREEMPTING_FIELD_NUMBER: _builtins.int
+    IDLE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___TenantWelcome:
         """first"""
@@ -433,6 +474,14 @@ class TenantUpdate(_message.Message):
     def refused(self) -> Global___TenantRefused:
         """last; the RM ends the call with OK after it"""
 
+    @_builtins.property
+    def preempting(self) -> Global___TenantPreempting:
+        """from version 2 on"""
+
+    @_builtins.property
+    def idle(self) -> Global___TenantIdle:
+        """from version 2 on"""
+
     def __init__(
         self,
         *,
@@ -441,12 +490,14 @@ class TenantUpdate(_message.Message):
         placement: Global___Placement | None = ...,
         running: Global___TenantRunning | None = ...,
         refused: Global___TenantRefused | None = ...,
+        preempting: Global___TenantPreempting | None = ...,
+        idle: Global___TenantIdle | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["placement", b"placement", "queued", b"queued", "refused", b"refused", "running", b"running", "update", b"update", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["idle", b"idle", "placement", b"placement", "preempting", b"preempting", "queued", b"queued", "refused", b"refused", "running", b"running", "update", b"update", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["placement", b"placement", "queued", b"queued", "refused", b"refused", "running", b"running", "update", b"update", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["idle", b"idle", "placement", b"placement", "preempting", b"preempting", "queued", b"queued", "refused", b"refused", "running", b"running", "update", b"update", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_update: _TypeAlias = _typing.Literal["welcome", "queued", "placement", "running", "refused"]  # noqa: Y015
+    _WhichOneofReturnType_update: _TypeAlias = _typing.Literal["welcome", "queued", "placement", "running", "refused", "preempting", "idle"]  # noqa: Y015
     _WhichOneofArgType_update: _TypeAlias = _typing.Literal["update", b"update"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_update) -> _WhichOneofReturnType_update | None: ...
 
@@ -459,25 +510,94 @@ class TenantWelcome(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     TTL_S_FIELD_NUMBER: _builtins.int
     RECOVERING_FIELD_NUMBER: _builtins.int
+    MEMORY_LIMIT_BYTES_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     ttl_s: _builtins.float
     """Seconds that the slices stay the tenant's after its stream broke."""
     recovering: _builtins.bool
     """True while a restarted RM still gathers reports and grants nothing."""
+    memory_limit_bytes: _builtins.int
+    """Bytes of device memory that the proxy may give its clients; 0: as it was started with."""
     def __init__(
         self,
         *,
         version: _builtins.int = ...,
         ttl_s: _builtins.float = ...,
         recovering: _builtins.bool = ...,
+        memory_limit_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["recovering", b"recovering", "ttl_s", b"ttl_s", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory_limit_bytes", b"memory_limit_bytes", "recovering", b"recovering", "ttl_s", b"ttl_s", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TenantWelcome: _TypeAlias = TenantWelcome  # noqa: Y015
+
+@_typing.final
+class TenantPreempting(_message.Message):
+    """Notice that slices will be taken: what is there then is lost, as with a slice that fails. All of
+    the tenant's: it waits in the queue afterwards, and is placed again by itself. Some of them: each
+    is placed on another slice at once.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRACE_S_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    WITHDRAWN_FIELD_NUMBER: _builtins.int
+    VIRTUAL_INDICES_FIELD_NUMBER: _builtins.int
+    grace_s: _builtins.float
+    """seconds from now; of a notice that is withdrawn 0"""
+    by: _builtins.str
+    """e.g. "eve@laptop, priority 2000000", "a drain of slice-3" """
+    withdrawn: _builtins.bool
+    """it was said before, and is no longer so"""
+    @_builtins.property
+    def virtual_indices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """of the slices; empty: all"""
+
+    def __init__(
+        self,
+        *,
+        grace_s: _builtins.float = ...,
+        by: _builtins.str = ...,
+        withdrawn: _builtins.bool = ...,
+        virtual_indices: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "grace_s", b"grace_s", "virtual_indices", b"virtual_indices", "withdrawn", b"withdrawn"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TenantPreempting: _TypeAlias = TenantPreempting  # noqa: Y015
+
+@_typing.final
+class TenantIdle(_message.Message):
+    """Notice that the tenant does not work, and that its slices are taken back if that goes on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IDLE_S_FIELD_NUMBER: _builtins.int
+    RELEASE_S_FIELD_NUMBER: _builtins.int
+    idle_s: _builtins.float
+    """that it has been idle"""
+    release_s: _builtins.float
+    """seconds from now"""
+    def __init__(
+        self,
+        *,
+        idle_s: _builtins.float = ...,
+        release_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["idle_s", b"idle_s", "release_s", b"release_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TenantIdle: _TypeAlias = TenantIdle  # noqa: Y015
 
 @_typing.final
 class TenantQueued(_message.Message):
@@ -612,6 +732,8 @@ class TenantRefused(_message.Message):
         """the TTL ran out before the proxy was back: its slices are others'"""
         RELEASED: TenantRefused._Kind.ValueType  # 5
         """ReleaseTenant was called"""
+        LIMIT: TenantRefused._Kind.ValueType  # 6
+        """above a limit of the service (to version 1: TOO_MANY)"""
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
     KIND_UNSPECIFIED: TenantRefused.Kind.ValueType  # 0
@@ -625,6 +747,8 @@ class TenantRefused(_message.Message):
     """the TTL ran out before the proxy was back: its slices are others'"""
     RELEASED: TenantRefused.Kind.ValueType  # 5
     """ReleaseTenant was called"""
+    LIMIT: TenantRefused.Kind.ValueType  # 6
+    """above a limit of the service (to version 1: TOO_MANY)"""
 
     @_typing.final
     class WantedEntry(_message.Message):
@@ -835,6 +959,7 @@ class GetStatusResponse(_message.Message):
     SPARES_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
     PID_FIELD_NUMBER: _builtins.int
+    RESERVATIONS_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     """"serving" or "recovering" """
     spares: _builtins.int
@@ -850,6 +975,8 @@ class GetStatusResponse(_message.Message):
     def tenants(self) -> _containers.RepeatedCompositeFieldContainer[Global___TenantStatus]: ...
     @_builtins.property
     def queue(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueEntry]: ...
+    @_builtins.property
+    def reservations(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReservationStatus]: ...
     def __init__(
         self,
         *,
@@ -861,10 +988,11 @@ class GetStatusResponse(_message.Message):
         spares: _builtins.int = ...,
         since: _builtins.str = ...,
         pid: _builtins.int = ...,
+        reservations: _abc.Iterable[Global___ReservationStatus] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["pid", b"pid", "queue", b"queue", "since", b"since", "slices", b"slices", "spares", b"spares", "state", b"state", "tenants", b"tenants", "types", b"types"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pid", b"pid", "queue", b"queue", "reservations", b"reservations", "since", b"since", "slices", b"slices", "spares", b"spares", "state", b"state", "tenants", b"tenants", "types", b"types"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -883,6 +1011,7 @@ class SliceStatus(_message.Message):
     NODE_POOL_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     WORKERS_FIELD_NUMBER: _builtins.int
+    KEPT_FOR_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     instance_type: _builtins.str
     state: _builtins.str
@@ -893,6 +1022,8 @@ class SliceStatus(_message.Message):
     """RFC 3339: of this state, or of this tenant's holding it"""
     node_pool: _builtins.str
     generation: _builtins.int
+    kept_for: _builtins.str
+    """Who is to get it: the tenant that waits for it, or the slice that is drained onto it."""
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerStatus]: ...
     def __init__(
@@ -907,10 +1038,11 @@ class SliceStatus(_message.Message):
         node_pool: _builtins.str = ...,
         generation: _builtins.int = ...,
         workers: _abc.Iterable[Global___WorkerStatus] | None = ...,
+        kept_for: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_virtual_index", b"_virtual_index", "virtual_index", b"virtual_index"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_virtual_index", b"_virtual_index", "generation", b"generation", "id", b"id", "instance_type", b"instance_type", "node_pool", b"node_pool", "since", b"since", "state", b"state", "tenant", b"tenant", "virtual_index", b"virtual_index", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_virtual_index", b"_virtual_index", "generation", b"generation", "id", b"id", "instance_type", b"instance_type", "kept_for", b"kept_for", "node_pool", b"node_pool", "since", b"since", "state", b"state", "tenant", b"tenant", "virtual_index", b"virtual_index", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__virtual_index: _TypeAlias = _typing.Literal["virtual_index"]  # noqa: Y015
     _WhichOneofArgType__virtual_index: _TypeAlias = _typing.Literal["_virtual_index", b"_virtual_index"]  # noqa: Y015
@@ -963,6 +1095,9 @@ class TenantStatus(_message.Message):
     SINCE_FIELD_NUMBER: _builtins.int
     CONNECTED_FIELD_NUMBER: _builtins.int
     PID_FIELD_NUMBER: _builtins.int
+    PREEMPTING_BY_FIELD_NUMBER: _builtins.int
+    PREEMPTING_S_FIELD_NUMBER: _builtins.int
+    ENDS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     user: _builtins.str
     host: _builtins.str
@@ -973,6 +1108,11 @@ class TenantStatus(_message.Message):
     since: _builtins.str
     connected: _builtins.bool
     pid: _builtins.int
+    preempting_by: _builtins.str
+    """While it is under notice: by whom, and the seconds that are left."""
+    preempting_s: _builtins.float
+    ends: _builtins.str
+    """When its stated lifetime is over, RFC 3339; empty: it stated none."""
     @_builtins.property
     def slices(self) -> _containers.RepeatedCompositeFieldContainer[Global___VirtualSliceStatus]: ...
     def __init__(
@@ -988,10 +1128,13 @@ class TenantStatus(_message.Message):
         since: _builtins.str = ...,
         connected: _builtins.bool = ...,
         pid: _builtins.int = ...,
+        preempting_by: _builtins.str = ...,
+        preempting_s: _builtins.float = ...,
+        ends: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["connected", b"connected", "host", b"host", "name", b"name", "pid", b"pid", "priority", b"priority", "since", b"since", "slices", b"slices", "state", b"state", "team", b"team", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connected", b"connected", "ends", b"ends", "host", b"host", "name", b"name", "pid", b"pid", "preempting_by", b"preempting_by", "preempting_s", b"preempting_s", "priority", b"priority", "since", b"since", "slices", b"slices", "state", b"state", "team", b"team", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1126,3 +1269,184 @@ class ReleaseTenantResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReleaseTenantResponse: _TypeAlias = ReleaseTenantResponse  # noqa: Y015
+
+@_typing.final
+class CordonSliceRequest(_message.Message):
+    """---- slices, as operators see them"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SLICE_FIELD_NUMBER: _builtins.int
+    slice: _builtins.str
+    def __init__(
+        self,
+        *,
+        slice: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["slice", b"slice"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CordonSliceRequest: _TypeAlias = CordonSliceRequest  # noqa: Y015
+
+@_typing.final
+class CordonSliceResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    state: _builtins.str
+    """of the slice now"""
+    tenant: _builtins.str
+    """that holds it; empty: nobody"""
+    def __init__(
+        self,
+        *,
+        state: _builtins.str = ...,
+        tenant: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["state", b"state", "tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CordonSliceResponse: _TypeAlias = CordonSliceResponse  # noqa: Y015
+
+@_typing.final
+class DrainSliceRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SLICE_FIELD_NUMBER: _builtins.int
+    slice: _builtins.str
+    def __init__(
+        self,
+        *,
+        slice: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["slice", b"slice"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainSliceRequest: _TypeAlias = DrainSliceRequest  # noqa: Y015
+
+@_typing.final
+class DrainSliceResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    ONTO_FIELD_NUMBER: _builtins.int
+    GRACE_S_FIELD_NUMBER: _builtins.int
+    state: _builtins.str
+    """"cordoned" when nobody held it, else "draining" """
+    tenant: _builtins.str
+    """that holds it; empty: nobody"""
+    onto: _builtins.str
+    """the slice that its holder is moved to; empty: there is none now"""
+    grace_s: _builtins.float
+    """seconds until it is moved"""
+    def __init__(
+        self,
+        *,
+        state: _builtins.str = ...,
+        tenant: _builtins.str = ...,
+        onto: _builtins.str = ...,
+        grace_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grace_s", b"grace_s", "onto", b"onto", "state", b"state", "tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainSliceResponse: _TypeAlias = DrainSliceResponse  # noqa: Y015
+
+@_typing.final
+class UncordonSliceRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SLICE_FIELD_NUMBER: _builtins.int
+    slice: _builtins.str
+    def __init__(
+        self,
+        *,
+        slice: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["slice", b"slice"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UncordonSliceRequest: _TypeAlias = UncordonSliceRequest  # noqa: Y015
+
+@_typing.final
+class UncordonSliceResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    state: _builtins.str
+    tenant: _builtins.str
+    def __init__(
+        self,
+        *,
+        state: _builtins.str = ...,
+        tenant: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["state", b"state", "tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UncordonSliceResponse: _TypeAlias = UncordonSliceResponse  # noqa: Y015
+
+@_typing.final
+class ReservationStatus(_message.Message):
+    """---- reservations"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    INSTANCE_TYPE_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
+    TEAM_FIELD_NUMBER: _builtins.int
+    STARTS_FIELD_NUMBER: _builtins.int
+    ENDS_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    instance_type: _builtins.str
+    count: _builtins.int
+    user: _builtins.str
+    team: _builtins.str
+    starts: _builtins.float
+    """seconds since the epoch"""
+    ends: _builtins.float
+    held: _builtins.int
+    """of its slices, how many its tenants hold"""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        instance_type: _builtins.str = ...,
+        count: _builtins.int = ...,
+        user: _builtins.str = ...,
+        team: _builtins.str = ...,
+        starts: _builtins.float = ...,
+        ends: _builtins.float = ...,
+        held: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "ends", b"ends", "held", b"held", "instance_type", b"instance_type", "name", b"name", "starts", b"starts", "team", b"team", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReservationStatus: _TypeAlias = ReservationStatus  # noqa: Y015

@@ -59,6 +59,21 @@ class ResourceManagerStub:
                 request_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ReleaseTenantRequest.SerializeToString,
                 response_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ReleaseTenantResponse.FromString,
                 _registered_method=True)
+        self.CordonSlice = channel.unary_unary(
+                '/shared_pathways_service.v1.ResourceManager/CordonSlice',
+                request_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.CordonSliceRequest.SerializeToString,
+                response_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.CordonSliceResponse.FromString,
+                _registered_method=True)
+        self.DrainSlice = channel.unary_unary(
+                '/shared_pathways_service.v1.ResourceManager/DrainSlice',
+                request_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.DrainSliceRequest.SerializeToString,
+                response_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.DrainSliceResponse.FromString,
+                _registered_method=True)
+        self.UncordonSlice = channel.unary_unary(
+                '/shared_pathways_service.v1.ResourceManager/UncordonSlice',
+                request_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.UncordonSliceRequest.SerializeToString,
+                response_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.UncordonSliceResponse.FromString,
+                _registered_method=True)
 
 
 class ResourceManagerServicer:
@@ -101,6 +116,30 @@ class ResourceManagerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CordonSlice(self, request, context):
+        """From version 2 on. Of a slice that is not known: INVALID_ARGUMENT, with those that are.
+
+        Nobody new is placed on the slice; who holds it keeps it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DrainSlice(self, request, context):
+        """As CordonSlice, and its holder is moved to another slice where there is a free one, after a
+        notice and a grace; where there is none it is left to end.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UncordonSlice(self, request, context):
+        """Undoes both.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ResourceManagerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -128,6 +167,21 @@ def add_ResourceManagerServicer_to_server(servicer, server):
                     servicer.ReleaseTenant,
                     request_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ReleaseTenantRequest.FromString,
                     response_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ReleaseTenantResponse.SerializeToString,
+            ),
+            'CordonSlice': grpc.unary_unary_rpc_method_handler(
+                    servicer.CordonSlice,
+                    request_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.CordonSliceRequest.FromString,
+                    response_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.CordonSliceResponse.SerializeToString,
+            ),
+            'DrainSlice': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainSlice,
+                    request_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.DrainSliceRequest.FromString,
+                    response_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.DrainSliceResponse.SerializeToString,
+            ),
+            'UncordonSlice': grpc.unary_unary_rpc_method_handler(
+                    servicer.UncordonSlice,
+                    request_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.UncordonSliceRequest.FromString,
+                    response_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.UncordonSliceResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -265,6 +319,87 @@ class ResourceManager:
             '/shared_pathways_service.v1.ResourceManager/ReleaseTenant',
             shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ReleaseTenantRequest.SerializeToString,
             shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ReleaseTenantResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CordonSlice(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/shared_pathways_service.v1.ResourceManager/CordonSlice',
+            shared__pathways__service_dot_protocol_dot_resource__manager__pb2.CordonSliceRequest.SerializeToString,
+            shared__pathways__service_dot_protocol_dot_resource__manager__pb2.CordonSliceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainSlice(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/shared_pathways_service.v1.ResourceManager/DrainSlice',
+            shared__pathways__service_dot_protocol_dot_resource__manager__pb2.DrainSliceRequest.SerializeToString,
+            shared__pathways__service_dot_protocol_dot_resource__manager__pb2.DrainSliceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UncordonSlice(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/shared_pathways_service.v1.ResourceManager/UncordonSlice',
+            shared__pathways__service_dot_protocol_dot_resource__manager__pb2.UncordonSliceRequest.SerializeToString,
+            shared__pathways__service_dot_protocol_dot_resource__manager__pb2.UncordonSliceResponse.FromString,
             options,
             channel_credentials,
             insecure,

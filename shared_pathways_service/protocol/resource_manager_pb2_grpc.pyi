@@ -51,6 +51,17 @@ class ResourceManagerStub:
     """Gives a tenant's slices back at once: its owner let go, or its proxy is confirmed dead.
     Unknown tenants are answered OK: releasing twice is no error.
     """
+    CordonSlice: _grpc.UnaryUnaryMultiCallable[_resource_manager_pb2.CordonSliceRequest, _resource_manager_pb2.CordonSliceResponse]
+    """From version 2 on. Of a slice that is not known: INVALID_ARGUMENT, with those that are.
+
+    Nobody new is placed on the slice; who holds it keeps it.
+    """
+    DrainSlice: _grpc.UnaryUnaryMultiCallable[_resource_manager_pb2.DrainSliceRequest, _resource_manager_pb2.DrainSliceResponse]
+    """As CordonSlice, and its holder is moved to another slice where there is a free one, after a
+    notice and a grace; where there is none it is left to end.
+    """
+    UncordonSlice: _grpc.UnaryUnaryMultiCallable[_resource_manager_pb2.UncordonSliceRequest, _resource_manager_pb2.UncordonSliceResponse]
+    """Undoes both."""
 
 @_typing.type_check_only
 class ResourceManagerAsyncStub(ResourceManagerStub):
@@ -69,6 +80,17 @@ class ResourceManagerAsyncStub(ResourceManagerStub):
     """Gives a tenant's slices back at once: its owner let go, or its proxy is confirmed dead.
     Unknown tenants are answered OK: releasing twice is no error.
     """
+    CordonSlice: _aio.UnaryUnaryMultiCallable[_resource_manager_pb2.CordonSliceRequest, _resource_manager_pb2.CordonSliceResponse]  # type: ignore[assignment]
+    """From version 2 on. Of a slice that is not known: INVALID_ARGUMENT, with those that are.
+
+    Nobody new is placed on the slice; who holds it keeps it.
+    """
+    DrainSlice: _aio.UnaryUnaryMultiCallable[_resource_manager_pb2.DrainSliceRequest, _resource_manager_pb2.DrainSliceResponse]  # type: ignore[assignment]
+    """As CordonSlice, and its holder is moved to another slice where there is a free one, after a
+    notice and a grace; where there is none it is left to end.
+    """
+    UncordonSlice: _aio.UnaryUnaryMultiCallable[_resource_manager_pb2.UncordonSliceRequest, _resource_manager_pb2.UncordonSliceResponse]  # type: ignore[assignment]
+    """Undoes both."""
 
 class ResourceManagerServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -114,5 +136,34 @@ class ResourceManagerServicer(metaclass=_abc_1.ABCMeta):
         """Gives a tenant's slices back at once: its owner let go, or its proxy is confirmed dead.
         Unknown tenants are answered OK: releasing twice is no error.
         """
+
+    @_abc_1.abstractmethod
+    def CordonSlice(
+        self,
+        request: _resource_manager_pb2.CordonSliceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_resource_manager_pb2.CordonSliceResponse, _abc.Awaitable[_resource_manager_pb2.CordonSliceResponse]]:
+        """From version 2 on. Of a slice that is not known: INVALID_ARGUMENT, with those that are.
+
+        Nobody new is placed on the slice; who holds it keeps it.
+        """
+
+    @_abc_1.abstractmethod
+    def DrainSlice(
+        self,
+        request: _resource_manager_pb2.DrainSliceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_resource_manager_pb2.DrainSliceResponse, _abc.Awaitable[_resource_manager_pb2.DrainSliceResponse]]:
+        """As CordonSlice, and its holder is moved to another slice where there is a free one, after a
+        notice and a grace; where there is none it is left to end.
+        """
+
+    @_abc_1.abstractmethod
+    def UncordonSlice(
+        self,
+        request: _resource_manager_pb2.UncordonSliceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_resource_manager_pb2.UncordonSliceResponse, _abc.Awaitable[_resource_manager_pb2.UncordonSliceResponse]]:
+        """Undoes both."""
 
 def add_ResourceManagerServicer_to_server(servicer: ResourceManagerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -42,6 +42,7 @@ class Rm:
             g.tenant: g for g in (restored or m.Restored()).grants
         }
         self.restored = restored or m.Restored()
+        self.marks = {one.slice_id: one for one in self.restored.marks}
         self.said: list[m.Instruction] = []
         self.core = ResourceManagerCore(self.config, restored, now)
         self.asked: dict[str, m.TenantAsked] = {}
@@ -63,11 +64,13 @@ class Rm:
                 self.grants.update({grant.tenant: grant for grant in one.grants})
                 for gone in one.forgotten:
                     del self.grants[gone]
+                self.marks.update({marked.slice_id: marked for marked in one.marks})
                 self.restored = m.Restored(
                     grants=tuple(self.grants.values()),
                     last_generation=one.last_generation,
                     last_order=one.last_order,
                     state_lost=one.state_lost,
+                    marks=tuple(self.marks.values()),
                 )
         self.said += instructions
         return instructions

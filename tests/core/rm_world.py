@@ -11,6 +11,7 @@ import math
 from collections import Counter
 
 from shared_pathways_service.core.rm import messages as m
+from shared_pathways_service.core.rm.aging import longest_lead
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.core import ResourceManagerCore
 from shared_pathways_service.core.rm.status import StatusReport
@@ -39,6 +40,8 @@ class Proxy:
     incarnation: str
     asks: m.TenantAsked
     arrival: int
+    asked_at: float = 0.0
+    noticed_until: float | None = None
     connected: bool = False
     running: bool = False
     ran: bool = False
@@ -73,6 +76,7 @@ class World:
         self.last_generation = 0
         self.last_order = 0
         self.state_lost = False
+        self.marks: dict[str, m.PersistedMark] = {}
         self.disk_missing = False
         self.core = ResourceManagerCore(config, None, self.now)
         self.workers = {
@@ -90,6 +94,9 @@ class World:
         self.made = 0
         self.crash_after: int | None = None
         self.sound = True  # no judgement has failed
+        self.planned: set[str] = set()  # who waited for a preemption before the last event
+        self.marked: dict[str, m.SliceMark] = {}  # what operators had said before it
+        self.taken: dict[str, str] = {}  # who was preempted by the last event: why
 
     # ---- what happens
 
@@ -148,6 +155,7 @@ class World:
         if not self.core.knows(proxy.name):
             self.made += 1
             proxy.arrival = self.made
+            proxy.asked_at = self.now
             proxy.came_at = self.step + 1
         proxy.honest = claims == proxy.view
         proxy.running = False
@@ -216,15 +224,49 @@ class World:
             last_generation=self.last_generation,
             last_order=self.last_order,
             state_lost=self.state_lost,
+            marks=tuple(self.marks.values()),
         )
         if lose_disk:
             self.disk_lost_at = self.now
             self.disk_missing = True
             self.grants, self.last_generation, self.last_order = {}, 0, 0
+            self.marks = {}
             restored = m.Restored()
         config = dataclasses.replace(self.config, state_lost=self.disk_missing)
+        for proxy in self.proxies.values():
+            proxy.noticed_until = None
         self.core = ResourceManagerCore(config, restored, self.now)
+        self._judge_restored()
+        self.planned = set()
+        self.marked = {one.slice_id: one.mark for one in self.marks.values()}
         self.do(m.Tick())
+
+    def _judge_restored(self) -> None:
+        """What was written down is so again."""
+        known = {tenant.name: tenant for tenant in self.core.status(self.now).tenants}
+        assert known.keys() == self.grants.keys()
+        for name, grant in self.grants.items():
+            placed = {
+                one.index: (one.slice_id, one.generation)
+                for one in known[name].slices
+                if one.slice_id
+            }
+            assert placed == dict(grant.placements)
+            state = known[name].state
+            assert (state is m.TenantState.RUNNING) == grant.running
+            assert (state is m.TenantState.PREEMPTED) == grant.preempted
+            assert bool(known[name].preempting_by) == (grant.notice is not None)
+
+    # ---- operators
+
+    def mark(self, slice_id: str, mark: m.SliceMark) -> None:
+        match mark:
+            case m.SliceMark.CORDONED:
+                self.do(m.SliceCordoned(slice_id=slice_id))
+            case m.SliceMark.DRAINING:
+                self.do(m.SliceDrained(slice_id=slice_id))
+            case m.SliceMark.NONE:
+                self.do(m.SliceUncordoned(slice_id=slice_id))
 
     # ---- what is done about it
 
@@ -241,6 +283,11 @@ class World:
         persists = [i for i, one in enumerate(instructions) if isinstance(one, m.Persist)]
         assert persists in ([], [0]), "what is on the disk comes first"
         crash_after, self.crash_after = self.crash_after, None
+        self.taken = {
+            str(one.tenant): str(one.reason)
+            for one in instructions
+            if isinstance(one, m.Announce) and one.kind == "tenant.preempted"
+        }
         for one in instructions if crash_after != 0 else ():
             if isinstance(one, m.RefuseWorker):
                 self.broke[one.slice_id] = self.step
@@ -249,7 +296,10 @@ class World:
         if crash_after is not None:
             self.restart(lose_disk=False)
             return
-        self._judge(self.core.status(self.now), instructions)
+        after = self.core.status(self.now)
+        self._judge(after, instructions)
+        self.planned = _planned(after)
+        self.marked = {one.slice_id: one.mark for one in self.marks.values()}
 
     def _carry_out(self, one: m.Instruction) -> None:
         match one:
@@ -264,24 +314,34 @@ class World:
                 worker = self._worker(one)
                 if worker.incarnation == one.incarnation:
                     worker.connected = worker.running = False
-            case m.TellPlaced() | m.TellUnplaced() | m.TellRunning() | m.TellQueued():
-                self._tell(one)
             case m.RefuseTenant():
                 self._told_refused(one)
             case m.EndTenantStream():
                 assert self.proxies[one.tenant].incarnation != one.incarnation
+            case m.Announce(kind="tenant.preempted", tenant=str(name)):
+                # From here on, what it is placed on is placed for the first time.
+                self.proxies[name].came_at = self.step
             case m.WelcomeTenant() | m.Announce():
                 pass
+            case _:
+                self._tell(one)
 
     def _judge_end(self, slice_id: str, generation: int) -> None:
         """A placement ends before its tenant does only if something is wrong with its slice."""
         broken = self.broke.get(slice_id, -1) >= self.placings[generation].step
         silent = self.now >= self.started_at + self.config.recovering_s
         disk_lost = self.disk_lost_at >= 0
-        assert broken or silent or disk_lost, f"nothing is wrong with {slice_id}"
+        taken = self.placings[generation].tenant in self.taken
+        drained = self.marked.get(slice_id) is m.SliceMark.DRAINING
+        drained |= slice_id in self.marks and self.marks[slice_id].mark is m.SliceMark.DRAINING
+        assert broken or silent or disk_lost or taken or drained, (
+            f"nothing is wrong with {slice_id}"
+        )
 
-    def _tell(self, one: m.TellPlaced | m.TellUnplaced | m.TellRunning | m.TellQueued) -> None:
+    def _tell(self, one: m.Instruction) -> None:
         match one:
+            case m.TellPreempting():
+                self._told_preempting(one)
             case m.TellPlaced():
                 self._told_placed(one)
             case m.TellUnplaced():
@@ -293,11 +353,16 @@ class World:
                 proxy.running = proxy.ran = True
             case m.TellQueued():
                 proxy = self._listening(one.tenant)
-                assert one != proxy.queued, "told the same thing twice"
+                assert proxy.running or one != proxy.queued, "told the same thing twice"
                 proxy.queued = one
+                proxy.running = False
 
     def _persist(self, one: m.Persist) -> None:
         self.disk_missing = False
+        for marked in one.marks:
+            self.marks[marked.slice_id] = marked
+            if marked.mark is m.SliceMark.NONE:
+                del self.marks[marked.slice_id]
         highest = max(self.placings, default=0)
         for grant in one.grants:
             self._granted(grant, highest)
@@ -352,6 +417,12 @@ class World:
         is_so = grant and grant.placements.get(one.virtual_index)
         assert is_so != (one.slice_id, one.generation), "unplaced for the proxy, placed on the disk"
 
+    def _told_preempting(self, one: m.TellPreempting) -> None:
+        proxy = self._listening(one.tenant)
+        if not one.indices:
+            proxy.noticed_until = None if one.withdrawn else self.now + one.grace_s
+        assert set(one.indices) <= proxy.view.keys()
+
     def _told_refused(self, one: m.RefuseTenant) -> None:
         proxy = self._listening(one.tenant)
         if proxy.incarnation != one.incarnation:
@@ -382,6 +453,8 @@ class World:
 
     def _judge(self, after: StatusReport, instructions: list[m.Instruction]) -> None:
         self._judge_views(after)
+        self._judge_preempted()
+        self._judge_marked(after)
         started = {
             one.tenant: one.data
             for one in instructions
@@ -433,6 +506,32 @@ class World:
         for proxy in self.proxies.values():
             assert not proxy.connected or proxy.name in known, f"{proxy.name} hears nothing more"
 
+    def _judge_preempted(self) -> None:
+        """Only for one of higher priority who starts by that, and no sooner than was told."""
+        holds = {placing.tenant for placing in self.placings.values() if placing.step == self.step}
+        for name, reason in self.taken.items():
+            victim = self.proxies[name]
+            by = self.proxies[reason.removeprefix("preempted by ").split(" of priority ")[0]]
+            assert by.asks.priority > victim.asks.priority
+            assert by.name in holds, f"{name} was preempted for {by.name}, which did not start"
+            if victim.connected and self.config.preemption_grace_s:
+                assert victim.noticed_until is not None, f"{name} was not told"
+                assert self.now >= victim.noticed_until - 1e-3, f"{name} was told of more time"
+            victim.noticed_until = None
+
+    def _judge_marked(self, after: StatusReport) -> None:
+        """Nothing is placed on a slice that an operator has taken out."""
+        for placing in self.placings.values():
+            if placing.step == self.step and self.disk_lost_at < 0:
+                barred = self.marked.keys() & self.marks.keys()
+                assert placing.slice_id not in barred, f"{placing.slice_id} is cordoned"
+        for one in after.slices:
+            if one.state in (m.SliceState.CORDONED, m.SliceState.DRAINING, m.SliceState.READY):
+                marked = one.id in self.marks
+                assert marked == (one.state is not m.SliceState.READY)
+            if one.state is m.SliceState.DRAINING:
+                assert one.tenant
+
     def _judge_broken(self, after: StatusReport) -> None:
         """No placement outlives a break of its slice, whether the manager saw it or was away."""
         for one in after.slices:
@@ -449,6 +548,8 @@ class World:
         free = _free(after)
         for one in instructions:
             if isinstance(one, m.Announce) and one.kind == "slice.placed":
+                if one.tenant in self.planned or self.taken:
+                    continue  # on what others were preempted from
                 where = (one.tenant, one.data["virtual_index"])
                 kept = 0 if where in self._placed_before(self.step) else self.config.spares
                 assert free[str(one.data["instance_type"])] >= kept, "a spare was granted"
@@ -465,7 +566,8 @@ class World:
         kinds = {started.asks.virtual_slices[index] for index in started.view}
         for other in waits:
             shares = kinds & set(other.asks.virtual_slices)
-            assert not (shares and _ahead(other, started)), (
+            exempt = started.name in self.planned or other.name in self.planned | self.taken.keys()
+            assert exempt or not (shares and self._ahead(other, started)), (
                 f"{started.name} was placed before {other.name}"
             )
 
@@ -494,9 +596,24 @@ class World:
 
     def _preceded(self, proxy: Proxy, kind: str, waits: list[Proxy]) -> bool:
         """Whether somebody before this one waits for slices of a type."""
+        planned = _planned(self.core.status(self.now))
         return any(
-            _ahead(other, proxy) and kind in map(str, other.asks.virtual_slices) for other in waits
+            self._ahead(other, proxy)
+            and kind in map(str, other.asks.virtual_slices)
+            and other.name not in planned
+            for other in waits
         )
+
+    def _ahead(self, one: Proxy, other: Proxy) -> bool:
+        """Whether one is served before the other: by priority, save for who came long before."""
+        aging_s = self.config.aging_s
+        if aging_s is None:
+            key = (-one.asks.priority, one.arrival)
+            return key < (-other.asks.priority, other.arrival)
+        lead = longest_lead(0, one.asks.priority, aging_s) - longest_lead(
+            0, other.asks.priority, aging_s
+        )
+        return (one.asked_at - lead, one.arrival) < (other.asked_at, other.arrival)
 
     def places(self) -> dict[str, tuple[int, str, tuple[str, ...]]]:
         queue = self.core.status(self.now).queue
@@ -512,14 +629,16 @@ class World:
                 assert told == place, f"{name} was told {told}, and is at {place}"
 
 
-def _ahead(one: Proxy, other: Proxy) -> bool:
-    """Whether one is served before the other."""
-    return (-one.asks.priority, one.arrival) < (-other.asks.priority, other.arrival)
+def _planned(report: StatusReport) -> set[str]:
+    """Returns who waits for others to be preempted."""
+    said = {tenant.preempting_by.split(" of priority ")[0] for tenant in report.tenants}
+    waiting = {entry.tenant for entry in report.queue}
+    return waiting & (said | {one.kept_for for one in report.slices})
 
 
 def _free(report: StatusReport) -> Counter[str]:
     return Counter(
         one.instance_type
         for one in report.slices
-        if one.state is m.SliceState.READY and not one.tenant
+        if one.state is m.SliceState.READY and not one.tenant and not one.kept_for
     )

@@ -233,8 +233,17 @@ def test_the_limit_of_a_name_is_named() -> None:
     assert "57" in refusal(proxy_job_name="a" * 58).message
 
 
-def test_the_name_of_a_priority_class_is_refused_saying_so() -> None:
-    assert "PriorityClass" in refusal(priority="high").message
+def test_a_priority_may_be_named() -> None:
+    assert build(priority="high-priority-job").priority == 2_000_000
+    assert build(priority="low-priority-job").priority == 1_000_000
+    assert build(priority=" -7 ").priority == -7
+
+
+def test_an_unknown_priority_is_refused_with_those_that_are_known() -> None:
+    for value in ("high", "", "1.5"):
+        error = refusal(priority=value)
+        assert error.field == "priority"
+        assert "low-priority-job, high-priority-job" in error.message
 
 
 def test_elastic_slices_leave_one_that_is_needed() -> None:

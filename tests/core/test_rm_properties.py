@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from shared_pathways_service.core.rm import messages as m
 from shared_pathways_service.core.rm.config import RmConfig
+from shared_pathways_service.core.rm.messages import SliceMark
 from shared_pathways_service.core.topology import InstanceType
 from tests.core.rm_world import LARGE, SMALL, Proxy, World
 
@@ -23,10 +24,27 @@ class ResourceManagerMachine(RuleBasedStateMachine):
         ready=st.integers(0, 3),
         small=st.integers(2, 5),
         first_start=st.booleans(),
+        grace_s=st.sampled_from([0.0, 3.0, 30.0]),
+        aging_s=st.sampled_from([None, 10.0, 3600.0]),
     )
-    def begin(self, spares: int, ready: int, small: int, first_start: bool) -> None:
+    def begin(
+        self,
+        spares: int,
+        ready: int,
+        small: int,
+        first_start: bool,
+        grace_s: float,
+        aging_s: float | None,
+    ) -> None:
         slices = {SMALL: small, LARGE: 2}
-        self.world = World(RmConfig(slices=slices, spares=spares, state_lost=not first_start))
+        config = RmConfig(
+            slices=slices,
+            spares=spares,
+            state_lost=not first_start,
+            preemption_grace_s=grace_s,
+            aging_s=aging_s,
+        )
+        self.world = World(config)
         if ready:
             for key in self.world.workers:
                 self.world.start_worker(key)
@@ -79,13 +97,21 @@ class ResourceManagerMachine(RuleBasedStateMachine):
             elif not worker.connected:
                 self.world.connect_worker(key)
 
+    # ---- operators
+
+    @precondition(lambda self: self.world.core.status(self.world.now).slices)
+    @rule(data=st.data(), mark=st.sampled_from(list(SliceMark)))
+    def operator_says_of_a_slice(self, data: st.DataObject, mark: SliceMark) -> None:
+        known = [one.id for one in self.world.core.status(self.world.now).slices]
+        self.world.mark(data.draw(st.sampled_from(known)), mark)
+
     # ---- tenants
 
     @rule(
         small=st.integers(0, 3),
         large=st.integers(0, 1),
         elastic=st.integers(0, 2),
-        priority=st.sampled_from([0, 0, 0, 1]),
+        priority=st.sampled_from([0, 0, 0, 1, 3]),
         queue_timeout=st.sampled_from([None, 0.0, 20.0, float("inf")]),
     )
     def tenant_asks(
@@ -94,9 +120,13 @@ class ResourceManagerMachine(RuleBasedStateMachine):
         kinds = (SMALL,) * small + (LARGE,) * large or (SMALL,)
         self.ask(kinds, min(elastic, len(kinds) - 1), priority, queue_timeout)
 
-    @rule(small=st.integers(1, 2), elastic=st.integers(0, 1))
-    def tenant_asks_and_waits(self, small: int, elastic: int) -> None:
-        self.ask((SMALL,) * small, min(elastic, small - 1), 0, float("inf"))
+    @rule(
+        small=st.integers(1, 2),
+        elastic=st.integers(0, 1),
+        priority=st.sampled_from([0, 0, 1, 2]),
+    )
+    def tenant_asks_and_waits(self, small: int, elastic: int, priority: int) -> None:
+        self.ask((SMALL,) * small, min(elastic, small - 1), priority, float("inf"))
 
     def ask(
         self,
@@ -197,6 +227,8 @@ class ResourceManagerMachine(RuleBasedStateMachine):
         self.all_workers_are_back()
         world.let_time_pass(60.0)
         self.all_workers_are_back()
+        for one in world.core.status(world.now).slices:
+            world.mark(one.id, SliceMark.NONE)
         for kind, count in world.config.slices.items():
             kinds = (kind,) * (count - world.config.spares)
             proxy = self.ask(kinds)

@@ -7,6 +7,7 @@ import grpc.aio
 import pytest
 
 from shared_pathways_service import errors
+from shared_pathways_service.constants import PROTOCOL_MAX
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.protocol.status import (
     abort,
@@ -107,7 +108,7 @@ def test_codes_have_the_numbers_of_absl() -> None:
 
 def test_the_highest_common_version_is_spoken() -> None:
     assert negotiate(1, 1) == 1
-    assert negotiate(1, 7) == 1
+    assert negotiate(1, 7) == PROTOCOL_MAX
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 0), (0, 3), (3, 2)])
@@ -118,6 +119,6 @@ def test_a_range_that_is_none_is_refused(low: int, high: int) -> None:
 
 
 def test_no_common_version_names_both_ranges() -> None:
-    with pytest.raises(errors.VersionSkew, match="speaks 2 to 5, the service 1 to 1") as caught:
-        negotiate(2, 5)
-    assert (caught.value.client, caught.value.service) == ("2 to 5", "1 to 1")
+    with pytest.raises(errors.VersionSkew, match="speaks 3 to 5, the service 1 to 2") as caught:
+        negotiate(3, 5)
+    assert (caught.value.client, caught.value.service) == ("3 to 5", "1 to 2")

@@ -8,10 +8,34 @@ from pathlib import Path
 
 import pytest
 
-from shared_pathways_service.core.rm.messages import Persist, PersistedGrant, Restored
+from shared_pathways_service.core.rm.messages import (
+    Persist,
+    PersistedGrant,
+    PersistedMark,
+    PersistedNotice,
+    Restored,
+    SliceMark,
+)
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.servers.resource_manager import store as store_module
 from shared_pathways_service.servers.resource_manager.store import Store, open_store
+
+#: Written by version 0.1.0: one that runs, one that waits.
+VERSION_1 = """
+CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;
+INSERT INTO counters VALUES ('last_generation', 7), ('last_order', 2), ('state_lost', 0);
+CREATE TABLE grants (tenant TEXT PRIMARY KEY, data TEXT NOT NULL) STRICT;
+INSERT INTO grants VALUES ('ada', '{"tenant": "ada", "incarnation": "i-1", "virtual_slices":
+["tpuv6e:2x2"], "num_elastic": 0, "priority": 0, "queue_timeout_s": null, "user": "u", "team": "",
+"host": "h", "pid": 7, "order": 1, "running": true, "placements": [[0, "slice-0", 7]], "asked_at":
+1000000000.0, "lost": [], "incarnations": {"slice-0": ["w-1"]}}');
+INSERT INTO grants VALUES ('bob', '{"tenant": "bob", "incarnation": "i-1", "virtual_slices":
+["tpuv6e:2x2"], "num_elastic": 0, "priority": 0, "queue_timeout_s": Infinity, "user": "u", "team":
+"", "host": "h", "pid": 7, "order": 2, "running": false, "placements": [], "asked_at":
+1000000000.0, "lost": [], "incarnations": {}}');
+PRAGMA user_version = 1;
+"""
 
 KIND = InstanceType.parse("tpuv6e:2x2")
 RUNNING = PersistedGrant(
@@ -120,3 +144,73 @@ def test_a_full_disk_is_called_one(tmp_path: Path) -> None:
         large = dataclasses.replace(RUNNING, tenant="ada" * 20_000)
         with pytest.raises(sqlite3.OperationalError, match="database or disk is full"):
             _write(store, large)
+
+
+def test_a_file_of_the_first_version_is_upgraded(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.executescript(VERSION_1)
+    restored = _reopened(path)
+    ada, bob = restored.grants
+    assert (ada.tenant, ada.running, ada.placements) == ("ada", True, {0: ("slice-0", 7)})
+    assert (bob.tenant, bob.running, bob.queue_timeout_s) == ("bob", False, math.inf)
+    assert not ada.preempted
+    assert (ada.notice, ada.ends_at) == (None, None)
+    assert (restored.last_generation, restored.last_order, restored.marks) == (7, 2, ())
+    with contextlib.closing(Store(str(path), first_start=False)) as store:
+        mark = PersistedMark(slice_id="slice-0", mark=SliceMark.CORDONED)
+        store.write(
+            Persist(grants=(), forgotten=(), last_generation=7, last_order=2, marks=(mark,))
+        )
+    again = _reopened(path)
+    assert (again.grants, again.marks) == (restored.grants, (mark,))
+
+
+def test_an_upgrade_that_is_cut_off_leaves_the_file_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "state"
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.executescript(VERSION_1)
+    with monkeypatch.context() as patched:
+        patched.setattr(store_module, "_UPGRADES", {1: "CREATE TABLE counters (again INTEGER)"})
+        with pytest.raises(ValueError, match="counters"):
+            Store(str(path), first_start=False)
+    assert len(_reopened(path).grants) == 2
+
+
+def test_a_file_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    Store(str(path), first_start=True).close()
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.execute("PRAGMA user_version = 3")
+    with pytest.raises(ValueError, match="it is of version 3, this is 2"):
+        Store(str(path), first_start=True)
+
+
+def test_what_operators_said_is_read_again_until_it_is_over(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    cordoned = PersistedMark(slice_id="slice-0", mark=SliceMark.CORDONED)
+    drained = PersistedMark(slice_id="slice-1", mark=SliceMark.DRAINING, moves_at=12.5)
+    over = PersistedMark(slice_id="slice-0", mark=SliceMark.NONE)
+
+    def write(*marks: PersistedMark) -> None:
+        with contextlib.closing(Store(str(path), first_start=True)) as store:
+            store.write(
+                Persist(grants=(), forgotten=(), last_generation=1, last_order=1, marks=marks)
+            )
+
+    write(cordoned, drained)
+    assert _reopened(path).marks == (cordoned, drained)
+    write(over)
+    assert _reopened(path).marks == (drained,)
+
+
+def test_a_notice_and_a_preemption_are_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    notice = PersistedNotice(by="vip", said="vip@laptop", ends_at=42.5)
+    noticed = dataclasses.replace(RUNNING, notice=notice, ends_at=99.0)
+    preempted = dataclasses.replace(WAITING, preempted=True)
+    with contextlib.closing(Store(str(path), first_start=True)) as store:
+        _write(store, noticed, preempted)
+    assert _reopened(path).grants == (noticed, preempted)

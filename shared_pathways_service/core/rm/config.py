@@ -24,6 +24,9 @@ class RmConfig:
       starting_grace_s: How long after the start a request that would fit once all slices are ready
         waits for them instead of being refused.
       retell_s: Of many changes of the queue, waiting tenants hear once in this time.
+      preemption_grace_s: Between the notice that slices will be taken and their being taken;
+        0: they are taken at once.
+      aging_s: So long a wait is worth one band of priority (`core.rm.aging`); None: none is.
       state_lost: Nothing says that the service is new, and nothing is known of what was before:
         tenants and workers tell. `Restored.state_lost` does the same.
     """
@@ -35,6 +38,8 @@ class RmConfig:
     recovering_s: float = constants.RECOVERING_S
     starting_grace_s: float = 30.0
     retell_s: float = 1.0
+    preemption_grace_s: float = constants.PREEMPTION_GRACE_S
+    aging_s: float | None = constants.AGING_S
     state_lost: bool = False
 
     def __post_init__(self) -> None:
@@ -42,6 +47,10 @@ class RmConfig:
             raise ValueError("slices: at least one instance type is needed")
         if self.spares < 0:
             raise ValueError(f"spares={self.spares} must be 0 or more")
+        if self.preemption_grace_s < 0:
+            raise ValueError(f"preemption_grace_s={self.preemption_grace_s} must be 0 or more")
+        if self.aging_s is not None and self.aging_s <= 0:
+            raise ValueError(f"aging_s={self.aging_s} must be more than 0, or None")
         for kind, count in self.slices.items():
             if count <= self.spares:
                 raise ValueError(

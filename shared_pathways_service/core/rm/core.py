@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from shared_pathways_service.core.rm.config import RmConfig
+from shared_pathways_service.core.rm.cordon import Cordons
 from shared_pathways_service.core.rm.deadlines import Deadlines
 from shared_pathways_service.core.rm.invariants import validate
 from shared_pathways_service.core.rm.ledger import Ledger
@@ -10,6 +15,9 @@ from shared_pathways_service.core.rm.messages import (
     Instruction,
     ResourceManagerEvent,
     Restored,
+    SliceCordoned,
+    SliceDrained,
+    SliceUncordoned,
     TenantAsked,
     TenantReleased,
     TenantStreamEnded,
@@ -18,11 +26,12 @@ from shared_pathways_service.core.rm.messages import (
     WorkerEnded,
     WorkerJoined,
 )
+from shared_pathways_service.core.rm.preemption import Preemption
 from shared_pathways_service.core.rm.records import Pool, Tenant
 from shared_pathways_service.core.rm.recovery import Recovery
 from shared_pathways_service.core.rm.scheduler import Scheduler
 from shared_pathways_service.core.rm.speaker import Speaker
-from shared_pathways_service.core.rm.status import StatusReport, report
+from shared_pathways_service.core.rm.status import SliceStatus, StatusReport, report, slice_status
 from shared_pathways_service.core.rm.tenants import Tenants
 from shared_pathways_service.core.rm.workers import Workers
 
@@ -51,13 +60,27 @@ class ResourceManagerCore:
         self._ledger = ledger = Ledger(config, now)
         self._speaker = speaker = Speaker(ledger)
         self._deadlines = deadlines = Deadlines()
-        self._scheduler = Scheduler(ledger, speaker)
+        self._scheduler = scheduler = Scheduler(ledger, speaker)
+        self._preemption = Preemption(config, ledger, speaker, deadlines, scheduler)
+        self._cordons = Cordons(config, ledger, speaker, deadlines, scheduler)
         self._workers = Workers(config, ledger, speaker, deadlines)
         self._tenants = Tenants(config, ledger, speaker, deadlines)
         self._recovery = Recovery(
             config, ledger, speaker, deadlines, workers=self._workers, tenants=self._tenants
         )
         self._recovery.begin(restored or Restored())
+        self._take_in: Mapping[type[ResourceManagerEvent], Callable[[Any], None]] = {
+            WorkerBeat: self._workers.beat,
+            WorkerJoined: self._joined,
+            WorkerEnded: self._workers.ended,
+            TenantAsked: self._asked,
+            TenantStreamEnded: self._tenants.stream_ended,
+            TenantReleased: self._tenants.released,
+            SliceCordoned: self._cordons.marked,
+            SliceDrained: self._cordons.marked,
+            SliceUncordoned: self._cordons.marked,
+            Tick: self._ticked,
+        }
         # Whoever waits for a service that starts is judged when that time is over, event or not.
         deadlines.add(lambda: self._starting_until, lambda: None)
 
@@ -76,25 +99,9 @@ class ResourceManagerCore:
           ValueError: The event is one that the server should not have let through.
         """
         self._ledger.now = now
-        match event:
-            case WorkerBeat():
-                self._workers.beat(event)
-                if not self._speaker.gathered:
-                    return []
-            case WorkerJoined():
-                self._recovery.heard(event)
-                self._workers.joined(event)
-            case WorkerEnded():
-                self._workers.ended(event)
-            case TenantAsked():
-                self._asked(event)
-            case TenantStreamEnded():
-                self._tenants.stream_ended(event)
-            case TenantReleased():
-                self._tenants.released(event)
-            case Tick():
-                while act := self._deadlines.take_due(now):
-                    act()
+        self._take_in[type(event)](event)
+        if type(event) is WorkerBeat and not self._speaker.gathered:
+            return []
         self._settle()
         return self._speaker.take()
 
@@ -120,11 +127,35 @@ class ResourceManagerCore:
         found = self._ledger.tenants.get(tenant)
         return found is not None and incarnation in {"", found.incarnation}
 
+    def knows_slice(self, slice_id: str) -> bool:
+        """Returns whether a physical slice is known, be its workers in or not."""
+        return slice_id in self._ledger.slices
+
+    def slice_ids(self, limit: int) -> list[str]:
+        """Returns the names of slices that are known, of many the first."""
+        return list(itertools.islice(self._ledger.slices, limit))
+
+    def slice_status(self, slice_id: str, now: float) -> SliceStatus:
+        """Returns how one slice stands.
+
+        Raises:
+          KeyError: There is no such slice.
+        """
+        return slice_status(self._ledger.slices[slice_id], now)
+
     def validate_state(self) -> None:
         """Raises AssertionError where the state contradicts itself; for tests."""
         validate(self._ledger, recovering=self._recovery.active)
 
-    # ---- requests
+    # ---- events
+
+    def _ticked(self, _event: Tick) -> None:
+        while act := self._deadlines.take_due(self._ledger.now):
+            act()
+
+    def _joined(self, event: WorkerJoined) -> None:
+        self._recovery.heard(event)
+        self._workers.joined(event)
 
     def _asked(self, event: TenantAsked) -> None:
         if not 0 <= event.num_elastic < len(event.virtual_slices):
@@ -155,10 +186,10 @@ class ResourceManagerCore:
         if self._recovery.active:
             self._recovery.end_if_complete()
         if not self._recovery.active:
-            self._scheduler.run()
+            self._place()
         while self._ledger.undecided and (hopeless := self._first_hopeless()):
             self._tenants.refuse_taken(hopeless)
-            self._scheduler.run()
+            self._place()
         for newcomer in self._newcomers:
             if not newcomer.running and not newcomer.gone:
                 self._speaker.queued(newcomer)
@@ -168,6 +199,10 @@ class ResourceManagerCore:
             pool = next(iter(untold))
             del untold[pool]
             self._retell(pool)
+
+    def _place(self) -> None:
+        self._scheduler.run()
+        self._preemption.run()
 
     def _first_hopeless(self) -> Tenant | None:
         """Returns a tenant that does not want to queue and has no reason left to."""
@@ -197,7 +232,7 @@ def _left_when_started(pool: Pool) -> dict[Tenant, int]:
 
     Counted for the whole line at once: of a service that starts, everybody may want slices.
     """
-    if pool.ready >= pool.count:
+    if pool.ready + pool.barred >= pool.count:
         # Nothing more will come: the free slices are those of whoever is first.
         left = dict.fromkeys((entry[-1] for entry in pool.waiting.entries), 0)
         left.update((tenant, pool.grantable) for tenant in list(left)[:1])

@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 
 from shared_pathways_service.core.rm.ledger import Ledger
-from shared_pathways_service.core.rm.messages import SliceState
-from shared_pathways_service.core.rm.records import Pool, Slice, Tenant
+from shared_pathways_service.core.rm.lines import Entry
+from shared_pathways_service.core.rm.messages import SliceMark, SliceState
+from shared_pathways_service.core.rm.records import Plan, Pool, Slice, Tenant
 
 __all__ = ["validate"]
+
+_IN = frozenset({SliceState.READY, SliceState.CORDONED, SliceState.DRAINING})
 
 
 def validate(ledger: Ledger, *, recovering: bool) -> None:
@@ -59,13 +62,21 @@ def _check_pool(ledger: Ledger, pool: Pool) -> None:
         for index, wanted in enumerate(t.pools)
         if wanted is pool and index not in t.placed
     }
+    assert _members(pool.planned.entries) == {
+        (t.name, -1) for t in tenants if t.plan and pool in t.wants
+    }
+    assert pool.barred == sum(s.state in _IN - {SliceState.READY} for s in slices)
+    pool.yielding.refresh(pool.yield_of)
+    assert {t: pool.yielding.yield_of(t) for t in tenants if pool.yielding.yield_of(t)} == {
+        t: count for t in tenants if (count := pool.yield_of(t))
+    }
     assert _members(pool.repairs.entries) == {key for key, lost in unplaced.items() if lost}
     assert _members(pool.fills.entries) == {key for key, lost in unplaced.items() if not lost}
     held = [s.tenant for s in slices if s.tenant]
     assert pool.holders == {tenant: held.count(tenant) for tenant in held}
 
 
-def _members(entries: list[tuple[int, int, int, Tenant]]) -> set[tuple[str, int]]:
+def _members(entries: list[Entry]) -> set[tuple[str, int]]:
     return {(tenant.name, index) for _, _, index, tenant in entries}
 
 
@@ -74,6 +85,22 @@ def _check_slice(ledger: Ledger, found: Slice, *, recovering: bool) -> None:
     assert (found.state is SliceState.READY) <= found.complete, f"{found.id}: ready, not complete"
     assert len(found.workers) == found.pool.kind.hosts
     assert all(w.alive and w.slice is found for w in found.workers if w)
+    assert found.state in {SliceState.STARTING, SliceState.LOST, found.state_when_complete}
+    assert ledger.marks.get(found.id, SliceMark.NONE) is found.mark
+    kept_for = found.kept_for
+    if kept_for is not None:
+        assert found.tenant is None, f"{found.id}: held by one, kept for another"
+        assert found.state is SliceState.READY, f"{found.id}: kept, and not ready"
+    if isinstance(kept_for, Slice):
+        assert kept_for.onto is found
+        assert kept_for.state is SliceState.DRAINING
+    elif kept_for is not None:
+        assert kept_for.plan is not None, f"{found.id}: kept for one that does not plan"
+        assert found in kept_for.promised[found.pool]
+    if found.onto is not None:
+        assert found.onto.kept_for is found
+    drained = found.tenant is not None and found.state is SliceState.DRAINING
+    assert (found in found.pool.drains) == (drained and found.onto is None)
     if found.tenant is None:
         return
     tenant = found.tenant
@@ -81,7 +108,7 @@ def _check_slice(ledger: Ledger, found: Slice, *, recovering: bool) -> None:
     assert tenant.placed.get(found.index) is found, f"{found.id}: its holder knows nothing of it"
     assert tenant.pools[found.index] is found.pool, f"{found.id}: of another type"
     assert found.state is not SliceState.LOST, f"{found.id}: lost, and held by {tenant.name}"
-    assert recovering or found.state is SliceState.READY, f"{found.id}: held, not ready"
+    assert recovering or found.state in _IN, f"{found.id}: held, its workers are not in"
 
 
 def _check_tenant(ledger: Ledger, tenant: Tenant) -> None:
@@ -94,19 +121,49 @@ def _check_tenant(ledger: Ledger, tenant: Tenant) -> None:
         assert held.index == index
     assert not tenant.lost & tenant.placed.keys(), f"{name}: lost and placed"
     assert tenant.connected == (tenant.ttl_at is None), f"{name}: its time to live"
+    assert not (tenant.running and tenant.preempted)
+    assert tenant.plan is not None or not any(tenant.promised.values()), f"{name}: promised"
+    if tenant.notice is not None:
+        assert tenant.running, f"{name}: under notice, and does not run"
+        plan = tenant.notice.plan
+        assert (tenant in ledger.orphans) == (plan is None)
+        assert plan is None or tenant in plan.victims
+    if tenant.plan is not None:
+        _check_plan(tenant, tenant.plan)
+
+
+def _check_plan(tenant: Tenant, plan: Plan) -> None:
+    """A plan is of somebody who waits, over others of lower priority, and lets it start."""
+    name = tenant.name
+    assert plan.live
+    assert plan.preemptor is tenant
+    assert not tenant.running
+    could = {pool: len(tenant.promised.get(pool, ())) for pool in tenant.wants}
+    for victim in plan.victims:
+        assert victim.priority < tenant.priority, f"{name} would preempt {victim.name}"
+        assert victim.notice is not None
+        assert victim.notice.plan is plan
+        assert victim.notice.ends_at <= plan.ends_at, f"{victim.name}: before it was told"
+        for held in victim.placed.values():
+            if held.pool in could:
+                could[held.pool] += held.state is SliceState.READY
+    gets = sum(min(count, tenant.wants[pool]) for pool, count in could.items())
+    assert gets >= tenant.needed, f"{name}: would not start by its plan"
 
 
 def _check_nobody_forgotten(ledger: Ledger) -> None:
     """Nobody waits who could be placed, by the rules and not by how the scheduler applies them."""
     for pool in ledger.pools.values():
         assert not (pool.repairs and pool.free), f"{pool.name}: a lost slice is not placed again"
+        assert not (pool.drains and pool.free), f"{pool.name}: a drained slice's holder stays"
+    assert not ledger.orphans, "under notice for nobody"
+    assert not ledger.shaken
     for tenant in ledger.tenants.values():
         if tenant.running:
             continue
         could = sum(
-            min(count, pool.grantable)
+            min(count, len(tenant.promised.get(pool, ())) + _for(tenant, pool))
             for pool, count in tenant.wants.items()
-            if _first_in_line(pool) is tenant
         )
         assert could < tenant.needed, f"{tenant.name}: waits, though it could be placed"
     for pool in ledger.pools.values():
@@ -115,6 +172,14 @@ def _check_nobody_forgotten(ledger: Ledger) -> None:
         assert not stuck, f"{pool.name}: an elastic slice waits, though it could be placed"
 
 
+def _for(tenant: Tenant, pool: Pool) -> int:
+    """Returns how many free slices a waiting tenant could have, with those before it served."""
+    before = [one for *_, one in pool.waiting.entries if one.rank < tenant.rank and not one.plan]
+    before += [one for *_, one in pool.fills.entries if one.rank < tenant.rank]
+    return 0 if before else pool.grantable
+
+
 def _first_in_line(pool: Pool) -> Tenant | None:
-    entries = itertools.chain(pool.fills.entries, pool.waiting.entries)
+    waiting = [entry for entry in pool.waiting.entries if not entry[-1].plan]
+    entries = itertools.chain(pool.fills.entries, waiting)
     return min(entries, key=lambda entry: entry[:3], default=(0, 0, 0, None))[3]

@@ -14,10 +14,13 @@ from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.messages import (
     Persist,
     PersistedGrant,
+    PersistedMark,
+    PersistedNotice,
     RefusalKind,
+    SliceMark,
     SliceState,
 )
-from shared_pathways_service.core.rm.records import Pool, Slice, Tenant
+from shared_pathways_service.core.rm.records import BARRED, Notice, Plan, Pool, Slice, Tenant
 from shared_pathways_service.core.topology import InstanceType
 
 __all__ = ["Ledger"]
@@ -39,6 +42,10 @@ class Ledger:
       last_order: The highest arrival number ever given.
       unserved: Pools that somebody may have become placeable in, in the order they changed.
       untold: Pools whose line, free slices or holders changed since their waiting were told.
+      unplanned: Pools in which somebody may have come to preempt, in the order they changed.
+      shaken: Waiting tenants whose plan to preempt has lost something.
+      orphans: Tenants under notice for which nobody stands any more.
+      marks: What operators said of slices, also of those that are not there.
       undecided: Tenants that do not want to queue and are neither placed nor refused yet.
     """
 
@@ -55,17 +62,23 @@ class Ledger:
         self.last_order = 0
         self.unserved: dict[Pool, None] = {}
         self.untold: dict[Pool, None] = {}
+        self.unplanned: dict[Pool, None] = {}
+        self.shaken: dict[Tenant, None] = {}
+        self.orphans: dict[Tenant, None] = {}
+        self.marks: dict[str, SliceMark] = {}
         self.undecided: dict[Tenant, None] = {}
         self._state_lost = False
         self._counters_changed = False
         self._unwritten: dict[str, Tenant] = {}
         self._forgotten: dict[str, None] = {}
+        self._unwritten_marks: dict[str, None] = {}
 
     # ---- slices
 
     def add_slice(self, slice_id: str, pool: Pool) -> Slice:
         """Enters a slice that was not known, without workers."""
         found = Slice(id=slice_id, pool=pool, since=self.now, workers=[None] * pool.kind.hosts)
+        found.mark = self.marks.get(slice_id, SliceMark.NONE)
         self.slices[slice_id] = pool.slices[slice_id] = found
         return found
 
@@ -79,10 +92,22 @@ class Ledger:
             return
         was_free = changed.free
         changed.pool.ready += (state is SliceState.READY) - (changed.state is SliceState.READY)
+        changed.pool.barred += (state in BARRED) - (changed.state in BARRED)
         changed.state = state
         changed.since = self.now
         self._touch(changed.pool)
+        if changed.tenant is not None:
+            self._holder_changed(changed.pool, changed.tenant)
         self._count_free(changed, was_free)
+
+    def set_mark(self, marked: Slice, mark: SliceMark) -> None:
+        """Enters what an operator says of a slice."""
+        marked.mark = mark
+        if mark is SliceMark.NONE:
+            self.marks.pop(marked.id, None)
+        else:
+            self.marks[marked.id] = mark
+        self._unwritten_marks[marked.id] = None
 
     def void(self, about: Slice, until: float) -> None:
         """Enters that no claim of a generation up to `until` is true of a slice."""
@@ -108,7 +133,7 @@ class Ledger:
         pool = changed.pool
         pool.free += 1 if free else -1
         if free:
-            self.unserved[pool] = None
+            self.unserved[pool] = self.unplanned[pool] = None
             if not changed.in_heap:
                 changed.in_heap = True
                 heapq.heappush(pool.free_heap, (changed.sort_key, changed))
@@ -130,6 +155,7 @@ class Ledger:
         pool.held += 1
         self._touch(pool)
         pool.holders[tenant] = pool.holders.get(tenant, 0) + 1
+        self._holder_changed(pool, tenant)
         tenant.placed[index] = onto
         tenant.lost.discard(index)
         self._count_free(onto, was_free)
@@ -146,6 +172,7 @@ class Ledger:
         tenant, pool = held.tenant, held.pool
         assert tenant is not None
         was_free = held.free
+        self._end_move(held)
         del tenant.placed[held.index]
         held.tenant, held.index = None, -1
         held.since = self.now
@@ -155,8 +182,125 @@ class Ledger:
         pool.holders[tenant] -= 1
         if not pool.holders[tenant]:
             del pool.holders[tenant]
+        self._holder_changed(pool, tenant)
+        if held.state is SliceState.DRAINING:
+            self.set_state(held, SliceState.CORDONED)
+        if (notice := tenant.notice) is not None and notice.plan is not None:
+            self._bequeath(held, notice.plan.preemptor)
         self._count_free(held, was_free)
         self.write(tenant)
+
+    def _end_move(self, held: Slice) -> None:
+        if held.onto is not None:
+            self.keep_no_more(held.onto)
+        held.pool.drains.pop(held, None)
+        if held.moves_at is not None:
+            held.moves_at = None
+            self._unwritten_marks[held.id] = None
+
+    def set_moves_at(self, drained: Slice, when: float | None) -> None:
+        """Enters when the holder of a slice that is drained is moved; None: it is not."""
+        drained.moves_at = when
+        self._unwritten_marks[drained.id] = None
+
+    def _holder_changed(self, pool: Pool, tenant: Tenant) -> None:
+        pool.yielding.changed(tenant, pool.yield_of)
+        self.unplanned[pool] = None
+        if tenant.notice is not None and tenant.notice.plan is not None:
+            self.shaken[tenant.notice.plan.preemptor] = None
+
+    # ---- promises
+
+    def keep(self, free: Slice, for_whom: Tenant | Slice) -> None:
+        """Keeps a free slice for a tenant that waits, or for the holder of one that is drained."""
+        was_free = free.free
+        free.kept_for = for_whom
+        if isinstance(for_whom, Slice):
+            for_whom.onto = free
+        else:
+            for_whom.promised.setdefault(free.pool, []).append(free)
+        self._count_free(free, was_free)
+        self._touch(free.pool)
+
+    def keep_no_more(self, kept: Slice) -> None:
+        """Ends what `keep` began."""
+        was_free = kept.free
+        for_whom, kept.kept_for = kept.kept_for, None
+        if isinstance(for_whom, Slice):
+            for_whom.onto = None
+            if for_whom.state is SliceState.DRAINING and for_whom.tenant is not None:
+                for_whom.pool.drains[for_whom] = None
+                self.unserved[for_whom.pool] = None
+        elif for_whom is not None:
+            for_whom.promised[kept.pool].remove(kept)
+            if for_whom.plan is not None:
+                self.shaken[for_whom] = None
+        self._count_free(kept, was_free)
+        self._touch(kept.pool)
+
+    def _bequeath(self, left: Slice, heir: Tenant) -> None:
+        """Keeps a slice that a tenant under notice leaves for whom it would have been taken."""
+        self.shaken[heir] = None
+        pool = left.pool
+        plan = heir.plan
+        # Whoever runs and lost a slice comes first, but not when others are preempted just now.
+        taken = plan is not None and plan.is_due
+        if pool.repairs and not taken:
+            return
+        if left.free and len(heir.promised.get(pool, ())) < heir.wants.get(pool, 0):
+            left.kept_for = heir
+            heir.promised.setdefault(pool, []).append(left)
+
+    def give_notice(self, victim: Tenant, notice: Notice) -> None:
+        """Enters that a running tenant's slices will be taken."""
+        victim.notice = notice
+        for pool in victim.wants:
+            pool.yielding.changed(victim, pool.yield_of)
+        self.write(victim)
+
+    def end_notice(self, victim: Tenant) -> None:
+        """Enters that they will not, or that they were."""
+        victim.notice = None
+        self.orphans.pop(victim, None)
+        for pool in victim.wants:
+            self._holder_changed(pool, victim)
+        self.write(victim)
+
+    def begin_plan(self, plan: Plan) -> None:
+        """Enters that a waiting tenant will have others preempted."""
+        tenant = plan.preemptor
+        tenant.plan = plan
+        for pool in tenant.wants:
+            pool.planned.add(tenant)
+        self.undecided.pop(tenant, None)
+
+    def end_plan(self, tenant: Tenant) -> None:
+        """Enters that it will not, or that it starts. What it was promised is still kept."""
+        plan = tenant.plan
+        assert plan is not None
+        plan.live = False
+        tenant.plan = None
+        self.shaken.pop(tenant, None)
+        for victim in list(plan.victims):
+            self.spare(plan, victim)
+        for pool in tenant.wants:
+            pool.planned.remove(tenant)
+        self._line_changed(tenant.wants)
+
+    def spare(self, plan: Plan, victim: Tenant) -> None:
+        """Enters that a plan does without one of its victims."""
+        del plan.victims[victim]
+        if victim.notice is not None and victim.notice.plan is plan:
+            victim.notice.plan = None
+            self.orphans[victim] = None
+            for pool in victim.wants:
+                self.unplanned[pool] = None
+
+    def end_promises(self, tenant: Tenant) -> None:
+        """Frees what is still kept for a tenant."""
+        for kept in [one for line in tenant.promised.values() for one in line]:
+            self.keep_no_more(kept)
+        tenant.promised = {}
 
     # ---- lines
 
@@ -168,7 +312,9 @@ class Ledger:
         self.write(tenant)
 
     def dequeue(self, tenant: Tenant) -> None:
-        """Takes a waiting tenant out of its lines."""
+        """Takes a waiting tenant out of its lines; its plan to preempt others is over."""
+        if tenant.plan is not None:
+            self.end_plan(tenant)
         for pool in tenant.wants:
             pool.waiting.remove(tenant)
         self._line_changed(tenant.wants)
@@ -195,6 +341,7 @@ class Ledger:
     def _line_changed(self, pools: Sequence[Pool] | dict[Pool, int]) -> None:
         for pool in pools:
             self.unserved[pool] = None
+            self.unplanned[pool] = None
             self.untold[pool] = None
 
     # ---- tenants
@@ -214,6 +361,12 @@ class Ledger:
             self.dequeue(tenant)
         for held in list(tenant.placed.values()):
             self.let_go(held)
+        if tenant.promised:
+            self.end_promises(tenant)
+        if tenant.notice is not None:
+            if tenant.notice.plan is not None:
+                self.spare(tenant.notice.plan, tenant)
+            self.end_notice(tenant)
         del self.tenants[tenant.name]
         self._unwritten.pop(tenant.name, None)
         tenant.gone = True
@@ -243,7 +396,8 @@ class Ledger:
 
     def take_unwritten(self) -> Persist | None:
         """Returns what the disk must be told before anybody else is; None: nothing."""
-        if not self._unwritten and not self._forgotten and not self._counters_changed:
+        changed = self._unwritten or self._forgotten or self._unwritten_marks
+        if not changed and not self._counters_changed:
             return None
         self._counters_changed = False
         for tenant in self._unwritten.values():
@@ -254,10 +408,19 @@ class Ledger:
             last_generation=self.last_generation,
             last_order=self.last_order,
             state_lost=self._state_lost,
+            marks=tuple(map(self._mark_of, self._unwritten_marks)),
         )
+        self._unwritten_marks = {}
         self._unwritten = {}
         self._forgotten = {}
         return persist
+
+    def _mark_of(self, slice_id: str) -> PersistedMark:
+        mark = self.marks.get(slice_id, SliceMark.NONE)
+        marked = self.slices.get(slice_id)
+        return PersistedMark(
+            slice_id=slice_id, mark=mark, moves_at=None if marked is None else marked.moves_at
+        )
 
 
 def grant_of(tenant: Tenant) -> PersistedGrant:
@@ -280,6 +443,15 @@ def grant_of(tenant: Tenant) -> PersistedGrant:
         asked_at=tenant.asked_at,
         lost=tuple(tenant.lost),
         incarnations={held.id: held.relied_on for held in placed.values()},
+        preempted=tenant.preempted,
+        notice=(
+            None
+            if tenant.notice is None
+            else PersistedNotice(
+                by=tenant.notice.by, said=tenant.notice.said, ends_at=tenant.notice.ends_at
+            )
+        ),
+        ends_at=tenant.ends_at,
     )
 
 

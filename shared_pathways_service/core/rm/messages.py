@@ -19,13 +19,20 @@ __all__ = [
     "Instruction",
     "Persist",
     "PersistedGrant",
+    "PersistedMark",
+    "PersistedNotice",
     "RefusalKind",
     "RefuseTenant",
     "RefuseWorker",
     "ResourceManagerEvent",
     "Restored",
+    "SliceCordoned",
+    "SliceDrained",
+    "SliceMark",
     "SliceState",
+    "SliceUncordoned",
     "TellPlaced",
+    "TellPreempting",
     "TellQueued",
     "TellRunning",
     "TellUnplaced",
@@ -53,6 +60,14 @@ class SliceState(enum.StrEnum):
     LOST = "lost"
 
 
+class SliceMark(enum.StrEnum):
+    """What an operator said of a physical slice."""
+
+    NONE = ""
+    CORDONED = "cordoned"
+    DRAINING = "draining"
+
+
 class VirtualSliceState(enum.StrEnum):
     """State of a virtual slice, which is what a tenant holds."""
 
@@ -78,6 +93,7 @@ class RefusalKind(enum.StrEnum):
     TOO_MANY = "too_many"
     LOST = "lost"
     RELEASED = "released"
+    LIMIT = "limit"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,6 +158,7 @@ class TenantAsked:
       queue_timeout_s: None: refused at once when slices are taken; else seconds, infinity allowed.
       running: Whether it has heard that its gang was placed.
       claims: What it holds already.
+      max_lifetime_s: After its first hello it ends within so many seconds; None: not known.
     """
 
     tenant: str
@@ -156,6 +173,7 @@ class TenantAsked:
     pid: int = 0
     running: bool = False
     claims: tuple[Claim, ...] = ()
+    max_lifetime_s: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,6 +201,27 @@ class TenantReleased:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class SliceCordoned:
+    """An operator wants nobody new on a slice, which is known."""
+
+    slice_id: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class SliceDrained:
+    """An operator wants a slice, which is known, for himself: its holder moves if it can."""
+
+    slice_id: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class SliceUncordoned:
+    """An operator is done with a slice, which is known."""
+
+    slice_id: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Tick:
     """Time has passed: deadlines are looked at. The server ticks at the core's `next_deadline`."""
 
@@ -194,10 +233,42 @@ ResourceManagerEvent = (
     | TenantAsked
     | TenantStreamEnded
     | TenantReleased
+    | SliceCordoned
+    | SliceDrained
+    | SliceUncordoned
     | Tick
 )
 
 # ---- instructions (not frozen: that doubles what making one costs, and an event makes several)
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class PersistedNotice:
+    """That a tenant was told that its slices will be taken.
+
+    Attributes:
+      by: The tenant that gets them.
+      said: How the holder was told of that one.
+      ends_at: When they are taken at the earliest, by the core's clock.
+    """
+
+    by: str
+    said: str
+    ends_at: float
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class PersistedMark:
+    """What an operator said of a slice.
+
+    Attributes:
+      mark: `SliceMark.NONE`: what was said before is over.
+      moves_at: When its holder is moved to another slice, if it is; by the core's clock.
+    """
+
+    slice_id: str
+    mark: SliceMark
+    moves_at: float | None = None
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -212,6 +283,9 @@ class PersistedGrant:
       lost: Virtual indices that were placed once and are not now: they may take a spare.
       incarnations: Slice id to the incarnations of its workers, of what is placed: a worker that
         is another after the RM's restart was lost meanwhile.
+      preempted: Whether it waits because it was preempted.
+      notice: While its slices are about to be taken.
+      ends_at: When its stated lifetime is over, by the core's clock; None: it stated none.
     """
 
     tenant: str
@@ -230,6 +304,9 @@ class PersistedGrant:
     asked_at: float
     lost: tuple[int, ...] = ()
     incarnations: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    preempted: bool = False
+    notice: PersistedNotice | None = None
+    ends_at: float | None = None
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -243,6 +320,7 @@ class Persist:
       last_order: The highest arrival number ever given.
       state_lost: What was there before is not known, and not all of it may be known again: a
         restart must hear everybody's claims once more.
+      marks: Slices whose mark changed.
     """
 
     grants: tuple[PersistedGrant, ...]
@@ -250,6 +328,7 @@ class Persist:
     last_generation: int
     last_order: int
     state_lost: bool = False
+    marks: tuple[PersistedMark, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -261,12 +340,14 @@ class Restored:
       last_generation: As of the last `Persist`.
       last_order: As of the last `Persist`.
       state_lost: As of the last `Persist`; True before the first one, unless the service is new.
+      marks: Of all slices that have one.
     """
 
     grants: tuple[PersistedGrant, ...] = ()
     last_generation: int = 0
     last_order: int = 0
     state_lost: bool = False
+    marks: tuple[PersistedMark, ...] = ()
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -339,6 +420,24 @@ class TellUnplaced:
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
+class TellPreempting:
+    """Slices of the tenant will be taken: all of them, or some that are placed anew at once.
+
+    Attributes:
+      grace_s: Seconds from now.
+      by: By whom, for people.
+      indices: Of which virtual slices; empty: of all.
+      withdrawn: It was said before, and is not so any more.
+    """
+
+    tenant: str
+    grace_s: float
+    by: str
+    indices: tuple[int, ...] = ()
+    withdrawn: bool = False
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
 class TellRunning:
     """The tenant's gang is placed. Sent once, and again to a proxy that came back.
 
@@ -403,6 +502,7 @@ Instruction = (
     | TellPlaced
     | TellUnplaced
     | TellRunning
+    | TellPreempting
     | RefuseTenant
     | EndTenantStream
     | Announce

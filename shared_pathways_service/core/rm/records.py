@@ -9,10 +9,15 @@ import bisect
 import dataclasses
 import re
 
-from shared_pathways_service.core.rm.messages import SliceState
+from shared_pathways_service.core.rm.holders import Holders
+from shared_pathways_service.core.rm.lines import Entry, Line
+from shared_pathways_service.core.rm.messages import SliceMark, SliceState
 from shared_pathways_service.core.topology import InstanceType
 
-__all__ = ["Line", "Pool", "Slice", "Tenant", "Words", "Worker"]
+__all__ = ["BARRED", "Notice", "Plan", "Pool", "Slice", "Tenant", "Words", "Worker"]
+
+#: States of slices that an operator has taken out.
+BARRED = frozenset({SliceState.CORDONED, SliceState.DRAINING})
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -44,6 +49,11 @@ class Slice:
         nobody holds it, or when they are not known.
       void_until: No placement of a generation up to this is on it, whoever claims it: it was lost
         since, or its workers are younger.
+      kept_for: Who alone gets it although nobody holds it: a waiting tenant that was promised it,
+        or the slice that is drained onto it.
+      mark: What an operator said of it; empty: nothing.
+      onto: While it is drained: where its holder goes.
+      moves_at: While it is drained: when.
       in_heap: Whether the pool's heap of free slices has an entry of it, true or outdated.
     """
 
@@ -57,6 +67,10 @@ class Slice:
     generation: int = 0
     relied_on: tuple[str, ...] = ()
     void_until: float = 0
+    kept_for: Tenant | Slice | None = None
+    mark: SliceMark = SliceMark.NONE
+    onto: Slice | None = None
+    moves_at: float | None = None
     in_heap: bool = False
     sort_key: tuple[object, ...] = ()
 
@@ -69,7 +83,7 @@ class Slice:
     @property
     def free(self) -> bool:
         """Whether it could be granted."""
-        return self.tenant is None and self.state is SliceState.READY
+        return self.tenant is None and self.state is SliceState.READY and self.kept_for is None
 
     @property
     def complete(self) -> bool:
@@ -77,9 +91,55 @@ class Slice:
         return None not in self.workers
 
     @property
+    def state_when_complete(self) -> SliceState:
+        """Its state once all its workers are in."""
+        if self.mark is SliceMark.NONE:
+            return SliceState.READY
+        drained = self.mark is SliceMark.DRAINING and self.tenant is not None
+        return SliceState.DRAINING if drained else SliceState.CORDONED
+
+    @property
     def empty(self) -> bool:
         """Whether no worker of it is in."""
         return not any(self.workers)
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Plan:
+    """Who will be preempted so that a waiting tenant can start.
+
+    Attributes:
+      preemptor: Who waits.
+      victims: Running tenants that are under notice for it.
+      ends_at: When they are preempted: no earlier than each was told.
+      is_due: Whether it is being carried out.
+      live: Whether it still is to be.
+    """
+
+    preemptor: Tenant
+    victims: dict[Tenant, None]
+    ends_at: float
+    is_due: bool = False
+    live: bool = True
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Notice:
+    """What a running tenant was told: its slices will be taken.
+
+    Attributes:
+      by: The name of the tenant that gets them.
+      said: How the holder is told of that one.
+      ends_at: When they are taken at the earliest.
+      plan: None: nobody wants them any more, or it is not known yet after a restart.
+      told: What of `said` the holder has heard; empty: nothing yet.
+    """
+
+    by: str
+    said: str
+    ends_at: float
+    plan: Plan | None = None
+    told: str = ""
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -98,6 +158,11 @@ class Tenant:
       heard_running: Whether its proxy, over the stream that it has now, heard that it may compute.
       persisted: Whether the disk knows it.
       label: How other tenants are told of this one: user@host.
+      ends_at: When its stated lifetime is over; None: it stated none.
+      preempted: Whether it waits because it was preempted, and ran before.
+      notice: While its slices are about to be taken.
+      plan: While it waits for others to be preempted.
+      promised: Slices that nobody holds and that are kept for it, by pool.
       rank: Sorts tenants as the queue does: the smallest is served first.
     """
 
@@ -116,6 +181,7 @@ class Tenant:
     order: int
     asked_at: float
     since: float
+    ends_at: float | None = None
     running: bool = False
     placed: dict[int, Slice] = dataclasses.field(default_factory=dict)
     lost: set[int] = dataclasses.field(default_factory=set)
@@ -125,52 +191,16 @@ class Tenant:
     heard_running: bool = False
     persisted: bool = False
     gone: bool = False
-    rank: tuple[int, int] = dataclasses.field(init=False)
+    preempted: bool = False
+    notice: Notice | None = None
+    plan: Plan | None = None
+    promised: dict[Pool, list[Slice]] = dataclasses.field(default_factory=dict)
+    rank: tuple[float, int] = (0.0, 0)
     label: str = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
-        self.rank = (-self.priority, self.order)
         who = self.user or self.name
         self.label = f"{who}@{self.host}" if self.host else who
-
-
-#: Rank of a tenant, a virtual index (-1: the whole gang), and the tenant.
-Entry = tuple[int, int, int, Tenant]
-
-
-class Line:
-    """Entries sorted by rank, then virtual index. No two share both, so tenants never compare."""
-
-    __slots__ = ("_entries",)
-
-    def __init__(self) -> None:
-        self._entries: list[Entry] = []
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    @property
-    def entries(self) -> list[Entry]:
-        """All of them, first served first; to be read only."""
-        return self._entries
-
-    def first(self) -> Entry | None:
-        """Returns who is served next."""
-        return self._entries[0] if self._entries else None
-
-    def add(self, tenant: Tenant, index: int = -1) -> None:
-        """Puts an entry in its place."""
-        bisect.insort(self._entries, (*tenant.rank, index, tenant))
-
-    def remove(self, tenant: Tenant, index: int = -1) -> None:
-        """Takes out an entry that is there."""
-        del self._entries[self.ahead_of(tenant, index)]
-
-    def ahead_of(self, tenant: Tenant, index: int = -1) -> int:
-        """Returns how many entries come before this one."""
-        key = (*tenant.rank, index)
-        # A shorter tuple sorts before a longer one that begins with it.
-        return bisect.bisect_left(self._entries, key)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -199,6 +229,10 @@ class Pool:
       repairs: Virtual slices of running tenants that were lost; served first, from spares too.
       fills: Elastic virtual slices of running tenants that were never placed.
       waiting: Tenants whose gang wants slices of this type.
+      planned: Those of them that wait for others to be preempted.
+      barred: Slices that are cordoned or draining.
+      drains: Draining slices whose holder has nowhere to go.
+      yielding: Who holds slices of this type, as they would be preempted.
       holders: Who holds slices of this type, as others are told, in the order they came.
       words: What the speaker says of it to all who wait, until something changes.
       told_at: When the line was last told of changes.
@@ -217,10 +251,39 @@ class Pool:
     repairs: Line = dataclasses.field(default_factory=Line)
     fills: Line = dataclasses.field(default_factory=Line)
     waiting: Line = dataclasses.field(default_factory=Line)
+    planned: Line = dataclasses.field(default_factory=Line)
+    barred: int = 0
+    drains: dict[Slice, None] = dataclasses.field(default_factory=dict)
     holders: dict[Tenant, int] = dataclasses.field(default_factory=dict)
+    yielding: Holders = dataclasses.field(default_factory=Holders)
     words: Words | None = None
     told_at: float = float("-inf")
     retell_at: float | None = None
+
+    def first_open(self) -> Entry | None:
+        """Returns who is first of those in line that are not waiting for a preemption."""
+        waiting, planned = self.waiting.entries, self.planned.entries
+        many = len(planned)
+        if many and waiting[many - 1] != planned[-1]:
+            # The line begins with those that both have; where they part is the first.
+            many = bisect.bisect_left(
+                range(many), True, key=lambda place: waiting[place] != planned[place]
+            )
+        return waiting[many] if many < len(waiting) else None
+
+    def yield_of(self, tenant: Tenant) -> int:
+        """Returns how many of its slices would come free if a tenant were preempted."""
+        held = self.holders.get(tenant, 0)
+        if not held or tenant.notice is not None or not tenant.running:
+            return 0
+        return self.useful(tenant, held)
+
+    def useful(self, tenant: Tenant, held: int) -> int:
+        """Returns how many of the slices that a tenant holds others may use after it."""
+        if not self.barred:
+            return held
+        mine = tenant.placed.values()
+        return held - sum(s.pool is self and s.state in BARRED for s in mine)
 
     @property
     def grantable(self) -> int:

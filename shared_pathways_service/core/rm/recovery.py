@@ -66,6 +66,7 @@ class Recovery:
         self._until = ledger.now
         self._unheard_tenants: list[Tenant] = []
         self._unheard_slices: list[Slice] = []
+        self._moves_at: dict[str, float | None] = {}
         self._had_a_past = False
         self.active = False
 
@@ -74,6 +75,8 @@ class Recovery:
         ledger = self._ledger
         ledger.last_generation = restored.last_generation
         ledger.last_order = restored.last_order
+        ledger.marks.update({marked.slice_id: marked.mark for marked in restored.marks})
+        self._moves_at = {marked.slice_id: marked.moves_at for marked in restored.marks}
         for grant in sorted(restored.grants, key=lambda grant: grant.order):
             if all(kind in ledger.pools for kind in grant.virtual_slices):
                 self._restore(grant)
@@ -104,7 +107,7 @@ class Recovery:
         tenants, slices = self._unheard_tenants, self._unheard_slices
         while tenants and (tenants[-1].connected or tenants[-1].gone):
             tenants.pop()
-        while slices and (slices[-1].tenant is None or slices[-1].state is SliceState.READY):
+        while slices and (slices[-1].tenant is None or slices[-1].complete):
             slices.pop()
         if not tenants and not slices:
             self._end()
@@ -153,6 +156,7 @@ class Recovery:
             self._ledger.hold(tenant, index, found, generation)
             relied_on = tuple(grant.incarnations.get(slice_id, ()))
             found.relied_on = relied_on if len(relied_on) == len(found.workers) else ()
+            found.moves_at = self._moves_at.get(slice_id)
             self._unheard_slices.append(found)
         lost = set(grant.lost)
         for index in range(len(tenant.kinds)):
@@ -187,7 +191,7 @@ class Recovery:
             pool = tenant.pools[claim.virtual_index]
             return self.active and len(pool.slices) < pool.count
         silent = self.active and found.state is SliceState.STARTING
-        is_there = silent or found.state is SliceState.READY
+        is_there = silent or found.complete
         return is_there and claim.generation > found.void_until
 
     def _adopt(self, tenant: Tenant, claim: Claim) -> None:
@@ -223,4 +227,5 @@ class Recovery:
         self._speaker.say(Announce(kind="rm.recovered", data=data))
         for pool in self._ledger.pools.values():
             self._ledger.unserved[pool] = None
+            self._ledger.unplanned[pool] = None
             self._ledger.untold[pool] = None

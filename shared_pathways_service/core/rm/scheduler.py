@@ -3,26 +3,43 @@
 A pool's free slices go, in this order, to
 
 1. lost virtual slices of running tenants (spares may be used for them),
-2. waiting gangs, and elastic virtual slices of running tenants that were never placed, by priority
-   and then by arrival. Spares are kept back from these.
+2. holders of slices that are drained (spares too),
+3. waiting gangs, and elastic virtual slices of running tenants that were never placed, in the order
+   of `core.rm.aging`. Spares are kept back from these.
 
 The line of each instance type is strict: nobody passes whoever is at its head, also where the head
-does not fit and a later one would (filling such gaps is left to a scheduler that knows how long
-work takes). A gang that wants several types stands in the line of each and starts when it is at the
-head of all those that it takes slices from. So gangs that share no type never wait for each other.
+does not fit and a later one would. Only two do: who was promised slices that others will be
+preempted from (`core.rm.preemption`) is not passed by the one behind it, as it has its own; and who
+does not keep the head from anything (`core.rm.backfill`). A gang that wants several types stands in
+the line of each and starts when it is at the head of all those that it takes slices from. So gangs
+that share no type never wait for each other.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from shared_pathways_service.core.rm.ledger import Ledger
-from shared_pathways_service.core.rm.records import Pool, Tenant
+from shared_pathways_service.core.rm.records import Pool, Slice, Tenant
 from shared_pathways_service.core.rm.speaker import Speaker
 
-__all__ = ["Scheduler"]
+__all__ = ["Scheduler", "grantable_to"]
+
+#: Of those that were promised slices, how many are looked at when slices come free by themselves.
+_PROMISED = 8
 
 
 class Scheduler:
-    """Places whoever can be placed."""
+    """Places whoever can be placed.
+
+    Attributes:
+      relieve: Has a waiting tenant that was promised slices take free ones of a pool instead, as
+        far as somebody can be spared by that; returns whether it did.
+      move: Begins to move the holder of a slice that is drained to a free one.
+    """
+
+    relieve: Callable[[Tenant, Pool], bool]
+    move: Callable[[Slice], None]
 
     def __init__(self, ledger: Ledger, speaker: Speaker) -> None:
         self._ledger = ledger
@@ -36,51 +53,84 @@ class Scheduler:
             del unserved[pool]
             self._serve(pool)
 
-    def _serve(self, pool: Pool) -> None:
-        while pool.free and (lost := pool.repairs.first()):
-            self._place_running(lost[-1], lost[2], pool)
-        while pool.grantable:
-            waiting, fill = pool.waiting.first(), pool.fills.first()
-            if fill is not None and (waiting is None or fill < waiting):
-                self._place_running(fill[-1], fill[2], pool)
-            elif waiting is None or not self._start(waiting[-1]):
-                return
-
-    def _place_running(self, tenant: Tenant, index: int, pool: Pool) -> None:
-        self._ledger.stop_wanting(tenant, index)
-        self._place(tenant, index, pool)
-        # The gang was placed before; its proxy may have come back while it was not whole.
-        self._speaker.tell_running(tenant)
-
-    def _place(self, tenant: Tenant, index: int, pool: Pool) -> None:
-        onto = self._ledger.take_free(pool)
-        self._ledger.place(tenant, index, onto)
-        self._speaker.placed(tenant, index, onto)
-
-    def _start(self, tenant: Tenant) -> bool:
+    def start(self, tenant: Tenant) -> bool:
         """Places a gang with as many slices as it can have, if those are enough to start."""
+        promised = tenant.promised
         granted = {
-            pool: min(count, _grantable_to(tenant, pool)) for pool, count in tenant.wants.items()
+            pool: min(count, len(promised.get(pool, ())) + grantable_to(tenant, pool))
+            for pool, count in tenant.wants.items()
         }
         if sum(granted.values()) < tenant.needed:
             return False
-        self._ledger.dequeue(tenant)
+        self._begin(tenant, granted)
+        return True
+
+    def _serve(self, pool: Pool) -> None:
+        while pool.free and (lost := pool.repairs.first()):
+            self._place_running(lost[-1], lost[2], pool)
+        while pool.free and pool.drains:
+            self.move(next(iter(pool.drains)))
+        while pool.grantable and self._serve_one(pool):
+            pass
+
+    def _serve_one(self, pool: Pool) -> bool:
+        """Gives free slices to whoever is next; False: nobody can use any now."""
+        first, fill = pool.first_open(), pool.fills.first()
+        for entry in pool.planned.entries[:_PROMISED]:
+            if (first is not None and first < entry) or (fill is not None and fill < entry):
+                break
+            if self.start(entry[-1]) or self.relieve(entry[-1], pool):
+                return True
+        if fill is not None and (first is None or fill < first):
+            self._place_running(fill[-1], fill[2], pool)
+            return True
+        return first is not None and self.start(first[-1])
+
+    def _place_running(self, tenant: Tenant, index: int, pool: Pool) -> None:
+        self._ledger.stop_wanting(tenant, index)
+        self._place(tenant, index, self._ledger.take_free(pool))
+        # The gang was placed before; its proxy may have come back while it was not whole.
+        self._speaker.tell_running(tenant)
+
+    def _place(self, tenant: Tenant, index: int, onto: Slice) -> None:
+        self._ledger.place(tenant, index, onto)
+        self._speaker.placed(tenant, index, onto)
+
+    def _begin(self, tenant: Tenant, granted: dict[Pool, int]) -> None:
+        ledger, promised = self._ledger, tenant.promised
+        ledger.dequeue(tenant)
         tenant.running = True
-        tenant.since = self._ledger.now
+        tenant.preempted = False
+        tenant.since = ledger.now
         for index, pool in enumerate(tenant.pools):
             if granted[pool]:
                 granted[pool] -= 1
-                self._place(tenant, index, pool)
+                kept = promised.get(pool)
+                if kept:
+                    onto = kept[0]
+                    ledger.keep_no_more(onto)
+                    # Nobody looks for free slices before this one is held.
+                else:
+                    onto = ledger.take_free(pool)
+                self._place(tenant, index, onto)
             else:
-                self._ledger.want_fill(tenant, index)
+                ledger.want_fill(tenant, index)
+        if promised:
+            ledger.end_promises(tenant)
         self._speaker.running(tenant)
-        return True
 
 
-def _grantable_to(tenant: Tenant, pool: Pool) -> int:
-    """Returns how many slices of a pool a waiting tenant could have now, others before it."""
-    waiting, fill = pool.waiting.first(), pool.fills.first()
-    assert waiting is not None
+def grantable_to(tenant: Tenant, pool: Pool) -> int:
+    """Returns how many free slices of a pool a waiting tenant could have now, others before it.
+
+    What is promised to it is not counted.
+    """
     # A line that has not been served yet may still have free slices for those who go first.
-    preceded = waiting[-1] is not tenant or (fill is not None and fill < waiting)
-    return 0 if pool.repairs or preceded else pool.grantable
+    if pool.repairs or pool.drains:
+        return 0
+    first, fill = pool.first_open(), pool.fills.first()
+    if first is not None and first[-1] is not tenant and first[:2] < tenant.rank:
+        return 0
+    if fill is not None and fill[:2] < tenant.rank:
+        return 0
+    return pool.grantable

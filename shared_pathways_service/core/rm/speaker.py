@@ -19,11 +19,12 @@ from shared_pathways_service.core.rm.messages import (
     RefusalKind,
     RefuseTenant,
     TellPlaced,
+    TellPreempting,
     TellQueued,
     TellRunning,
     TellUnplaced,
 )
-from shared_pathways_service.core.rm.records import Pool, Slice, Tenant, Words
+from shared_pathways_service.core.rm.records import Notice, Pool, Slice, Tenant, Words
 
 __all__ = ["Speaker"]
 
@@ -137,6 +138,81 @@ class Speaker:
             tenant.heard_running = True
             self.say(
                 TellRunning(tenant=tenant.name, placed=len(tenant.placed), wanted=len(tenant.kinds))
+            )
+
+    # ---- notices
+
+    def preempting(self, tenant: Tenant) -> None:
+        """A running tenant's slices will be taken."""
+        notice = tenant.notice
+        assert notice is not None
+        self.tell_notices(tenant)
+        data: dict[str, str | float] = {
+            "by": notice.by,
+            "grace_s": max(0.0, notice.ends_at - self._ledger.now),
+        }
+        self.say(
+            Announce(kind="tenant.preempting", tenant=tenant.name, reason=notice.said, data=data)
+        )
+
+    def preempting_no_more(self, tenant: Tenant, notice: Notice) -> None:
+        """What was said of a tenant's slices is not so any more."""
+        self._tell_preempting(tenant, notice.said, withdrawn=True)
+        self.say(
+            Announce(
+                kind="tenant.preempting_withdrawn",
+                tenant=tenant.name,
+                reason=notice.said,
+                data={"by": notice.by},
+            )
+        )
+
+    def moving(self, drained: Slice) -> None:
+        """The holder of a slice that is drained will be moved, or, without `onto`, will not."""
+        tenant, onto = drained.tenant, drained.onto
+        assert tenant is not None
+        self._tell_moving(drained)
+        data: dict[str, str | int] = {"virtual_index": drained.index, "slice_id": drained.id}
+        kind = "slice.moving_withdrawn"
+        if onto is not None:
+            kind, data["onto"] = "slice.moving", onto.id
+        self.say(Announce(kind=kind, tenant=tenant.name, slice=drained.id, data=data))
+
+    def tell_notices(self, tenant: Tenant) -> None:
+        """Tells a tenant alone what will be taken from it, and when."""
+        if tenant.notice is not None:
+            left = max(0.0, tenant.notice.ends_at - self._ledger.now)
+            self._tell_preempting(tenant, tenant.notice.said, grace_s=left)
+        for held in tenant.placed.values():
+            if held.onto is not None:
+                self._tell_moving(held)
+
+    def _tell_moving(self, drained: Slice) -> None:
+        tenant = drained.tenant
+        assert tenant is not None
+        due = drained.moves_at
+        self._tell_preempting(
+            tenant,
+            f"a drain of {drained.id}",
+            grace_s=0.0 if due is None else max(0.0, due - self._ledger.now),
+            indices=(drained.index,),
+            withdrawn=drained.onto is None,
+        )
+
+    def _tell_preempting(
+        self,
+        tenant: Tenant,
+        by: str,
+        *,
+        grace_s: float = 0.0,
+        indices: tuple[int, ...] = (),
+        withdrawn: bool = False,
+    ) -> None:
+        if tenant.connected:
+            self.say(
+                TellPreempting(
+                    tenant=tenant.name, grace_s=grace_s, by=by, indices=indices, withdrawn=withdrawn
+                )
             )
 
     # ---- the queue

@@ -18,6 +18,7 @@ __all__ = [
     "VirtualSliceStatus",
     "WorkerStatus",
     "report",
+    "slice_status",
 ]
 
 
@@ -41,6 +42,10 @@ class SliceStatus:
       virtual_index: The holder's; None: nobody.
       since: When its state or its holder last changed, by the core's clock.
       generation: Of the placement that holds it; 0: nobody.
+      kept_for: Who is to get it: a tenant that waits, or a slice that is drained onto it; empty:
+        nobody in particular.
+      onto: While it is drained: the slice that its holder is moved to; empty: there is none.
+      moves_in_s: The seconds until then.
     """
 
     id: str
@@ -52,6 +57,9 @@ class SliceStatus:
     node_pool: str
     generation: int
     workers: tuple[WorkerStatus, ...]
+    kept_for: str = ""
+    onto: str = ""
+    moves_in_s: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +75,14 @@ class VirtualSliceStatus:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class TenantStatus:
-    """A tenant; `since` is when it began to wait, or to run."""
+    """A tenant.
+
+    Attributes:
+      since: When it began to wait, or to run.
+      preempting_by: While it is under notice: by whom, for people; empty: it is not.
+      preempting_s: The seconds that are left of it.
+      ends_at: When its stated lifetime is over, by the core's clock; None: it stated none.
+    """
 
     name: str
     incarnation: str
@@ -80,6 +95,9 @@ class TenantStatus:
     since: float
     connected: bool
     pid: int
+    preempting_by: str = ""
+    preempting_s: float = 0.0
+    ends_at: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,15 +152,16 @@ def report(
     return StatusReport(
         state=state,
         types=tuple(pool.name for pool in ledger.pools.values()),
-        slices=tuple(map(_slice, slices)),
-        tenants=tuple(map(_tenant, ledger.tenants.values())),
+        slices=tuple(slice_status(one, now) for one in slices),
+        tenants=tuple(_tenant(tenant, now) for tenant in ledger.tenants.values()),
         queue=tuple(_queue_entry(tenant, reason_of(tenant), now) for tenant in waiting),
         spares=spares,
         since=since,
     )
 
 
-def _slice(about: Slice) -> SliceStatus:
+def slice_status(about: Slice, now: float) -> SliceStatus:
+    """Describes one slice."""
     workers = [worker for worker in about.workers if worker is not None]
     held = about.tenant is not None
     return SliceStatus(
@@ -154,6 +173,9 @@ def _slice(about: Slice) -> SliceStatus:
         since=about.since,
         node_pool=workers[0].node_pool if workers else "",
         generation=about.generation if held else 0,
+        kept_for=_name(about.kept_for),
+        onto=_name(about.onto),
+        moves_in_s=max(0.0, about.moves_at - now) if about.moves_at is not None else 0.0,
         workers=tuple(
             WorkerStatus(
                 host_index=worker.host_index,
@@ -167,7 +189,8 @@ def _slice(about: Slice) -> SliceStatus:
     )
 
 
-def _tenant(about: Tenant) -> TenantStatus:
+def _tenant(about: Tenant, now: float) -> TenantStatus:
+    notice = about.notice
     return TenantStatus(
         name=about.name,
         incarnation=about.incarnation,
@@ -175,12 +198,27 @@ def _tenant(about: Tenant) -> TenantStatus:
         host=about.host,
         team=about.team,
         priority=about.priority,
-        state=TenantState.RUNNING if about.running else TenantState.WAITING,
+        state=_state(about),
         slices=tuple(_virtual_slice(about, index) for index in range(len(about.kinds))),
-        since=about.since if about.running else about.asked_at,
+        since=about.since if about.running or about.preempted else about.asked_at,
         connected=about.connected,
         pid=about.pid,
+        preempting_by=notice.said if notice else "",
+        preempting_s=max(0.0, notice.ends_at - now) if notice else 0.0,
+        ends_at=about.ends_at,
     )
+
+
+def _name(whom: Tenant | Slice | None) -> str:
+    if isinstance(whom, Slice):
+        return whom.id
+    return whom.name if whom else ""
+
+
+def _state(about: Tenant) -> TenantState:
+    if about.running:
+        return TenantState.RUNNING
+    return TenantState.PREEMPTED if about.preempted else TenantState.WAITING
 
 
 def _virtual_slice(tenant: Tenant, index: int) -> VirtualSliceStatus:
@@ -205,5 +243,5 @@ def _queue_entry(tenant: Tenant, reason: str, now: float) -> QueueEntry:
         wants={pool.name: count for pool, count in tenant.wants.items()},
         reason=reason,
         holders=holders_of(tenant.wants),
-        waiting_s=max(0.0, now - tenant.asked_at),
+        waiting_s=max(0.0, now - (tenant.since if tenant.preempted else tenant.asked_at)),
     )

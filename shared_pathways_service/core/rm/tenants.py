@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import TypeVar
 
+from shared_pathways_service.core.rm.aging import rank_of
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.deadlines import Deadlines
 from shared_pathways_service.core.rm.ledger import Ledger
@@ -21,7 +22,7 @@ from shared_pathways_service.core.rm.messages import (
     TenantStreamEnded,
     WelcomeTenant,
 )
-from shared_pathways_service.core.rm.records import Tenant
+from shared_pathways_service.core.rm.records import Notice, Tenant
 from shared_pathways_service.core.rm.speaker import Speaker, holders_of, position_of
 
 __all__ = ["Tenants"]
@@ -36,6 +37,7 @@ class Tenants:
         self, config: RmConfig, ledger: Ledger, speaker: Speaker, deadlines: Deadlines
     ) -> None:
         self._ttl_s = config.tenant_ttl_s
+        self._aging_s = config.aging_s
         self._ledger = ledger
         self._speaker = speaker
         self._deadlines = deadlines
@@ -55,6 +57,7 @@ class Tenants:
             self._speaker.tell_placed(tenant, index, tenant.placed[index])
         if tenant.running:
             self._speaker.tell_running(tenant)
+        self._speaker.tell_notices(tenant)
 
     def refuses_at_once(self, event: TenantAsked) -> bool:
         """Refuses a new request that can never be met; returns whether it did."""
@@ -105,7 +108,15 @@ class Tenants:
         )
         tenant = self._make(event, grant.order, grant.asked_at, running=grant.running)
         tenant.persisted = True
+        tenant.preempted = grant.preempted
+        tenant.ends_at = grant.ends_at
         self._ledger.add_tenant(tenant)
+        if grant.notice is not None:
+            # Whoever wants its slices is found anew, and no sooner than it was told.
+            told = grant.notice
+            notice = Notice(by=told.by, said=told.said, ends_at=told.ends_at, told=told.said)
+            self._ledger.give_notice(tenant, notice)
+            self._ledger.orphans[tenant] = None
         if not grant.running:
             self._enqueue(tenant)
         self._start_ttl(tenant)
@@ -196,16 +207,19 @@ class Tenants:
             asked_at=asked_at,
             since=self._ledger.now,
             running=running,
+            rank=rank_of(event.priority, asked_at, order, self._aging_s),
         )
 
     def _enqueue(self, tenant: Tenant) -> None:
         self._ledger.enqueue(tenant)
+        if tenant.preempted:
+            return  # it has had its slices, and waits as long as it takes
         if tenant.queue_timeout is None:
             self._ledger.undecided[tenant] = None
         elif math.isfinite(tenant.queue_timeout):
             until = tenant.asked_at + tenant.queue_timeout
             self._deadlines.add(
-                lambda: None if tenant.running or tenant.gone else until,
+                lambda: None if tenant.running or tenant.preempted or tenant.gone else until,
                 lambda: self.refuse_taken(tenant),
             )
 

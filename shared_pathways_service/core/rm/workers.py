@@ -67,6 +67,8 @@ class Workers:
         if not in_use and (starts_on or lost.state is SliceState.LOST):
             return
         self._ledger.set_state(lost, SliceState.LOST)
+        if lost.kept_for is not None:
+            self._ledger.keep_no_more(lost)
         self._announce("slice.lost", lost, reason)
         if lost.tenant is not None:
             self.unplace(lost, reason)
@@ -131,9 +133,12 @@ class Workers:
             lambda: self._hung(worker),
         )
         if into.complete:
-            self._ledger.set_state(into, SliceState.READY)
+            self._ledger.set_state(into, into.state_when_complete)
+            if into.state is SliceState.DRAINING:
+                into.pool.drains[into] = None
+                self._ledger.unserved[into.pool] = None
             self._ledger.rely(into)
-            self._announce("slice.ready", into)
+            self._announce(f"slice.{into.state}", into)
         elif first or into.state is not SliceState.STARTING:
             self._ledger.set_state(into, SliceState.STARTING)
             self._announce("slice.starting", into)

@@ -7,6 +7,7 @@ import math
 
 from shared_pathways_service import constants
 from shared_pathways_service.constants import PLATFORMS, TRANSPORTS
+from shared_pathways_service.core.priorities import PRIORITIES, parse_priority
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.core.validation import check_dns_label
 from shared_pathways_service.errors import InvalidRequestError
@@ -31,6 +32,13 @@ def _size_of_last_requests(text: str) -> int:
     if not text.isdecimal() or not 4096 <= int(text) <= 1 << 16:
         raise ValueError("bytes from 4096 to 65536")
     return int(text)
+
+
+def _priority(text: str) -> int:
+    try:
+        return parse_priority(text)
+    except InvalidRequestError as error:
+        raise ValueError(error.expected) from None
 
 
 def _queue_timeout(text: str) -> float:
@@ -83,7 +91,12 @@ class ProxyServerOptions:
     tenant_user: str = flag("", env="SPS_TENANT_USER", help="Who holds the slices.")
     tenant_host: str = flag("", env="SPS_TENANT_HOST", help="On which machine.")
     tenant_team: str = flag("", env="SPS_TENANT_TEAM", help="For limits and usage.")
-    tenant_priority: int = flag(0, env="SPS_TENANT_PRIORITY", help="Higher goes first.")
+    tenant_priority: int = flag(
+        0,
+        parse=_priority,
+        env="SPS_TENANT_PRIORITY",
+        help=f"Higher goes first: a number, or {' or '.join(PRIORITIES)}.",
+    )
     queue_timeout_s: float | None = flag(
         None,
         parse=_queue_timeout,

@@ -141,6 +141,9 @@ class ResourceManagerLink:
             glog("I", f"The RM is {state}; protocol {update.welcome.version}")
         elif kind == "queued":
             queued = update.queued
+            # Of one that was preempted, a resource manager that lost its state would think else
+            # that it only lacks slices that failed.
+            self._running = False
             holders = "; ".join(queued.holders)
             glog(
                 "I",
@@ -153,6 +156,8 @@ class ResourceManagerLink:
             running = update.running
             self._running = True
             glog("I", f"All placements done: {running.placed} of {running.wanted} slices placed")
+        elif kind == "preempting":
+            _log_notice(update.preempting)
         elif kind == "refused":
             self._refused(update.refused)
 
@@ -181,6 +186,15 @@ class ResourceManagerLink:
     def _refused_by_status(self, code: grpc.StatusCode, details: str) -> None:
         glog("E", f"FAILED_PRECONDITION: the RM refuses this proxy: {code.name}: {details}")
         self._ending.decide(EXIT_REFUSED, details, kind=code.name.lower())
+
+
+def _log_notice(notice: pb.TenantPreempting) -> None:
+    indices = ", ".join(map(str, notice.virtual_indices))
+    what = f"Slices {indices}" if indices else "All slices"
+    if notice.withdrawn:
+        glog("I", f"{what} will not be taken by {notice.by} after all")
+    else:
+        glog("W", f"{what} will be taken in {notice.grace_s:.0f} s by {notice.by}")
 
 
 def log_change(change: SliceChange) -> None:

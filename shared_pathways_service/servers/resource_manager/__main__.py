@@ -88,6 +88,8 @@ def _restore(
         hung_after_s=options.hung_after_s,
         tenant_ttl_s=options.tenant_ttl_s,
         recovering_s=options.recovering_s,
+        preemption_grace_s=options.preemption_grace_s,
+        aging_s=options.aging_s or None,
     )
     return ResourceManagerCore(config, restored, clock()), store
 

@@ -15,7 +15,8 @@ import grpc
 
 from shared_pathways_service.core.rm import messages
 from shared_pathways_service.core.rm.core import ResourceManagerCore
-from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.core.rm.status import SliceStatus
+from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.servers.glog import glog
@@ -35,6 +36,10 @@ _PULSE_S = 1.0
 _STALLED_S = 1.0
 _CATCH_UP_S = 5.0
 _HELD_S = 30.0
+
+
+#: Slices that an error names at most.
+_NAMED = 20
 
 
 class SteadyClock:
@@ -137,6 +142,25 @@ class Authority:
             error = SharedPathwaysError(f"{released.tenant} is not released: the server is ending")
             raise StreamEnded(error, grpc.StatusCode.UNAVAILABLE)
         return known
+
+    def mark(
+        self,
+        marked: messages.SliceCordoned | messages.SliceDrained | messages.SliceUncordoned,
+    ) -> SliceStatus:
+        """Takes in what an operator says of a slice; returns how it stands then.
+
+        Raises:
+          InvalidRequestError: There is no such slice.
+          StreamEnded: This process is about to end, and it was not taken in.
+        """
+        if not self._core.knows_slice(marked.slice_id):
+            known = ", ".join(self._core.slice_ids(limit=_NAMED)) or "none yet"
+            raise InvalidRequestError("slice", marked.slice_id, f"one of {known}")
+        self.handle(marked)
+        if self._closed:
+            error = SharedPathwaysError(f"{marked.slice_id} is as it was: the server is ending")
+            raise StreamEnded(error, grpc.StatusCode.UNAVAILABLE)
+        return self._core.slice_status(marked.slice_id, self._clock())
 
     # ---- streams
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 
 from shared_pathways_service import constants
 from shared_pathways_service.core.topology import InstanceType
@@ -25,6 +26,16 @@ NODE_TYPE = "resource_manager"
 
 def _counts(text: str) -> tuple[int, ...]:
     return tuple(positive_int(word) for word in comma_separated(text))
+
+
+def _seconds_or_none(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < math.inf:
+        raise ValueError("seconds from 0 up")
+    return number
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,6 +78,18 @@ class ResourceManagerOptions:
     )
     recovering_s: float = flag(
         constants.RECOVERING_S, parse=seconds, help="How long reports are awaited after a restart."
+    )
+    preemption_grace_s: float = flag(
+        constants.PREEMPTION_GRACE_S,
+        parse=_seconds_or_none,
+        env="SPS_PREEMPTION_GRACE_S",
+        help="Seconds between the notice that slices are taken and their being taken; 0: at once.",
+    )
+    aging_s: float = flag(
+        constants.AGING_S,
+        parse=_seconds_or_none,
+        env="SPS_AGING_S",
+        help="Seconds of waiting that are worth one doubling of priority; 0: none are.",
     )
     watcher_limit: int = flag(
         10_000, parse=positive_int, help="Events that may wait for a watcher that does not read."

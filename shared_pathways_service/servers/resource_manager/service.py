@@ -3,53 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Coroutine
+from typing import Any
 
 import grpc.aio
 
 from shared_pathways_service.core.rm import messages
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.core.validation import check_dns_label
-from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
+from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from shared_pathways_service.protocol.status import abort
 from shared_pathways_service.protocol.versions import negotiate
-from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.resource_manager import wire
 from shared_pathways_service.servers.resource_manager.authority import Authority
-from shared_pathways_service.servers.resource_manager.outbox import StreamEnded
+from shared_pathways_service.servers.resource_manager.calls import Context, refusing
+from shared_pathways_service.servers.resource_manager.cordon import CordonCalls
 
 __all__ = ["ResourceManagerService"]
 
 #: Seconds that a new stream may stay silent.
 HELLO_S = 10.0
 
-Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
-S = TypeVar("S")
-R = TypeVar("R")
 
-
-def _refusing(
-    method: Callable[[S, Any, Context], Awaitable[R]],
-) -> Callable[[S, Any, Context], Awaitable[R]]:
-    """Answers our errors with their status, in the one place."""
-
-    @functools.wraps(method)
-    async def call(self: S, request: Any, context: Context) -> R:
-        try:
-            return await method(self, request, context)
-        except SharedPathwaysError as error:
-            glog("W", f"refused: {error}")
-            await abort(context, error)
-        except StreamEnded as ended:
-            await abort(context, ended.error, ended.code)
-
-    return call
-
-
-class ResourceManagerService:
+class ResourceManagerService(CordonCalls):
     """Refuses bad input with a status that names the field; decides nothing.
 
     The streams' methods write to their context instead of yielding, which can be given up while the
@@ -58,10 +34,10 @@ class ResourceManagerService:
 
     def __init__(self, authority: Authority, types: tuple[InstanceType, ...]) -> None:
         """Serves `authority`, whose service has slices of these types."""
-        self._authority = authority
+        super().__init__(authority)
         self._types = types
 
-    @_refusing
+    @refusing
     async def WorkerSession(self, _requests: object, context: Context) -> None:  # noqa: N802
         """One worker, from its hello to its end."""
         hello = await _hello(context)
@@ -74,7 +50,7 @@ class ResourceManagerService:
         finally:
             self._authority.leave_worker(joined, outbox, "".join(reasons))
 
-    @_refusing
+    @refusing
     async def TenantSession(self, _requests: object, context: Context) -> None:  # noqa: N802
         """One proxy, from its hello to its end."""
         hello = await _hello(context)
@@ -86,7 +62,7 @@ class ResourceManagerService:
         finally:
             self._authority.leave_tenant(asked, outbox)
 
-    @_refusing
+    @refusing
     async def Watch(self, request: pb.WatchRequest, context: Context) -> None:  # noqa: N802
         """One watcher, until it goes or does not read."""
         negotiate(request.versions.min, request.versions.max)
@@ -104,7 +80,7 @@ class ResourceManagerService:
         """Who holds what, and who waits for what."""
         return self._authority.status()
 
-    @_refusing
+    @refusing
     async def ReleaseTenant(  # noqa: N802
         self, request: pb.ReleaseTenantRequest, _context: Context
     ) -> pb.ReleaseTenantResponse:

@@ -93,6 +93,17 @@ def _tenant_events(tenant: TenantStatus) -> Iterator[Event]:
         placed = sum(v.state is VirtualSliceState.PLACED for v in tenant.slices)
         data: dict[str, Scalar] = {"placed": placed, "wanted": len(tenant.slices)}
         yield Event(kind="tenant.running", source=_SOURCE, tenant=tenant.name, data=data)
+    if tenant.preempting_by:
+        data = {"grace_s": tenant.preempting_s}
+        yield Event(
+            kind="tenant.preempting",
+            source=_SOURCE,
+            tenant=tenant.name,
+            reason=tenant.preempting_by,
+            data=data,
+        )
+    if tenant.state is TenantState.PREEMPTED:
+        yield Event(kind="tenant.preempted", source=_SOURCE, tenant=tenant.name)
     if not tenant.connected:
         yield Event(kind="tenant.disconnected", source=_SOURCE, tenant=tenant.name)
 
@@ -117,6 +128,7 @@ def _slice(entry: SliceStatus) -> pb.SliceStatus:
             )
             for worker in entry.workers
         ],
+        kept_for=entry.kept_for,
     )
 
 
@@ -141,4 +153,7 @@ def _tenant(tenant: TenantStatus) -> pb.TenantStatus:
         since=rfc3339(tenant.since),
         connected=tenant.connected,
         pid=tenant.pid,
+        preempting_by=tenant.preempting_by,
+        preempting_s=tenant.preempting_s,
+        ends="" if tenant.ends_at is None else rfc3339(tenant.ends_at),
     )

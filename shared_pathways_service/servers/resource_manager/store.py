@@ -15,21 +15,37 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from shared_pathways_service.core.rm.messages import Persist, PersistedGrant, Restored
+from shared_pathways_service.core.rm.messages import (
+    Persist,
+    PersistedGrant,
+    PersistedMark,
+    PersistedNotice,
+    Restored,
+    SliceMark,
+)
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.errors import SharedPathwaysError
 
 __all__ = ["Store", "open_store"]
 
-#: Version of the tables; a file of another version is not read.
-_SCHEMA = 1
+#: Version of the tables; a file of an older one is upgraded, one of a newer one is not read.
+_SCHEMA = 2
 
 #: The counter that is 1 while `Restored.state_lost` holds.
 _STATE_LOST = "state_lost"
 
+#: By the version that a file has: what makes it one of the next version. What version 1 wrote of a
+#: tenant lacks fields that have a default.
+_UPGRADES = {
+    1: "CREATE TABLE marks (slice TEXT PRIMARY KEY, mark TEXT NOT NULL, moves_at REAL) STRICT",
+}
+
 _TABLES = """
 CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS grants (tenant TEXT PRIMARY KEY, data TEXT NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS marks (
+  slice TEXT PRIMARY KEY, mark TEXT NOT NULL, moves_at REAL
+) STRICT;
 """
 
 
@@ -72,6 +88,18 @@ class Store:
             gone = [(tenant,) for tenant in persist.forgotten]
             self._db.executemany("DELETE FROM grants WHERE tenant = ?", gone)
             self._db.executemany("INSERT OR REPLACE INTO counters VALUES (?, ?)", counters)
+            if persist.marks:
+                self._write_marks(persist.marks)
+
+    def _write_marks(self, marks: tuple[PersistedMark, ...]) -> None:
+        over = [(one.slice_id,) for one in marks if one.mark is SliceMark.NONE]
+        self._db.executemany("DELETE FROM marks WHERE slice = ?", over)
+        rows = [
+            (one.slice_id, str(one.mark), one.moves_at)
+            for one in marks
+            if one.mark is not SliceMark.NONE
+        ]
+        self._db.executemany("INSERT OR REPLACE INTO marks VALUES (?, ?, ?)", rows)
 
     def close(self) -> None:
         """Lets go of the file."""
@@ -93,11 +121,13 @@ class Store:
                     self._db.execute("INSERT INTO counters VALUES (?, ?)", row)
                     self._db.execute(f"PRAGMA user_version = {_SCHEMA}")
                 return self._read()
-            if version != _SCHEMA:
+            if version > _SCHEMA:
                 raise ValueError(f"it is of version {version}, this is {_SCHEMA}")
             check = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
             if check != "ok":
                 raise ValueError(str(check))
+            if version < _SCHEMA:
+                self._upgrade(version)
             return self._read()
         except sqlite3.OperationalError as error:
             if error.sqlite_errorname in {"SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR"}:
@@ -110,6 +140,13 @@ class Store:
         except sqlite3.DatabaseError as error:
             raise ValueError(str(error)) from error
 
+    def _upgrade(self, version: int) -> None:
+        """Makes a file of an older version one of this: all of it, or nothing."""
+        with self._transaction():
+            for older in range(version, _SCHEMA):
+                self._db.execute(_UPGRADES[older])
+            self._db.execute(f"PRAGMA user_version = {_SCHEMA}")
+
     def _read(self) -> Restored:
         counters = dict(self._db.execute("SELECT name, value FROM counters"))
         grants = self._db.execute("SELECT data FROM grants ORDER BY tenant")
@@ -118,6 +155,12 @@ class Store:
             last_generation=counters.get("last_generation", 0),
             last_order=counters.get("last_order", 0),
             state_lost=bool(counters.get(_STATE_LOST, False)),
+            marks=tuple(
+                PersistedMark(slice_id=name, mark=SliceMark(mark), moves_at=moves_at)
+                for name, mark, moves_at in self._db.execute(
+                    "SELECT slice, mark, moves_at FROM marks ORDER BY slice"
+                )
+            ),
         )
 
     @contextlib.contextmanager
@@ -163,6 +206,8 @@ def _to_json(grant: PersistedGrant) -> str:
     data["virtual_slices"] = [str(t) for t in grant.virtual_slices]
     data["placements"] = [[index, *placed] for index, placed in grant.placements.items()]
     data["incarnations"] = dict(grant.incarnations)
+    if grant.notice is not None:
+        data["notice"] = dataclasses.asdict(grant.notice)
     return json.dumps(data)
 
 
@@ -181,6 +226,8 @@ def _from_json(text: str) -> PersistedGrant:
         }
         data["lost"] = tuple(data["lost"])
         data["incarnations"] = {name: tuple(who) for name, who in data["incarnations"].items()}
+        if data.get("notice") is not None:
+            data["notice"] = PersistedNotice(**data["notice"])
         return PersistedGrant(**data)
     except (TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"a grant of another form: {error}") from error

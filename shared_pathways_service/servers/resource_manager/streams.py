@@ -124,14 +124,18 @@ class TenantStreams(_Streams[tuple[str, str], pb.TenantUpdate]):
         """Tells a proxy why its tenant gets nothing (any more), and ends its stream."""
         self._forget(told.tenant, told.incarnation)
         if stream := self._streams.pop((told.tenant, told.incarnation), None):
-            stream.outbox.put(wire.tenant_update(told))
+            update = wire.tenant_update(told, stream.version)
+            if update is not None:
+                stream.outbox.put(update)
             stream.outbox.end()
 
     def tell(self, told: wire.TenantTold) -> None:
         """Sends a tenant news; one that is not connected hears it all when it is back."""
         key = (told.tenant, self._incarnations.get(told.tenant, ""))
-        if stream := self._streams.get(key):
-            stream.outbox.put(wire.tenant_update(told))
+        stream = self._streams.get(key)
+        update = None if stream is None else wire.tenant_update(told, stream.version)
+        if stream is not None and update is not None:
+            stream.outbox.put(update)
 
     def _forget(self, tenant: str, incarnation: str) -> None:
         if self._incarnations.get(tenant) == incarnation:

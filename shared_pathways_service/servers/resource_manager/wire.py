@@ -25,6 +25,7 @@ __all__ = [
     "TenantTold",
     "event_message",
     "release",
+    "slice_id",
     "tenant_asked",
     "tenant_update",
     "worker_joined",
@@ -33,12 +34,18 @@ __all__ = [
 #: Far more than any service has; a guard against a message that is all list.
 MAX_VIRTUAL_SLICES = 4096
 
+#: The version of the protocol that first has notices, and words of limits.
+_NOTICES_SINCE = 2
+
+_NamesSlice: TypeAlias = pb.CordonSliceRequest | pb.DrainSliceRequest | pb.UncordonSliceRequest
+
 #: Instructions that become a message to a tenant.
 TenantTold: TypeAlias = (
     messages.TellQueued
     | messages.TellPlaced
     | messages.TellUnplaced
     | messages.TellRunning
+    | messages.TellPreempting
     | messages.RefuseTenant
 )
 
@@ -48,7 +55,10 @@ _KINDS = {
     messages.RefusalKind.TOO_MANY: pb.TenantRefused.TOO_MANY,
     messages.RefusalKind.LOST: pb.TenantRefused.LOST,
     messages.RefusalKind.RELEASED: pb.TenantRefused.RELEASED,
+    messages.RefusalKind.LIMIT: pb.TenantRefused.LIMIT,
 }
+#: What version 1 is told instead of kinds that it does not know.
+_KINDS_1 = {messages.RefusalKind.LIMIT: pb.TenantRefused.TOO_MANY}
 
 
 def worker_joined(hello: pb.WorkerHello, known: Iterable[InstanceType]) -> messages.WorkerJoined:
@@ -111,7 +121,21 @@ def tenant_asked(hello: pb.TenantHello) -> messages.TenantAsked:
         pid=hello.pid,
         running=hello.running,
         claims=_claims(hello.claims, count),
+        max_lifetime_s=(
+            check_seconds("max_lifetime_s", hello.max_lifetime_s)
+            if hello.HasField("max_lifetime_s")
+            else None
+        ),
     )
+
+
+def slice_id(request: _NamesSlice) -> str:
+    """Returns the slice that an operator means.
+
+    Raises:
+      InvalidRequestError: It is no slice's name.
+    """
+    return check_dns_label("slice", request.slice)
 
 
 def release(request: pb.ReleaseTenantRequest) -> messages.TenantReleased:
@@ -132,9 +156,19 @@ def reason(text: str) -> str:
     return check_text("reason", text)
 
 
-def tenant_update(told: TenantTold) -> pb.TenantUpdate:
-    """Makes the message of an instruction to tell a tenant something."""
+def tenant_update(told: TenantTold, version: int) -> pb.TenantUpdate | None:
+    """Makes the message of an instruction to tell a tenant something.
+
+    Args:
+      told: What is told.
+      version: Of the protocol that the proxy speaks.
+
+    Returns:
+      None: That version has no words for it.
+    """
     match told:
+        case messages.TellPreempting():
+            return _preempting(told) if version >= _NOTICES_SINCE else None
         case messages.TellQueued():
             queued = pb.TenantQueued(
                 position=told.position, reason=told.reason, holders=told.holders
@@ -144,7 +178,7 @@ def tenant_update(told: TenantTold) -> pb.TenantUpdate:
             running = pb.TenantRunning(placed=told.placed, wanted=told.wanted)
             return pb.TenantUpdate(running=running)
         case messages.RefuseTenant():
-            return pb.TenantUpdate(refused=_refused(told))
+            return pb.TenantUpdate(refused=_refused(told, version))
         case messages.TellPlaced() | messages.TellUnplaced():
             return pb.TenantUpdate(placement=_placement(told))
 
@@ -166,9 +200,21 @@ def event_message(event: Event, *, snapshot: bool = False) -> pb.EventMessage:
     return message
 
 
-def _refused(told: messages.RefuseTenant) -> pb.TenantRefused:
+def _preempting(told: messages.TellPreempting) -> pb.TenantUpdate:
+    return pb.TenantUpdate(
+        preempting=pb.TenantPreempting(
+            grace_s=told.grace_s,
+            by=told.by,
+            withdrawn=told.withdrawn,
+            virtual_indices=told.indices,
+        )
+    )
+
+
+def _refused(told: messages.RefuseTenant, version: int) -> pb.TenantRefused:
+    kinds = _KINDS if version >= _NOTICES_SINCE else {**_KINDS, **_KINDS_1}
     return pb.TenantRefused(
-        kind=_KINDS[told.kind],
+        kind=kinds[told.kind],
         message=told.message,
         wanted=told.wanted,
         free=told.free,

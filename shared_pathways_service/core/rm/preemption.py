@@ -1,0 +1,298 @@
+"""Who is preempted so that whom of higher priority can start.
+
+A waiting tenant that is at the head of the line of every type that it wants, and whose priority is
+higher than that of tenants that run, may have some of these preempted: as few as it takes, those of
+the lowest priority first, of equal ones the youngest, and only if it can start by that. They are
+given notice; when the grace is over their slices go to it at once, and they wait in the queue, at
+the place that they had when they came, and are placed anew.
+
+A plan is a promise. Free slices that it counts on, and slices that one under notice leaves early,
+are kept for it, and nobody is under notice for two. So the next in line may plan as well, around
+it. Slices that come free meanwhile may make victims superfluous: their notice is withdrawn, as it
+is when the one that they should make room for goes away. What breaks meanwhile is made up for by
+others, or the plan is given up.
+
+An event costs what it changes: only the first of those without a plan, in pools whose free slices,
+holders or lines changed, is looked at, and its victims are found by an index.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+
+from shared_pathways_service.core.priorities import describe_priority
+from shared_pathways_service.core.rm.config import RmConfig
+from shared_pathways_service.core.rm.deadlines import Deadlines
+from shared_pathways_service.core.rm.ledger import Ledger
+from shared_pathways_service.core.rm.messages import Announce
+from shared_pathways_service.core.rm.records import Notice, Plan, Pool, Tenant
+from shared_pathways_service.core.rm.scheduler import Scheduler, grantable_to
+from shared_pathways_service.core.rm.speaker import Speaker
+
+__all__ = ["Preemption"]
+
+
+class Preemption:
+    """Plans who is preempted, gives notice, and carries it out."""
+
+    def __init__(
+        self,
+        config: RmConfig,
+        ledger: Ledger,
+        speaker: Speaker,
+        deadlines: Deadlines,
+        scheduler: Scheduler,
+    ) -> None:
+        self._grace_s = config.preemption_grace_s
+        self._ledger = ledger
+        self._speaker = speaker
+        self._deadlines = deadlines
+        self._scheduler = scheduler
+        self._untold: dict[Tenant, None] = {}
+        self._preempted: dict[Tenant, None] = {}
+        scheduler.relieve = self.relieve
+
+    def run(self) -> None:
+        """Mends the plans that lost something, makes those that can be made, withdraws notices."""
+        ledger = self._ledger
+        while ledger.shaken or ledger.unplanned:
+            if ledger.shaken:
+                tenant = next(iter(ledger.shaken))
+                del ledger.shaken[tenant]
+                if tenant.plan is not None:
+                    self._mend(tenant, tenant.plan)
+            else:
+                pool = next(iter(ledger.unplanned))
+                del ledger.unplanned[pool]
+                self._plan_first(pool)
+            self._scheduler.run()
+        for victim in list(ledger.orphans):
+            notice = victim.notice
+            ledger.end_notice(victim)
+            if notice is not None and notice.told:
+                self._speaker.preempting_no_more(victim, notice)
+        for victim in self._untold:
+            notice = victim.notice
+            if notice is not None and notice.told != notice.said:
+                notice.told = notice.said
+                self._speaker.preempting(victim)
+        self._untold.clear()
+        for victim in self._preempted:
+            if victim.preempted and not victim.gone:
+                self._speaker.queued(victim)
+        self._preempted.clear()
+        # (Whoever is no longer under notice could be again: by those that were looked at just now
+        # it was not wanted.)
+        ledger.unplanned.clear()
+
+    def relieve(self, tenant: Tenant, pool: Pool) -> bool:
+        """Has a planned tenant take free slices of a pool, if that spares somebody."""
+        plan = tenant.plan
+        free = grantable_to(tenant, pool)
+        if plan is None or not free:
+            return False
+        most = min(free, tenant.wants[pool] - len(tenant.promised.get(pool, ())))
+        for count in range(1, most + 1):
+            if self._superfluous(plan, {pool: count}):
+                for _ in range(count):
+                    self._keep_one(tenant, pool)
+                self._prune(plan)
+                return True
+        return False
+
+    # ---- plans
+
+    def _plan_first(self, pool: Pool) -> None:
+        while (entry := pool.first_open()) is not None:
+            tenant = entry[-1]
+            if not self._ledger.orphans and _is_lowest(tenant):
+                return
+            for wanted in tenant.wants:
+                first = wanted.first_open()
+                if first is None or first[-1] is not tenant:
+                    return
+            if not self._plan(tenant):
+                return
+
+    def _plan(self, tenant: Tenant) -> bool:
+        """Makes a plan for a tenant at the head of its lines; False: none would let it start."""
+        chosen = self._choose(tenant, {})
+        if chosen is None:
+            return False
+        plan = Plan(preemptor=tenant, victims={}, ends_at=self._ledger.now)
+        self._keep_free(tenant)
+        self._ledger.begin_plan(plan)
+        self._give_notice(plan, chosen)
+        self._prune(plan)
+        self._deadlines.add(
+            lambda: plan.ends_at if plan.live else None, lambda: self._carry_out(plan)
+        )
+        return True
+
+    def _mend(self, tenant: Tenant, plan: Plan) -> None:
+        """Makes a plan right again that has lost victims, their slices, or what was kept for it."""
+        if self._scheduler.start(tenant):
+            return
+        chosen = self._choose(tenant, plan.victims)
+        if chosen is None:
+            self._ledger.end_plan(tenant)
+            self._ledger.end_promises(tenant)
+            if tenant.queue_timeout is None and not tenant.preempted:
+                self._ledger.undecided[tenant] = None
+            return
+        self._keep_free(tenant)
+        self._give_notice(plan, chosen)
+        self._prune(plan)
+
+    def _choose(self, tenant: Tenant, victims: dict[Tenant, None]) -> list[Tenant] | None:
+        """Returns who else must be preempted; None: it cannot start even then."""
+        has = {
+            pool: min(count, len(tenant.promised.get(pool, ())) + grantable_to(tenant, pool))
+            for pool, count in tenant.wants.items()
+        }
+        for victim in victims:
+            _add(has, tenant, victim)
+        lacks = tenant.needed - sum(has.values())
+        if lacks <= 0:
+            return []
+        if not self._may_suffice(tenant, has):
+            return None
+        chosen = []
+        for victim in self._candidates(tenant):
+            gained = _add(has, tenant, victim)
+            if gained:
+                chosen.append(victim)
+                lacks -= gained
+                if lacks <= 0:
+                    return chosen
+        return None
+
+    def _may_suffice(self, tenant: Tenant, has: dict[Pool, int]) -> bool:
+        """Whether all of lower priority together would do; asked before any is looked at."""
+        could = 0
+        for pool, count in has.items():
+            pool.yielding.refresh(pool.yield_of)
+            below = pool.yielding.below(tenant.priority)
+            below += sum(
+                _yield_of(pool, one)
+                for one in self._ledger.orphans
+                if one.priority < tenant.priority
+            )
+            could += min(tenant.wants[pool], count + below)
+        return could >= tenant.needed
+
+    def _candidates(self, tenant: Tenant) -> Iterator[Tenant]:
+        """Yields each tenant of lower priority once, first those that are under notice already."""
+        orphans = [one for one in self._ledger.orphans if one.priority < tenant.priority]
+        yield from sorted(orphans, key=lambda one: (one.priority, -one.order))
+        lines = (pool.yielding.in_order(tenant.priority) for pool in tenant.wants)
+        last = None
+        for *_, victim in heapq.merge(*lines, key=lambda entry: entry[:2]):
+            if victim is not last:
+                last = victim
+                yield victim
+
+    def _give_notice(self, plan: Plan, chosen: list[Tenant]) -> None:
+        who = plan.preemptor
+        said = f"{who.label} of priority {describe_priority(who.priority)}"
+        for victim in chosen:
+            known = victim.notice
+            ends_at = self._ledger.now + self._grace_s if known is None else known.ends_at
+            told = "" if known is None else known.told
+            self._ledger.orphans.pop(victim, None)
+            self._ledger.give_notice(
+                victim, Notice(by=who.name, said=said, ends_at=ends_at, plan=plan, told=told)
+            )
+            self._untold[victim] = None
+            plan.victims[victim] = None
+            plan.ends_at = max(plan.ends_at, ends_at)
+
+    def _prune(self, plan: Plan) -> None:
+        """Spares whom the plan can do without; tells those that are new in it."""
+        for victim in self._superfluous(plan, {}):
+            self._ledger.spare(plan, victim)
+
+    def _superfluous(self, plan: Plan, more: dict[Pool, int]) -> list[Tenant]:
+        """Returns victims that a plan could do without, had it `more` free slices."""
+        tenant = plan.preemptor
+        wants = tenant.wants
+        has = {pool: len(tenant.promised.get(pool, ())) + more.get(pool, 0) for pool in wants}
+        for victim in plan.victims:
+            for pool in wants:
+                has[pool] += _yield_of(pool, victim)
+        # Who would be disturbed most is spared first.
+        spared: list[Tenant] = []
+        for victim in sorted(plan.victims, key=lambda one: (-one.priority, one.order)):
+            without = {pool: count - _yield_of(pool, victim) for pool, count in has.items()}
+            if sum(min(count, wants[pool]) for pool, count in without.items()) >= tenant.needed:
+                spared.append(victim)
+                has = without
+        return spared
+
+    def _keep_free(self, tenant: Tenant) -> None:
+        """Keeps the free slices for a tenant that it could have now."""
+        for pool, wanted in tenant.wants.items():
+            lacks = wanted - len(tenant.promised.get(pool, ()))
+            for _ in range(min(lacks, grantable_to(tenant, pool))):
+                self._keep_one(tenant, pool)
+
+    def _keep_one(self, tenant: Tenant, pool: Pool) -> None:
+        self._ledger.keep(self._ledger.take_free(pool), tenant)
+
+    # ---- deeds
+
+    def _carry_out(self, plan: Plan) -> None:
+        tenant = plan.preemptor
+        reason = f"preempted by {tenant.label} of priority {describe_priority(tenant.priority)}"
+        plan.is_due = True
+        for victim in list(plan.victims):
+            self._preempt(victim, reason)
+        if not self._scheduler.start(tenant):
+            plan.is_due = False
+            self._ledger.shaken[tenant] = None
+
+    def _preempt(self, victim: Tenant, reason: str) -> None:
+        """Takes all slices from a tenant, which goes back to its place in the queue."""
+        ledger = self._ledger
+        for index in range(len(victim.kinds)):
+            if index not in victim.placed:
+                ledger.stop_wanting(victim, index)
+        for index, held in sorted(victim.placed.items()):
+            generation = held.generation
+            ledger.let_go(held)
+            self._speaker.unplaced(victim, index, held.id, generation, reason)
+        notice = victim.notice
+        if notice is not None and notice.plan is not None:
+            del notice.plan.victims[victim]
+        victim.running = False
+        victim.preempted = True
+        victim.lost.clear()
+        victim.heard_running = False
+        victim.told = None
+        victim.since = ledger.now
+        ledger.end_notice(victim)
+        ledger.enqueue(victim)
+        self._speaker.say(Announce(kind="tenant.preempted", tenant=victim.name, reason=reason))
+        self._preempted[victim] = None
+
+
+def _is_lowest(tenant: Tenant) -> bool:
+    """Whether nobody of lower priority holds what a tenant wants, for all that is noted."""
+    return all(tenant.priority <= pool.yielding.lowest for pool in tenant.wants)
+
+
+def _add(has: dict[Pool, int], tenant: Tenant, victim: Tenant) -> int:
+    """Adds to what a tenant has what it would gain by a victim; returns how much that is."""
+    gained = 0
+    for pool, count in has.items():
+        more = min(_yield_of(pool, victim), tenant.wants[pool] - count)
+        if more > 0:
+            has[pool] += more
+            gained += more
+    return gained
+
+
+def _yield_of(pool: Pool, victim: Tenant) -> int:
+    held = pool.holders.get(victim, 0)
+    return pool.useful(victim, held) if held else 0

@@ -1,0 +1,350 @@
+"""Preemption: who is chosen, what is told, and everything that may happen during the grace."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from shared_pathways_service.core.rm import messages as m
+from tests.core.rm_harness import OTHER, SMALL, Rm
+
+GRACE_S = 30.0
+WAITS = math.inf
+
+
+def held(slices: int = 2, **config: Any) -> Rm:
+    """A service whose slices low-1, low-2, … hold, one each."""
+    rm = Rm(slices, **config)
+    for number in range(1, slices + 1):
+        rm.ask(f"low-{number}", 1)
+    rm.said.clear()
+    return rm
+
+
+def state(rm: Rm, tenant: str) -> m.TenantState:
+    return rm.tenant(tenant).state
+
+
+def noticed(rm: Rm) -> dict[str, str]:
+    """Returns who is under notice, and by whom."""
+    return {t.name: t.preempting_by for t in rm.core.status(rm.now).tenants if t.preempting_by}
+
+
+def test_a_higher_priority_gets_the_slices_of_a_lower_one_after_a_notice() -> None:
+    rm = held(1)
+    rm.ask("vip", 1, priority=2_000_000, queue=WAITS)
+    (told,) = rm.heard("low-1", m.TellPreempting)
+    assert (told.grace_s, told.withdrawn, told.indices) == (GRACE_S, False, ())
+    assert told.by == "vip@laptop of priority high-priority-job (2000000)"
+    assert rm.on("low-1") == ["slice-0"], "the grace has just begun"
+    assert rm.tenant("low-1").preempting_s == GRACE_S
+    before = rm.placed("low-1")[0][1]
+    rm.said.clear()
+
+    rm.after(GRACE_S)
+    (lost,) = rm.heard("low-1", m.TellUnplaced)
+    assert lost.reason == "preempted by vip@laptop of priority high-priority-job (2000000)"
+    assert lost.generation == before
+    assert rm.on("vip") == ["slice-0"]
+    assert state(rm, "low-1") is m.TenantState.PREEMPTED
+    assert rm.queue == ["low-1"]
+    assert rm.heard("low-1", m.TellQueued)[-1].position == 1
+    assert rm.announced("tenant.preempted") == ["tenant.preempted"]
+
+    rm.said.clear()
+    rm.release("vip")
+    assert rm.placed("low-1")[0][1] > before, "placed anew, on a new generation"
+    assert [one.placed for one in rm.heard("low-1", m.TellRunning)] == [1]
+    assert state(rm, "low-1") is m.TenantState.RUNNING
+
+
+def test_nobody_preempts_its_equal_or_better() -> None:
+    rm = held(2)
+    rm.ask("equal", 1, queue=WAITS)
+    assert noticed(rm) == {}
+    rm.ask("less", 1, priority=-1, queue=WAITS)
+    assert noticed(rm) == {}
+
+
+def test_it_is_not_done_where_it_would_not_let_the_higher_one_start() -> None:
+    rm = Rm(3)
+    rm.ask("low", 1)
+    rm.ask("high", 2, priority=5)
+    rm.ask("vip", 2, priority=5, queue=WAITS)
+    assert noticed(rm) == {}, "low has one slice, and two are wanted"
+
+
+def test_the_lowest_then_the_youngest_goes_and_no_more_than_it_takes() -> None:
+    rm = Rm(5)
+    for tenant, priority in (("a", 3), ("b", 1), ("c", 1), ("d", 2), ("e", 3)):
+        rm.ask(tenant, 1, priority=priority)
+    rm.ask("vip", 1, priority=9, queue=WAITS)
+    assert list(noticed(rm)) == ["c"]
+    rm.ask("next", 2, priority=9, queue=WAITS)
+    assert sorted(noticed(rm)) == ["b", "c", "d"], "nobody is under notice for two"
+
+
+def test_who_turns_out_superfluous_is_spared() -> None:
+    rm = Rm(4)
+    rm.ask("large", 3)
+    rm.ask("small", 1)
+    rm.ask("vip", 3, priority=1, queue=WAITS)
+    assert list(noticed(rm)) == ["large"], "with it, small need not go"
+
+
+def test_a_free_slice_that_the_plan_counts_on_is_kept_for_it() -> None:
+    rm = Rm(2)
+    rm.ask("low", 1)
+    rm.ask("vip", 2, priority=1, queue=WAITS)
+    assert list(noticed(rm)) == ["low"]
+    assert rm.slice("slice-1").kept_for == "vip"
+    rm.ask("now", 1)
+    assert rm.refusal("now").kind is m.RefusalKind.SLICES_TAKEN
+    rm.ask("higher", 1, priority=9, queue=WAITS)
+    assert rm.on("higher") == [], "a promise stands"
+    rm.after(GRACE_S)
+    assert len(rm.placed("vip")) == 2
+
+
+def test_with_no_grace_it_is_done_at_once() -> None:
+    rm = held(1, preemption_grace_s=0.0)
+    rm.ask("vip", 1, priority=1)
+    assert rm.core.next_deadline() == rm.now
+    rm.after(0.0)
+    assert rm.on("vip") == ["slice-0"]
+    assert [one.grace_s for one in rm.heard("low-1", m.TellPreempting)] == [0.0]
+    assert state(rm, "low-1") is m.TenantState.PREEMPTED
+
+
+def test_who_does_not_queue_waits_for_the_grace_alone() -> None:
+    rm = held(1)
+    rm.ask("vip", 1, priority=1)
+    assert rm.heard("vip", m.RefuseTenant) == []
+    rm.after(GRACE_S)
+    assert rm.on("vip") == ["slice-0"]
+
+
+def test_the_preempted_one_waits_however_short_its_queue_timeout_was() -> None:
+    rm = Rm(1)
+    rm.ask("never", 1)
+    rm.ask("vip", 1, priority=1)
+    rm.after(GRACE_S)
+    rm.release("vip")
+    rm.ask("other", 1, queue=5.0)
+    rm.release("never")
+    rm.ask("vip", 1, priority=1, life="2")
+    rm.after(GRACE_S + 1000.0)
+    assert state(rm, "other") is m.TenantState.PREEMPTED
+    assert rm.heard("other", m.RefuseTenant) == []
+
+
+def test_a_preempted_gang_comes_back_at_its_old_place() -> None:
+    rm = held(2)
+    rm.ask("later", 1, queue=WAITS)
+    rm.ask("vip", 2, priority=1, queue=WAITS)
+    rm.after(GRACE_S)
+    assert rm.queue == ["low-1", "low-2", "later"]
+    rm.release("vip")
+    assert (rm.on("low-1"), rm.on("low-2")) == (["slice-0"], ["slice-1"])
+    assert rm.queue == ["later"]
+
+
+# ---- during the grace
+
+
+def test_a_victim_that_lets_go_early_makes_room_at_once() -> None:
+    rm = held(2)
+    rm.ask("vip", 1, priority=1, queue=WAITS)
+    rm.release("low-2")
+    assert rm.on("vip") == ["slice-1"]
+    assert noticed(rm) == {}
+
+
+def test_what_one_of_several_victims_leaves_is_kept_until_all_is_there() -> None:
+    rm = held(2)
+    rm.ask("vip", 2, priority=1, queue=WAITS)
+    assert sorted(noticed(rm)) == ["low-1", "low-2"]
+    rm.release("low-1")
+    assert rm.slice("slice-0").kept_for == "vip"
+    rm.ask("more", 1, priority=7, queue=WAITS)
+    assert rm.on("more") == []
+    rm.after(GRACE_S)
+    assert rm.on("vip") == ["slice-0", "slice-1"]
+
+
+def test_when_the_preemptor_goes_the_notice_is_withdrawn() -> None:
+    rm = held(1)
+    rm.ask("vip", 1, priority=1, queue=WAITS)
+    rm.said.clear()
+    rm.release("vip")
+    (told,) = rm.heard("low-1", m.TellPreempting)
+    assert told.withdrawn
+    assert told.grace_s == 0.0
+    assert noticed(rm) == {}
+    rm.after(2 * GRACE_S)
+    assert rm.on("low-1") == ["slice-0"]
+
+
+def test_when_a_slice_becomes_free_the_notice_is_withdrawn() -> None:
+    rm = held(2)
+    rm.ask("vip", 1, priority=1, queue=WAITS)
+    assert list(noticed(rm)) == ["low-2"]
+    rm.said.clear()
+    rm.release("low-1")
+    assert rm.on("vip") == ["slice-0"]
+    assert [one.withdrawn for one in rm.heard("low-2", m.TellPreempting)] == [True]
+    assert rm.on("low-2") == ["slice-1"]
+
+
+def test_a_slice_that_becomes_free_spares_one_of_several() -> None:
+    rm = held(3)
+    rm.ask("vip", 2, priority=1, queue=WAITS)
+    assert sorted(noticed(rm)) == ["low-2", "low-3"]
+    rm.release("low-1")
+    assert list(noticed(rm)) == ["low-3"]
+    rm.after(GRACE_S)
+    assert rm.on("vip") == ["slice-0", "slice-2"]
+    assert rm.on("low-2") == ["slice-1"]
+
+
+def test_when_the_victims_slice_is_lost_another_one_goes() -> None:
+    rm = held(2)
+    rm.ask("vip", 1, priority=1, queue=WAITS)
+    rm.after(10.0)
+    rm.said.clear()
+    rm.end_worker("slice-1")
+    assert list(noticed(rm)) == ["low-1"]
+    (told,) = rm.heard("low-1", m.TellPreempting)
+    assert told.grace_s == GRACE_S, "it has not been told before"
+    (withdrawn,) = rm.heard("low-2", m.TellPreempting)
+    assert withdrawn.withdrawn
+    rm.after(GRACE_S)
+    assert rm.on("vip") == ["slice-0"]
+
+
+def test_when_a_kept_slice_is_lost_the_plan_is_mended_or_given_up() -> None:
+    rm = Rm(3)
+    rm.ask("low-1", 1)
+    rm.ask("low-2", 1)
+    rm.ask("vip", 2, priority=1, queue=WAITS)
+    assert list(noticed(rm)) == ["low-2"]
+    rm.end_worker("slice-2")
+    assert sorted(noticed(rm)) == ["low-1", "low-2"]
+    rm.end_worker("slice-0")
+    assert noticed(rm) == {}, "two would not come together any more"
+
+
+def test_who_comes_with_a_higher_priority_plans_around_what_is_promised() -> None:
+    rm = held(2)
+    rm.ask("vip", 1, priority=1, queue=WAITS)
+    rm.ask("king", 1, priority=2, queue=WAITS)
+    assert {name: by.split("@")[0] for name, by in noticed(rm).items()} == {
+        "low-2": "vip",
+        "low-1": "king",
+    }
+    rm.after(GRACE_S)
+    assert (rm.on("vip"), rm.on("king")) == (["slice-1"], ["slice-0"])
+
+
+def test_one_that_was_preempted_may_preempt_and_be_preempted_again() -> None:
+    rm = Rm(1)
+    rm.ask("low", 1)
+    rm.ask("mid", 1, priority=1, queue=WAITS)
+    rm.after(GRACE_S)
+    rm.ask("high", 1, priority=2, queue=WAITS)
+    rm.after(GRACE_S)
+    assert rm.on("high") == ["slice-0"]
+    assert rm.queue == ["mid", "low"]
+    rm.release("high")
+    assert rm.on("mid") == ["slice-0"]
+
+
+def test_an_elastic_one_is_content_with_what_it_needs() -> None:
+    rm = held(3)
+    rm.ask("vip", 3, elastic=2, priority=1, queue=WAITS)
+    assert list(noticed(rm)) == ["low-3"]
+    rm.after(GRACE_S)
+    assert rm.on("vip") == ["slice-2"]
+
+
+def test_slices_of_other_types_come_free_with_a_victim() -> None:
+    rm = Rm({SMALL: 1, OTHER: 1})
+    rm.ask("low", (SMALL, OTHER))
+    rm.ask("vip", (SMALL,), priority=1, queue=WAITS)
+    rm.ask("other", (OTHER,), queue=WAITS)
+    rm.after(GRACE_S)
+    assert rm.on("vip") == ["slice-0"]
+    assert rm.on("other") == [], "low came first, and wants it too"
+    assert rm.queue == ["low", "other"]
+
+
+def test_a_gang_of_two_types_preempts_in_both() -> None:
+    rm = Rm({SMALL: 1, OTHER: 1})
+    rm.ask("a", (SMALL,))
+    rm.ask("b", (OTHER,))
+    rm.ask("vip", (SMALL, OTHER), priority=1, queue=WAITS)
+    assert sorted(noticed(rm)) == ["a", "b"]
+    rm.after(GRACE_S)
+    assert len(rm.placed("vip")) == 2
+
+
+def test_a_victim_that_comes_back_hears_of_its_notice_again() -> None:
+    rm = held(1)
+    rm.ask("vip", 1, priority=1, queue=WAITS)
+    rm.cut("low-1")
+    rm.after(10.0)
+    rm.said.clear()
+    rm.come_back("low-1", (0, *rm.placed("low-1")[0]))
+    (told,) = rm.heard("low-1", m.TellPreempting)
+    assert told.grace_s == GRACE_S - 10.0
+
+
+# ---- restarts
+
+
+@pytest.mark.parametrize("away", [0.0, 5.0])
+def test_a_notice_goes_on_after_a_restart_and_takes_no_longer(away: float) -> None:
+    rm = held(1, recovering_s=20.0, tenant_ttl_s=60.0)
+    rm.ask("vip", 1, priority=1, queue=WAITS)
+    rm.after(10.0)
+    where = rm.placed("low-1")[0]
+    rm = rm.restarted()
+    rm.after(away)
+    rm.join("slice-0")
+    rm.come_back("low-1", (0, *where))
+    assert not rm.heard("low-1", m.TellPreempting)[0].withdrawn
+    rm.come_back("vip")
+    assert list(noticed(rm)) == ["low-1"]
+    rm.after(GRACE_S - 10.0 - 1.0 - away)
+    assert rm.on("vip") == ["slice-0"]
+
+
+def test_a_preempted_tenant_is_one_after_a_restart_too() -> None:
+    rm = held(1, tenant_ttl_s=60.0)
+    rm.ask("vip", 1, priority=1, queue=WAITS)
+    rm.after(GRACE_S)
+    where = rm.placed("vip")[0]
+    rm = rm.restarted()
+    rm.join("slice-0")
+    rm.come_back("low-1")
+    rm.come_back("vip", (0, *where))
+    assert state(rm, "low-1") is m.TenantState.PREEMPTED
+    rm.after(1000.0)
+    assert rm.heard("low-1", m.RefuseTenant) == []
+    rm.release("vip")
+    assert rm.on("low-1") == ["slice-0"]
+
+
+def test_a_notice_is_withdrawn_when_the_preemptor_does_not_outlive_the_restart() -> None:
+    rm = held(1, tenant_ttl_s=15.0)
+    rm.ask("vip", 1, priority=1, queue=WAITS)
+    where = rm.placed("low-1")[0]
+    rm = rm.restarted()
+    rm.join("slice-0")
+    rm.come_back("low-1", (0, *where))
+    rm.after(20.0)
+    assert noticed(rm) == {}
+    assert rm.heard("low-1", m.TellPreempting)[-1].withdrawn
+    assert rm.on("low-1") == ["slice-0"]
