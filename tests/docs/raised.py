@@ -1,0 +1,137 @@
+"""Where the package makes its errors, and with which words: read from the source, not run."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+__all__ = ["Raised", "all_raised"]
+
+_ROOT = Path(__file__).parents[2]
+_PACKAGE = _ROOT / "shared_pathways_service"
+#: An error stands with its words where it is made; these only carry errors, or are a test's own.
+_LEFT_OUT = ("errors.py", "protocol/status.py", "testing/fake_home.py")
+#: Positional parameters of constructors; all others have the message first.
+_PARAMETERS = {"InvalidRequestError": ("field", "value", "expected")}
+_OPEN = "…"
+
+Names = Mapping[str, ast.expr]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, order=True)
+class Raised:
+    """An error that is made somewhere.
+
+    Attributes:
+      error: Its class.
+      path: The module's file, in the package.
+      texts: The words given, by parameter; what is known only when it runs is in upper case.
+    """
+
+    error: str
+    path: str
+    texts: tuple[tuple[str, str], ...]
+
+    def text(self, name: str) -> str:
+        """Returns the words given for a parameter; empty when none were."""
+        return dict(self.texts).get(name, "")
+
+
+def all_raised(errors: frozenset[str]) -> list[Raised]:
+    """Returns each place where one of these classes is made, once."""
+    found = set()
+    for file in sorted(_PACKAGE.rglob("*.py")):
+        path = file.relative_to(_PACKAGE).as_posix()
+        if path not in _LEFT_OUT:
+            found |= set(_in_module(ast.parse(file.read_text()), path, errors))
+    return sorted(found)
+
+
+def _in_module(tree: ast.Module, path: str, errors: frozenset[str]) -> Iterator[Raised]:
+    constants = _assigned(tree)
+    scopes = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    inner = {id(node) for scope in scopes for node in ast.walk(scope) if node is not scope}
+    # Of functions in functions, the outer one only.
+    for scope in [scope for scope in scopes if id(scope) not in inner]:
+        names = {**constants, **_assigned(scope)}
+        for node in ast.walk(scope):
+            if isinstance(node, ast.Call) and _called(node) in errors:
+                yield Raised(error=_called(node), path=path, texts=tuple(_texts(node, names)))
+
+
+def _assigned(scope: ast.AST) -> dict[str, ast.expr]:
+    """Returns the names that have one value only."""
+    found: dict[str, list[ast.expr]] = {}
+    nodes = scope.body if isinstance(scope, ast.Module) else ast.walk(scope)
+    for node in nodes:
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    found.setdefault(target.id, []).append(node.value)
+        elif isinstance(node, ast.AnnAssign) and node.value and isinstance(node.target, ast.Name):
+            found.setdefault(node.target.id, []).append(node.value)
+    return {name: values[0] for name, values in found.items() if len(values) == 1}
+
+
+def _called(node: ast.Call) -> str:
+    function = node.func
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def _texts(node: ast.Call, names: Names) -> Iterator[tuple[str, str]]:
+    parameters = _PARAMETERS.get(_called(node), ("message",))
+    given = dict(zip(parameters, node.args, strict=False))
+    given |= {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
+    for name in ("message", "hint", "field", "expected"):
+        if name in given:
+            yield name, _words(given[name], names)
+
+
+def _words(node: ast.expr, names: Names, depth: int = 0) -> str:
+    """Returns an expression's text, as far as it is known without running it."""
+
+    def inner(part: ast.expr) -> str:
+        return _words(part, names, depth)
+
+    match node:
+        case ast.Constant():
+            return _constant(node.value)
+        case ast.JoinedStr(values=values):
+            return "".join(map(inner, values))
+        case ast.FormattedValue(value=value):
+            return inner(value)
+        case ast.BinOp(op=ast.Add(), left=left, right=right):
+            return inner(left) + inner(right)
+        case ast.IfExp(body=body, orelse=orelse):
+            return " *or* ".join(filter(None, (inner(body), inner(orelse))))
+        case ast.BoolOp(values=[first, *_]):
+            return inner(first)
+        case ast.Name(id=name):
+            return _name(name, names, depth)
+    return _other(node)
+
+
+def _constant(value: object) -> str:
+    if isinstance(value, str):
+        return re.sub(r"\s+", " ", value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return f"{value:g}" if is_number else _OPEN
+
+
+def _name(name: str, names: Names, depth: int) -> str:
+    known = names.get(name)
+    text = _words(known, names, depth + 1) if known is not None and depth < 3 else _OPEN
+    return text if _OPEN not in text else name.strip("_").upper()
+
+
+def _other(node: ast.expr) -> str:
+    match node:
+        case ast.Attribute(attr=attr):
+            return attr.strip("_").upper()
+        # Such as `', '.join(names)`.
+        case ast.Call(args=[ast.Name() | ast.Attribute() as only]):
+            return _words(only, {})
+    return _OPEN

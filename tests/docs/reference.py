@@ -1,0 +1,74 @@
+"""Writes the pages below `docs/reference/` that are made of the code.
+
+    scripts/docs --reference
+
+What the code does not tell is in `errors.toml` and `words.toml`. `test_reference.py` holds the
+pages against this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tests.docs import api_page, commands_page, errors_page, servers_page, words_page
+
+__all__ = ["DIRECTORY", "PAGES"]
+
+DIRECTORY = Path(__file__).parents[2] / "docs" / "reference"
+_PACKAGE = "shared_pathways_service"
+_NOTE = "<!-- Written by `scripts/docs --reference`: change the code, or tests/docs/*.toml. -->\n\n"
+
+
+def _api() -> str:
+    return api_page.text(
+        "The Python interface",
+        "What `__all__` names: everything else is private, and may change. Importing the package "
+        "imports neither JAX nor Kubernetes, and starts nothing.",
+        {
+            f"{_PACKAGE}.isc_pathways": "The door. `from shared_pathways_service import "
+            "isc_pathways`.",
+            _PACKAGE: "The same names, and the errors and events.",
+        },
+    )
+
+
+def _elastic() -> str:
+    return api_page.text(
+        "The Python interface of elastic training",
+        "[Elastic training](../elastic.md) explains it. Needs the extra `elastic`.",
+        {f"{_PACKAGE}.elastic": ""},
+    )
+
+
+def _testing() -> str:
+    return api_page.text(
+        "The Python interface for tests",
+        "Faults on purpose ([elastic training](../elastic.md#faults-for-tests)), and a Kubernetes "
+        "on one machine ([the testbed](../testbed.md)).",
+        {f"{_PACKAGE}.testing.faults": "", f"{_PACKAGE}.testing.testbed": ""},
+    )
+
+
+#: By the file's name, what makes it.
+PAGES: Mapping[str, Callable[[], str]] = {
+    "commands.md": commands_page.text,
+    "servers.md": servers_page.servers_text,
+    "settings.md": servers_page.settings_text,
+    "errors.md": errors_page.text,
+    "words.md": words_page.text,
+    "api.md": _api,
+    "api_elastic.md": _elastic,
+    "api_testing.md": _testing,
+}
+
+
+def page(name: str) -> str:
+    """Returns one page as it should be."""
+    return _NOTE + PAGES[name]()
+
+
+if __name__ == "__main__":
+    DIRECTORY.mkdir(exist_ok=True)
+    for _name in PAGES:
+        (DIRECTORY / _name).write_text(page(_name))

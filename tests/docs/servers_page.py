@@ -1,0 +1,176 @@
+"""The page of the servers' flags and of the settings, read from the dataclasses that hold them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from shared_pathways_service import settings
+from shared_pathways_service.constants import PROXY_PORT, RESOURCE_MANAGER_PORT, WORKER_PORT
+from shared_pathways_service.core.proxy_limits import LIMITS
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.servers.embedded.options import SupervisorOptions
+from shared_pathways_service.servers.proxy.options import ProxyServerOptions
+from shared_pathways_service.servers.resource_manager.options import ResourceManagerOptions
+from shared_pathways_service.servers.worker.options import WorkerOptions
+from shared_pathways_service.testing.testbed.supervisor import TestbedOptions
+from tests.docs import docstrings
+from tests.docs.markdown import code, page, table
+
+__all__ = ["SERVERS", "servers_text", "settings_text"]
+
+_PACKAGE = "shared_pathways_service."
+#: Module, its options, and what it is.
+SERVERS: Mapping[str, tuple[type, str]] = {
+    "servers.resource_manager": (
+        ResourceManagerOptions,
+        f"Decides who gets which slices. Port {RESOURCE_MANAGER_PORT} in a cluster.",
+    ),
+    "servers.worker": (
+        WorkerOptions,
+        f"One a host; tells the resource manager that it lives. Port {WORKER_PORT} in a cluster.",
+    ),
+    "servers.proxy": (
+        ProxyServerOptions,
+        f"One a tenant: compiles, runs, holds what JAX sends. Port {PROXY_PORT} in a cluster.",
+    ),
+    "servers.embedded": (
+        SupervisorOptions,
+        "The embedded service: starts the other three here. `sps serve` is the same for a person.",
+    ),
+    "testing.testbed": (
+        TestbedOptions,
+        "What a [testbed](../testbed.md) lives in. `sps testbed up` is the same for a person.",
+    ),
+}
+
+_HEAD = """\
+# Flags of the servers
+
+Every flag, from the code. `python -m MODULE --help` prints the same.
+
+Flags are written `--name=value` or `--name value`; a switch is `--name` or `--noname`. A flag goes
+before its variable, a variable before the default. A wrong flag ends a server with code 2 and says
+which it was and what would be right. The names that Google's images know are theirs.
+"""
+
+_SETTINGS_HEAD = """\
+# Settings and variables
+
+What a user sets once instead of with every call, from the code. An argument goes before the
+variable, the variable before the profile, the profile before the default.
+
+A profile is a table of the settings file (`SPS_CONFIG`); the one called `default` is used where no
+other is named, by `SPS_PROFILE` or `connect(profile=…)`.
+
+```toml
+[profiles.default]
+log_level = "WARNING"
+
+[profiles.small]
+compile_cache_bytes = 100_000_000
+```
+
+"""
+
+_OTHERS = """
+## Variables of limits
+
+An operator's limits for proxies: [isolation](../isolation.md) says what each counts.
+
+{limits}
+## Inside a block, and in a child of `sps run`
+
+These are set for as long as the connection lives, so that child processes find the proxy too.
+Afterwards they are as before.
+
+| variable | what |
+| --- | --- |
+| `JAX_PLATFORMS` | `proxy`, or `proxy,cpu` with `local_devices=True` |
+| `JAX_BACKEND_TARGET` | where the proxy answers: `grpc://…` |
+| `IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS` | `true` where the proxy has no TLS, as ours |
+| `SPS_TOKEN_FILE` | the file with the proxy's token, readable by its user only |
+| `SPS_TRANSFER_DIR` | where large arrays are left for a proxy of this machine |
+"""
+
+
+def servers_text() -> str:
+    """Returns the page of the servers."""
+    parts = [_HEAD]
+    for module, (options, what) in SERVERS.items():
+        name = module.rpartition(".")[2].replace("_", " ")
+        parts += [f"## {name[0].upper()}{name[1:]}", what, code(f"python -m {_PACKAGE}{module}")]
+        parts.append(table(("flag", "takes", "default", "variable", "what"), _rows(options)))
+    return page(parts)
+
+
+def settings_text() -> str:
+    """Returns the page of the settings."""
+    about = dict(docstrings.attributes(settings.Settings))
+    rows = []
+    for field in dataclasses.fields(settings.Settings):
+        missing = field.default is dataclasses.MISSING
+        default = _DIRECTORIES.get(field.name, "") if missing else _shown(field.default)
+        key = "" if field.name in ("config", "profile") else code(field.name)
+        rows.append((code(f"SPS_{field.name.upper()}"), key, default, about[field.name]))
+    limits = [(code(lim.variable), code(f"--{name}"), lim.help) for name, lim in LIMITS.items()]
+    shown = table(("variable", "in a profile", "default", "what"), rows)
+    bounds = table(("variable", "flag of a proxy", "what"), limits)
+    return page([_SETTINGS_HEAD, shown, _OTHERS.format(limits=bounds)])
+
+
+_DIRECTORIES = {
+    "runtime_dir": "`$XDG_RUNTIME_DIR/shared-pathways-service`, or `sps-UID` in the temporary "
+    "directory",
+    "state_dir": "the system's place for a user's state, mostly "
+    "`~/.local/state/shared-pathways-service`",
+    "cache_dir": "mostly `~/.cache/shared-pathways-service`",
+    "config": "mostly `~/.config/shared-pathways-service/config.toml`",
+}
+
+
+def _flags(options: type) -> Iterator[tuple[str, Any]]:
+    for field in dataclasses.fields(options):
+        if "flag" in field.metadata:
+            yield field.name, field.metadata["flag"]
+
+
+def _rows(options: type) -> Iterator[tuple[str, ...]]:
+    defaults = {field.name: field.default for field in dataclasses.fields(options)}
+    for name, flag in _flags(options):
+        shown = f"--{name}_*" if flag.is_prefix else f"--{name}"
+        variables = " or ".join(code(variable) for variable in flag.env)
+        yield code(shown), _takes(flag), _shown(defaults[name]), variables, flag.help
+
+
+def _takes(flag: Any) -> str:
+    """Asks the flag's own reader what would be right."""
+    if flag.is_switch:
+        return ""
+    return "text" if flag.is_prefix else _expected(flag.parse)
+
+
+def _expected(parse: Callable[[str], object]) -> str:
+    for wrong in ("-1", "\0"):
+        try:
+            parse(wrong)
+        except InvalidRequestError as error:
+            return error.expected
+        except ValueError as error:
+            return "a whole number" if parse is int else str(error)
+    return "text"
+
+
+def _shown(default: object) -> str:
+    if default == socket.gethostname():
+        return "this machine's name"
+    if default is None or default in ("", ()) or default is False:
+        return ""
+    if isinstance(default, float):
+        return "inf" if math.isinf(default) else f"{default:g}"
+    if isinstance(default, tuple):
+        return code(",".join("=".join(map(str, pair)) for pair in default))
+    return code(default)

@@ -1,0 +1,56 @@
+"""The page of state words: every word of every state that users meet, with its meaning."""
+
+from __future__ import annotations
+
+import enum
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from shared_pathways_service.core import checks, session_messages
+from shared_pathways_service.core.elastic import health
+from shared_pathways_service.core.kubernetes.proxy_progress import Outcome
+from shared_pathways_service.core.rm import messages
+from shared_pathways_service.elastic import checkpoint_files
+from tests.docs.markdown import code, page, table
+
+__all__ = ["STATES", "text"]
+
+_FACTS = Path(__file__).parent / "words.toml"
+
+
+def _of(kind: type[enum.StrEnum]) -> tuple[str, ...]:
+    return tuple(word.value for word in kind)
+
+
+#: By the table of `words.toml` that tells what they mean.
+STATES: Mapping[str, tuple[str, ...]] = {
+    "slice": _of(messages.SliceState),
+    "virtual_slice": _of(messages.VirtualSliceState),
+    "tenant": _of(messages.TenantState),
+    "refusal": _of(messages.RefusalKind),
+    "session": _of(session_messages.Phase),
+    "proxy_end": _of(Outcome),
+    "check": _of(checks.Outcome),
+    "elastic_slice": _of(health.SliceState),
+    "checkpoint": get_args(checkpoint_files.State),
+}
+
+
+def text() -> str:
+    """Returns the page.
+
+    Raises:
+      KeyError: `words.toml` lacks a word, or tells of one that there is not.
+    """
+    facts: dict[str, Any] = tomllib.loads(_FACTS.read_text())
+    terms = table(("word", "means"), sorted(facts["terms"].items()))
+    parts = [facts["head"], "## Terms", terms]
+    for name, words in STATES.items():
+        told = facts[name]
+        if told["words"].keys() != set(words):
+            raise KeyError(f"words.toml, {name}: {sorted(told['words'].keys() ^ set(words))}")
+        rows = [(code(word), told["words"][word]) for word in words]
+        parts += [f"## {told['title']}", told["where"], table(("word", "means"), rows)]
+    return page(parts)
