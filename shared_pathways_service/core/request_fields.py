@@ -18,6 +18,7 @@ __all__ = [
     "check_priority",
     "check_proxy_job_name",
     "check_service_address",
+    "check_subdomain",
     "default_proxy_job_name",
 ]
 
@@ -125,6 +126,13 @@ def check_priority(value: object, *, field: str = "priority") -> int:
             field, value, "a number: names of PriorityClasses are not supported yet"
         )
     return check_int(field, value, low=-_INT32, high=_INT32 - 1)
+
+
+def check_subdomain(field: str, value: object) -> str:
+    """Returns a DNS subdomain (RFC 1123), as most objects in a cluster are named."""
+    if isinstance(value, str) and _SUBDOMAIN.fullmatch(value):
+        return value
+    raise InvalidRequestError(field, value, "a name of a-z, 0-9, '-' and '.', e.g. low-priority")
 
 
 def check_labels(value: object, *, field: str = "labels") -> Mapping[str, str]:
