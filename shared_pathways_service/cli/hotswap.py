@@ -77,7 +77,7 @@ def hotswap(
     if command:
         program["command"] = tuple(shlex.split(command))
     options = _Options(
-        high=dataclasses.replace(HIGH, name=high, **program),
+        high=dataclasses.replace(HIGH, name=high, takes_from=low, **program),
         low=dataclasses.replace(LOW, name=low, **program),
         create=create,
         disrupt=disrupt,

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shared_pathways_service.core.kubernetes import names
@@ -69,6 +69,7 @@ class Hotswap:
         self._tell = tell
         self._told: set[str] = set()
         self._news = asyncio.Event()
+        self._nodes_known = asyncio.Event()
         self._failure: Exception | None = None
         self.seen = seen
 
@@ -99,10 +100,28 @@ class Hotswap:
             await evict_pods(self._api, nodes)
         return nodes
 
-    async def wait_until_lost(self, *, timeout_s: float) -> None:
-        """Waits until somebody else takes a node of the higher JobSet away."""
+    async def wait_until_lost(self, *, timeout_s: float) -> list[str]:
+        """Waits until somebody else takes a node of the higher JobSet away.
+
+        What is left of a pool that lost a node is no slice any more, but looks free to the
+        scheduler: it is closed, as a cloud closes a pool that it repairs.
+
+        Returns:
+          The nodes that were closed.
+        """
         self.seen.disrupted(time.monotonic())
+        moments = self.seen.moments
+        await self._until(
+            lambda: "not_ready" in moments or "lost" in moments, PHASES["lost"], timeout_s
+        )
+        closed = [
+            node
+            for pool in self.seen.broken_pools()
+            for node in await nodes_of_pool(self._api, pool)
+        ]
+        await cordon(self._api, closed)
         await self._until_phase("lost", timeout_s)
+        return closed
 
     async def wait_until_back(self, *, timeout_s: float) -> None:
         """Waits until the higher JobSet is ready again."""
@@ -130,20 +149,38 @@ class Hotswap:
             shared=dict(seen.shared),
         )
 
-    async def follow(self, resource: str, namespace: str, **params: str) -> None:
-        """Takes changes in, until it is cancelled."""
-        try:
-            changes = watch(self._api, collection(resource, namespace), params=params)
+    async def follow_nodes(self) -> None:
+        """Takes changes of nodes in, until it is cancelled."""
+        changes = watch(self._api, collection("nodes"), params={"labelSelector": NODE_POOL})
+        with self._failing():
             async with contextlib.aclosing(changes):
                 async for change in changes:
-                    now = time.monotonic()
                     if change.kind == "SYNCED":
-                        continue
-                    if resource == "pods":
-                        self.seen.take_pod(change.object, now, gone=change.kind == "DELETED")
+                        self._nodes_known.set()
                     elif change.kind != "DELETED":
-                        self.seen.take_node(change.object, now)
-                    self._hear()
+                        self.seen.take_node(change.object, time.monotonic())
+                        self._hear()
+
+    async def follow_pods(self, namespace: str) -> None:
+        """Takes changes of pods in, until it is cancelled."""
+        # A pod tells its node; of what pool that is must be known.
+        await self._nodes_known.wait()
+        selector = f"{names.LABEL_JOBSET} in ({self._high.name},{self._low.name})"
+        changes = watch(
+            self._api, collection("pods", namespace), params={"labelSelector": selector}
+        )
+        with self._failing():
+            async with contextlib.aclosing(changes):
+                async for change in changes:
+                    if change.kind != "SYNCED":
+                        gone = change.kind == "DELETED"
+                        self.seen.take_pod(change.object, time.monotonic(), gone=gone)
+                        self._hear()
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
         except Exception as error:  # noqa: BLE001 - raised where it is waited for
             self._failure = error
             self._news.set()
@@ -163,9 +200,9 @@ class Hotswap:
             async with asyncio.timeout(timeout_s):
                 while not is_so():
                     self._news.clear()
-                    await self._news.wait()
                     if self._failure is not None:
                         raise self._failure
+                    await self._news.wait()
         except TimeoutError as error:
             raise ServiceNotReady(
                 f"waited {timeout_s:g} s in vain for this: {what}",
@@ -191,10 +228,9 @@ async def following(
     """
     first, second = [await _crew(api, namespace, name) for name in (high, low)]
     running = Hotswap(api, HotswapWatch(first, second), first, second, tell)
-    selector = f"{names.LABEL_JOBSET} in ({high},{low})"
     tasks = [
-        asyncio.create_task(running.follow("nodes", "", labelSelector=NODE_POOL)),
-        asyncio.create_task(running.follow("pods", namespace, labelSelector=selector)),
+        asyncio.create_task(running.follow_nodes()),
+        asyncio.create_task(running.follow_pods(namespace)),
     ]
     try:
         yield running

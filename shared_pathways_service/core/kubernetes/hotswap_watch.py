@@ -81,6 +81,8 @@ class HotswapWatch:
         self._pods: dict[str, dict[str, _Pod]] = {name: {} for name in self._crews}
         #: Of each crew, those that were there when the disruption began.
         self._before: dict[str, set[str]] = {}
+        #: Where the higher one was then.
+        self._had: set[str] = set()
         self._pools: dict[str, str] = {}
         self._silent: set[str] = set()
         self.moments: dict[str, float] = {}
@@ -123,6 +125,7 @@ class HotswapWatch:
     def disrupted(self, at_s: float) -> None:
         """Somebody begins to take nodes away."""
         self._before = {name: set(pods) for name, pods in self._pods.items()}
+        self._had = set(self.pools_of(self._high.name))
         self.moments = {"disrupted": at_s}
 
     def restored(self, at_s: float) -> None:
@@ -140,6 +143,11 @@ class HotswapWatch:
     def pools_of(self, name: str) -> list[str]:
         """Returns the node pools where a crew has pods."""
         return sorted({self._pools.get(pod.node, "") for pod in self._bound(name)})
+
+    def broken_pools(self) -> list[str]:
+        """Returns the node pools of the higher crew with a node that is not heard of."""
+        silent = {self._pools.get(node, "") for node in self._silent}
+        return sorted(silent & self._had)
 
     def seconds(self, phase: str, since: str) -> float | None:
         """Returns the seconds between two phases; None where one did not come."""

@@ -88,6 +88,12 @@ def test_a_node_that_vanishes_is_told_from_one_that_matters_to_nobody() -> None:
     assert "not_ready" not in seen.moments
     seen.take_node(node("n1", "p1", ready=False), 3)
     assert seen.moments["not_ready"] == 3
+    assert seen.broken_pools() == ["p1"]
+    # Where it was counts, also when it has left.
+    seen.take_pod(of("high", "h1", "n1"), 4, gone=True)
+    assert seen.broken_pools() == ["p1"]
+    seen.take_node(node("n1", "p1"), 5)
+    assert seen.broken_pools() == []
 
 
 def test_a_pool_with_pods_of_both_is_remembered() -> None:
