@@ -95,7 +95,27 @@ COMMANDS = {
     "render": _Command(
         module="render",
         function="render",
-        help="Print the JobSet of a PathwaysJob, for clusters without PathwaysJob's controller.",
+        help="Print the objects that an operator creates, or the JobSet of a PathwaysJob.",
+    ),
+    "deploy": _Command(
+        module="deploy",
+        function="deploy",
+        help="Create a service in a cluster, and wait until all its slices are ready.",
+    ),
+    "undeploy": _Command(
+        module="undeploy",
+        function="undeploy",
+        help="Take a service away from its cluster, once it has no connections.",
+    ),
+    "upgrade": _Command(
+        module="upgrade",
+        function="upgrade",
+        help="Change a service in a cluster: its image, its slices; once it has no connections.",
+    ),
+    "hotswap": _Command(
+        module="hotswap",
+        function="hotswap",
+        help="Drain a node pool under a high-priority JobSet, and time how it moves and returns.",
     ),
     "checkpoints": _Command(
         module="checkpoints",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import inspect
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -12,9 +10,10 @@ import typer
 
 from shared_pathways_service.agent.journal import Entry
 from shared_pathways_service.agent.request import build_request
+from shared_pathways_service.cli.option_groups import takes_group
 from shared_pathways_service.core.requests import DEFAULT_NAMESPACE, ConnectRequest
 
-__all__ = ["Place", "takes_place"]
+__all__ = ["Place", "takes_cluster", "takes_place"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,25 +101,14 @@ _OPTIONS: dict[str, Any] = {
 }
 
 
+_CLUSTER_OPTIONS = {name: option for name, option in _OPTIONS.items() if name != "pathways_service"}
+
+
 def takes_place(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options that name a cluster; it takes them as its `place`."""
+    """Gives a command the options that name a cluster and a service; it takes its `place`."""
+    return takes_group(command, "place", Place, _OPTIONS)
 
-    @functools.wraps(command)
-    def wrapped(**given: Any) -> None:
-        place = Place(**{field.name: given.pop(field.name) for field in _FIELDS})
-        command(**given, place=place)
 
-    own = inspect.signature(command, eval_str=True).parameters.values()
-    options = [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=field.default,
-            annotation=_OPTIONS[field.name],
-        )
-        for field in _FIELDS
-    ]
-    parameters = [*(p for p in own if p.name != "place"), *options]
-    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
-    return wrapped
+def takes_cluster(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the options that name a cluster, as its `place`; it has a name itself."""
+    return takes_group(command, "place", Place, _CLUSTER_OPTIONS)

@@ -1,99 +1,121 @@
-"""`sps render`: the JobSet of a PathwaysJob, for clusters without PathwaysJob's controller."""
+"""`sps render`: the objects that an operator creates, and the JobSet of a PathwaysJob."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
-import yaml
 
-from shared_pathways_service.cli.output import AsJson, print_json
+from shared_pathways_service.cli.manifest_files import read_manifests
+from shared_pathways_service.cli.manifests import print_manifests
+from shared_pathways_service.cli.output import AsJson
+from shared_pathways_service.cli.service_options import ServiceOptions, takes_service
+from shared_pathways_service.core.kubernetes.hotswap_jobset import recipe
 from shared_pathways_service.core.kubernetes.pathways_job import render_pathways_job
 from shared_pathways_service.core.kubernetes.pathways_job_spec import is_pathways_job
+from shared_pathways_service.core.kubernetes.priority_classes import priority_classes
+from shared_pathways_service.core.kubernetes.rbac import (
+    OPERATORS,
+    TENANTS,
+    Subject,
+    operator_rbac,
+    tenant_rbac,
+)
+from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs
+from shared_pathways_service.core.kubernetes.service_jobset import service_jobset
+from shared_pathways_service.core.requests import DEFAULT_NAMESPACE
 from shared_pathways_service.errors import InvalidRequestError
 
 __all__ = ["render"]
 
-_STDIN = "-"
-_WIDTH = 100
+Objects = list[dict[str, Any]]
+
+_SERVICE = "service"
+_WHAT = (_SERVICE, "tenant-rbac", "operator-rbac", "priority-classes", "hotswap")
+_DEFAULT_NAME = "pathways-cluster"
 
 
+@takes_service
 def render(
+    what: Annotated[str | None, typer.Argument(metavar="|".join(_WHAT), help="What.")] = None,
     *,
     file: Annotated[
-        str,
-        typer.Option("--file", "-f", metavar="FILE", help="YAML or JSON; -: standard input."),
-    ],
+        str | None,
+        typer.Option(
+            "--file",
+            "-f",
+            metavar="FILE",
+            help="Of a PathwaysJob: YAML or JSON; -: standard input.",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help=f"Of the service. [default: {_DEFAULT_NAME}]", show_default=False),
+    ] = None,
+    namespace: Annotated[str, typer.Option(help="Of the objects.")] = DEFAULT_NAMESPACE,
+    user: Annotated[
+        list[str] | None, typer.Option(help="Who is given the rules; repeatable.")
+    ] = None,
+    group: Annotated[list[str] | None, typer.Option(help="A group that is; repeatable.")] = None,
+    service_account: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAMESPACE:NAME", help="A service account that is; repeatable."),
+    ] = None,
     as_json: AsJson = False,
+    wanted: ServiceOptions,
 ) -> None:
-    """Print the JobSet of a PathwaysJob, for clusters without PathwaysJob's controller.
+    """Print objects for `kubectl create -f -`, or the JobSet of a PathwaysJob (--file).
 
-    What is no PathwaysJob in the file is printed as it is: pipe all of it to `kubectl create -f -`.
+    service: what `sps deploy` creates, by the same options. tenant-rbac, operator-rbac: what those
+    may do. priority-classes, hotswap: docs/operations.md.
     """
-    manifests = [
+    service = wanted.fields()
+    subjects = _subjects(user, group, service_account)
+    _check_goes_together(what, "--file", file)
+    _check_goes_together(what, "--name", name, _SERVICE)
+    _check_goes_together(what, "options of a service", service, _SERVICE)
+    _check_goes_together(what, "--user, --group", subjects, "tenant-rbac", "operator-rbac")
+    made: dict[str | None, Callable[[], Objects]] = {
+        None: lambda: _from_file(file),
+        _SERVICE: lambda: [_service(name or _DEFAULT_NAME, namespace, service)],
+        "tenant-rbac": lambda: tenant_rbac(namespace, subjects or [TENANTS]),
+        "operator-rbac": lambda: operator_rbac(namespace, subjects or [OPERATORS]),
+        "priority-classes": priority_classes,
+        "hotswap": lambda: [*priority_classes(), *recipe(namespace)],
+    }
+    if what not in made:
+        raise InvalidRequestError("render", what, f"one of {', '.join(_WHAT)}, or --file")
+    print_manifests(made[what](), as_json=as_json)
+
+
+def _from_file(file: str | None) -> Objects:
+    if file is None:
+        raise InvalidRequestError("render", None, f"one of {', '.join(_WHAT)}, or --file")
+    # What is no PathwaysJob passes as it is: all of the file can go to kubectl.
+    return [
         render_pathways_job(manifest) if is_pathways_job(manifest) else manifest
-        for manifest in _documents(file)
+        for manifest in read_manifests(file)
     ]
-    if as_json:
-        for manifest in manifests:
-            print_json(manifest)
-    else:
-        sys.stdout.write("---\n".join(_yaml(manifest) for manifest in manifests))
-        sys.stdout.flush()
 
 
-def _documents(file: str) -> list[dict[str, Any]]:
-    text = sys.stdin.read() if file == _STDIN else Path(file).read_text(encoding="utf-8")
-    try:
-        documents = [found for found in yaml.load_all(text, Loader=_Loader) if found is not None]
-    except yaml.YAMLError as error:
-        raise InvalidRequestError("--file", file, f"YAML or JSON ({_first_line(error)})") from error
-    for number, found in enumerate(documents, start=1):
-        if not isinstance(found, dict):
-            expected = f"objects of Kubernetes; document {number} is none"
-            raise InvalidRequestError("--file", file, expected)
-    if not documents:
-        raise InvalidRequestError("--file", file, "at least one object")
-    return documents
+def _service(name: str, namespace: str, fields: dict[str, Any]) -> dict[str, Any]:
+    if "instances" not in fields:
+        raise InvalidRequestError("--slices", None, "TYPE=COUNT, e.g. tpuv6e:2x2=2")
+    return service_jobset(ServiceInputs(name=name, namespace=namespace, **fields))
 
 
-def _first_line(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or str(error)
-    return f"line {mark.line + 1}: {problem}" if mark else problem
+def _subjects(
+    users: list[str] | None, groups: list[str] | None, accounts: list[str] | None
+) -> list[Subject]:
+    return [
+        *(Subject(kind="User", name=name) for name in users or ()),
+        *(Subject(kind="Group", name=name) for name in groups or ()),
+        *(Subject.account(text, field="--service-account") for text in accounts or ()),
+    ]
 
 
-class _Loader(yaml.SafeLoader):
-    """Leaves dates as they are written: Kubernetes' are texts."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, form) for tag, form in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes as people do: lists are indented, scripts are blocks, nothing refers elsewhere."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        del data
-        return True
-
-    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
-        del indentless
-        super().increase_indent(flow, False)
-
-
-def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in text else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _text)
-
-
-def _yaml(manifest: dict[str, Any]) -> str:
-    return yaml.dump(manifest, Dumper=_Dumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
+def _check_goes_together(what: str | None, option: str, value: object, *kinds: str) -> None:
+    if value and what not in (kinds or (None,)):
+        where = f"only with {' or '.join(kinds)}" if kinds else "alone"
+        raise InvalidRequestError(option, value, where)

@@ -17,6 +17,7 @@ __all__ = [
     "check_labels",
     "check_proxy_job_name",
     "check_service_address",
+    "check_subdomain",
     "default_proxy_job_name",
 ]
 
@@ -112,6 +113,13 @@ def check_image(value: object, *, field: str = "proxy_server_image") -> str:
     if isinstance(value, str) and _IMAGE.fullmatch(value):
         return value
     raise InvalidRequestError(field, value, "a container image, e.g. REGISTRY/NAME:TAG")
+
+
+def check_subdomain(field: str, value: object) -> str:
+    """Returns a DNS subdomain (RFC 1123), as most objects in a cluster are named."""
+    if isinstance(value, str) and _SUBDOMAIN.fullmatch(value):
+        return value
+    raise InvalidRequestError(field, value, "a name of a-z, 0-9, '-' and '.', e.g. low-priority")
 
 
 def check_labels(value: object, *, field: str = "labels") -> Mapping[str, str]:

@@ -58,6 +58,11 @@ class Preflight:
         self._jobset: list[Object] = []
         self._versions: dict[str, str] = {}
 
+    @property
+    def view(self) -> ServiceView | None:
+        """The service as it is followed; None before it was found."""
+        return self._view
+
     async def run(self, spec: ProxySpec, tell: Tell) -> ServiceReadiness:
         """Makes every check, and waits until enough slices are ready; the caller has a deadline.
 

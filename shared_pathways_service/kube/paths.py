@@ -12,6 +12,7 @@ from shared_pathways_service.core.kubernetes.permissions import Permission
 __all__ = [
     "Target",
     "collection",
+    "eviction",
     "item",
     "pod_log",
     "port_forward",
@@ -28,6 +29,7 @@ _HOMES = {
     "secrets": "",
     "jobs": "batch/v1",
     "jobsets": "jobset.x-k8s.io/v1alpha2",
+    "priorityclasses": "scheduling.k8s.io/v1",
     "selfsubjectaccessreviews": "authorization.k8s.io/v1",
     "selfsubjectrulesreviews": "authorization.k8s.io/v1",
 }
@@ -54,6 +56,11 @@ def item(resource: str, namespace: str, name: str) -> str:
 def pod_log(namespace: str, pod: str) -> str:
     """Returns the path of a pod's log."""
     return f"{item('pods', namespace, pod)}/log"
+
+
+def eviction(namespace: str, pod: str) -> str:
+    """Returns the path by which a pod is evicted."""
+    return f"{item('pods', namespace, pod)}/eviction"
 
 
 def port_forward(namespace: str, pod: str) -> str:

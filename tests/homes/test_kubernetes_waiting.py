@@ -8,7 +8,8 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from shared_pathways_service.core.kubernetes.service_jobset import ServiceInputs, service_jobset
+from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs
+from shared_pathways_service.core.kubernetes.service_jobset import service_jobset
 from shared_pathways_service.homes.base import HomeEvent
 from shared_pathways_service.homes.kubernetes_preflight import Preflight
 from shared_pathways_service.kube.api import KubeApi

@@ -14,7 +14,17 @@ from shared_pathways_service.testing.testbed import Namespace
 from shared_pathways_service.testing.testbed.service import DeployedService, deploy_service
 from tests.e2e.harness import Program, program, wait_until
 
-__all__ = ["KIND", "PRELUDE", "client", "deployed", "journal", "nothing_left", "proxies", "tenant"]
+__all__ = [
+    "KIND",
+    "PRELUDE",
+    "client",
+    "deployed",
+    "home_of",
+    "journal",
+    "nothing_left",
+    "proxies",
+    "tenant",
+]
 
 KIND = "tpuv6e:2x2"
 
@@ -40,13 +50,18 @@ def deployed(
 
 def tenant(namespace: Namespace, role: str = "tenant") -> Mapping[str, str]:
     """Returns the variables of a laptop whose user has a role in the namespace, and no more."""
-    home = Path(os.environ["SPS_STATE_DIR"]).parent / "home"
-    home.mkdir(exist_ok=True)
     return {
         "KUBECONFIG": str(namespace.kubeconfig_of(role)),
         "TEST_NAMESPACE": namespace.name,
-        "HOME": str(home),
+        "HOME": home_of(),
     }
+
+
+def home_of() -> str:
+    """Returns the home of the laptop, where nothing is."""
+    home = Path(os.environ["SPS_STATE_DIR"]).parent / "home"
+    home.mkdir(exist_ok=True)
+    return str(home)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from shared_pathways_service.core.kubernetes.permissions import Permission, granting_rules, needed
-from shared_pathways_service.core.kubernetes.service_jobset import ServiceInputs, service_jobset
+from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs
+from shared_pathways_service.core.kubernetes.service_jobset import service_jobset
 from shared_pathways_service.errors import AccessDenied, PreflightError
 from shared_pathways_service.testing.testbed import Namespace, Testbed, new_namespace
 from shared_pathways_service.testing.testbed.certificates import make_certificates

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shared_pathways_service import Event
-from shared_pathways_service.core.kubernetes.service_jobset import ServiceInputs, service_jobset
+from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs
+from shared_pathways_service.core.kubernetes.service_jobset import service_jobset
 from shared_pathways_service.errors import ServiceNotFound, ServiceNotReady
 from shared_pathways_service.testing.testbed import Namespace
 from shared_pathways_service.testing.testbed.service import OUR_SERVER_IMAGE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared_pathways_service.core.kubernetes.service_jobset import DEFAULT_SERVER_IMAGE
+from shared_pathways_service.core.kubernetes.service_inputs import DEFAULT_SERVER_IMAGE
 from shared_pathways_service.testing.testbed import Namespace, deploy_service
 from tests.testbed.clients import KIND, client, nothing_left
 

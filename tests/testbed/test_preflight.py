@@ -12,7 +12,8 @@ import pytest
 
 from shared_pathways_service.core.checks import Check, Outcome
 from shared_pathways_service.core.kubernetes.permissions import granting_rules, needed
-from shared_pathways_service.core.kubernetes.service_jobset import ServiceInputs, service_jobset
+from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs
+from shared_pathways_service.core.kubernetes.service_jobset import service_jobset
 from shared_pathways_service.errors import (
     AccessDenied,
     InvalidRequestError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared_pathways_service.core.kubernetes.service_jobset import DEFAULT_SERVER_IMAGE
+from shared_pathways_service.core.kubernetes.service_inputs import DEFAULT_SERVER_IMAGE
 from shared_pathways_service.testing.testbed import DeployedService, Namespace, deploy_service
 from shared_pathways_service.testing.testbed.service import OUR_SERVER_IMAGE
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from shared_pathways_service.core.kubernetes.service_jobset import DEFAULT_SERVER_IMAGE
+from shared_pathways_service.core.kubernetes.service_inputs import DEFAULT_SERVER_IMAGE
 from shared_pathways_service.testing.testbed import Namespace, deploy_service
 from tests.foreign import environment_without_us
 

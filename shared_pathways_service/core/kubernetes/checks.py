@@ -99,6 +99,12 @@ def service_check(
     if service.ended:
         ended = ServiceNotReady(f"the service {service.name} is over: {service.ended}")
         return Check.failed("service", ended), service
+    if service.draining:
+        closed = ServiceNotReady(
+            f"the service {service.name} takes no new connections: {service.draining}",
+            hint="connect again when that is done",
+        )
+        return Check.failed("service", closed), service
     whose = "an image of this project" if service.is_ours else "an image of Pathways on Cloud"
     found = f"{service.name} at {service.address}, {whose}"
     return Check(name="service", outcome=Outcome.OK, found=found), service

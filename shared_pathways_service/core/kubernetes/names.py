@@ -10,6 +10,7 @@ from typing import Any, Final
 __all__ = [
     "ANNOTATION_CLIENT_VERSION",
     "ANNOTATION_CREATED_BY_PID",
+    "ANNOTATION_DRAINING",
     "ANNOTATION_HOST",
     "ANNOTATION_INSTANCES",
     "APP",
@@ -49,6 +50,8 @@ ANNOTATION_HOST: Final = "sps.dev/host"
 ANNOTATION_INSTANCES: Final = "sps.dev/instances"
 ANNOTATION_CLIENT_VERSION: Final = "sps.dev/client-version"
 ANNOTATION_CREATED_BY_PID: Final = "sps.dev/created-by-pid"
+#: On a service's JobSet: why it takes no new connections.
+ANNOTATION_DRAINING: Final = "sps.dev/draining"
 #: Finds every proxy that this package created.
 PROXY_SELECTOR: Final = f"{LABEL_APP}={APP},{LABEL_MANAGED_BY}={MANAGED_BY}"
 

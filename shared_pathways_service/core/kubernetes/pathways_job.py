@@ -19,7 +19,6 @@ from shared_pathways_service.core.kubernetes.pathways_job_spec import (
     RESOURCE_MANAGER,
     SIDECAR,
     WORKER,
-    Component,
     PathwaysJob,
     read_pathways_job,
 )
@@ -28,16 +27,16 @@ from shared_pathways_service.core.kubernetes.pod_parts import (
     env,
     toleration,
 )
+from shared_pathways_service.core.kubernetes.sidecar_parts import (
+    shared_mount,
+    shared_volume,
+    sidecar_container,
+)
 from shared_pathways_service.errors import InvalidRequestError
 
 __all__ = ["jobset_of", "render_pathways_job"]
 
 _WORKER_JOB: Final = "worker"
-_SIDECAR_CONTAINER: Final = "colocated-python-sidecar"
-_SIDECAR_PORT: Final = 50051
-#: The workers' directory that the sidecar shares.
-_SHARED_VOLUME: Final = "shared-tmp"
-_SHARED_PATH: Final = "/tmp"  # noqa: S108 - the node's, as the controller has it
 #: Where slices are not elastic: failures of each host that are forgiven.
 _RESTARTS_OF_A_HOST: Final = 4
 _RM_LIMITS: Final = {"cpu": "8", "memory": "32G"}
@@ -218,11 +217,13 @@ def _worker_job(job: PathwaysJob) -> dict[str, Any]:
     if workers.priority_class:
         pod["priorityClassName"] = workers.priority_class
     if SIDECAR in job.components:
-        pod["initContainers"] = [_sidecar_container(job.component(SIDECAR))]
+        sidecar = job.component(SIDECAR)
+        pod["initContainers"] = [
+            sidecar_container(sidecar.image, flags=sidecar.flags, variables=sidecar.env)
+        ]
     pod["containers"] = [_worker_container(job)]
     pod["nodeSelector"] = _node_selector(job)
-    directory = {"path": _SHARED_PATH, "type": "DirectoryOrCreate"}
-    pod["volumes"] = [{"name": _SHARED_VOLUME, "hostPath": directory}]
+    pod["volumes"] = [shared_volume()]
     pod |= parts.HOST_NETWORK
     if job.mode == COLOCATED:
         pod["affinity"] = _beside_each_other(job.name)
@@ -275,27 +276,7 @@ def _worker_container(job: PathwaysJob) -> dict[str, Any]:
         ports=parts.WORKER_PORTS,
         resources=parts.tpu_limits(job.workers.kind),
     )
-    return {**container, "volumeMounts": [_shared_mount()]}
-
-
-def _sidecar_container(component: Component) -> dict[str, Any]:
-    container: dict[str, Any] = {
-        "name": _SIDECAR_CONTAINER,
-        "image": component.image,
-        "imagePullPolicy": "Always",
-        # (The quotes are part of the value.)
-        "env": [env("GRPC_SERVER_ADDRESS", f"'0.0.0.0:{_SIDECAR_PORT}'"), *component.env],
-        "ports": parts.container_ports((_SIDECAR_PORT,)),
-        "volumeMounts": [_shared_mount()],
-        "restartPolicy": "Always",
-    }
-    if component.flags:
-        container["args"] = list(component.flags)
-    return container
-
-
-def _shared_mount() -> dict[str, str]:
-    return {"name": _SHARED_VOLUME, "mountPath": _SHARED_PATH}
+    return {**container, "volumeMounts": [shared_mount()]}
 
 
 def _beside_each_other(name: str) -> dict[str, Any]:

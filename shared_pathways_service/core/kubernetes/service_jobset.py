@@ -7,77 +7,31 @@ What it knew went with it: workers and proxies tell a resource manager of ours w
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
 from shared_pathways_service import constants
-from shared_pathways_service.core.instances import parse_instance_counts
+from shared_pathways_service.core.kubernetes import gcsfuse_parts as gcsfuse
 from shared_pathways_service.core.kubernetes import jobset_parts as parts
 from shared_pathways_service.core.kubernetes import names
 from shared_pathways_service.core.kubernetes.images import is_ours
-from shared_pathways_service.core.kubernetes.pod_parts import env, toleration
-from shared_pathways_service.core.request_fields import check_bucket
+from shared_pathways_service.core.kubernetes.pod_parts import env, literal, toleration
+from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs
+from shared_pathways_service.core.kubernetes.sidecar_parts import (
+    shared_mount,
+    shared_volume,
+    sidecar_container,
+)
 from shared_pathways_service.core.topology import InstanceType
-from shared_pathways_service.core.validation import check_int
-from shared_pathways_service.errors import InvalidRequestError
 
-__all__ = ["DEFAULT_SERVER_IMAGE", "ServiceInputs", "service_address", "service_jobset"]
+__all__ = ["service_address", "service_jobset"]
 
-DEFAULT_SERVER_IMAGE: Final = f"{parts.SERVER_REPOSITORY}:latest"
-
-#: Failures of a Job before it is given up, which ends the whole service: as good as never.
-_BACKOFF_LIMIT: Final = 1_000_000
+#: Failures of the head before it is given up, which ends the whole service: as good as never.
+_HEAD_FAILURES: Final = 1_000_000
+#: The largest number that the field takes.
+_MOST_FAILURES: Final = 2**31 - 1
 #: The end of the log stands in the pod's status, where it tells why a server crashes.
 _LOG_AS_MESSAGE: Final = "FallbackToLogsOnError"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ServiceInputs:
-    """All that a service's JobSet is made of.
-
-    Attributes:
-      name: The JobSet's, a DNS label of at most 22 characters that begins with a letter.
-      instances: Slices by instance type, spares included, e.g. ``{"tpuv6e:2x2": 2}``. Several
-        types need an image of ours.
-      gcs_bucket: ``gs://…`` for scratch data; empty: none is named.
-      image: Of resource manager and workers.
-      spares: How many slices of each type are kept free for re-placement; an image of ours.
-      host_network: Whether pods use their nodes' network, as the Pathways controller has it.
-      labels: More labels, for the JobSet.
-    """
-
-    name: str
-    instances: Mapping[str, int]
-    namespace: str = "default"
-    gcs_bucket: str = ""
-    image: str = DEFAULT_SERVER_IMAGE
-    spares: int = 0
-    host_network: bool = False
-    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        parts.check_jobset_name(self.name)
-        check_bucket(self.gcs_bucket or None)
-        counts = parse_instance_counts(self.instances, field="instances")
-        check_int("spares", self.spares, low=0, high=min(counts.values()) - 1)
-        if is_ours(self.image):
-            return
-        if len(counts) > 1:
-            raise InvalidRequestError(
-                "instances", dict(self.instances), f"one instance type with the image {self.image}"
-            )
-        if self.spares:
-            raise InvalidRequestError(
-                "spares",
-                self.spares,
-                f"none with the image {self.image}, whose resource manager knows none",
-            )
-
-    @property
-    def counts(self) -> dict[InstanceType, int]:
-        """Slices by instance type."""
-        return parse_instance_counts(self.instances, field="instances")
 
 
 def service_address(name: str) -> str:
@@ -123,7 +77,10 @@ def _head_job(inputs: ServiceInputs) -> dict[str, Any]:
     container = {
         "name": names.RM_CONTAINER,
         "image": inputs.image,
-        "args": parts.rm_arguments(inputs.counts, inputs.gcs_bucket),
+        "args": [
+            *parts.rm_arguments(inputs.counts, inputs.gcs_bucket),
+            *map(literal, inputs.server_args),
+        ],
         "env": variables,
         "ports": parts.container_ports(parts.RM_PORTS),
         "terminationMessagePolicy": _LOG_AS_MESSAGE,
@@ -132,19 +89,57 @@ def _head_job(inputs: ServiceInputs) -> dict[str, Any]:
         names.HEAD_JOB,
         replicas=1,
         pods=1,
+        failures=_HEAD_FAILURES,
         exclusive=parts.HEAD_TOPOLOGY,
-        pod={**_pod(inputs), "containers": [container]},
+        template={"spec": {**_pod(inputs), "containers": [container]}},
     )
 
 
 def _worker_job(inputs: ServiceInputs, name: str, kind: InstanceType, count: int) -> dict[str, Any]:
-    container = {
+    return _replicated_job(
+        name,
+        replicas=count,
+        pods=kind.hosts,
+        failures=min(kind.hosts * inputs.max_slice_restarts, _MOST_FAILURES),
+        exclusive=parts.WORKER_TOPOLOGY,
+        template=_worker_template(inputs, kind),
+    )
+
+
+def _worker_template(inputs: ServiceInputs, kind: InstanceType) -> dict[str, Any]:
+    pod = _pod(inputs)
+    pod |= {
+        "nodeSelector": parts.tpu_node_selector(kind),
+        "tolerations": [toleration("google.com/tpu:NoSchedule")],
+    }
+    container = _worker_container(inputs, kind)
+    containers = [container]
+    volumes, metadata = [], {}
+    if inputs.sidecar_image:
+        sidecar = sidecar_container(inputs.sidecar_image)
+        pod["initContainers"] = [sidecar]
+        container["volumeMounts"] = [shared_mount()]
+        volumes.append(shared_volume())
+        containers.append(sidecar)
+    if inputs.gcsfuse:
+        metadata = {"metadata": {"annotations": dict(gcsfuse.ANNOTATIONS)}}
+        volumes.append(gcsfuse.bucket_volume(inputs.gcs_bucket))
+        for one in containers:
+            one["volumeMounts"] = [*one.get("volumeMounts", ()), gcsfuse.bucket_mount()]
+    if volumes:
+        pod["volumes"] = volumes
+    return {**metadata, "spec": {**pod, "containers": [container]}}
+
+
+def _worker_container(inputs: ServiceInputs, kind: InstanceType) -> dict[str, Any]:
+    return {
         "name": names.WORKER_CONTAINER,
         "image": inputs.image,
         "args": [
             f"--server_port={constants.WORKER_PORT}",
             parts.rm_flag(),
             *parts.scratch(inputs.gcs_bucket),
+            *map(literal, inputs.worker_args),
         ],
         "env": [
             parts.head_variable(),
@@ -156,19 +151,6 @@ def _worker_job(inputs: ServiceInputs, name: str, kind: InstanceType, count: int
         "terminationMessagePolicy": _LOG_AS_MESSAGE,
         "resources": parts.tpu_limits(kind),
     }
-    pod = {
-        **_pod(inputs),
-        "nodeSelector": parts.tpu_node_selector(kind),
-        "tolerations": [toleration("google.com/tpu:NoSchedule")],
-        "containers": [container],
-    }
-    return _replicated_job(
-        name,
-        replicas=count,
-        pods=kind.hosts,
-        exclusive=parts.WORKER_TOPOLOGY,
-        pod=pod,
-    )
 
 
 def _worker_variables(inputs: ServiceInputs, kind: InstanceType) -> list[dict[str, Any]]:
@@ -185,11 +167,19 @@ def _pod(inputs: ServiceInputs) -> dict[str, Any]:
     pod: dict[str, Any] = {"restartPolicy": "OnFailure"}
     if inputs.host_network:
         pod |= parts.HOST_NETWORK
+    if inputs.priority_class:
+        pod["priorityClassName"] = inputs.priority_class
     return pod
 
 
 def _replicated_job(
-    name: str, *, replicas: int, pods: int, exclusive: str, pod: Mapping[str, Any]
+    name: str,
+    *,
+    replicas: int,
+    pods: int,
+    failures: int,
+    exclusive: str,
+    template: Mapping[str, Any],
 ) -> dict[str, Any]:
     return {
         "name": name,
@@ -197,11 +187,11 @@ def _replicated_job(
         "template": {
             "metadata": {"annotations": {parts.EXCLUSIVE: exclusive}},
             "spec": {
-                "backoffLimit": _BACKOFF_LIMIT,
+                "backoffLimit": failures,
                 "completionMode": "Indexed",
                 "completions": pods,
                 "parallelism": pods,
-                "template": {"spec": dict(pod)},
+                "template": dict(template),
             },
         },
     }

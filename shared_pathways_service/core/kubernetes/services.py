@@ -49,6 +49,7 @@ class Service:
       sidecar_image: Of the colocated Python sidecar beside the workers; empty: there is none.
       gcs_scratch_location: As the resource manager has it; may be empty.
       ended: Why it cannot become ready: the JobSet is over, or suspended; empty: it can.
+      draining: Why it takes no new connections for now; empty: it does.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Service:
     sidecar_image: str = ""
     gcs_scratch_location: str = ""
     ended: str = ""
+    draining: str = ""
 
     @property
     def is_ours(self) -> bool:
@@ -96,6 +98,7 @@ def read_service(jobset: Mapping[str, Any]) -> Service | None:
         sidecar_image=next((i for _, job in groups if (i := _sidecar(_pod_spec(job)))), ""),
         gcs_scratch_location=flags.get("gcs_scratch_location", ""),
         ended=_ended(jobset),
+        draining=str((metadata.get("annotations") or {}).get(names.ANNOTATION_DRAINING) or ""),
     )
 
 

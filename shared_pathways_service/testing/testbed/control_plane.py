@@ -231,6 +231,9 @@ def _manager_flags(kubeconfig: Path, certificates: Certificates) -> list[str]:
         "--secure-port=0",
         f"--controllers={','.join(_CONTROLLERS)}",
         f"--node-monitor-grace-period={NODE_GRACE_S}s",
+        # Of each controller; the usual 20 and 30 make whole JobSets wait for their turn.
+        "--kube-api-qps=500",
+        "--kube-api-burst=500",
     ]
 
 

@@ -14,11 +14,8 @@ from shared_pathways_service.core.kubernetes.names import (
     LABEL_REPLICATED_JOB,
     RM_CONTAINER,
 )
-from shared_pathways_service.core.kubernetes.service_jobset import (
-    ServiceInputs,
-    service_address,
-    service_jobset,
-)
+from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs
+from shared_pathways_service.core.kubernetes.service_jobset import service_address, service_jobset
 from shared_pathways_service.testing.testbed.api import WAIT_S, Object
 from shared_pathways_service.testing.testbed.errors import TestbedError
 from shared_pathways_service.testing.testbed.namespace import Namespace

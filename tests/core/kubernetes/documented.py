@@ -8,14 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from shared_pathways_service.cli.manifests import yaml_text
+from shared_pathways_service.core.kubernetes.hotswap_jobset import HIGH, LOW, hotswap_jobset
+from shared_pathways_service.core.kubernetes.priority_classes import priority_classes
 from shared_pathways_service.core.kubernetes.proxy_job import ProxyJobInputs, proxy_job
-from shared_pathways_service.core.kubernetes.service_jobset import (
-    ServiceInputs,
-    service_address,
-    service_jobset,
-)
+from shared_pathways_service.core.kubernetes.rbac import operator_rbac, tenant_rbac
+from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs
+from shared_pathways_service.core.kubernetes.service_jobset import service_address, service_jobset
 from shared_pathways_service.core.proxy_options import ProxyOptions
 from shared_pathways_service.core.requests import DEFAULT_PROXY_IMAGE
 
@@ -93,26 +92,46 @@ _ELASTIC_SAYS = """\
 """
 
 
+_TENANT_SAYS = """\
+# What a tenant of a service in namespace default may do: connect(), and the commands of `sps` that
+# only look. It may end others' proxies of the namespace too: Kubernetes has no rules by owner.
+# This is what `sps render tenant-rbac` prints; --user, --group, --service-account say who.
+"""
+_OPERATOR_SAYS = """\
+# What who deploys, upgrades and takes away services in namespace default may do beside a tenant:
+# their JobSets and pods; and of the cluster, to drain nodes and to make PriorityClasses.
+# This is what `sps render operator-rbac` prints; --user, --group, --service-account say who.
+"""
+_PRIORITIES_SAYS = """\
+# Two PriorityClasses: pods of the higher one may take the nodes of the lower one's.
+# This is what `sps render priority-classes` prints.
+"""
+_HIGH_SAYS = """\
+# The one of high priority of two JobSets that hotswap: over two v6e 4x4 node pools. When it loses
+# one it takes a free one, or that of low-jax-trillium. It needs ../priority-classes.yaml.
+# `sps render hotswap` prints all of it, `sps hotswap` shows it; docs/operations.md explains it.
+"""
+_LOW_SAYS = """\
+# The one of low priority of two JobSets that hotswap: over one v6e 4x4 node pool. When
+# high-jax-trillium takes that, it waits until a pool is back. It needs ../priority-classes.yaml.
+"""
+
+
 def documented() -> dict[str, str]:
     """Returns the text of each file."""
     return {
-        "pathways-service.yaml": _SERVICE_SAYS + _yaml(service_jobset(SERVICE)),
-        "isc-proxy.yaml": _PROXY_SAYS + _yaml(proxy_job(PROXY)),
-        "elastic-training.yaml": _ELASTIC_SAYS + _yaml(ELASTIC),
+        "pathways-service.yaml": _SERVICE_SAYS + yaml_text(service_jobset(SERVICE)),
+        "isc-proxy.yaml": _PROXY_SAYS + yaml_text(proxy_job(PROXY)),
+        "elastic-training.yaml": _ELASTIC_SAYS + yaml_text(ELASTIC),
+        "tenant-rbac.yaml": _TENANT_SAYS + yaml_text(*tenant_rbac("default")),
+        "operator-rbac.yaml": _OPERATOR_SAYS + yaml_text(*operator_rbac("default")),
+        "priority-classes.yaml": _PRIORITIES_SAYS + yaml_text(*priority_classes()),
+        "hotswap/high-jax-trillium.yaml": _HIGH_SAYS + yaml_text(hotswap_jobset(HIGH)),
+        "hotswap/low-jax-trillium.yaml": _LOW_SAYS + yaml_text(hotswap_jobset(LOW)),
     }
-
-
-def _yaml(manifest: dict[str, Any]) -> str:
-    class Dumper(yaml.SafeDumper):
-        def ignore_aliases(self, data: Any) -> bool:
-            return True
-
-        def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
-            super().increase_indent(flow, False)
-
-    return yaml.dump(manifest, Dumper=Dumper, sort_keys=False, width=100)
 
 
 if __name__ == "__main__":
     for name, text in documented().items():
+        (YAMLS / name).parent.mkdir(exist_ok=True)
         (YAMLS / name).write_text(text)

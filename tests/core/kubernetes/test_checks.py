@@ -9,7 +9,8 @@ from shared_pathways_service.core.kubernetes import checks
 from shared_pathways_service.core.kubernetes.images import Versions
 from shared_pathways_service.core.kubernetes.permissions import needed
 from shared_pathways_service.core.kubernetes.readiness import read_readiness
-from shared_pathways_service.core.kubernetes.service_jobset import ServiceInputs, service_jobset
+from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs
+from shared_pathways_service.core.kubernetes.service_jobset import service_jobset
 from shared_pathways_service.core.kubernetes.services import Service, find_service
 from shared_pathways_service.errors import (
     AccessDenied,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from shared_pathways_service.core.kubernetes.hotswap_jobset import recipe
 from shared_pathways_service.core.kubernetes.pathways_job import render_pathways_job
 from shared_pathways_service.core.kubernetes.permissions import (
     evaluate,
@@ -16,12 +17,17 @@ from shared_pathways_service.core.kubernetes.permissions import (
     needed,
     rules_review,
 )
+from shared_pathways_service.core.kubernetes.priority_classes import priority_classes
 from shared_pathways_service.core.kubernetes.proxy_job import (
     ProxyJobInputs,
     proxy_job,
     token_secret,
 )
-from shared_pathways_service.core.kubernetes.service_jobset import ServiceInputs, service_jobset
+from shared_pathways_service.core.kubernetes.rbac import operator_rbac, tenant_rbac
+from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs
+from shared_pathways_service.core.kubernetes.service_jobset import service_jobset
+from shared_pathways_service.core.kubernetes.service_reading import difference, read_inputs
+from shared_pathways_service.core.kubernetes.services import read_service
 from shared_pathways_service.core.proxy_options import ProxyOptions
 from shared_pathways_service.testing.testbed import ApiRefused, Namespace, Testbed, new_namespace
 from tests.core.kubernetes.documented import ELASTIC, PROXY, SERVICE
@@ -53,6 +59,16 @@ OUR_SERVICE = ServiceInputs(
     image="r.io/shared-pathways-service/server:0.1.0",
     spares=1,
     labels={"cost/center": "7"},
+)
+#: With all that there is (what needs more than baseline pod security is of the node's).
+FULL_SERVICE = dataclasses.replace(
+    SERVICE,
+    sidecar_image="r.io/sidecar:jax-0.9.0",
+    max_slice_restarts=3,
+    server_args=("--a=$(X)",),
+    worker_args=("--b",),
+    gcsfuse=True,
+    host_network=True,
 )
 #: Every field that a PathwaysJob may have.
 FULL_JOB = {
@@ -168,6 +184,37 @@ def test_a_service_is_accepted(baseline: Namespace, inputs: ServiceInputs) -> No
     assert made["spec"]["coordinator"]["replicatedJob"] == "pathways-head"
     for job in jobset["spec"]["replicatedJobs"]:
         try_to_create(baseline, "pods", pod_of(job["template"]))
+
+
+def test_what_a_service_was_made_of_is_read_back_from_the_server(testbed: Testbed) -> None:
+    """So that it can be made anew, with one thing changed and all else as it was."""
+    with new_namespace(testbed, cpu_nodes=0) as namespace:
+        for inputs in (SERVICE, OUR_SERVICE, FULL_SERVICE):
+            here = dataclasses.replace(inputs, namespace=namespace.name)
+            made = try_to_create(namespace, JOBSETS, service_jobset(here))
+            service = read_service(made)
+            assert service is not None
+            assert read_inputs(made, service) == here
+            # The cluster's defaults are no difference, a field that somebody changed is one.
+            again = try_to_create(namespace, JOBSETS, service_jobset(here))
+            assert not difference(again["spec"], made["spec"])
+            made["spec"]["replicatedJobs"][1]["template"]["spec"]["backoffLimit"] = 7
+            where = difference(again["spec"], made["spec"])
+            assert where == "spec.replicatedJobs[worker].template.spec.backoffLimit"
+
+
+def test_the_rest_of_what_is_rendered_is_accepted(testbed: Testbed) -> None:
+    with new_namespace(testbed, cpu_nodes=0) as namespace:
+        for one in recipe(namespace.name):
+            try_to_create(namespace, JOBSETS, one)
+        for one in (*tenant_rbac(namespace.name), *operator_rbac(namespace.name)):
+            group = "rbac.authorization.k8s.io/v1"
+            inside = f"/namespaces/{namespace.name}" if "namespace" in one["metadata"] else ""
+            path = f"/apis/{group}{inside}/{one['kind'].lower()}s"
+            testbed.api.request("POST", path, body=one, params={"dryRun": "All"})
+        for one in priority_classes():
+            path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+            testbed.api.request("POST", path, body=one, params={"dryRun": "All"})
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from shared_pathways_service.core.kubernetes.overview import occupancy, processe
 from shared_pathways_service.core.kubernetes.proxies import is_proxy, known_proxy, why_kept
 from shared_pathways_service.core.kubernetes.proxy_job import ProxyJobInputs, proxy_job
 from shared_pathways_service.core.kubernetes.readiness import read_readiness
-from shared_pathways_service.core.kubernetes.service_jobset import ServiceInputs, service_jobset
+from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs
+from shared_pathways_service.core.kubernetes.service_jobset import service_jobset
 from shared_pathways_service.core.kubernetes.services import find_service
 from tests.core.kubernetes import objects
 

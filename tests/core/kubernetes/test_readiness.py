@@ -13,7 +13,8 @@ from shared_pathways_service.core.kubernetes.readiness import (
     read_readiness,
     service_selector,
 )
-from shared_pathways_service.core.kubernetes.service_jobset import ServiceInputs, service_jobset
+from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs
+from shared_pathways_service.core.kubernetes.service_jobset import service_jobset
 from shared_pathways_service.core.kubernetes.services import Service, read_service
 from shared_pathways_service.errors import InvalidRequestError
 from tests.core.kubernetes import objects

@@ -5,11 +5,8 @@ from typing import Any
 
 import pytest
 
-from shared_pathways_service.core.kubernetes.service_jobset import (
-    ServiceInputs,
-    service_address,
-    service_jobset,
-)
+from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs
+from shared_pathways_service.core.kubernetes.service_jobset import service_address, service_jobset
 from shared_pathways_service.core.kubernetes.services import read_service
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.servers.options import parse_flags
@@ -140,6 +137,46 @@ def test_the_nodes_network_is_used_when_asked_for() -> None:
         assert (spec["hostNetwork"], spec["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
 
 
+def test_a_slice_may_fail_as_often_as_was_said_on_each_of_its_hosts() -> None:
+    few = dataclasses.replace(GOOGLES, max_slice_restarts=3)
+    assert job(few, "worker")["template"]["spec"]["backoffLimit"] == 4 * 3
+    # The head is no slice; and the field takes no larger number.
+    assert job(few, "pathways-head")["template"]["spec"]["backoffLimit"] == 1_000_000
+    large = dataclasses.replace(GOOGLES, instances={"tpuv6e:16x16": 1}, max_slice_restarts=2**30)
+    assert job(large, "worker")["template"]["spec"]["backoffLimit"] == 2**31 - 1
+
+
+def test_arguments_of_ones_own_come_last_and_as_they_are() -> None:
+    inputs = dataclasses.replace(
+        GOOGLES, server_args=("--v=1", "--price=$(X)"), worker_args=("--w",)
+    )
+    assert container(inputs, "pathways-head")["args"][-2:] == ["--v=1", "--price=$$(X)"]
+    assert container(inputs, "worker")["args"][-1] == "--w"
+
+
+def test_a_sidecar_and_a_bucket_are_beside_each_worker() -> None:
+    inputs = dataclasses.replace(
+        GOOGLES,
+        sidecar_image="r.io/sidecar:jax-0.9.0",
+        gcs_bucket="gs://bucket/a/b/",
+        gcsfuse=True,
+        priority_class="high-priority-job",
+    )
+    spec = pod(inputs, "worker")
+    [sidecar] = spec["initContainers"]
+    assert (sidecar["image"], sidecar["restartPolicy"]) == ("r.io/sidecar:jax-0.9.0", "Always")
+    for one in (sidecar, container(inputs, "worker")):
+        assert [m["mountPath"] for m in one["volumeMounts"]] == ["/tmp", "/gcs"]
+    attributes = spec["volumes"][1]["csi"]["volumeAttributes"]
+    assert attributes == {"bucketName": "bucket", "mountOptions": "implicit-dirs,only-dir=a/b"}
+    template = job(inputs, "worker")["template"]["spec"]["template"]
+    assert template["metadata"]["annotations"] == {"gke-gcsfuse/volumes": "true"}
+    # Nothing of it at the head, which has no user's code; both go before other pods.
+    assert "volumes" not in pod(inputs, "pathways-head")
+    for name in ("pathways-head", "worker"):
+        assert pod(inputs, name)["priorityClassName"] == "high-priority-job"
+
+
 @pytest.mark.parametrize("inputs", [GOOGLES, OURS])
 def test_what_was_put_in_is_read_out_again(inputs: ServiceInputs) -> None:
     service = read_service(service_jobset(inputs))
@@ -164,6 +201,17 @@ def test_what_was_put_in_is_read_out_again(inputs: ServiceInputs) -> None:
         ("gcs_bucket", {"gcs_bucket": "bucket"}),
         ("spares", {"spares": 1}),
         ("spares", {"spares": 3, "image": OUR_IMAGE}),
+        ("max_slice_restarts", {"max_slice_restarts": -1}),
+        ("priority_class", {"priority_class": "Urgent!"}),
+        ("server_args", {"server_args": ["-v"]}),
+        ("server_args", {"server_args": ["--server_port=1"]}),
+        ("worker_args", {"worker_args": ["--resource_manager_address=x:1"]}),
+        ("gcsfuse", {"gcsfuse": True, "gcs_bucket": ""}),
+        ("sidecar_image", {"sidecar_image": "r.io/sidecar:1", "image": OUR_IMAGE}),
+        (
+            "sidecar_image",
+            {"sidecar_image": "r.io/s:py312-jax0.8.0", "image": "r.io/server:jax-0.9.0"},
+        ),
     ],
 )
 def test_what_no_service_can_be_made_of_is_refused(field: str, changed: dict[str, Any]) -> None:

@@ -5,11 +5,8 @@ from typing import Any
 
 import pytest
 
-from shared_pathways_service.core.kubernetes.service_jobset import (
-    ServiceInputs,
-    service_address,
-    service_jobset,
-)
+from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs
+from shared_pathways_service.core.kubernetes.service_jobset import service_address, service_jobset
 from shared_pathways_service.core.kubernetes.services import find_service, read_service
 from shared_pathways_service.errors import ServiceNotFound
 from tests.core.kubernetes.objects import Object, failed

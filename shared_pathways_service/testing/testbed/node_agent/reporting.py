@@ -83,9 +83,11 @@ class PodReporter:
             }
             for name, script in scripts.items()
         ]
-        await self._describe("PortForward", "portforwards", {"forwards": forwards})
-        await self._describe("Exec", "execs", {"execs": execs})
-        await self._describe("Logs", "logs", {"logs": entries})
+        await asyncio.gather(
+            self._describe("PortForward", "portforwards", {"forwards": forwards}),
+            self._describe("Exec", "execs", {"execs": execs}),
+            self._describe("Logs", "logs", {"logs": entries}),
+        )
         known = self._endpoint.until_known(self._namespace, self._name, next(iter(logs)))
         self._known = asyncio.create_task(known)
 

@@ -1,0 +1,93 @@
+"""How a service comes up: a table on a terminal, a line a change elsewhere, on standard error."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+from shared_pathways_service.core.kubernetes.overview import processes
+from shared_pathways_service.core.kubernetes.readiness import ServiceReadiness
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+
+__all__ = ["Look", "display"]
+
+Object = Mapping[str, Any]
+
+#: Shows how a service stands: its readiness, and its pods.
+Look = Callable[[ServiceReadiness, Sequence[Object]], None]
+
+
+class _Lines:
+    """A line whenever something else is lacking; what is written goes to a file or a pipe."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._last = ""
+
+    def __call__(self, found: ServiceReadiness, _pods: Sequence[Object]) -> None:
+        """Shows how the service stands."""
+        text = headline(found) + (f" ({found.reason})" if found.reason else "")
+        if text != self._last:
+            self._last = text
+            self._stream.write(f"sps: {text}\n")
+            self._stream.flush()
+
+
+class _Table:
+    """A row a pod, redrawn as they change; what was seen last stays."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+
+    def __call__(self, found: ServiceReadiness, pods: Sequence[Object]) -> None:
+        """Shows how the service stands."""
+        self._live.update(_picture(found, pods), refresh=True)
+
+
+@contextlib.contextmanager
+def display(*, quiet: bool) -> Iterator[Look]:
+    """Gives what shows a service as it comes up, for the length of the block.
+
+    Args:
+      quiet: Whether nothing is to be shown.
+    """
+    if quiet:
+        yield lambda _found, _pods: None
+    elif not sys.stderr.isatty():
+        yield _Lines(sys.stderr)
+    else:
+        from rich.console import Console  # noqa: PLC0415 - slow to import
+        from rich.live import Live  # noqa: PLC0415
+
+        with Live(console=Console(stderr=True), auto_refresh=False) as live:
+            yield _Table(live)
+
+
+def headline(found: ServiceReadiness) -> str:
+    """Returns how many slices are ready, in words."""
+    head = "" if found.head_ready else ", the head is not"
+    return f"{found.service.name}: {found.ready}/{found.wanted} slices are ready{head}"
+
+
+def _picture(found: ServiceReadiness, pods: Sequence[Object]) -> RenderableType:
+    from rich.console import Group  # noqa: PLC0415 - slow to import
+    from rich.table import Table as Grid  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    grid = Grid("part", "slice", "pod", "node", "restarts", "state", box=None)
+    for row in processes(found, pods, ()):
+        part = "head" if row["role"] == "rm" else row["role"]
+        grid.add_row(
+            part,
+            row["slice"] or "",
+            row["pod"],
+            row["node"] or "-",
+            str(row["restarts"]),
+            Text(row["state"]),
+        )
+    return Group(grid, Text(headline(found)))

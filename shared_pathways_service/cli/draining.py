@@ -1,0 +1,80 @@
+"""A service takes no new connections, and those that there are come to their end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator
+
+from shared_pathways_service.cli.cluster import Cluster, Object
+from shared_pathways_service.core.kubernetes.names import ANNOTATION_DRAINING, PROXY_SELECTOR
+from shared_pathways_service.core.kubernetes.proxies import KnownProxy
+from shared_pathways_service.core.kubernetes.tenants import in_use, tenants_of
+from shared_pathways_service.kube.errors import ApiError
+from shared_pathways_service.kube.paths import collection, item
+from shared_pathways_service.kube.watch import watch
+
+__all__ = ["drained"]
+
+
+@contextlib.asynccontextmanager
+async def drained(
+    cluster: Cluster, jobset: Object, *, why: str, timeout_s: float, evict: bool
+) -> AsyncIterator[None]:
+    """Has a service without tenants for the length of the block.
+
+    Args:
+      cluster: Where.
+      jobset: The service's.
+      why: What those are told who connect meanwhile.
+      timeout_s: Seconds for its tenants to leave.
+      evict: Whether those that are left then are ended.
+
+    Raises:
+      SlicesTaken: There are tenants still; they are named, and new ones are let in again.
+    """
+    path = item("jobsets", cluster.namespace, str(jobset["metadata"]["name"]))
+    uid = jobset["metadata"]["uid"]
+    await cluster.api.patch(path, _mark(uid, why))
+    try:
+        await _until_empty(cluster, jobset, timeout_s=timeout_s, evict=evict)
+        yield
+    finally:
+        # Where the block deleted it, there is nothing to unmark, or one of the same name.
+        with contextlib.suppress(ApiError):
+            await cluster.api.patch(path, _mark(uid, None))
+
+
+def _mark(uid: str, why: str | None) -> Object:
+    return {"metadata": {"uid": uid, "annotations": {ANNOTATION_DRAINING: why}}}
+
+
+async def _until_empty(cluster: Cluster, jobset: Object, *, timeout_s: float, evict: bool) -> None:
+    name = str(jobset["metadata"]["name"])
+    left = tenants_of(name, await cluster.proxies())
+    if left and timeout_s:
+        sys.stderr.write(f"sps: waiting for {_names(left)} to end, no new connections are let in\n")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await _until_left(cluster, name)
+        left = tenants_of(name, await cluster.proxies())
+    if left and not evict:
+        hint = "--drain-timeout waits for their end, --evict ends them"
+        raise in_use(name, left, hint=hint)
+    if left:
+        sys.stderr.write(f"sps: ending {_names(left)}\n")
+        await asyncio.gather(*(cluster.delete(proxy) for proxy in left))
+
+
+async def _until_left(cluster: Cluster, name: str) -> None:
+    path = collection("jobs", cluster.namespace)
+    changes = watch(cluster.api, path, params={"labelSelector": PROXY_SELECTOR})
+    async with contextlib.aclosing(changes):
+        async for _ in changes:
+            if not tenants_of(name, await cluster.proxies()):
+                return
+
+
+def _names(proxies: list[KnownProxy]) -> str:
+    return ", ".join(f"{proxy.name} ({proxy.holder})" for proxy in proxies)

@@ -1,0 +1,42 @@
+"""Options that several commands have, as one dataclass that a command takes as a parameter."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+__all__ = ["takes_group"]
+
+
+def takes_group(
+    command: Callable[..., None], parameter: str, group: type[Any], options: Mapping[str, Any]
+) -> Callable[..., None]:
+    """Gives a command the options of a group.
+
+    Args:
+      command: Takes the group as the parameter of that name.
+      parameter: The name.
+      group: A dataclass; its fields' defaults are those of the options.
+      options: By field, the annotations of the options; other fields keep their defaults.
+    """
+
+    @functools.wraps(command)
+    def wrapped(**given: Any) -> None:
+        made = group(**{name: given.pop(name) for name in options})
+        command(**given, **{parameter: made})
+
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    defaults = {field.name: field.default for field in dataclasses.fields(group)}
+    added = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=annotation
+        )
+        for name, annotation in options.items()
+    ]
+    parameters = [*(p for p in own if p.name != parameter), *added]
+    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
+    return wrapped

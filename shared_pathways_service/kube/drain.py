@@ -1,0 +1,84 @@
+"""Nodes are closed and emptied, as `kubectl cordon`, `drain` and `uncordon` do it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.errors import ApiError
+from shared_pathways_service.kube.paths import collection, eviction, item
+
+__all__ = ["NODE_POOL", "cordon", "evict_pods", "nodes_of_pool", "uncordon"]
+
+Object = Mapping[str, Any]
+
+#: The label that tells a node's pool.
+NODE_POOL: Final = "cloud.google.com/gke-nodepool"
+_NOT_FOUND: Final = 404
+#: A disruption budget forbids it for now.
+_TOO_MANY: Final = 429
+_PAUSE_S: Final = 0.5
+
+
+async def nodes_of_pool(api: KubeApi, pool: str) -> list[str]:
+    """Returns the names of a pool's nodes; none where there is no such pool."""
+    found = await api.get(collection("nodes"), params={"labelSelector": f"{NODE_POOL}={pool}"})
+    return sorted(node["metadata"]["name"] for node in found.get("items") or ())
+
+
+async def cordon(api: KubeApi, nodes: Iterable[str]) -> None:
+    """Lets no pod come to these nodes any more."""
+    await asyncio.gather(*(_set_unschedulable(api, node, True) for node in nodes))
+
+
+async def uncordon(api: KubeApi, nodes: Iterable[str]) -> None:
+    """Lets pods come to these nodes again."""
+    await asyncio.gather(*(_set_unschedulable(api, node, None) for node in nodes))
+
+
+async def evict_pods(api: KubeApi, nodes: Iterable[str]) -> None:
+    """Evicts every pod of these nodes but those of daemon sets; the caller has a deadline.
+
+    A pod that a disruption budget protects is asked for again and again. Returns when all are told
+    to go; each ends with its own grace.
+    """
+    listed = await asyncio.gather(*(_pods_on(api, node) for node in nodes))
+    await asyncio.gather(*(_evict(api, pod) for pods in listed for pod in pods))
+
+
+async def _set_unschedulable(api: KubeApi, node: str, value: bool | None) -> None:
+    await api.patch(item("nodes", "", node), {"spec": {"unschedulable": value}})
+
+
+async def _pods_on(api: KubeApi, node: str) -> list[Object]:
+    found = await api.get(collection("pods"), params={"fieldSelector": f"spec.nodeName={node}"})
+    return [pod for pod in found.get("items") or () if not _stays(pod)]
+
+
+def _stays(pod: Object) -> bool:
+    metadata = pod["metadata"]
+    owners = metadata.get("ownerReferences") or ()
+    # The mirror of a kubelet's own pod is not the API server's to evict.
+    return any(owner.get("kind") in ("DaemonSet", "Node") for owner in owners)
+
+
+async def _evict(api: KubeApi, pod: Object) -> None:
+    namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": namespace},
+        "deleteOptions": {"preconditions": {"uid": pod["metadata"]["uid"]}},
+    }
+    while True:
+        try:
+            await api.request("POST", eviction(namespace, name), body=body)
+        except ApiError as error:
+            if error.status == _TOO_MANY:
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            if error.status != _NOT_FOUND and error.reason != "Conflict":
+                raise
+        return

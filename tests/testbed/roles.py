@@ -1,0 +1,44 @@
+"""Users who may do exactly what the rendered rules grant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shared_pathways_service.core.kubernetes.rbac import Subject, operator_rbac, tenant_rbac
+from shared_pathways_service.testing.testbed import Namespace
+from shared_pathways_service.testing.testbed.errors import ApiRefused
+from tests.testbed.clients import home_of
+
+__all__ = ["create_once", "rendered_user"]
+
+_RULES = {"tenant": tenant_rbac, "operator": operator_rbac}
+_PLURALS = {
+    "Role": "roles",
+    "RoleBinding": "rolebindings",
+    "ClusterRole": "clusterroles",
+    "ClusterRoleBinding": "clusterrolebindings",
+}
+
+
+def rendered_user(namespace: Namespace, role: str) -> Mapping[str, str]:
+    """Returns the variables of a user with what ``sps render ROLE-rbac`` prints, and no more."""
+    user = namespace.testbed.add_user(f"{namespace.name}-rendered-{role}")
+    for thing in _RULES[role](namespace.name, [Subject(kind="User", name=user.name)]):
+        inside = f"/namespaces/{namespace.name}" if "namespace" in thing["metadata"] else ""
+        path = f"/apis/rbac.authorization.k8s.io/v1{inside}/{_PLURALS[thing['kind']]}"
+        create_once(namespace, path, thing)
+    return {
+        "KUBECONFIG": str(namespace.testbed.kubeconfig_of(user, namespace=namespace.name)),
+        "TEST_NAMESPACE": namespace.name,
+        "HOME": home_of(),
+    }
+
+
+def create_once(namespace: Namespace, path: str, body: Mapping[str, Any]) -> None:
+    """Creates what is the whole cluster's, where no other namespace's test has."""
+    try:
+        namespace.testbed.api.create(path, body)
+    except ApiRefused as error:
+        if error.reason != "AlreadyExists":
+            raise

@@ -1,0 +1,162 @@
+"""`sps deploy`, `upgrade` and `undeploy`, by users who may do what is rendered, and no more."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from shared_pathways_service.core.kubernetes.names import ANNOTATION_DRAINING
+from shared_pathways_service.core.kubernetes.service_jobset import service_address
+from shared_pathways_service.testing.testbed import Namespace
+from shared_pathways_service.testing.testbed.service import OUR_SERVER_IMAGE, DeployedService
+from tests.e2e.harness import DEADLINE_S, program, sps
+from tests.processes import REPOSITORY
+from tests.testbed.clients import KIND, PRELUDE, nothing_left
+from tests.testbed.roles import rendered_user
+
+pytestmark = pytest.mark.race
+
+JOBSETS = "jobset.x-k8s.io/v1alpha2/jobsets"
+HOLDER = """
+with connecting(expected_tpu_instances={"tpuv6e:2x2": 1}) as connection:
+    import jax, jax.numpy as jnp
+    kept = jnp.arange(8.0) + 1
+    say("holds", name=connection.proxy_job_name, sum=float(kept.sum()))
+    wait_for("go on")
+    say("went on", sum=float((kept * 2).sum()), devices=len(jax.devices()))
+    wait_for("leave")
+"""
+LATECOMER = """
+try:
+    connecting(expected_tpu_instances={"tpuv6e:2x2": 1}).start()
+except errors.ServiceNotReady as error:
+    say("refused", message=str(error))
+"""
+
+
+@pytest.fixture
+def place(namespace: Namespace, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The options that name the namespace, as its operator."""
+    namespace.add_nodes({KIND: 2}, cpu_nodes=0)
+    for name, value in rendered_user(namespace, "operator").items():
+        monkeypatch.setenv(name, value)
+    return ["--context=testbed", f"--namespace={namespace.name}"]
+
+
+def data(*words: str) -> Any:
+    return json.loads(sps(*words, "--json").stdout)
+
+
+def failing(*words: str) -> tuple[int, str]:
+    done = sps(*words, check=False)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stderr
+
+
+def jobset(namespace: Namespace, name: str) -> Mapping[str, Any]:
+    return namespace.testbed.api.get(namespace.path(JOBSETS, name))
+
+
+@contextmanager
+def beside(*words: str) -> Iterator[subprocess.Popen[str]]:
+    """Runs `sps` for the length of the block."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "shared_pathways_service.cli", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=REPOSITORY,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_service_comes_serves_is_upgraded_and_goes(
+    namespace: Namespace, place: list[str]
+) -> None:
+    image = f"--server-image={OUR_SERVER_IMAGE}"
+    made = sps("deploy", "pw", f"--slices={KIND}=2", image, *place)
+    assert made.stdout == f"{service_address('pw')}\n"
+    assert "pw: 2/2 slices are ready" in made.stderr
+    assert f'pathways_service="{service_address("pw")}"' in made.stderr
+    code, err = failing("deploy", "pw", f"--slices={KIND}=1", image, *place)
+    assert code == 2
+    assert "sps upgrade pw" in err
+    # Two that wait, as one may: nothing is changed that is so already.
+    assert not data("upgrade", "pw", image, *place)["changed"]
+
+    tenant = {**os.environ, **rendered_user(namespace, "tenant")}
+    with program(PRELUDE + HOLDER, env=tenant) as holder:
+        held = holder.expect("holds")
+        # The service outlives its head, and that costs its tenant nothing.
+        service = DeployedService(namespace, "pw")
+        before = service.head["metadata"]
+        namespace.delete("pods", before["name"])
+        service.wait_for_head(other_than=before["uid"])
+        sps("status", "--wait=90", *place)
+        holder.tell("go on")
+        assert holder.expect("went on")["sum"] == 2 * held["sum"]
+
+        # Who is in it is named, and nothing is taken away.
+        for words in (("undeploy", "pw"), ("upgrade", "pw", f"--slices={KIND}=1")):
+            code, err = failing(*words, *place)
+            assert code == 4
+            assert held["name"] in err
+        uid = jobset(namespace, "pw")["metadata"]["uid"]
+        metadata = jobset(namespace, "pw")["metadata"]
+        assert ANNOTATION_DRAINING not in metadata.get("annotations", {})
+
+        shrink = ("upgrade", "pw", f"--slices={KIND}=1", "--drain-timeout=170", "--json")
+        with beside(*shrink, *place) as upgrading:
+            assert upgrading.stderr
+            assert upgrading.stdout
+            assert held["name"] in upgrading.stderr.readline()
+            with program(PRELUDE + LATECOMER, env=tenant) as latecomer:
+                assert "being upgraded" in latecomer.expect("refused")["message"]
+                assert latecomer.wait() == 0
+            holder.tell("leave")
+            assert holder.wait() == 0
+            told = json.loads(upgrading.stdout.read())
+            assert upgrading.wait(DEADLINE_S) == 0, upgrading.stderr.read()
+    assert (told["changed"], told["ready"], told["slices"]) == (True, 1, {KIND: 1})
+    now = jobset(namespace, "pw")
+    assert now["metadata"]["uid"] != uid
+    nothing_left(namespace)
+
+    assert data("undeploy", "pw", *place)["deleted"]
+    assert namespace.items(JOBSETS) == []
+    assert namespace.items("pods") == []
+    assert failing("undeploy", "pw", *place)[0] == 3
+    assert failing("upgrade", "pw", *place)[0] == 3
+
+
+def test_what_cannot_become_ready_is_told_and_stays(namespace: Namespace, place: list[str]) -> None:
+    image = f"--server-image={OUR_SERVER_IMAGE}"
+    code, err = failing("deploy", "big", f"--slices={KIND}=3", image, "--timeout=8", *place)
+    assert code == 3
+    assert "2 of 3 slices are ready" in err
+    assert "no node takes it" in err
+    assert "sps undeploy big" in err
+    assert jobset(namespace, "big")["spec"]["replicatedJobs"]
+    # A JobSet that somebody changed by hand is not made anew without a word.
+    assert failing("undeploy", "big", *place)[0] == 0
+
+    for wrong, said in (
+        ([f"--slices={KIND}=1", "--priority-class=urgent"], "PriorityClasses"),
+        (["--slices=tpuv6e:3x3=1"], "2x4"),
+        ([], "--slices"),
+        ([f"--slices={KIND}=1", "--server-arg=--node_type=x"], "--node_type"),
+    ):
+        code, err = failing("deploy", "wrong", *wrong, *place)
+        assert code == 2, err
+        assert said in err
+    assert namespace.items(JOBSETS) == []
