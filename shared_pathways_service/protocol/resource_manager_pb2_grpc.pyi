@@ -51,6 +51,14 @@ class ResourceManagerStub:
     """Gives a tenant's slices back at once: its owner let go, or its proxy is confirmed dead.
     Unknown tenants are answered OK: releasing twice is no error.
     """
+    GetHistory: _grpc.UnaryStreamMultiCallable[_resource_manager_pb2.GetHistoryRequest, _resource_manager_pb2.HistoryPage]
+    """What was decided, the oldest first, in pages. To go on with what is decided from then on,
+    `Watch` with `after`.
+    """
+    Explain: _grpc.UnaryUnaryMultiCallable[_resource_manager_pb2.ExplainRequest, _resource_manager_pb2.ExplainResponse]
+    """Why a tenant waits, was moved, was refused or ended; NOT_FOUND when nothing is known of it."""
+    GetUsage: _grpc.UnaryUnaryMultiCallable[_resource_manager_pb2.GetUsageRequest, _resource_manager_pb2.GetUsageResponse]
+    """Who used how much of the service over a window of time."""
 
 @_typing.type_check_only
 class ResourceManagerAsyncStub(ResourceManagerStub):
@@ -69,6 +77,14 @@ class ResourceManagerAsyncStub(ResourceManagerStub):
     """Gives a tenant's slices back at once: its owner let go, or its proxy is confirmed dead.
     Unknown tenants are answered OK: releasing twice is no error.
     """
+    GetHistory: _aio.UnaryStreamMultiCallable[_resource_manager_pb2.GetHistoryRequest, _resource_manager_pb2.HistoryPage]  # type: ignore[assignment]
+    """What was decided, the oldest first, in pages. To go on with what is decided from then on,
+    `Watch` with `after`.
+    """
+    Explain: _aio.UnaryUnaryMultiCallable[_resource_manager_pb2.ExplainRequest, _resource_manager_pb2.ExplainResponse]  # type: ignore[assignment]
+    """Why a tenant waits, was moved, was refused or ended; NOT_FOUND when nothing is known of it."""
+    GetUsage: _aio.UnaryUnaryMultiCallable[_resource_manager_pb2.GetUsageRequest, _resource_manager_pb2.GetUsageResponse]  # type: ignore[assignment]
+    """Who used how much of the service over a window of time."""
 
 class ResourceManagerServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -114,5 +130,31 @@ class ResourceManagerServicer(metaclass=_abc_1.ABCMeta):
         """Gives a tenant's slices back at once: its owner let go, or its proxy is confirmed dead.
         Unknown tenants are answered OK: releasing twice is no error.
         """
+
+    @_abc_1.abstractmethod
+    def GetHistory(
+        self,
+        request: _resource_manager_pb2.GetHistoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_resource_manager_pb2.HistoryPage], _abc.AsyncIterator[_resource_manager_pb2.HistoryPage]]:
+        """What was decided, the oldest first, in pages. To go on with what is decided from then on,
+        `Watch` with `after`.
+        """
+
+    @_abc_1.abstractmethod
+    def Explain(
+        self,
+        request: _resource_manager_pb2.ExplainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_resource_manager_pb2.ExplainResponse, _abc.Awaitable[_resource_manager_pb2.ExplainResponse]]:
+        """Why a tenant waits, was moved, was refused or ended; NOT_FOUND when nothing is known of it."""
+
+    @_abc_1.abstractmethod
+    def GetUsage(
+        self,
+        request: _resource_manager_pb2.GetUsageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_resource_manager_pb2.GetUsageResponse, _abc.Awaitable[_resource_manager_pb2.GetUsageResponse]]:
+        """Who used how much of the service over a window of time."""
 
 def add_ResourceManagerServicer_to_server(servicer: ResourceManagerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

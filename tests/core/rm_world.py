@@ -15,6 +15,7 @@ from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.core import ResourceManagerCore
 from shared_pathways_service.core.rm.status import StatusReport
 from shared_pathways_service.core.topology import InstanceType
+from tests.core.rm_books import Books
 
 SMALL = InstanceType.parse("tpuv6e:2x2")
 LARGE = InstanceType.parse("tpuv5e:2x4")  # two hosts
@@ -90,6 +91,7 @@ class World:
         self.made = 0
         self.crash_after: int | None = None
         self.sound = True  # no judgement has failed
+        self.books = Books()
 
     # ---- what happens
 
@@ -220,6 +222,7 @@ class World:
         if lose_disk:
             self.disk_lost_at = self.now
             self.disk_missing = True
+            self.books = Books()
             self.grants, self.last_generation, self.last_order = {}, 0, 0
             restored = m.Restored()
         config = dataclasses.replace(self.config, state_lost=self.disk_missing)
@@ -298,6 +301,8 @@ class World:
 
     def _persist(self, one: m.Persist) -> None:
         self.disk_missing = False
+        for decision in one.decisions:
+            self.books.hear(decision)
         highest = max(self.placings, default=0)
         for grant in one.grants:
             self._granted(grant, highest)
@@ -382,6 +387,7 @@ class World:
 
     def _judge(self, after: StatusReport, instructions: list[m.Instruction]) -> None:
         self._judge_views(after)
+        self.books.judge(after)
         started = {
             one.tenant: one.data
             for one in instructions

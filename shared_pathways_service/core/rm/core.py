@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.deadlines import Deadlines
+from shared_pathways_service.core.rm.decisions import DecisionKind
 from shared_pathways_service.core.rm.invariants import validate
 from shared_pathways_service.core.rm.ledger import Ledger
 from shared_pathways_service.core.rm.messages import (
@@ -115,6 +116,11 @@ class ResourceManagerCore:
             now=now,
         )
 
+    @property
+    def capacity(self) -> dict[str, int]:
+        """How many slices the service should have, spares included, by instance type."""
+        return {pool.name: pool.count for pool in self._ledger.pools.values()}
+
     def knows(self, tenant: str, incarnation: str = "") -> bool:
         """Returns whether a tenant is there, waiting or running."""
         found = self._ledger.tenants.get(tenant)
@@ -161,6 +167,7 @@ class ResourceManagerCore:
             self._scheduler.run()
         for newcomer in self._newcomers:
             if not newcomer.running and not newcomer.gone:
+                self._note_wait(newcomer)
                 self._speaker.queued(newcomer)
         self._newcomers.clear()
         untold = self._ledger.untold
@@ -168,6 +175,12 @@ class ResourceManagerCore:
             pool = next(iter(untold))
             del untold[pool]
             self._retell(pool)
+
+    def _note_wait(self, tenant: Tenant) -> None:
+        if not tenant.was_queued:
+            tenant.was_queued = True
+            why = self._speaker.reason(tenant)
+            self._ledger.decide_tenant(tenant, DecisionKind.QUEUED, why, ends=False)
 
     def _first_hopeless(self) -> Tenant | None:
         """Returns a tenant that does not want to queue and has no reason left to."""

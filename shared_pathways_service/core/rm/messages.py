@@ -10,6 +10,7 @@ import dataclasses
 import enum
 from collections.abc import Mapping
 
+from shared_pathways_service.core.rm.decisions import Decision
 from shared_pathways_service.core.topology import InstanceType
 
 __all__ = [
@@ -212,6 +213,7 @@ class PersistedGrant:
       lost: Virtual indices that were placed once and are not now: they may take a spare.
       incarnations: Slice id to the incarnations of its workers, of what is placed: a worker that
         is another after the RM's restart was lost meanwhile.
+      held_since: Slice id to when it was placed there, by the core's clock.
     """
 
     tenant: str
@@ -230,6 +232,7 @@ class PersistedGrant:
     asked_at: float
     lost: tuple[int, ...] = ()
     incarnations: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    held_since: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -243,6 +246,9 @@ class Persist:
       last_order: The highest arrival number ever given.
       state_lost: What was there before is not known, and not all of it may be known again: a
         restart must hear everybody's claims once more.
+      decisions: For the history, in this order; what they say is what the rest of this makes so.
+      can_wait: Whether there are decisions only, none of which anybody is told behind this: they
+        may be written with the next one.
     """
 
     grants: tuple[PersistedGrant, ...]
@@ -250,6 +256,8 @@ class Persist:
     last_generation: int
     last_order: int
     state_lost: bool = False
+    decisions: tuple[Decision, ...] = ()
+    can_wait: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

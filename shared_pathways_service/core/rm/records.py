@@ -45,6 +45,7 @@ class Slice:
       void_until: No placement of a generation up to this is on it, whoever claims it: it was lost
         since, or its workers are younger.
       in_heap: Whether the pool's heap of free slices has an entry of it, true or outdated.
+      held_since: When the holder got it, also before a restart.
     """
 
     id: str
@@ -58,6 +59,7 @@ class Slice:
     relied_on: tuple[str, ...] = ()
     void_until: float = 0
     in_heap: bool = False
+    held_since: float = 0.0
     sort_key: tuple[object, ...] = ()
 
     def __post_init__(self) -> None:
@@ -97,6 +99,7 @@ class Tenant:
       told: What it last heard of its place in the queue: position, reason, holders.
       heard_running: Whether its proxy, over the stream that it has now, heard that it may compute.
       persisted: Whether the disk knows it.
+      was_queued: Whether the history has that it waits.
       label: How other tenants are told of this one: user@host.
       rank: Sorts tenants as the queue does: the smallest is served first.
     """
@@ -124,6 +127,7 @@ class Tenant:
     told: tuple[int, str, tuple[str, ...]] | None = None
     heard_running: bool = False
     persisted: bool = False
+    was_queued: bool = False
     gone: bool = False
     rank: tuple[int, int] = dataclasses.field(init=False)
     label: str = dataclasses.field(init=False)
@@ -132,6 +136,11 @@ class Tenant:
         self.rank = (-self.priority, self.order)
         who = self.user or self.name
         self.label = f"{who}@{self.host}" if self.host else who
+
+    @property
+    def wanted(self) -> str:
+        """What it asked for, e.g. ``tpuv6e:2x2=2,tpuv5e:2x2=1``."""
+        return ",".join(f"{pool.name}={count}" for pool, count in self.wants.items())
 
 
 #: Rank of a tenant, a virtual index (-1: the whole gang), and the tenant.

@@ -14,6 +14,7 @@ head of all those that it takes slices from. So gangs that share no type never w
 
 from __future__ import annotations
 
+from shared_pathways_service.core.rm.decisions import DecisionKind
 from shared_pathways_service.core.rm.ledger import Ledger
 from shared_pathways_service.core.rm.records import Pool, Tenant
 from shared_pathways_service.core.rm.speaker import Speaker
@@ -67,6 +68,7 @@ class Scheduler:
         self._ledger.dequeue(tenant)
         tenant.running = True
         tenant.since = self._ledger.now
+        self._ledger.decide_tenant(tenant, DecisionKind.RUNNING, ends=True)
         for index, pool in enumerate(tenant.pools):
             if granted[pool]:
                 granted[pool] -= 1

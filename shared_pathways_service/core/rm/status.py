@@ -41,6 +41,7 @@ class SliceStatus:
       virtual_index: The holder's; None: nobody.
       since: When its state or its holder last changed, by the core's clock.
       generation: Of the placement that holds it; 0: nobody.
+      held_since: Since when the holder has it, also before a restart; None: nobody.
     """
 
     id: str
@@ -52,6 +53,7 @@ class SliceStatus:
     node_pool: str
     generation: int
     workers: tuple[WorkerStatus, ...]
+    held_since: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -154,6 +156,7 @@ def _slice(about: Slice) -> SliceStatus:
         since=about.since,
         node_pool=workers[0].node_pool if workers else "",
         generation=about.generation if held else 0,
+        held_since=about.held_since if held else None,
         workers=tuple(
             WorkerStatus(
                 host_index=worker.host_index,

@@ -16,7 +16,7 @@ import grpc.aio
 from shared_pathways_service.constants import RESOURCE_MANAGER_PORT
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.core import ResourceManagerCore
-from shared_pathways_service.core.rm.messages import Restored
+from shared_pathways_service.core.rm.decisions import Decision, DecisionKind
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
@@ -44,6 +44,10 @@ _LIMITS = (
 _MAX_CALLS = 50_000
 #: Characters of an event in the log.
 _LINE_LIMIT = 1000
+
+#: Where SQLite keeps what nobody wants kept, and how much history there is then.
+_IN_MEMORY = ":memory:"
+_ROWS_IN_MEMORY = 10_000
 
 
 def _stop_self() -> None:
@@ -73,15 +77,19 @@ class _SliceCounter:
 
 def _restore(
     options: ResourceManagerOptions, clock: SteadyClock
-) -> tuple[ResourceManagerCore, Store | None]:
+) -> tuple[ResourceManagerCore, Store]:
     """Makes the core, of what the state file holds where there is one."""
-    store: Store | None = None
-    restored = Restored(state_lost=not options.first_start)
-    if options.state_file:
-        store, damage = open_store(options.state_file, first_start=options.first_start)
-        restored = store.restored
-        if damage:
-            glog("E", damage)
+    rows = options.history_rows
+    store, damage = open_store(
+        options.state_file or _IN_MEMORY,
+        first_start=options.first_start,
+        max_rows=rows if options.state_file else min(rows, _ROWS_IN_MEMORY),
+        max_age_s=options.history_days * 86_400,
+    )
+    if damage:
+        glog("E", damage)
+    why = "" if store.restored.grants else "nobody held or wanted anything"
+    store.note(Decision(time=clock(), kind=DecisionKind.STARTED, reason=damage or why))
     config = RmConfig(
         slices=options.slices(),
         spares=options.num_spares,
@@ -89,7 +97,7 @@ def _restore(
         tenant_ttl_s=options.tenant_ttl_s,
         recovering_s=options.recovering_s,
     )
-    return ResourceManagerCore(config, restored, clock()), store
+    return ResourceManagerCore(config, store.restored, clock()), store
 
 
 async def _serve(options: ResourceManagerOptions) -> int:
