@@ -132,6 +132,11 @@ COMMANDS = {
         function="usage",
         help="Show who used how much: slice-hours held, and hours in the queue.",
     ),
+    "replay": _Command(
+        module="replay",
+        function="replay",
+        help="Run a log of the resource manager's events again, and compare what is decided.",
+    ),
 }
 
 

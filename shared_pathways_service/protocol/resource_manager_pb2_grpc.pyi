@@ -59,6 +59,10 @@ class ResourceManagerStub:
     """Why a tenant waits, was moved, was refused or ended; NOT_FOUND when nothing is known of it."""
     GetUsage: _grpc.UnaryUnaryMultiCallable[_resource_manager_pb2.GetUsageRequest, _resource_manager_pb2.GetUsageResponse]
     """Who used how much of the service over a window of time."""
+    ExportLog: _grpc.UnaryStreamMultiCallable[_resource_manager_pb2.ExportLogRequest, _resource_manager_pb2.ExportLogPage]
+    """All that went into the core, and what it decided by it, to be run again: `sps replay`.
+    FAILED_PRECONDITION where there was too much for memory, and no file keeps it.
+    """
 
 @_typing.type_check_only
 class ResourceManagerAsyncStub(ResourceManagerStub):
@@ -85,6 +89,10 @@ class ResourceManagerAsyncStub(ResourceManagerStub):
     """Why a tenant waits, was moved, was refused or ended; NOT_FOUND when nothing is known of it."""
     GetUsage: _aio.UnaryUnaryMultiCallable[_resource_manager_pb2.GetUsageRequest, _resource_manager_pb2.GetUsageResponse]  # type: ignore[assignment]
     """Who used how much of the service over a window of time."""
+    ExportLog: _aio.UnaryStreamMultiCallable[_resource_manager_pb2.ExportLogRequest, _resource_manager_pb2.ExportLogPage]  # type: ignore[assignment]
+    """All that went into the core, and what it decided by it, to be run again: `sps replay`.
+    FAILED_PRECONDITION where there was too much for memory, and no file keeps it.
+    """
 
 class ResourceManagerServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -156,5 +164,15 @@ class ResourceManagerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_resource_manager_pb2.GetUsageResponse, _abc.Awaitable[_resource_manager_pb2.GetUsageResponse]]:
         """Who used how much of the service over a window of time."""
+
+    @_abc_1.abstractmethod
+    def ExportLog(
+        self,
+        request: _resource_manager_pb2.ExportLogRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_resource_manager_pb2.ExportLogPage], _abc.AsyncIterator[_resource_manager_pb2.ExportLogPage]]:
+        """All that went into the core, and what it decided by it, to be run again: `sps replay`.
+        FAILED_PRECONDITION where there was too much for memory, and no file keeps it.
+        """
 
 def add_ResourceManagerServicer_to_server(servicer: ResourceManagerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -28,6 +28,7 @@ from shared_pathways_service.servers.options import parse_or_exit
 from shared_pathways_service.servers.process import STOP_SIGNALS, exit_with_parent, report_ready
 from shared_pathways_service.servers.resource_manager.authority import Authority, SteadyClock
 from shared_pathways_service.servers.resource_manager.options import ResourceManagerOptions
+from shared_pathways_service.servers.resource_manager.recording import Recording
 from shared_pathways_service.servers.resource_manager.service import ResourceManagerService
 from shared_pathways_service.servers.resource_manager.store import Store, open_store
 from shared_pathways_service.servers.resource_manager.streams import TenantStreams, WorkerStreams
@@ -76,7 +77,7 @@ class _SliceCounter:
 
 
 def _restore(
-    options: ResourceManagerOptions, clock: SteadyClock
+    options: ResourceManagerOptions, clock: SteadyClock, recording: Recording
 ) -> tuple[ResourceManagerCore, Store]:
     """Makes the core, of what the state file holds where there is one."""
     rows = options.history_rows
@@ -97,7 +98,9 @@ def _restore(
         tenant_ttl_s=options.tenant_ttl_s,
         recovering_s=options.recovering_s,
     )
-    return ResourceManagerCore(config, store.restored, clock()), store
+    now = clock()
+    recording.begin(config, store.restored, now)
+    return ResourceManagerCore(config, store.restored, now), store
 
 
 async def _serve(options: ResourceManagerOptions) -> int:
@@ -121,7 +124,9 @@ async def _serve(options: ResourceManagerOptions) -> int:
             if watch is not None:
                 stack.callback(watch.close)
         clock = SteadyClock()
-        core, store = _restore(options, clock)
+        recording = Recording(options.record_events)
+        stack.callback(recording.close)
+        core, store = _restore(options, clock, recording)
         authority = Authority(
             core,
             store,
@@ -131,6 +136,7 @@ async def _serve(options: ResourceManagerOptions) -> int:
             watcher_limit=options.watcher_limit,
             on_event=_SliceCounter(sum(options.instance_count)),
             on_fatal=fatal,
+            recording=recording,
         )
         stack.callback(authority.close)
         token = read_token(options.token_file)

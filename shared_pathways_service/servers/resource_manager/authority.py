@@ -15,6 +15,7 @@ import grpc
 
 from shared_pathways_service.core.rm import messages
 from shared_pathways_service.core.rm.core import ResourceManagerCore
+from shared_pathways_service.core.rm.event_log import decisions_of
 from shared_pathways_service.core.rm.expectation import HoldingTimes, expect
 from shared_pathways_service.core.rm.status import StatusReport
 from shared_pathways_service.errors import SharedPathwaysError
@@ -25,6 +26,7 @@ from shared_pathways_service.servers.resource_manager import status, wire
 from shared_pathways_service.servers.resource_manager.followers import Followers
 from shared_pathways_service.servers.resource_manager.history import Filter, History
 from shared_pathways_service.servers.resource_manager.outbox import Outbox, StreamEnded
+from shared_pathways_service.servers.resource_manager.recording import Recording
 from shared_pathways_service.servers.resource_manager.store import Store
 from shared_pathways_service.servers.resource_manager.streams import TenantStreams, WorkerStreams
 
@@ -69,6 +71,7 @@ class Authority:
         watcher_limit: int,
         on_event: Callable[[Event], None],
         on_fatal: Callable[[str], None],
+        recording: Recording | None = None,
     ) -> None:
         """Takes the core over; must be made on the running event loop.
 
@@ -81,6 +84,7 @@ class Authority:
           watcher_limit: Events that may wait for one watcher, its snapshot not counted.
           on_event: Gets each announced event, for the log.
           on_fatal: Ends the process: nothing can be kept any more.
+          recording: Gets all that goes into the core; None: nothing is kept of it.
         """
         self._core = core
         self._store = store
@@ -90,6 +94,7 @@ class Authority:
         self._watcher_limit = watcher_limit
         self._on_event = on_event
         self._on_fatal = on_fatal
+        self.recording = recording or Recording()
         self._watchers: dict[Outbox[pb.EventMessage], str] = {}
         self._followers = Followers(watcher_limit)
         self._loop = asyncio.get_running_loop()
@@ -121,7 +126,7 @@ class Authority:
         if self._closed:
             return
         try:
-            for instruction in self._core.handle(event, self._clock()):
+            for instruction in self._decide(event):
                 self._carry_out(instruction)
         except sqlite3.Error as error:
             self._fail(error)
@@ -133,6 +138,16 @@ class Authority:
             raise
         finally:
             self._arm()
+
+    def _decide(self, event: messages.ResourceManagerEvent) -> list[messages.Instruction]:
+        now = self._clock()
+        instructions: list[messages.Instruction] = []
+        try:
+            instructions = self._core.handle(event, now)
+        finally:
+            # Also what the core stumbled over: that is what logs are read for.
+            self.recording.add(event, now, decisions_of(instructions))
+        return instructions
 
     def status(self) -> pb.GetStatusResponse:
         """Returns who holds what, and who waits for what."""

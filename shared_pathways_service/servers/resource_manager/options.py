@@ -66,6 +66,9 @@ class ResourceManagerOptions:
     history_days: float = flag(
         90.0, parse=_days, help="Days after which the history drops a decision."
     )
+    record_events: str = flag(
+        "", help="File to append all events to, for `sps replay`; it grows without a limit."
+    )
     first_start: bool = flag(
         False,
         help="Nobody holds anything yet: without a state file's word, reports are not awaited.",

@@ -136,6 +136,14 @@ class ResourceManagerService:
         """Who used how much."""
         return await inquiries.usage(self._authority, request)
 
+    @_refusing
+    async def ExportLog(  # noqa: N802
+        self, _request: pb.ExportLogRequest, context: Context
+    ) -> None:
+        """All that went into the core."""
+        async for text in self._authority.recording.export():
+            await context.write(pb.ExportLogPage(text=text))
+
     async def _follow(self, request: pb.WatchRequest, context: Context) -> None:
         """One who follows the decisions, from one of the history on."""
         async for message in inquiries.followed(self._authority, request):
