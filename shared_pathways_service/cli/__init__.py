@@ -132,6 +132,31 @@ COMMANDS = {
         function="report",
         help="Show where the time of an elastic training run went, and draw its timeline.",
     ),
+    "top": _Command(
+        module="top",
+        function="top",
+        help="Show who holds what, who waits, and how much is in use, again and again.",
+    ),
+    "events": _Command(
+        module="events",
+        function="events",
+        help="Show what the resource manager decided, and what it decides from now on.",
+    ),
+    "explain": _Command(
+        module="explain",
+        function="explain",
+        help="Show why a tenant waits, was moved, was refused or ended.",
+    ),
+    "usage": _Command(
+        module="usage",
+        function="usage",
+        help="Show who used how much: slice-hours held, and hours in the queue.",
+    ),
+    "replay": _Command(
+        module="replay",
+        function="replay",
+        help="Run a log of the resource manager's events again, and compare what is decided.",
+    ),
 }
 
 

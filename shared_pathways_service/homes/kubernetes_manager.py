@@ -63,6 +63,7 @@ class ManagerLink:
         self._runtime_dir = runtime_dir
         self._head = head
         self._undo = contextlib.AsyncExitStack()
+        self._stub: pb_grpc.ResourceManagerAsyncStub | None = None
         self._news: ManagerNews | None = None
         self._failure = ""
         self._tell: Tell = unheard
@@ -72,6 +73,12 @@ class ManagerLink:
         """What it tells."""
         assert self._news is not None, "open comes first"
         return self._news
+
+    @property
+    def stub(self) -> pb_grpc.ResourceManagerAsyncStub:
+        """What it can be asked."""
+        assert self._stub is not None, "open comes first"
+        return self._stub
 
     async def open(self) -> None:
         """Begins to listen; the first words come when the resource manager answers."""
@@ -86,6 +93,7 @@ class ManagerLink:
             channel = grpc.aio.insecure_channel(await relay.start(), options=_OPTIONS)
             stack.push_async_callback(channel.close)
             stub: pb_grpc.ResourceManagerAsyncStub = pb_grpc.ResourceManagerStub(channel)
+            self._stub = stub
             self._news = ManagerNews(stub, self._service.address)
             stack.push_async_callback(self._news.close)
             self._undo = stack.pop_all()

@@ -847,23 +847,38 @@ class WatchRequest(_message.Message):
 
     VERSIONS_FIELD_NUMBER: _builtins.int
     TENANT_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    KINDS_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     """Only events of this tenant (which need not exist yet); empty: all events."""
+    after: _builtins.int
+    """Present: decisions instead of events, those of the history with a greater `sequence` first,
+    then those to come, without a gap or a double. A number beyond the history's last is another
+    history's: then all of it.
+    """
     @_builtins.property
     def versions(self) -> Global___VersionRange:
         """that the watcher knows"""
+
+    @_builtins.property
+    def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """With `after`: only these kinds; empty: all. Also without what stands before the dot."""
 
     def __init__(
         self,
         *,
         versions: Global___VersionRange | None = ...,
         tenant: _builtins.str = ...,
+        after: _builtins.int | None = ...,
+        kinds: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["versions", b"versions"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "after", b"after", "versions", b"versions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["tenant", b"tenant", "versions", b"versions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "after", b"after", "kinds", b"kinds", "tenant", b"tenant", "versions", b"versions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__after: _TypeAlias = _typing.Literal["after"]  # noqa: Y015
+    _WhichOneofArgType__after: _TypeAlias = _typing.Literal["_after", b"_after"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__after) -> _WhichOneofReturnType__after | None: ...
 
 Global___WatchRequest: _TypeAlias = WatchRequest  # noqa: Y015
 
@@ -883,6 +898,7 @@ class EventMessage(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     SNAPSHOT_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     source: _builtins.str
     time: _builtins.str
@@ -893,6 +909,8 @@ class EventMessage(_message.Message):
     reason: _builtins.str
     snapshot: _builtins.bool
     """True for what already was so when the watch began."""
+    sequence: _builtins.int
+    """Of a decision: its number in the history, from 1, growing. 0: it is no decision."""
     @_builtins.property
     def data(self) -> _struct_pb2.Struct: ...
     def __init__(
@@ -908,10 +926,11 @@ class EventMessage(_message.Message):
         reason: _builtins.str | None = ...,
         data: _struct_pb2.Struct | None = ...,
         snapshot: _builtins.bool = ...,
+        sequence: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_duration_s", b"_duration_s", "_reason", b"_reason", "_slice", b"_slice", "_tenant", b"_tenant", "data", b"data", "duration_s", b"duration_s", "reason", b"reason", "slice", b"slice", "tenant", b"tenant"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_duration_s", b"_duration_s", "_reason", b"_reason", "_slice", b"_slice", "_tenant", b"_tenant", "data", b"data", "duration_s", b"duration_s", "kind", b"kind", "monotonic", b"monotonic", "reason", b"reason", "slice", b"slice", "snapshot", b"snapshot", "source", b"source", "tenant", b"tenant", "time", b"time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_duration_s", b"_duration_s", "_reason", b"_reason", "_slice", b"_slice", "_tenant", b"_tenant", "data", b"data", "duration_s", b"duration_s", "kind", b"kind", "monotonic", b"monotonic", "reason", b"reason", "sequence", b"sequence", "slice", b"slice", "snapshot", b"snapshot", "source", b"source", "tenant", b"tenant", "time", b"time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__duration_s: _TypeAlias = _typing.Literal["duration_s"]  # noqa: Y015
     _WhichOneofArgType__duration_s: _TypeAlias = _typing.Literal["_duration_s", b"_duration_s"]  # noqa: Y015
@@ -1012,6 +1031,7 @@ class SliceStatus(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     WORKERS_FIELD_NUMBER: _builtins.int
     KEPT_FOR_FIELD_NUMBER: _builtins.int
+    HELD_SINCE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     instance_type: _builtins.str
     state: _builtins.str
@@ -1024,6 +1044,8 @@ class SliceStatus(_message.Message):
     generation: _builtins.int
     kept_for: _builtins.str
     """Who is to get it: the tenant that waits for it, or the slice that is drained onto it."""
+    held_since: _builtins.str
+    """RFC 3339: of this tenant's holding it, also before a restart"""
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerStatus]: ...
     def __init__(
@@ -1039,10 +1061,11 @@ class SliceStatus(_message.Message):
         generation: _builtins.int = ...,
         workers: _abc.Iterable[Global___WorkerStatus] | None = ...,
         kept_for: _builtins.str = ...,
+        held_since: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_virtual_index", b"_virtual_index", "virtual_index", b"virtual_index"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_virtual_index", b"_virtual_index", "generation", b"generation", "id", b"id", "instance_type", b"instance_type", "kept_for", b"kept_for", "node_pool", b"node_pool", "since", b"since", "state", b"state", "tenant", b"tenant", "virtual_index", b"virtual_index", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_virtual_index", b"_virtual_index", "generation", b"generation", "held_since", b"held_since", "id", b"id", "instance_type", b"instance_type", "kept_for", b"kept_for", "node_pool", b"node_pool", "since", b"since", "state", b"state", "tenant", b"tenant", "virtual_index", b"virtual_index", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__virtual_index: _TypeAlias = _typing.Literal["virtual_index"]  # noqa: Y015
     _WhichOneofArgType__virtual_index: _TypeAlias = _typing.Literal["_virtual_index", b"_virtual_index"]  # noqa: Y015
@@ -1201,10 +1224,15 @@ class QueueEntry(_message.Message):
     WANTS_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     WAITING_S_FIELD_NUMBER: _builtins.int
+    EXPECTED_WAIT_S_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     position: _builtins.int
     reason: _builtins.str
     waiting_s: _builtins.float
+    expected_wait_s: _builtins.float
+    """Seconds that it may expect to wait on, from how long slices were held before; absent: there is
+    nothing to tell it from.
+    """
     @_builtins.property
     def wants(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
     def __init__(
@@ -1215,12 +1243,15 @@ class QueueEntry(_message.Message):
         wants: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         reason: _builtins.str = ...,
         waiting_s: _builtins.float = ...,
+        expected_wait_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_wait_s", b"_expected_wait_s", "expected_wait_s", b"expected_wait_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["position", b"position", "reason", b"reason", "tenant", b"tenant", "waiting_s", b"waiting_s", "wants", b"wants"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_wait_s", b"_expected_wait_s", "expected_wait_s", b"expected_wait_s", "position", b"position", "reason", b"reason", "tenant", b"tenant", "waiting_s", b"waiting_s", "wants", b"wants"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__expected_wait_s: _TypeAlias = _typing.Literal["expected_wait_s"]  # noqa: Y015
+    _WhichOneofArgType__expected_wait_s: _TypeAlias = _typing.Literal["_expected_wait_s", b"_expected_wait_s"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_wait_s) -> _WhichOneofReturnType__expected_wait_s | None: ...
 
 Global___QueueEntry: _TypeAlias = QueueEntry  # noqa: Y015
 
@@ -1450,3 +1481,413 @@ class ReservationStatus(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReservationStatus: _TypeAlias = ReservationStatus  # noqa: Y015
+
+@_typing.final
+class GetHistoryRequest(_message.Message):
+    """---- the history"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINCE_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    KINDS_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    since: _builtins.float
+    """Seconds since the epoch; negative: so many seconds before now, by the server's clock. 0: from
+    the first that is kept, to the last.
+    """
+    until: _builtins.float
+    tenant: _builtins.str
+    """Only decisions on this tenant; empty: all."""
+    limit: _builtins.int
+    """So many of the first that fit at most; 0: all."""
+    after: _builtins.int
+    """Only those with a greater `sequence`."""
+    @_builtins.property
+    def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only these kinds, e.g. "slice.placed" or just "placed"; empty: all."""
+
+    def __init__(
+        self,
+        *,
+        since: _builtins.float = ...,
+        until: _builtins.float = ...,
+        tenant: _builtins.str = ...,
+        kinds: _abc.Iterable[_builtins.str] | None = ...,
+        limit: _builtins.int = ...,
+        after: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "kinds", b"kinds", "limit", b"limit", "since", b"since", "tenant", b"tenant", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetHistoryRequest: _TypeAlias = GetHistoryRequest  # noqa: Y015
+
+@_typing.final
+class HistoryPage(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    last: _builtins.int
+    """On the last page, which may be empty, unless `limit` ended it: all up to this `sequence` have
+    been looked at, those that did not fit too; `Watch` goes on after it.
+    """
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___EventMessage]:
+        """`data` has what is known of user, team, virtual_index, generation, instance_type, related.
+        With `duration_s`, something ended that had lasted so long: a tenant's hold on the slice, or
+        its wait.
+        """
+
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[Global___EventMessage] | None = ...,
+        last: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "last", b"last"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HistoryPage: _TypeAlias = HistoryPage  # noqa: Y015
+
+@_typing.final
+class ExplainRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainRequest: _TypeAlias = ExplainRequest  # noqa: Y015
+
+@_typing.final
+class ExplainResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class WantsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class FreeEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    SENTENCES_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    WANTS_FIELD_NUMBER: _builtins.int
+    FREE_FIELD_NUMBER: _builtins.int
+    HOLDERS_FIELD_NUMBER: _builtins.int
+    AHEAD_FIELD_NUMBER: _builtins.int
+    EXPECTED_WAIT_S_FIELD_NUMBER: _builtins.int
+    EXPECTED_WAIT_BASIS_FIELD_NUMBER: _builtins.int
+    DECISIONS_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    state: _builtins.str
+    """waiting, running, preempted, gone"""
+    position: _builtins.int
+    """in the queue, from 1"""
+    expected_wait_s: _builtins.float
+    expected_wait_basis: _builtins.str
+    """what it was told from, or why it cannot be told"""
+    time: _builtins.str
+    """RFC 3339: of this answer"""
+    @_builtins.property
+    def sentences(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def wants(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """slices that it waits for, by instance type"""
+
+    @_builtins.property
+    def free(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """of these types, that could be granted now"""
+
+    @_builtins.property
+    def holders(self) -> _containers.RepeatedCompositeFieldContainer[Global___Holding]:
+        """of these types; of a running tenant: what it holds itself"""
+
+    @_builtins.property
+    def ahead(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """tenants before it in a line of these types"""
+
+    @_builtins.property
+    def decisions(self) -> _containers.RepeatedCompositeFieldContainer[Global___EventMessage]:
+        """the last ones that concern it, the oldest first"""
+
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+        state: _builtins.str = ...,
+        sentences: _abc.Iterable[_builtins.str] | None = ...,
+        position: _builtins.int | None = ...,
+        wants: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        free: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        holders: _abc.Iterable[Global___Holding] | None = ...,
+        ahead: _abc.Iterable[_builtins.str] | None = ...,
+        expected_wait_s: _builtins.float | None = ...,
+        expected_wait_basis: _builtins.str = ...,
+        decisions: _abc.Iterable[Global___EventMessage] | None = ...,
+        time: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_wait_s", b"_expected_wait_s", "_position", b"_position", "expected_wait_s", b"expected_wait_s", "position", b"position"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_wait_s", b"_expected_wait_s", "_position", b"_position", "ahead", b"ahead", "decisions", b"decisions", "expected_wait_basis", b"expected_wait_basis", "expected_wait_s", b"expected_wait_s", "free", b"free", "holders", b"holders", "position", b"position", "sentences", b"sentences", "state", b"state", "tenant", b"tenant", "time", b"time", "wants", b"wants"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expected_wait_s: _TypeAlias = _typing.Literal["expected_wait_s"]  # noqa: Y015
+    _WhichOneofArgType__expected_wait_s: _TypeAlias = _typing.Literal["_expected_wait_s", b"_expected_wait_s"]  # noqa: Y015
+    _WhichOneofReturnType__position: _TypeAlias = _typing.Literal["position"]  # noqa: Y015
+    _WhichOneofArgType__position: _TypeAlias = _typing.Literal["_position", b"_position"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_wait_s) -> _WhichOneofReturnType__expected_wait_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__position) -> _WhichOneofReturnType__position | None: ...
+
+Global___ExplainResponse: _TypeAlias = ExplainResponse  # noqa: Y015
+
+@_typing.final
+class Holding(_message.Message):
+    """A slice and who holds it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    SLICE_ID_FIELD_NUMBER: _builtins.int
+    INSTANCE_TYPE_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    HELD_S_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    user: _builtins.str
+    host: _builtins.str
+    slice_id: _builtins.str
+    instance_type: _builtins.str
+    since: _builtins.str
+    """RFC 3339"""
+    held_s: _builtins.float
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+        user: _builtins.str = ...,
+        host: _builtins.str = ...,
+        slice_id: _builtins.str = ...,
+        instance_type: _builtins.str = ...,
+        since: _builtins.str = ...,
+        held_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["held_s", b"held_s", "host", b"host", "instance_type", b"instance_type", "since", b"since", "slice_id", b"slice_id", "tenant", b"tenant", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Holding: _TypeAlias = Holding  # noqa: Y015
+
+@_typing.final
+class GetUsageRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINCE_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    since: _builtins.float
+    """As in GetHistoryRequest; `since` must not be behind `until`."""
+    until: _builtins.float
+    by: _builtins.str
+    """tenant, user, team or type"""
+    def __init__(
+        self,
+        *,
+        since: _builtins.float = ...,
+        until: _builtins.float = ...,
+        by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "since", b"since", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetUsageRequest: _TypeAlias = GetUsageRequest  # noqa: Y015
+
+@_typing.final
+class GetUsageResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class CapacityEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    WINDOW_S_FIELD_NUMBER: _builtins.int
+    CAPACITY_FIELD_NUMBER: _builtins.int
+    since: _builtins.str
+    """RFC 3339: the window; it begins where the history does if that is later than `since`."""
+    until: _builtins.str
+    window_s: _builtins.float
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___UsageRow]:
+        """who used most first"""
+
+    @_builtins.property
+    def capacity(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Slices that the service should have, by instance type."""
+
+    def __init__(
+        self,
+        *,
+        rows: _abc.Iterable[Global___UsageRow] | None = ...,
+        since: _builtins.str = ...,
+        until: _builtins.str = ...,
+        window_s: _builtins.float = ...,
+        capacity: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "rows", b"rows", "since", b"since", "until", b"until", "window_s", b"window_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetUsageResponse: _TypeAlias = GetUsageResponse  # noqa: Y015
+
+@_typing.final
+class UsageRow(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SLICE_S_FIELD_NUMBER: _builtins.int
+    WAITING_S_FIELD_NUMBER: _builtins.int
+    HOLDINGS_FIELD_NUMBER: _builtins.int
+    WAITS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """empty: tenants that named no user or team"""
+    slice_s: _builtins.float
+    """slice-seconds: two slices held for 5 s are 10"""
+    waiting_s: _builtins.float
+    """in the queue; by type, once for each type that is waited for"""
+    holdings: _builtins.int
+    """placements that reach into the window"""
+    waits: _builtins.int
+    """waits that do"""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        slice_s: _builtins.float = ...,
+        waiting_s: _builtins.float = ...,
+        holdings: _builtins.int = ...,
+        waits: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["holdings", b"holdings", "name", b"name", "slice_s", b"slice_s", "waiting_s", b"waiting_s", "waits", b"waits"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UsageRow: _TypeAlias = UsageRow  # noqa: Y015
+
+@_typing.final
+class ExportLogRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportLogRequest: _TypeAlias = ExportLogRequest  # noqa: Y015
+
+@_typing.final
+class ExportLogPage(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """whole lines, each with its newline"""
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportLogPage: _TypeAlias = ExportLogPage  # noqa: Y015

@@ -74,6 +74,26 @@ class ResourceManagerStub:
                 request_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.UncordonSliceRequest.SerializeToString,
                 response_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.UncordonSliceResponse.FromString,
                 _registered_method=True)
+        self.GetHistory = channel.unary_stream(
+                '/shared_pathways_service.v1.ResourceManager/GetHistory',
+                request_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.GetHistoryRequest.SerializeToString,
+                response_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.HistoryPage.FromString,
+                _registered_method=True)
+        self.Explain = channel.unary_unary(
+                '/shared_pathways_service.v1.ResourceManager/Explain',
+                request_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ExplainRequest.SerializeToString,
+                response_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ExplainResponse.FromString,
+                _registered_method=True)
+        self.GetUsage = channel.unary_unary(
+                '/shared_pathways_service.v1.ResourceManager/GetUsage',
+                request_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.GetUsageRequest.SerializeToString,
+                response_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.GetUsageResponse.FromString,
+                _registered_method=True)
+        self.ExportLog = channel.unary_stream(
+                '/shared_pathways_service.v1.ResourceManager/ExportLog',
+                request_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ExportLogRequest.SerializeToString,
+                response_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ExportLogPage.FromString,
+                _registered_method=True)
 
 
 class ResourceManagerServicer:
@@ -140,6 +160,36 @@ class ResourceManagerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetHistory(self, request, context):
+        """What was decided, the oldest first, in pages. To go on with what is decided from then on,
+        `Watch` with `after`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Explain(self, request, context):
+        """Why a tenant waits, was moved, was refused or ended; NOT_FOUND when nothing is known of it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetUsage(self, request, context):
+        """Who used how much of the service over a window of time.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExportLog(self, request, context):
+        """All that went into the core, and what it decided by it, to be run again: `sps replay`.
+        FAILED_PRECONDITION where there was too much for memory, and no file keeps it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ResourceManagerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -182,6 +232,26 @@ def add_ResourceManagerServicer_to_server(servicer, server):
                     servicer.UncordonSlice,
                     request_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.UncordonSliceRequest.FromString,
                     response_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.UncordonSliceResponse.SerializeToString,
+            ),
+            'GetHistory': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetHistory,
+                    request_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.GetHistoryRequest.FromString,
+                    response_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.HistoryPage.SerializeToString,
+            ),
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ExplainRequest.FromString,
+                    response_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ExplainResponse.SerializeToString,
+            ),
+            'GetUsage': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetUsage,
+                    request_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.GetUsageRequest.FromString,
+                    response_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.GetUsageResponse.SerializeToString,
+            ),
+            'ExportLog': grpc.unary_stream_rpc_method_handler(
+                    servicer.ExportLog,
+                    request_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ExportLogRequest.FromString,
+                    response_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ExportLogPage.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -400,6 +470,114 @@ class ResourceManager:
             '/shared_pathways_service.v1.ResourceManager/UncordonSlice',
             shared__pathways__service_dot_protocol_dot_resource__manager__pb2.UncordonSliceRequest.SerializeToString,
             shared__pathways__service_dot_protocol_dot_resource__manager__pb2.UncordonSliceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/shared_pathways_service.v1.ResourceManager/GetHistory',
+            shared__pathways__service_dot_protocol_dot_resource__manager__pb2.GetHistoryRequest.SerializeToString,
+            shared__pathways__service_dot_protocol_dot_resource__manager__pb2.HistoryPage.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Explain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/shared_pathways_service.v1.ResourceManager/Explain',
+            shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ExplainRequest.SerializeToString,
+            shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ExplainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetUsage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/shared_pathways_service.v1.ResourceManager/GetUsage',
+            shared__pathways__service_dot_protocol_dot_resource__manager__pb2.GetUsageRequest.SerializeToString,
+            shared__pathways__service_dot_protocol_dot_resource__manager__pb2.GetUsageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportLog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/shared_pathways_service.v1.ResourceManager/ExportLog',
+            shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ExportLogRequest.SerializeToString,
+            shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ExportLogPage.FromString,
             options,
             channel_credentials,
             insecure,

@@ -62,6 +62,18 @@ class ResourceManagerStub:
     """
     UncordonSlice: _grpc.UnaryUnaryMultiCallable[_resource_manager_pb2.UncordonSliceRequest, _resource_manager_pb2.UncordonSliceResponse]
     """Undoes both."""
+    GetHistory: _grpc.UnaryStreamMultiCallable[_resource_manager_pb2.GetHistoryRequest, _resource_manager_pb2.HistoryPage]
+    """What was decided, the oldest first, in pages. To go on with what is decided from then on,
+    `Watch` with `after`.
+    """
+    Explain: _grpc.UnaryUnaryMultiCallable[_resource_manager_pb2.ExplainRequest, _resource_manager_pb2.ExplainResponse]
+    """Why a tenant waits, was moved, was refused or ended; NOT_FOUND when nothing is known of it."""
+    GetUsage: _grpc.UnaryUnaryMultiCallable[_resource_manager_pb2.GetUsageRequest, _resource_manager_pb2.GetUsageResponse]
+    """Who used how much of the service over a window of time."""
+    ExportLog: _grpc.UnaryStreamMultiCallable[_resource_manager_pb2.ExportLogRequest, _resource_manager_pb2.ExportLogPage]
+    """All that went into the core, and what it decided by it, to be run again: `sps replay`.
+    FAILED_PRECONDITION where there was too much for memory, and no file keeps it.
+    """
 
 @_typing.type_check_only
 class ResourceManagerAsyncStub(ResourceManagerStub):
@@ -91,6 +103,18 @@ class ResourceManagerAsyncStub(ResourceManagerStub):
     """
     UncordonSlice: _aio.UnaryUnaryMultiCallable[_resource_manager_pb2.UncordonSliceRequest, _resource_manager_pb2.UncordonSliceResponse]  # type: ignore[assignment]
     """Undoes both."""
+    GetHistory: _aio.UnaryStreamMultiCallable[_resource_manager_pb2.GetHistoryRequest, _resource_manager_pb2.HistoryPage]  # type: ignore[assignment]
+    """What was decided, the oldest first, in pages. To go on with what is decided from then on,
+    `Watch` with `after`.
+    """
+    Explain: _aio.UnaryUnaryMultiCallable[_resource_manager_pb2.ExplainRequest, _resource_manager_pb2.ExplainResponse]  # type: ignore[assignment]
+    """Why a tenant waits, was moved, was refused or ended; NOT_FOUND when nothing is known of it."""
+    GetUsage: _aio.UnaryUnaryMultiCallable[_resource_manager_pb2.GetUsageRequest, _resource_manager_pb2.GetUsageResponse]  # type: ignore[assignment]
+    """Who used how much of the service over a window of time."""
+    ExportLog: _aio.UnaryStreamMultiCallable[_resource_manager_pb2.ExportLogRequest, _resource_manager_pb2.ExportLogPage]  # type: ignore[assignment]
+    """All that went into the core, and what it decided by it, to be run again: `sps replay`.
+    FAILED_PRECONDITION where there was too much for memory, and no file keeps it.
+    """
 
 class ResourceManagerServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -165,5 +189,41 @@ class ResourceManagerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_resource_manager_pb2.UncordonSliceResponse, _abc.Awaitable[_resource_manager_pb2.UncordonSliceResponse]]:
         """Undoes both."""
+
+    @_abc_1.abstractmethod
+    def GetHistory(
+        self,
+        request: _resource_manager_pb2.GetHistoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_resource_manager_pb2.HistoryPage], _abc.AsyncIterator[_resource_manager_pb2.HistoryPage]]:
+        """What was decided, the oldest first, in pages. To go on with what is decided from then on,
+        `Watch` with `after`.
+        """
+
+    @_abc_1.abstractmethod
+    def Explain(
+        self,
+        request: _resource_manager_pb2.ExplainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_resource_manager_pb2.ExplainResponse, _abc.Awaitable[_resource_manager_pb2.ExplainResponse]]:
+        """Why a tenant waits, was moved, was refused or ended; NOT_FOUND when nothing is known of it."""
+
+    @_abc_1.abstractmethod
+    def GetUsage(
+        self,
+        request: _resource_manager_pb2.GetUsageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_resource_manager_pb2.GetUsageResponse, _abc.Awaitable[_resource_manager_pb2.GetUsageResponse]]:
+        """Who used how much of the service over a window of time."""
+
+    @_abc_1.abstractmethod
+    def ExportLog(
+        self,
+        request: _resource_manager_pb2.ExportLogRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_resource_manager_pb2.ExportLogPage], _abc.AsyncIterator[_resource_manager_pb2.ExportLogPage]]:
+        """All that went into the core, and what it decided by it, to be run again: `sps replay`.
+        FAILED_PRECONDITION where there was too much for memory, and no file keeps it.
+        """
 
 def add_ResourceManagerServicer_to_server(servicer: ResourceManagerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

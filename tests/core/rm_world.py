@@ -16,6 +16,7 @@ from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.core import ResourceManagerCore
 from shared_pathways_service.core.rm.status import StatusReport
 from shared_pathways_service.core.topology import InstanceType
+from tests.core.rm_books import Books
 
 SMALL = InstanceType.parse("tpuv6e:2x2")
 LARGE = InstanceType.parse("tpuv5e:2x4")  # two hosts
@@ -97,6 +98,7 @@ class World:
         self.planned: set[str] = set()  # who waited for a preemption before the last event
         self.marked: dict[str, m.SliceMark] = {}  # what operators had said before it
         self.taken: dict[str, str] = {}  # who was preempted by the last event: why
+        self.books = Books()
 
     # ---- what happens
 
@@ -229,6 +231,7 @@ class World:
         if lose_disk:
             self.disk_lost_at = self.now
             self.disk_missing = True
+            self.books = Books()
             self.grants, self.last_generation, self.last_order = {}, 0, 0
             self.marks = {}
             restored = m.Restored()
@@ -363,6 +366,8 @@ class World:
             self.marks[marked.slice_id] = marked
             if marked.mark is m.SliceMark.NONE:
                 del self.marks[marked.slice_id]
+        for decision in one.decisions:
+            self.books.hear(decision)
         highest = max(self.placings, default=0)
         for grant in one.grants:
             self._granted(grant, highest)
@@ -455,6 +460,7 @@ class World:
         self._judge_views(after)
         self._judge_preempted()
         self._judge_marked(after)
+        self.books.judge(after)
         started = {
             one.tenant: one.data
             for one in instructions

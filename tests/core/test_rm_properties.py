@@ -214,6 +214,12 @@ class ResourceManagerMachine(RuleBasedStateMachine):
     def manager_will_die_within_an_event(self, instructions: int) -> None:
         self.world.crash_after = instructions
 
+    @rule(since=st.floats(-120.0, 0.0), until=st.floats(-120.0, 10.0))
+    def usage_is_asked_for(self, since: float, until: float) -> None:
+        world = self.world
+        report = world.core.status(world.now)
+        world.books.judge_usage(report, world.now, world.now + since, world.now + until)
+
     def teardown(self) -> None:
         """When everybody has let go and all workers are there, every slice can be had again."""
         if not hasattr(self, "world") or not self.world.sound:

@@ -9,6 +9,7 @@ from typing import Any
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.cordon import Cordons
 from shared_pathways_service.core.rm.deadlines import Deadlines
+from shared_pathways_service.core.rm.decisions import DecisionKind
 from shared_pathways_service.core.rm.invariants import validate
 from shared_pathways_service.core.rm.ledger import Ledger
 from shared_pathways_service.core.rm.messages import (
@@ -122,6 +123,11 @@ class ResourceManagerCore:
             now=now,
         )
 
+    @property
+    def capacity(self) -> dict[str, int]:
+        """How many slices the service should have, spares included, by instance type."""
+        return {pool.name: pool.count for pool in self._ledger.pools.values()}
+
     def knows(self, tenant: str, incarnation: str = "") -> bool:
         """Returns whether a tenant is there, waiting or running."""
         found = self._ledger.tenants.get(tenant)
@@ -192,6 +198,7 @@ class ResourceManagerCore:
             self._place()
         for newcomer in self._newcomers:
             if not newcomer.running and not newcomer.gone:
+                self._note_wait(newcomer)
                 self._speaker.queued(newcomer)
         self._newcomers.clear()
         untold = self._ledger.untold
@@ -203,6 +210,12 @@ class ResourceManagerCore:
     def _place(self) -> None:
         self._scheduler.run()
         self._preemption.run()
+
+    def _note_wait(self, tenant: Tenant) -> None:
+        if not tenant.was_queued:
+            tenant.was_queued = True
+            why = self._speaker.reason(tenant)
+            self._ledger.decide_tenant(tenant, DecisionKind.QUEUED, why, ends=False)
 
     def _first_hopeless(self) -> Tenant | None:
         """Returns a tenant that does not want to queue and has no reason left to."""

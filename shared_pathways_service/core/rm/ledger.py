@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Sequence
 
 from shared_pathways_service.core.rm.config import RmConfig
+from shared_pathways_service.core.rm.decisions import Decision, DecisionKind
 from shared_pathways_service.core.rm.messages import (
     Persist,
     PersistedGrant,
@@ -72,6 +73,7 @@ class Ledger:
         self._unwritten: dict[str, Tenant] = {}
         self._forgotten: dict[str, None] = {}
         self._unwritten_marks: dict[str, None] = {}
+        self._decisions: list[Decision] = []
 
     # ---- slices
 
@@ -86,7 +88,7 @@ class Ledger:
         """Strikes out a slice that nobody holds and no worker is in."""
         del self.slices[gone.id], gone.pool.slices[gone.id]
 
-    def set_state(self, changed: Slice, state: SliceState) -> None:
+    def set_state(self, changed: Slice, state: SliceState, reason: str = "") -> None:
         """Moves a slice to another state."""
         if changed.state is state:
             return
@@ -99,6 +101,15 @@ class Ledger:
         if changed.tenant is not None:
             self._holder_changed(changed.pool, changed.tenant)
         self._count_free(changed, was_free)
+        self.decide(
+            Decision(
+                time=self.now,
+                kind=f"slice.{state}",
+                slice=changed.id,
+                instance_type=changed.pool.name,
+                reason=reason,
+            )
+        )
 
     def set_mark(self, marked: Slice, mark: SliceMark) -> None:
         """Enters what an operator says of a slice."""
@@ -143,14 +154,19 @@ class Ledger:
     def place(self, tenant: Tenant, index: int, onto: Slice) -> None:
         """Gives a free slice to a virtual slice, with a generation of its own."""
         self.last_generation += 1
+        again = index in tenant.lost
         self.hold(tenant, index, onto, self.last_generation)
+        self.decide_held(onto, DecisionKind.REPLACED if again else DecisionKind.PLACED)
 
     def hold(self, tenant: Tenant, index: int, onto: Slice, generation: int) -> None:
-        """Enters that a virtual slice is on a slice that nobody holds."""
+        """Enters that a virtual slice is on a slice that nobody holds.
+
+        Of what is new in that, the caller makes a decision.
+        """
         was_free = onto.free
         pool = onto.pool
         onto.tenant, onto.index, onto.generation = tenant, index, generation
-        onto.since = self.now
+        onto.since = onto.held_since = self.now
         onto.relied_on = incarnations_of(onto)
         pool.held += 1
         self._touch(pool)
@@ -167,10 +183,25 @@ class Ledger:
             held.relied_on = incarnations_of(held)
             self.write(held.tenant)
 
-    def let_go(self, held: Slice) -> None:
-        """Enters that a virtual slice is no longer on its slice."""
+    def let_go(
+        self,
+        held: Slice,
+        kind: str = DecisionKind.UNPLACED,
+        reason: str = "",
+        *,
+        related: str = "",
+    ) -> None:
+        """Enters that a virtual slice is no longer on its slice.
+
+        Args:
+          held: The slice.
+          kind: What was decided by that.
+          reason: Why, for the history.
+          related: The other tenant that has to do with it.
+        """
         tenant, pool = held.tenant, held.pool
         assert tenant is not None
+        self.decide_held(held, kind, reason, began=held.held_since, related=related)
         was_free = held.free
         self._end_move(held)
         del tenant.placed[held.index]
@@ -351,8 +382,11 @@ class Ledger:
         self.tenants[tenant.name] = tenant
         self.write(tenant)
 
-    def remove_tenant(self, tenant: Tenant) -> None:
-        """Strikes out a tenant with all it holds and waits for."""
+    def remove_tenant(self, tenant: Tenant, reason: str = "") -> None:
+        """Strikes out a tenant with all it holds and waits for.
+
+        That it is gone is the caller's decision; `reason` stands with what it held.
+        """
         if tenant.running:
             for index in range(len(tenant.kinds)):
                 if index not in tenant.placed:
@@ -360,7 +394,7 @@ class Ledger:
         else:
             self.dequeue(tenant)
         for held in list(tenant.placed.values()):
-            self.let_go(held)
+            self.let_go(held, DecisionKind.FREED, reason)
         if tenant.promised:
             self.end_promises(tenant)
         if tenant.notice is not None:
@@ -378,6 +412,63 @@ class Ledger:
         self.ended[tenant.incarnation] = (tenant.name, kind, why)
         if len(self.ended) > _ENDED_LIMIT:
             del self.ended[next(iter(self.ended))]
+
+    # ---- the history
+
+    def decide(self, decision: Decision) -> None:
+        """Adds to the history."""
+        self._decisions.append(decision)
+
+    def decide_tenant(self, tenant: Tenant, kind: str, reason: str = "", *, ends: bool) -> None:
+        """Adds what was decided of a tenant to the history.
+
+        Args:
+          tenant: It.
+          kind: What.
+          reason: Why.
+          ends: Whether its wait ends by that, if it waits.
+        """
+        self.decide(
+            Decision(
+                time=self.now,
+                kind=kind,
+                tenant=tenant.name,
+                user=tenant.user,
+                team=tenant.team,
+                instance_type=tenant.wanted,
+                reason=reason,
+                began=tenant.asked_at if ends else None,
+            )
+        )
+
+    def decide_held(
+        self,
+        held: Slice,
+        kind: str,
+        reason: str = "",
+        *,
+        began: float | None = None,
+        related: str = "",
+    ) -> None:
+        """Adds what was decided of a slice and its holder to the history."""
+        tenant = held.tenant
+        assert tenant is not None
+        self.decide(
+            Decision(
+                time=self.now,
+                kind=kind,
+                tenant=tenant.name,
+                user=tenant.user,
+                team=tenant.team,
+                slice=held.id,
+                virtual_index=held.index,
+                generation=held.generation,
+                instance_type=held.pool.name,
+                reason=reason,
+                related=related,
+                began=began,
+            )
+        )
 
     # ---- what the disk must know
 
@@ -397,7 +488,8 @@ class Ledger:
     def take_unwritten(self) -> Persist | None:
         """Returns what the disk must be told before anybody else is; None: nothing."""
         changed = self._unwritten or self._forgotten or self._unwritten_marks
-        if not changed and not self._counters_changed:
+        is_news = bool(changed or self._counters_changed)
+        if not is_news and not self._decisions:
             return None
         self._counters_changed = False
         for tenant in self._unwritten.values():
@@ -409,10 +501,13 @@ class Ledger:
             last_order=self.last_order,
             state_lost=self._state_lost,
             marks=tuple(map(self._mark_of, self._unwritten_marks)),
+            decisions=tuple(self._decisions),
+            can_wait=not is_news and not any(one.tenant for one in self._decisions),
         )
         self._unwritten_marks = {}
         self._unwritten = {}
         self._forgotten = {}
+        self._decisions = []
         return persist
 
     def _mark_of(self, slice_id: str) -> PersistedMark:
@@ -452,6 +547,7 @@ def grant_of(tenant: Tenant) -> PersistedGrant:
             )
         ),
         ends_at=tenant.ends_at,
+        held_since={held.id: held.held_since for held in placed.values()},
     )
 
 

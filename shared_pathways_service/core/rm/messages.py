@@ -10,6 +10,7 @@ import dataclasses
 import enum
 from collections.abc import Mapping
 
+from shared_pathways_service.core.rm.decisions import Decision
 from shared_pathways_service.core.topology import InstanceType
 
 __all__ = [
@@ -286,6 +287,7 @@ class PersistedGrant:
       preempted: Whether it waits because it was preempted.
       notice: While its slices are about to be taken.
       ends_at: When its stated lifetime is over, by the core's clock; None: it stated none.
+      held_since: Slice id to when it was placed there, by the core's clock.
     """
 
     tenant: str
@@ -307,6 +309,7 @@ class PersistedGrant:
     preempted: bool = False
     notice: PersistedNotice | None = None
     ends_at: float | None = None
+    held_since: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -321,6 +324,9 @@ class Persist:
       state_lost: What was there before is not known, and not all of it may be known again: a
         restart must hear everybody's claims once more.
       marks: Slices whose mark changed.
+      decisions: For the history, in this order; what they say is what the rest of this makes so.
+      can_wait: Whether there are decisions only, none of which anybody is told behind this: they
+        may be written with the next one.
     """
 
     grants: tuple[PersistedGrant, ...]
@@ -329,6 +335,8 @@ class Persist:
     last_order: int
     state_lost: bool = False
     marks: tuple[PersistedMark, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    can_wait: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -55,6 +55,7 @@ class Slice:
       onto: While it is drained: where its holder goes.
       moves_at: While it is drained: when.
       in_heap: Whether the pool's heap of free slices has an entry of it, true or outdated.
+      held_since: When the holder got it, also before a restart.
     """
 
     id: str
@@ -72,6 +73,7 @@ class Slice:
     onto: Slice | None = None
     moves_at: float | None = None
     in_heap: bool = False
+    held_since: float = 0.0
     sort_key: tuple[object, ...] = ()
 
     def __post_init__(self) -> None:
@@ -157,6 +159,7 @@ class Tenant:
       told: What it last heard of its place in the queue: position, reason, holders.
       heard_running: Whether its proxy, over the stream that it has now, heard that it may compute.
       persisted: Whether the disk knows it.
+      was_queued: Whether the history has that it waits.
       label: How other tenants are told of this one: user@host.
       ends_at: When its stated lifetime is over; None: it stated none.
       preempted: Whether it waits because it was preempted, and ran before.
@@ -190,6 +193,7 @@ class Tenant:
     told: tuple[int, str, tuple[str, ...]] | None = None
     heard_running: bool = False
     persisted: bool = False
+    was_queued: bool = False
     gone: bool = False
     preempted: bool = False
     notice: Notice | None = None
@@ -201,6 +205,11 @@ class Tenant:
     def __post_init__(self) -> None:
         who = self.user or self.name
         self.label = f"{who}@{self.host}" if self.host else who
+
+    @property
+    def wanted(self) -> str:
+        """What it asked for, e.g. ``tpuv6e:2x2=2,tpuv5e:2x2=1``."""
+        return ",".join(f"{pool.name}={count}" for pool, count in self.wants.items())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

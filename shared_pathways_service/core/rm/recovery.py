@@ -12,8 +12,11 @@ all its workers are in, and none of them was let in before: then nobody holds an
 
 from __future__ import annotations
 
+import dataclasses
+
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.deadlines import Deadlines
+from shared_pathways_service.core.rm.decisions import Decision, DecisionKind
 from shared_pathways_service.core.rm.ledger import Ledger
 from shared_pathways_service.core.rm.messages import (
     Announce,
@@ -37,6 +40,8 @@ __all__ = ["Recovery"]
 _GENERATIONS_PER_S = 1000
 #: How far another machine's clock may have been ahead. A claim beyond that is nobody's.
 _MAX_SKEW_S = 86_400
+
+_BELIEVED = "its proxy says so, and the state from before is lost"
 
 
 class Recovery:
@@ -82,7 +87,7 @@ class Recovery:
                 self._restore(grant)
             else:
                 # Its type is no longer the service's; it hears so when it comes back.
-                ledger.forget(grant.tenant)
+                self._forget(grant)
         self._state_lost |= restored.state_lost
         if self._state_lost:
             ledger.set_state_lost(True)
@@ -94,6 +99,7 @@ class Recovery:
         self._had_a_past = bool(restored.grants)
         self._until = ledger.now + self._recovering_s
         self._speaker.waits_for = "the resource manager is recovering"
+        self._decide(DecisionKind.RECOVERING, f"{len(ledger.tenants)} tenants are known")
         self._speaker.say(Announce(kind="rm.recovering", data={"tenants": len(ledger.tenants)}))
         self._deadlines.add(lambda: self._until if self.active else None, self._end)
 
@@ -129,6 +135,7 @@ class Recovery:
             return
         self._had_a_past = True
         tenant = self._tenants.enter(event, running=True)
+        self._ledger.decide_tenant(tenant, DecisionKind.ADOPTED, _BELIEVED, ends=False)
         # The latest first: of two for one slice, the other one then no longer stands.
         for claim in sorted(event.claims, key=lambda claim: claim.generation, reverse=True):
             if self._stands(event, claim) and self._may_adopt(tenant, claim):
@@ -141,6 +148,35 @@ class Recovery:
         self._speaker.running(tenant)
 
     # ---- the disk
+
+    def _forget(self, grant: PersistedGrant) -> None:
+        """Ends a tenant whose instance type the service has no more."""
+        ledger = self._ledger
+        why = "the service has no such slices any more"
+        ended = Decision(
+            time=ledger.now,
+            kind=DecisionKind.FORGOTTEN,
+            tenant=grant.tenant,
+            user=grant.user,
+            team=grant.team,
+            instance_type=",".join(map(str, grant.virtual_slices)),
+            reason=why,
+            began=None if grant.running else grant.asked_at,
+        )
+        ledger.decide(ended)
+        for index, (slice_id, generation) in sorted(grant.placements.items()):
+            ledger.decide(
+                dataclasses.replace(
+                    ended,
+                    kind=DecisionKind.FREED,
+                    slice=slice_id,
+                    virtual_index=index,
+                    generation=generation,
+                    instance_type=str(grant.virtual_slices[index]),
+                    began=grant.held_since.get(slice_id, ledger.now),
+                )
+            )
+        ledger.forget(grant.tenant)
 
     def _restore(self, grant: PersistedGrant) -> None:
         tenant = self._tenants.restore(grant)
@@ -157,6 +193,7 @@ class Recovery:
             relied_on = tuple(grant.incarnations.get(slice_id, ()))
             found.relied_on = relied_on if len(relied_on) == len(found.workers) else ()
             found.moves_at = self._moves_at.get(slice_id)
+            found.held_since = grant.held_since.get(slice_id, self._ledger.now)
             self._unheard_slices.append(found)
         lost = set(grant.lost)
         for index in range(len(tenant.kinds)):
@@ -199,8 +236,10 @@ class Recovery:
         if found is None:
             found = self._ledger.add_slice(claim.slice_id, tenant.pools[claim.virtual_index])
         elif found.tenant is not None:
-            self._workers.unplace(found, f"{found.id} is {tenant.label}'s by a later placement")
+            why = f"{found.id} is {tenant.label}'s by a later placement"
+            self._workers.unplace(found, why, related=tenant.name)
         self._ledger.hold(tenant, claim.virtual_index, found, claim.generation)
+        self._ledger.decide_held(found, DecisionKind.CLAIMED, _BELIEVED)
 
     def _want_missing(self, tenant: Tenant, claimed: set[int]) -> None:
         missing = [index for index in range(len(tenant.kinds)) if index not in tenant.placed]
@@ -223,9 +262,13 @@ class Recovery:
             if found.tenant is not None:
                 reason = f"{found.id} did not report after the resource manager's restart"
                 self._workers.lose(found, reason)
+        self._decide(DecisionKind.RECOVERED, f"{len(unheard)} slices were not heard of")
         data = {"tenants": len(self._ledger.tenants), "slices_unheard": len(unheard)}
         self._speaker.say(Announce(kind="rm.recovered", data=data))
         for pool in self._ledger.pools.values():
             self._ledger.unserved[pool] = None
             self._ledger.unplanned[pool] = None
             self._ledger.untold[pool] = None
+
+    def _decide(self, kind: DecisionKind, reason: str) -> None:
+        self._ledger.decide(Decision(time=self._ledger.now, kind=kind, reason=reason))

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from shared_pathways_service.core.rm.decisions import DecisionKind
 from shared_pathways_service.core.rm.ledger import Ledger
 from shared_pathways_service.core.rm.records import Pool, Slice, Tenant
 from shared_pathways_service.core.rm.speaker import Speaker
@@ -102,6 +103,7 @@ class Scheduler:
         tenant.running = True
         tenant.preempted = False
         tenant.since = ledger.now
+        ledger.decide_tenant(tenant, DecisionKind.RUNNING, ends=True)
         for index, pool in enumerate(tenant.pools):
             if granted[pool]:
                 granted[pool] -= 1

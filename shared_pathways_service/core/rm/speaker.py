@@ -12,6 +12,7 @@ import itertools
 import json
 from collections.abc import Mapping, Sequence
 
+from shared_pathways_service.core.rm.decisions import DecisionKind
 from shared_pathways_service.core.rm.ledger import Ledger
 from shared_pathways_service.core.rm.messages import (
     Announce,
@@ -278,6 +279,7 @@ class Speaker:
         holders: Sequence[str] = (),
     ) -> None:
         """A tenant that the ledger knew is refused, with what it wanted and what there is."""
+        self._ledger.decide_tenant(tenant, DecisionKind.REFUSED, message, ends=not tenant.running)
         self.refuse(
             RefuseTenant(
                 tenant=tenant.name,

@@ -46,6 +46,7 @@ class SliceStatus:
         nobody in particular.
       onto: While it is drained: the slice that its holder is moved to; empty: there is none.
       moves_in_s: The seconds until then.
+      held_since: Since when the holder has it, also before a restart; None: nobody.
     """
 
     id: str
@@ -60,6 +61,7 @@ class SliceStatus:
     kept_for: str = ""
     onto: str = ""
     moves_in_s: float = 0.0
+    held_since: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,6 +178,7 @@ def slice_status(about: Slice, now: float) -> SliceStatus:
         kept_for=_name(about.kept_for),
         onto=_name(about.onto),
         moves_in_s=max(0.0, about.moves_at - now) if about.moves_at is not None else 0.0,
+        held_since=about.held_since if held else None,
         workers=tuple(
             WorkerStatus(
                 host_index=worker.host_index,

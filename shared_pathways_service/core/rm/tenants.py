@@ -9,6 +9,7 @@ from typing import TypeVar
 from shared_pathways_service.core.rm.aging import rank_of
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.deadlines import Deadlines
+from shared_pathways_service.core.rm.decisions import Decision, DecisionKind
 from shared_pathways_service.core.rm.ledger import Ledger
 from shared_pathways_service.core.rm.messages import (
     Announce,
@@ -107,7 +108,7 @@ class Tenants:
             pid=grant.pid,
         )
         tenant = self._make(event, grant.order, grant.asked_at, running=grant.running)
-        tenant.persisted = True
+        tenant.persisted = tenant.was_queued = True
         tenant.preempted = grant.preempted
         tenant.ends_at = grant.ends_at
         self._ledger.add_tenant(tenant)
@@ -167,7 +168,7 @@ class Tenants:
         )
         if not tenant.connected:
             self._ledger.remember_end(tenant, RefusalKind.SLICES_TAKEN, message)
-        self._ledger.remove_tenant(tenant)
+        self._ledger.remove_tenant(tenant, message)
 
     def _start_ttl(self, tenant: Tenant) -> None:
         ends = tenant.ttl_at = self._ledger.now + self._ttl_s
@@ -184,7 +185,9 @@ class Tenants:
         data = {"slices": len(tenant.placed)}
         self._speaker.say(Announce(kind="tenant.gone", tenant=tenant.name, reason=why, data=data))
         self._ledger.remember_end(tenant, kind, why)
-        self._ledger.remove_tenant(tenant)
+        ended = DecisionKind.EXPIRED if kind is RefusalKind.LOST else DecisionKind.RELEASED
+        self._ledger.decide_tenant(tenant, ended, why, ends=not tenant.running)
+        self._ledger.remove_tenant(tenant, why)
 
     # ---- parts
 
@@ -260,6 +263,7 @@ class Tenants:
         types: tuple[str, ...] = (),
     ) -> None:
         """Refuses a proxy whose tenant is not entered."""
+        self._decide(event, DecisionKind.REFUSED, message)
         self._speaker.refuse(
             RefuseTenant(
                 tenant=event.tenant,
@@ -278,8 +282,24 @@ class Tenants:
         if owner.ttl_at is not None:
             left = owner.ttl_at - self._ledger.now
             reason = f"{event.tenant} is another proxy's, which may come back for {left:.1f} s"
+        self._decide(event, DecisionKind.TURNED_AWAY, reason)
         self._speaker.say(
             EndTenantStream(tenant=event.tenant, incarnation=event.incarnation, reason=reason)
+        )
+
+    def _decide(self, event: TenantAsked, kind: DecisionKind, reason: str) -> None:
+        """Adds what was decided of a proxy whose tenant is not entered to the history."""
+        wanted = _count(map(str, event.virtual_slices))
+        self._ledger.decide(
+            Decision(
+                time=self._ledger.now,
+                kind=kind,
+                tenant=event.tenant,
+                user=event.user,
+                team=event.team,
+                instance_type=",".join(f"{name}={count}" for name, count in wanted.items()),
+                reason=reason,
+            )
         )
 
 

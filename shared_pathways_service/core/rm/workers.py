@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.deadlines import Deadlines
+from shared_pathways_service.core.rm.decisions import DecisionKind
 from shared_pathways_service.core.rm.ledger import Ledger
 from shared_pathways_service.core.rm.messages import (
     Announce,
@@ -66,18 +67,18 @@ class Workers:
         starts_on = lost.state is SliceState.STARTING and not lost.empty
         if not in_use and (starts_on or lost.state is SliceState.LOST):
             return
-        self._ledger.set_state(lost, SliceState.LOST)
+        self._ledger.set_state(lost, SliceState.LOST, reason)
         if lost.kept_for is not None:
             self._ledger.keep_no_more(lost)
         self._announce("slice.lost", lost, reason)
         if lost.tenant is not None:
             self.unplace(lost, reason)
 
-    def unplace(self, held: Slice, reason: str) -> None:
+    def unplace(self, held: Slice, reason: str, *, related: str = "") -> None:
         """Takes a slice from its holder, who is told, and goes first in line for another."""
         tenant, index, generation = held.tenant, held.index, held.generation
         assert tenant is not None
-        self._ledger.let_go(held)
+        self._ledger.let_go(held, DecisionKind.UNPLACED, reason, related=related)
         self._ledger.want_repair(tenant, index)
         self._speaker.unplaced(tenant, index, held.id, generation, reason)
 

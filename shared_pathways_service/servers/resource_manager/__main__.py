@@ -16,7 +16,7 @@ import grpc.aio
 from shared_pathways_service.constants import RESOURCE_MANAGER_PORT
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.core import ResourceManagerCore
-from shared_pathways_service.core.rm.messages import Restored
+from shared_pathways_service.core.rm.decisions import Decision, DecisionKind
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
@@ -28,6 +28,7 @@ from shared_pathways_service.servers.options import parse_or_exit
 from shared_pathways_service.servers.process import STOP_SIGNALS, exit_with_parent, report_ready
 from shared_pathways_service.servers.resource_manager.authority import Authority, SteadyClock
 from shared_pathways_service.servers.resource_manager.options import ResourceManagerOptions
+from shared_pathways_service.servers.resource_manager.recording import Recording
 from shared_pathways_service.servers.resource_manager.service import ResourceManagerService
 from shared_pathways_service.servers.resource_manager.store import Store, open_store
 from shared_pathways_service.servers.resource_manager.streams import TenantStreams, WorkerStreams
@@ -44,6 +45,10 @@ _LIMITS = (
 _MAX_CALLS = 50_000
 #: Characters of an event in the log.
 _LINE_LIMIT = 1000
+
+#: Where SQLite keeps what nobody wants kept, and how much history there is then.
+_IN_MEMORY = ":memory:"
+_ROWS_IN_MEMORY = 10_000
 
 
 def _stop_self() -> None:
@@ -72,16 +77,20 @@ class _SliceCounter:
 
 
 def _restore(
-    options: ResourceManagerOptions, clock: SteadyClock
-) -> tuple[ResourceManagerCore, Store | None]:
+    options: ResourceManagerOptions, clock: SteadyClock, recording: Recording
+) -> tuple[ResourceManagerCore, Store]:
     """Makes the core, of what the state file holds where there is one."""
-    store: Store | None = None
-    restored = Restored(state_lost=not options.first_start)
-    if options.state_file:
-        store, damage = open_store(options.state_file, first_start=options.first_start)
-        restored = store.restored
-        if damage:
-            glog("E", damage)
+    rows = options.history_rows
+    store, damage = open_store(
+        options.state_file or _IN_MEMORY,
+        first_start=options.first_start,
+        max_rows=rows if options.state_file else min(rows, _ROWS_IN_MEMORY),
+        max_age_s=options.history_days * 86_400,
+    )
+    if damage:
+        glog("E", damage)
+    why = "" if store.restored.grants else "nobody held or wanted anything"
+    store.note(Decision(time=clock(), kind=DecisionKind.STARTED, reason=damage or why))
     config = RmConfig(
         slices=options.slices(),
         spares=options.num_spares,
@@ -91,7 +100,9 @@ def _restore(
         preemption_grace_s=options.preemption_grace_s,
         aging_s=options.aging_s or None,
     )
-    return ResourceManagerCore(config, restored, clock()), store
+    now = clock()
+    recording.begin(config, store.restored, now)
+    return ResourceManagerCore(config, store.restored, now), store
 
 
 async def _serve(options: ResourceManagerOptions) -> int:
@@ -115,7 +126,9 @@ async def _serve(options: ResourceManagerOptions) -> int:
             if watch is not None:
                 stack.callback(watch.close)
         clock = SteadyClock()
-        core, store = _restore(options, clock)
+        recording = Recording(options.record_events)
+        stack.callback(recording.close)
+        core, store = _restore(options, clock, recording)
         authority = Authority(
             core,
             store,
@@ -125,6 +138,7 @@ async def _serve(options: ResourceManagerOptions) -> int:
             watcher_limit=options.watcher_limit,
             on_event=_SliceCounter(sum(options.instance_count)),
             on_fatal=fatal,
+            recording=recording,
         )
         stack.callback(authority.close)
         token = read_token(options.token_file)

@@ -15,13 +15,18 @@ import grpc
 
 from shared_pathways_service.core.rm import messages
 from shared_pathways_service.core.rm.core import ResourceManagerCore
-from shared_pathways_service.core.rm.status import SliceStatus
+from shared_pathways_service.core.rm.event_log import decisions_of
+from shared_pathways_service.core.rm.expectation import HoldingTimes, expect
+from shared_pathways_service.core.rm.status import SliceStatus, StatusReport
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.resource_manager import status, wire
+from shared_pathways_service.servers.resource_manager.followers import Followers
+from shared_pathways_service.servers.resource_manager.history import Filter, History
 from shared_pathways_service.servers.resource_manager.outbox import Outbox, StreamEnded
+from shared_pathways_service.servers.resource_manager.recording import Recording
 from shared_pathways_service.servers.resource_manager.store import Store
 from shared_pathways_service.servers.resource_manager.streams import TenantStreams, WorkerStreams
 
@@ -36,6 +41,9 @@ _PULSE_S = 1.0
 _STALLED_S = 1.0
 _CATCH_UP_S = 5.0
 _HELD_S = 30.0
+
+#: Decisions from before that are looked at for how long slices were held.
+_REMEMBERED = 5000
 
 
 #: Slices that an error names at most.
@@ -67,6 +75,7 @@ class Authority:
         watcher_limit: int,
         on_event: Callable[[Event], None],
         on_fatal: Callable[[str], None],
+        recording: Recording | None = None,
     ) -> None:
         """Takes the core over; must be made on the running event loop.
 
@@ -79,6 +88,7 @@ class Authority:
           watcher_limit: Events that may wait for one watcher, its snapshot not counted.
           on_event: Gets each announced event, for the log.
           on_fatal: Ends the process: nothing can be kept any more.
+          recording: Gets all that goes into the core; None: nothing is kept of it.
         """
         self._core = core
         self._store = store
@@ -88,18 +98,27 @@ class Authority:
         self._watcher_limit = watcher_limit
         self._on_event = on_event
         self._on_fatal = on_fatal
+        self.recording = recording or Recording()
         self._watchers: dict[Outbox[pb.EventMessage], str] = {}
+        self._followers = Followers(watcher_limit)
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._not_before = 0.0
         self._held_since: float | None = None
         self._closed = False
+        if store is not None:
+            for decision in store.history.tail(_REMEMBERED):
+                self._followers.times.hear(decision)
+            self._flush()
         self._pulse_timer = self._loop.call_later(_PULSE_S, self._pulse, clock() + _PULSE_S)
         self._arm()
 
     def close(self) -> None:
         """Takes no more events: the streams that now end are no deaths."""
+        if not self._closed:
+            self._flush()
         self._closed = True
+        self._followers.close()
         self._pulse_timer.cancel()
         if self._timer is not None:
             self._timer.cancel()
@@ -111,12 +130,10 @@ class Authority:
         if self._closed:
             return
         try:
-            for instruction in self._core.handle(event, self._clock()):
+            for instruction in self._decide(event):
                 self._carry_out(instruction)
         except sqlite3.Error as error:
-            # To answer what is not on disk would let a restart grant it twice.
-            self.close()
-            self._on_fatal(f"cannot write the state file: {error}")
+            self._fail(error)
         except Exception as error:
             # Half an event may be in the books, or half of what it means be told; what is on disk
             # is whole, and a restart goes on from there.
@@ -126,9 +143,77 @@ class Authority:
         finally:
             self._arm()
 
+    def _decide(self, event: messages.ResourceManagerEvent) -> list[messages.Instruction]:
+        now = self._clock()
+        instructions: list[messages.Instruction] = []
+        try:
+            instructions = self._core.handle(event, now)
+        finally:
+            # Also what the core stumbled over: that is what logs are read for.
+            self.recording.add(event, now, decisions_of(instructions))
+        return instructions
+
     def status(self) -> pb.GetStatusResponse:
         """Returns who holds what, and who waits for what."""
-        return status.status_message(self._core.status(self._clock()))
+        report = self.report()
+        return status.status_message(report, expect(report, self.holding_times, self.now))
+
+    # ---- looking back
+
+    @property
+    def now(self) -> float:
+        """The time by the core's clock."""
+        return self._clock()
+
+    @property
+    def history(self) -> History:
+        """What was decided, to this moment.
+
+        Raises:
+          StreamEnded: This process is about to end, or keeps nothing.
+        """
+        if self._store is None or self._closed:
+            error = SharedPathwaysError("there is no history, or the server is ending")
+            raise StreamEnded(error, grpc.StatusCode.UNAVAILABLE)
+        self._flush()
+        return self._store.history
+
+    @property
+    def holding_times(self) -> HoldingTimes:
+        """How long slices were held before."""
+        return self._followers.times
+
+    @property
+    def capacity(self) -> dict[str, int]:
+        """How many slices the service should have, by instance type."""
+        return self._core.capacity
+
+    def report(self) -> StatusReport:
+        """Returns who holds what, as the core says."""
+        return self._core.status(self._clock())
+
+    def follow(self, wanted: Filter) -> Outbox[pb.EventMessage]:
+        """Returns what a new follower of decisions is to be sent from here on."""
+        return self._followers.add(wanted)
+
+    def unfollow(self, outbox: Outbox[pb.EventMessage]) -> None:
+        """Forgets a follower."""
+        self._followers.remove(outbox)
+
+    def _flush(self) -> None:
+        """Writes the decisions that waited for a better occasion."""
+        if self._store is None or self._closed:
+            return
+        try:
+            self._followers.tell(self._store.flush())
+        except sqlite3.Error as error:
+            self._fail(error)
+
+    def _fail(self, error: sqlite3.Error) -> None:
+        # To answer what is not on disk would let a restart grant it twice.
+        self._closed = True
+        self.close()
+        self._on_fatal(f"cannot write the state file: {error}")
 
     def release(self, released: messages.TenantReleased) -> bool:
         """Takes a tenant's slices back; False when there is no such tenant.
@@ -219,8 +304,7 @@ class Authority:
     def _carry_out(self, instruction: messages.Instruction) -> None:
         match instruction:
             case messages.Persist():
-                if self._store is not None:
-                    self._store.write(instruction)
+                self._persist(instruction)
             case messages.Announce():
                 self._announce(instruction)
             case messages.WelcomeWorker() | messages.RefuseWorker():
@@ -233,6 +317,13 @@ class Authority:
                 self._tenants.end(instruction)
             case _:
                 self._tenants.tell(instruction)
+
+    def _persist(self, persist: messages.Persist) -> None:
+        if self._store is None:
+            return
+        self._followers.tell(self._store.write(persist))
+        if self._store.has_waiting:
+            self._followers.flush_later(self._flush)
 
     def _announce(self, announced: messages.Announce) -> None:
         event = Event(

@@ -38,6 +38,13 @@ def _seconds_or_none(text: str) -> float:
     return number
 
 
+def _days(text: str) -> float:
+    days = float(text)
+    if not days > 0:
+        raise ValueError("a number of days above 0")
+    return days
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ResourceManagerOptions:
     """How a resource manager runs."""
@@ -62,6 +69,17 @@ class ResourceManagerOptions:
         help="Of the slices, how many of each type are kept free for re-placement.",
     )
     state_file: str = flag("", env="SPS_STATE_FILE", help="SQLite file; empty: nothing is kept.")
+    history_rows: int = flag(
+        1_000_000,
+        parse=positive_int,
+        help="Decisions that the history keeps; without a state file 10000 at most, in memory.",
+    )
+    history_days: float = flag(
+        90.0, parse=_days, help="Days after which the history drops a decision."
+    )
+    record_events: str = flag(
+        "", help="File to append all events to, for `sps replay`; it grows without a limit."
+    )
     first_start: bool = flag(
         False,
         help="Nobody holds anything yet: without a state file's word, reports are not awaited.",

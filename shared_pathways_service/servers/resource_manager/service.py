@@ -14,7 +14,7 @@ from shared_pathways_service.core.validation import check_dns_label
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol.versions import negotiate
-from shared_pathways_service.servers.resource_manager import wire
+from shared_pathways_service.servers.resource_manager import inquiries, wire
 from shared_pathways_service.servers.resource_manager.authority import Authority
 from shared_pathways_service.servers.resource_manager.calls import Context, refusing
 from shared_pathways_service.servers.resource_manager.cordon import CordonCalls
@@ -68,6 +68,9 @@ class ResourceManagerService(CordonCalls):
         negotiate(request.versions.min, request.versions.max)
         if request.tenant:
             check_dns_label("tenant", request.tenant)
+        if request.HasField("after"):
+            await self._follow(request, context)
+            return
         outbox = self._authority.watch(request.tenant)
         try:
             await outbox.send(context.write)
@@ -86,6 +89,46 @@ class ResourceManagerService(CordonCalls):
     ) -> pb.ReleaseTenantResponse:
         """Gives a tenant's slices back at once."""
         return pb.ReleaseTenantResponse(released=self._authority.release(wire.release(request)))
+
+    @refusing
+    async def GetHistory(  # noqa: N802
+        self, request: pb.GetHistoryRequest, context: Context
+    ) -> None:
+        """What was decided."""
+        async for page in inquiries.pages(self._authority, request):
+            await context.write(page)
+
+    @refusing
+    async def Explain(  # noqa: N802
+        self, request: pb.ExplainRequest, _context: Context
+    ) -> pb.ExplainResponse:
+        """Why a tenant waits, was moved, was refused or ended."""
+        return inquiries.explained(self._authority, request)
+
+    @refusing
+    async def GetUsage(  # noqa: N802
+        self, request: pb.GetUsageRequest, _context: Context
+    ) -> pb.GetUsageResponse:
+        """Who used how much."""
+        return await inquiries.usage(self._authority, request)
+
+    @refusing
+    async def ExportLog(  # noqa: N802
+        self, _request: pb.ExportLogRequest, context: Context
+    ) -> None:
+        """All that went into the core."""
+        async for text in self._authority.recording.export():
+            await context.write(pb.ExportLogPage(text=text))
+
+    async def _follow(self, request: pb.WatchRequest, context: Context) -> None:
+        """One who follows the decisions, from one of the history on."""
+        async for message in inquiries.followed(self._authority, request):
+            await context.write(message)
+        outbox = self._authority.follow(inquiries.follow_filter(request))
+        try:
+            await outbox.send(context.write)
+        finally:
+            self._authority.unfollow(outbox)
 
     async def _hear_worker(
         self, joined: messages.WorkerJoined, context: Context, reasons: list[str]

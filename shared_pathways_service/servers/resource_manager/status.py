@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import collections
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
+from shared_pathways_service.core.rm.expectation import Expectation
 from shared_pathways_service.core.rm.messages import SliceState, TenantState, VirtualSliceState
 from shared_pathways_service.core.rm.status import (
     SliceStatus,
@@ -20,8 +22,15 @@ __all__ = ["snapshot_events", "status_message"]
 _SOURCE = "rm"
 
 
-def status_message(report: StatusReport) -> pb.GetStatusResponse:
-    """Makes the answer of `GetStatus`."""
+def status_message(
+    report: StatusReport, expectations: Mapping[str, Expectation] = MappingProxyType({})
+) -> pb.GetStatusResponse:
+    """Makes the answer of `GetStatus`.
+
+    Args:
+      report: How things stand.
+      expectations: Of those that wait.
+    """
     return pb.GetStatusResponse(
         state=report.state,
         types=report.types,
@@ -34,6 +43,7 @@ def status_message(report: StatusReport) -> pb.GetStatusResponse:
                 wants=entry.wants,
                 reason=entry.reason,
                 waiting_s=entry.waiting_s,
+                expected_wait_s=_wait_of(expectations.get(entry.tenant)),
             )
             for entry in report.queue
         ],
@@ -108,6 +118,10 @@ def _tenant_events(tenant: TenantStatus) -> Iterator[Event]:
         yield Event(kind="tenant.disconnected", source=_SOURCE, tenant=tenant.name)
 
 
+def _wait_of(expectation: Expectation | None) -> float | None:
+    return None if expectation is None else expectation.wait_s
+
+
 def _slice(entry: SliceStatus) -> pb.SliceStatus:
     return pb.SliceStatus(
         id=entry.id,
@@ -118,6 +132,7 @@ def _slice(entry: SliceStatus) -> pb.SliceStatus:
         since=rfc3339(entry.since),
         node_pool=entry.node_pool,
         generation=entry.generation,
+        held_since="" if entry.held_since is None else rfc3339(entry.held_since),
         workers=[
             pb.WorkerStatus(
                 host_index=worker.host_index,

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from shared_pathways_service.core.rm.decisions import Decision
 from shared_pathways_service.core.rm.messages import (
     Persist,
     PersistedGrant,
@@ -25,6 +27,12 @@ from shared_pathways_service.core.rm.messages import (
 )
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.servers.resource_manager.history import (
+    MAX_AGE_S,
+    MAX_ROWS,
+    History,
+    Numbered,
+)
 
 __all__ = ["Store", "open_store"]
 
@@ -50,15 +58,28 @@ CREATE TABLE IF NOT EXISTS marks (
 
 
 class Store:
-    """The state file of one resource manager, which holds its lock as long as it lives."""
+    """The state file of one resource manager, which holds its lock as long as it lives.
 
-    def __init__(self, path: str, *, first_start: bool) -> None:
+    Attributes:
+      history: What was decided; it is in the same file.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        first_start: bool,
+        max_rows: int = MAX_ROWS,
+        max_age_s: float = MAX_AGE_S,
+    ) -> None:
         """Opens the file, or makes it.
 
         Args:
           path: Where it is.
           first_start: Whether a file that is not there says that nothing was ever granted; else it
             says that what was granted is not known.
+          max_rows: Decisions that the history keeps.
+          max_age_s: Seconds after which it drops one.
 
         Raises:
           SharedPathwaysError: Another process has it, or it cannot be opened at all.
@@ -73,10 +94,29 @@ class Store:
             undo.callback(self._db.close)
             #: What the file held when it was opened, or was made with.
             self.restored = self._open(first_start=first_start)
+            try:
+                self.history = History(self._db, max_rows=max_rows, max_age_s=max_age_s)
+            except sqlite3.DatabaseError as error:
+                raise ValueError(str(error)) from error
             undo.pop_all()
+        self._waiting: list[Decision] = []
 
-    def write(self, persist: Persist) -> None:
-        """Writes all of it or nothing; it is on disk when this returns."""
+    @property
+    def has_waiting(self) -> bool:
+        """Whether there is something that `flush` would write."""
+        return bool(self._waiting)
+
+    def write(self, persist: Persist) -> list[Numbered]:
+        """Writes all of it or nothing; it is on disk when this returns.
+
+        Decisions that can wait are kept for the next write.
+
+        Returns:
+          The decisions that are on the disk by this.
+        """
+        if persist.can_wait:
+            self._waiting += persist.decisions
+            return []
         counters = (
             ("last_generation", persist.last_generation),
             ("last_order", persist.last_order),
@@ -90,6 +130,7 @@ class Store:
             self._db.executemany("INSERT OR REPLACE INTO counters VALUES (?, ?)", counters)
             if persist.marks:
                 self._write_marks(persist.marks)
+            return self._append(persist.decisions)
 
     def _write_marks(self, marks: tuple[PersistedMark, ...]) -> None:
         over = [(one.slice_id,) for one in marks if one.mark is SliceMark.NONE]
@@ -100,6 +141,21 @@ class Store:
             if one.mark is not SliceMark.NONE
         ]
         self._db.executemany("INSERT OR REPLACE INTO marks VALUES (?, ?, ?)", rows)
+
+    def note(self, decision: Decision) -> None:
+        """Keeps a decision of the server's own for the next write."""
+        self._waiting.append(decision)
+
+    def flush(self) -> list[Numbered]:
+        """Writes the decisions that wait; returns them."""
+        if not self._waiting:
+            return []
+        with self._transaction():
+            return self._append(())
+
+    def _append(self, decisions: tuple[Decision, ...]) -> list[Numbered]:
+        waiting, self._waiting = self._waiting, []
+        return self.history.append([*waiting, *decisions])
 
     def close(self) -> None:
         """Lets go of the file."""
@@ -176,12 +232,16 @@ class Store:
         self._db.execute("COMMIT")
 
 
-def open_store(path: str, *, first_start: bool) -> tuple[Store, str]:
+def open_store(
+    path: str, *, first_start: bool, max_rows: int = MAX_ROWS, max_age_s: float = MAX_AGE_S
+) -> tuple[Store, str]:
     """Opens a state file; one that cannot be read is moved aside and a new one made.
 
     Args:
       path: Where it is.
       first_start: As of `Store`; a file that was moved aside was not the first.
+      max_rows: Decisions that the history keeps.
+      max_age_s: Seconds after which it drops one.
 
     Returns:
       The store, and what was wrong with a file that was moved, with its new place; empty: nothing.
@@ -189,16 +249,16 @@ def open_store(path: str, *, first_start: bool) -> tuple[Store, str]:
     Raises:
       SharedPathwaysError: Another process has the file, or it cannot be opened at all.
     """
+    make = functools.partial(Store, path, max_rows=max_rows, max_age_s=max_age_s)
     try:
-        return Store(path, first_start=first_start), ""
+        return make(first_start=first_start), ""
     except ValueError as error:
         aside = f"{path}.damaged-{time.time_ns()}"
         for suffix in ("", "-wal", "-shm"):
             with contextlib.suppress(FileNotFoundError):
                 Path(path + suffix).rename(aside + suffix)
-        return Store(
-            path, first_start=False
-        ), f"state file {path} is damaged ({error}); moved to {aside}"
+        damage = f"state file {path} is damaged ({error}); moved to {aside}"
+        return make(first_start=False), damage
 
 
 def _to_json(grant: PersistedGrant) -> str:
@@ -208,6 +268,7 @@ def _to_json(grant: PersistedGrant) -> str:
     data["incarnations"] = dict(grant.incarnations)
     if grant.notice is not None:
         data["notice"] = dataclasses.asdict(grant.notice)
+    data["held_since"] = dict(grant.held_since)
     return json.dumps(data)
 
 

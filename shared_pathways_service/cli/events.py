@@ -1,0 +1,121 @@
+"""`sps events`: what the resource manager decided, and what it decides from now on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Annotated
+
+import grpc
+import grpc.aio
+import typer
+
+from shared_pathways_service.cli.cluster_options import Place, takes_place
+from shared_pathways_service.cli.completion import connection_names
+from shared_pathways_service.cli.decisions import decision_dict, decision_line
+from shared_pathways_service.cli.manager import Manager, manager_of
+from shared_pathways_service.cli.moments import parse_moment
+from shared_pathways_service.cli.output import AsJson, print_json, print_line
+from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.settings import Settings
+
+__all__ = ["events"]
+
+#: Seconds between two tries to hear a resource manager that is away.
+_PAUSE_S = 0.5
+#: Seconds after which one that is away is given up.
+_PATIENCE_S = 60.0
+#: Seconds for a history of any length: it is read in small pieces, beside other work.
+_HISTORY_S = 600.0
+#: How a resource manager that is started again answers.
+_PASSING = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN}
+
+
+@takes_place
+def events(
+    *,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what is decided from now on.")
+    ] = False,
+    tenant: Annotated[
+        str, typer.Option(help="Only of this one.", autocompletion=connection_names)
+    ] = "",
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Begin: a span before now (1h, 7d), or a time."),
+    ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this kind, e.g. slice.placed or placed; several are allowed."),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=0, help="So many of the first at most; 0: all.")
+    ] = 0,
+    as_json: AsJson = False,
+    place: Place,
+) -> None:
+    """Show what the resource manager decided, the oldest first.
+
+    With --follow nothing is missed and nothing told twice between what was and what comes, also
+    when the resource manager is started again.
+    """
+    place.request()
+    if follow and limit:
+        raise InvalidRequestError("--limit", limit, "no --follow, which has no end")
+    request = pb.GetHistoryRequest(
+        since=parse_moment("--since", since), tenant=tenant, kinds=kind or (), limit=limit
+    )
+    asyncio.run(_show(place, request, follow=follow, as_json=as_json))
+
+
+async def _show(
+    place: Place, request: pb.GetHistoryRequest, *, follow: bool, as_json: bool
+) -> None:
+    def show(message: pb.EventMessage) -> None:
+        if as_json:
+            print_json(decision_dict(message))
+        else:
+            print_line(decision_line(message))
+
+    async with manager_of(place, Settings.load()) as manager:
+        last = 0
+        with manager.translating():
+            pages = manager.stub.GetHistory(
+                request, metadata=manager.metadata, wait_for_ready=True, timeout=_HISTORY_S
+            )
+            async for page in pages:
+                for message in page.events:
+                    show(message)
+                last = page.last
+        if follow:
+            await _follow(manager, request, last, show)
+
+
+async def _follow(
+    manager: Manager,
+    request: pb.GetHistoryRequest,
+    last: int,
+    show: Callable[[pb.EventMessage], None],
+) -> None:
+    """Shows what is decided behind `last`, over restarts of the resource manager."""
+    away_since: float | None = None
+    versions = pb.VersionRange(min=PROTOCOL_MIN, max=PROTOCOL_MAX)
+    while True:
+        watched = pb.WatchRequest(
+            versions=versions, tenant=request.tenant, kinds=request.kinds, after=last
+        )
+        try:
+            async for message in manager.stub.Watch(watched, metadata=manager.metadata):
+                show(message)
+                last = message.sequence
+                away_since = None
+        except grpc.aio.AioRpcError as error:
+            now = time.monotonic()
+            away_since = away_since or now
+            if error.code() not in _PASSING or now - away_since > _PATIENCE_S:
+                with manager.translating():
+                    raise
+        await asyncio.sleep(_PAUSE_S)

@@ -1,0 +1,128 @@
+"""The resource manager as a command asks it, embedded or in a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from typing import TypeVar
+
+import grpc
+import grpc.aio
+
+from shared_pathways_service.cli.cluster_options import Place
+from shared_pathways_service.errors import ServiceNotFound, VersionSkew
+from shared_pathways_service.homes.embedded_service import find
+from shared_pathways_service.protocol import resource_manager_pb2_grpc as rm_grpc
+from shared_pathways_service.protocol.status import error_of
+from shared_pathways_service.settings import Settings, private_directory
+from shared_pathways_service.version import __version__
+
+__all__ = ["ANSWER_S", "Manager", "manager_of"]
+
+#: Seconds for an answer; a resource manager that restarts has them too.
+ANSWER_S = 10.0
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Manager:
+    """A resource manager that can be asked.
+
+    Attributes:
+      stub: For calls.
+      metadata: That each call must show.
+      address: For people.
+      version: The service's: a release, or an image.
+    """
+
+    stub: rm_grpc.ResourceManagerAsyncStub
+    metadata: tuple[tuple[str, str], ...]
+    address: str
+    version: str
+
+    async def answer(self, call: Awaitable[_Answer]) -> _Answer:
+        """Waits for an answer.
+
+        Raises:
+          VersionSkew: The service is too old to know what it is asked.
+          SharedPathwaysError: As the service says.
+        """
+        with self.translating():
+            return await call
+
+    @contextlib.contextmanager
+    def translating(self) -> Iterator[None]:
+        """Makes our errors of gRPC's."""
+        try:
+            yield
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                raise VersionSkew(
+                    f"the service at {self.address} is {self.version}, which does not know this "
+                    f"command of {__version__}",
+                    client=__version__,
+                    service=self.version,
+                    hint="upgrade the service",
+                ) from error
+            who = "the resource manager of the service"
+            raise error_of(error, service=who, address=self.address) from error
+
+
+@contextlib.asynccontextmanager
+async def manager_of(place: Place, settings: Settings) -> AsyncIterator[Manager]:
+    """Opens the way to the resource manager, for the length of the block.
+
+    Args:
+      place: Where the service is.
+      settings: Where the embedded service is looked for.
+
+    Raises:
+      ServiceNotFound: There is none, or it is one of Google's, which keeps no history.
+      ServiceNotReady: It does not answer.
+    """
+    if not place.is_cluster:
+        async with _embedded(settings) as manager:
+            yield manager
+        return
+    async with _in_cluster(place, settings) as manager:
+        yield manager
+
+
+@contextlib.asynccontextmanager
+async def _embedded(settings: Settings) -> AsyncIterator[Manager]:
+    link = await find(settings)
+    if link is None:
+        raise ServiceNotFound(
+            f"no service of yours runs in {settings.runtime_dir}",
+            hint="`sps serve` starts one, and so does connect()",
+        )
+    async with contextlib.AsyncExitStack() as undo:
+        undo.push_async_callback(link.close)
+        yield Manager(
+            stub=link.resource_manager,
+            metadata=link.metadata,
+            address=link.state.address,
+            version=link.state.version,
+        )
+
+
+@contextlib.asynccontextmanager
+async def _in_cluster(place: Place, settings: Settings) -> AsyncIterator[Manager]:
+    # Without a cluster, what they import is of no use.
+    from shared_pathways_service.cli.cluster import opened  # noqa: PLC0415
+    from shared_pathways_service.homes.kubernetes_manager import ManagerLink  # noqa: PLC0415
+
+    runtime_dir = private_directory(settings.runtime_dir, "SPS_RUNTIME_DIR")
+    async with opened(place) as cluster, contextlib.AsyncExitStack() as undo:
+        service = await cluster.service()
+        if not service.is_ours:
+            raise ServiceNotFound(
+                f"{service.name} runs {service.image}, whose resource manager tells nothing",
+                hint="`sps status` shows what pods and labels say",
+            )
+        link = ManagerLink(cluster.api, service, runtime_dir=runtime_dir)
+        await link.open()
+        undo.push_async_callback(link.close)
+        yield Manager(stub=link.stub, metadata=(), address=service.address, version=service.image)

@@ -1,0 +1,44 @@
+"""Moments and spans of time as they are typed: ``90s``, ``1h``, ``7d``, or RFC 3339."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from shared_pathways_service.errors import InvalidRequestError
+
+__all__ = ["parse_moment", "shown"]
+
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhdw]?)")
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+
+
+def parse_moment(field: str, text: str | None) -> float:
+    """Returns a moment as the resource manager takes it.
+
+    Args:
+      field: For the error.
+      text: A span before now with its unit (s, m, h, d, w; none: seconds), or a time as RFC 3339
+        has it, in UTC where it names no zone; None: no limit.
+
+    Returns:
+      Seconds since the epoch; negative: so many before now, by the service's clock; 0: no limit.
+
+    Raises:
+      InvalidRequestError: It is neither.
+    """
+    if text is None:
+        return 0.0
+    if found := _SPAN.fullmatch(text.strip()):
+        return -float(found[1]) * _SECONDS[found[2]]
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        expected = "a span such as 90s, 1h or 7d, or a time such as 2026-01-31T12:00:00Z"
+        raise InvalidRequestError(field, text, expected) from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def shown(moment: str) -> str:
+    """Returns an RFC 3339 time without its fraction, for people."""
+    return re.sub(r"\.\d+Z$", "Z", moment)

@@ -1,0 +1,139 @@
+"""What the core decided, as records: the history of a service is made of these and nothing else.
+
+A record that ends something says since when that was so. So what was held and how long somebody
+waited can be told from the ends alone, also when the beginnings are too old to be kept.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+
+__all__ = ["Decision", "DecisionKind", "sentence", "span"]
+
+
+class DecisionKind(enum.StrEnum):
+    """What was decided; named as the events that tell of it."""
+
+    # Of a tenant.
+    QUEUED = "tenant.queued"
+    RUNNING = "tenant.running"
+    REFUSED = "tenant.refused"
+    TURNED_AWAY = "tenant.turned_away"
+    RELEASED = "tenant.released"
+    EXPIRED = "tenant.expired"
+    FORGOTTEN = "tenant.forgotten"
+    ADOPTED = "tenant.adopted"
+    # Of a slice and its holder.
+    PLACED = "slice.placed"
+    REPLACED = "slice.replaced"
+    CLAIMED = "slice.claimed"
+    UNPLACED = "slice.unplaced"
+    FREED = "slice.freed"
+    # Of a slice alone.
+    STARTING = "slice.starting"
+    READY = "slice.ready"
+    LOST = "slice.lost"
+    CORDONED = "slice.cordoned"
+    DRAINING = "slice.draining"
+    # Of the resource manager.
+    STARTED = "rm.started"
+    RECOVERING = "rm.recovering"
+    RECOVERED = "rm.recovered"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Decision:
+    """One thing that was decided.
+
+    Attributes:
+      time: When, by the core's clock: seconds since the epoch.
+      kind: What; a `DecisionKind`, or one of a newer version.
+      tenant: Whom it concerns; empty: nobody.
+      user: The tenant's, as it said.
+      team: The tenant's, as it said.
+      slice: The physical slice; empty: none.
+      virtual_index: The tenant's virtual slice; None: none.
+      generation: Of the placement; 0: none.
+      instance_type: Of the slice; of a tenant what it wants, e.g. ``tpuv6e:2x2=2,tpuv5e:2x2=1``.
+      reason: Why, in words.
+      related: Another tenant that has to do with it; empty: none.
+      began: With a slice: since when the tenant held what it holds no longer. Without one: since
+        when the tenant waited that waits no longer. None: nothing of the kind ended.
+    """
+
+    time: float
+    kind: str
+    tenant: str = ""
+    user: str = ""
+    team: str = ""
+    slice: str = ""
+    virtual_index: int | None = None
+    generation: int = 0
+    instance_type: str = ""
+    reason: str = ""
+    related: str = ""
+    began: float | None = None
+
+    @property
+    def duration_s(self) -> float | None:
+        """How long what ended had lasted, in seconds; None: nothing ended."""
+        return None if self.began is None else max(0.0, self.time - self.began)
+
+
+def sentence(decision: Decision) -> str:
+    """Tells a decision as a person would."""
+    where = decision.slice
+    if decision.virtual_index is not None:
+        where += f" (its slice {decision.virtual_index})"
+    said = _SENTENCES.get(decision.kind, "{kind}").format(
+        kind=decision.kind,
+        tenant=decision.tenant,
+        where=where,
+        slice=decision.slice,
+        type=decision.instance_type,
+        lasted=_lasted(decision.duration_s),
+    )
+    return f"{said}: {decision.reason}" if decision.reason else said
+
+
+def _lasted(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    if seconds < 0.05:
+        return " at once"
+    return f" after {span(seconds)}"
+
+
+def span(seconds: float) -> str:
+    """Returns a time as people say it, e.g. ``12 s``, ``4 min``, ``3.5 h``, ``2.1 d``."""
+    for limit, unit, size in ((120.0, "s", 1.0), (7200.0, "min", 60.0), (172_800.0, "h", 3600.0)):
+        if seconds < limit:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 86_400:.3g} d"
+
+
+_SENTENCES: Mapping[str, str] = {
+    DecisionKind.QUEUED: "{tenant} was queued",
+    DecisionKind.RUNNING: "{tenant} got its slices{lasted}",
+    DecisionKind.REFUSED: "{tenant} was refused{lasted}",
+    DecisionKind.TURNED_AWAY: "another proxy that called itself {tenant} was turned away",
+    DecisionKind.RELEASED: "{tenant} was released{lasted}",
+    DecisionKind.EXPIRED: "{tenant} was given up{lasted}",
+    DecisionKind.FORGOTTEN: "{tenant} was forgotten",
+    DecisionKind.ADOPTED: "{tenant} was believed to be running",
+    DecisionKind.PLACED: "{tenant} was placed on {where}",
+    DecisionKind.REPLACED: "{tenant} was moved to {where}",
+    DecisionKind.CLAIMED: "{tenant} was believed to hold {where}",
+    DecisionKind.UNPLACED: "{tenant} lost {where}{lasted}",
+    DecisionKind.FREED: "{tenant} gave back {where}{lasted}",
+    DecisionKind.STARTING: "{slice} starts",
+    DecisionKind.READY: "{slice} is ready",
+    DecisionKind.LOST: "{slice} is lost",
+    DecisionKind.CORDONED: "{slice} is cordoned: nobody new gets it",
+    DecisionKind.DRAINING: "{slice} drains",
+    DecisionKind.STARTED: "the resource manager started",
+    DecisionKind.RECOVERING: "the resource manager recovers",
+    DecisionKind.RECOVERED: "the resource manager has recovered",
+}

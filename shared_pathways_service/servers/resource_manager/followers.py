@@ -1,0 +1,68 @@
+"""Who hears decisions as they are written, and what the server itself remembers of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from shared_pathways_service.core.rm.expectation import HoldingTimes
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.servers.resource_manager.history import Filter, Numbered
+from shared_pathways_service.servers.resource_manager.history_wire import decision_message
+from shared_pathways_service.servers.resource_manager.outbox import Outbox
+
+__all__ = ["Followers"]
+
+#: Seconds after which decisions that can wait are written all the same.
+_FLUSH_S = 0.2
+
+
+class Followers:
+    """Everybody who follows the decisions.
+
+    Args:
+      limit: Decisions that may wait for one follower.
+
+    Attributes:
+      times: How long slices were held.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.times = HoldingTimes()
+        self._limit = limit
+        self._outboxes: dict[Outbox[pb.EventMessage], Filter] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def tell(self, written: Iterable[Numbered]) -> None:
+        """Tells of decisions that are on the disk."""
+        for number, decision in written:
+            self.times.hear(decision)
+            takers = [box for box, wanted in self._outboxes.items() if wanted.takes(decision)]
+            if takers:
+                message = decision_message(number, decision)
+                for outbox in takers:
+                    outbox.put(message)
+
+    def add(self, wanted: Filter) -> Outbox[pb.EventMessage]:
+        """Returns what a new follower is to be sent from here on."""
+        outbox = Outbox[pb.EventMessage](self._limit)
+        self._outboxes[outbox] = wanted
+        return outbox
+
+    def remove(self, outbox: Outbox[pb.EventMessage]) -> None:
+        """Forgets a follower."""
+        self._outboxes.pop(outbox, None)
+
+    def flush_later(self, flush: Callable[[], None]) -> None:
+        """Has `flush` called soon, once."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_FLUSH_S, self._flush, flush)
+
+    def close(self) -> None:
+        """Flushes no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _flush(self, flush: Callable[[], None]) -> None:
+        self._timer = None
+        flush()

@@ -1,0 +1,112 @@
+"""What is asked of the history, checked, and what is answered, as messages."""
+
+from __future__ import annotations
+
+import math
+
+from shared_pathways_service.core.rm.decisions import Decision
+from shared_pathways_service.core.rm.explain import Explanation, Holding
+from shared_pathways_service.core.rm.usage import UsageBy
+from shared_pathways_service.core.validation import check_dns_label, check_text
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.events import Scalar, rfc3339
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.servers.resource_manager.history import Filter
+
+__all__ = ["decision_message", "explanation_message", "filter_of", "usage_by", "window_of"]
+
+
+def decision_message(number: int, decision: Decision) -> pb.EventMessage:
+    """Makes the message of a decision with its number in the history; 0: it is not said."""
+    known: dict[str, Scalar] = {
+        "user": decision.user,
+        "team": decision.team,
+        "virtual_index": decision.virtual_index,
+        "generation": decision.generation or None,
+        "instance_type": decision.instance_type,
+        "related": decision.related,
+    }
+    message = pb.EventMessage(
+        kind=decision.kind,
+        source="rm",
+        time=rfc3339(decision.time),
+        tenant=decision.tenant or None,
+        slice=decision.slice or None,
+        duration_s=decision.duration_s,
+        reason=decision.reason or None,
+        sequence=number,
+    )
+    message.data.update({name: value for name, value in known.items() if value not in {None, ""}})
+    return message
+
+
+def filter_of(request: pb.GetHistoryRequest, now: float) -> Filter:
+    """Makes the filter of a request.
+
+    Raises:
+      InvalidRequestError: Naming the field.
+    """
+    since, until = window_of(request.since, request.until, now)
+    if request.tenant:
+        check_dns_label("tenant", request.tenant)
+    kinds = tuple(check_text("kinds", kind) for kind in request.kinds)
+    return Filter(since=since, until=until, tenant=request.tenant, kinds=kinds)
+
+
+def window_of(since: float, until: float, now: float) -> tuple[float | None, float | None]:
+    """Returns a window's ends as times; None: it has no such end.
+
+    Raises:
+      InvalidRequestError: It is none.
+    """
+    for field, value in (("since", since), ("until", until)):
+        if not math.isfinite(value):
+            raise InvalidRequestError(field, value, "a number of seconds")
+    begin = since if since > 0 else now + since
+    end = until if until > 0 else now + until
+    if begin > end:
+        raise InvalidRequestError("since", since, f"not to be behind until={until:g}")
+    return begin if since else None, end if until else None
+
+
+def usage_by(request: pb.GetUsageRequest) -> UsageBy:
+    """Returns what the rows of a usage are wanted by.
+
+    Raises:
+      InvalidRequestError: There is no such thing.
+    """
+    try:
+        return UsageBy(request.by)
+    except ValueError:
+        raise InvalidRequestError("by", request.by, f"one of {', '.join(UsageBy)}") from None
+
+
+def explanation_message(told: Explanation, now: float) -> pb.ExplainResponse:
+    """Makes the answer of `Explain`."""
+    expected = told.expectation
+    return pb.ExplainResponse(
+        tenant=told.tenant,
+        state=told.state,
+        sentences=told.sentences,
+        position=told.position,
+        wants=told.wants,
+        free=told.free,
+        holders=[_holding(one, now) for one in told.holders],
+        ahead=told.ahead,
+        expected_wait_s=None if expected is None else expected.wait_s,
+        expected_wait_basis="" if expected is None else expected.basis,
+        decisions=[decision_message(0, one) for one in told.decisions],
+        time=rfc3339(now),
+    )
+
+
+def _holding(one: Holding, now: float) -> pb.Holding:
+    return pb.Holding(
+        tenant=one.tenant,
+        user=one.user,
+        host=one.host,
+        slice_id=one.slice_id,
+        instance_type=one.instance_type,
+        since=rfc3339(one.since),
+        held_s=max(0.0, now - one.since),
+    )

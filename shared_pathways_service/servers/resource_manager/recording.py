@@ -1,0 +1,134 @@
+"""The log of what goes into the core: in memory for a while, in a file for good."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import BinaryIO
+
+from shared_pathways_service.core.rm.config import RmConfig
+from shared_pathways_service.core.rm.decisions import Decision
+from shared_pathways_service.core.rm.event_log import epoch_line, event_line
+from shared_pathways_service.core.rm.messages import ResourceManagerEvent, Restored
+from shared_pathways_service.errors import InvalidRequestError, PreflightError
+from shared_pathways_service.servers.glog import glog
+from shared_pathways_service.version import __version__
+
+__all__ = ["Recording"]
+
+#: Events that are kept where there is no file.
+_IN_MEMORY = 20_000
+#: Lines, or bytes of the file, that are sent at a time.
+_LINES = 200
+_BYTES = 1 << 18
+
+
+class Recording:
+    """What went into the core, and what it decided.
+
+    Args:
+      path: A file that is appended to; empty: memory, as long as there are few.
+
+    Raises:
+      InvalidRequestError: The file cannot be written.
+    """
+
+    def __init__(self, path: str = "") -> None:
+        self._path = path
+        self._fd: int | None = None
+        self._events: list[tuple[ResourceManagerEvent, float, tuple[Decision, ...]]] = []
+        self._epoch = ""
+        self._is_complete = True
+        if path:
+            try:
+                self._fd = _appended(Path(path))
+            except OSError as error:
+                expected = f"a file that can be written ({error.strerror})"
+                raise InvalidRequestError("--record_events", path, expected) from error
+
+    def begin(self, config: RmConfig, restored: Restored, now: float) -> None:
+        """Begins an epoch; comes before its events."""
+        self._epoch = epoch_line(config, restored, now, __version__)
+        if self._fd is not None:
+            self._write(self._epoch)
+
+    def add(self, event: ResourceManagerEvent, now: float, decisions: tuple[Decision, ...]) -> None:
+        """Adds an event that went in, and what was decided by it."""
+        if self._path:
+            if self._fd is not None:
+                self._write(event_line(event, now, decisions))
+        elif len(self._events) < _IN_MEMORY:
+            self._events.append((event, now, decisions))
+        elif self._is_complete:
+            self._is_complete = False
+            self._events.clear()
+
+    def close(self) -> None:
+        """Lets go of the file."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    async def export(self) -> AsyncIterator[str]:
+        """Yields the log, in pieces of whole lines, each with its newline.
+
+        Raises:
+          PreflightError: There were too many events to be kept in memory, or the file is full.
+        """
+        if self._path:
+            async for piece in self._export_file():
+                yield piece
+            return
+        if not self._is_complete:
+            raise PreflightError(
+                f"more than {_IN_MEMORY} events have gone in, and no file keeps them",
+                hint="start the resource manager with --record_events=FILE",
+            )
+        yield self._epoch + "\n"
+        events = self._events[:]
+        for start in range(0, len(events), _LINES):
+            lines = [event_line(*one) for one in events[start : start + _LINES]]
+            yield "".join(f"{line}\n" for line in lines)
+            await asyncio.sleep(0)
+
+    async def _export_file(self) -> AsyncIterator[str]:
+        if not self._is_complete:
+            raise PreflightError(f"{self._path} could not be written to the end")
+        # (A local file that was just written is read from memory.)
+        with contextlib.closing(_opened(self._path)) as file:
+            left = os.fstat(file.fileno()).st_size
+            rest = b""
+            while left > 0 and (data := file.read(min(left, _BYTES))):
+                left -= len(data)
+                whole, newline, rest = (rest + data).rpartition(b"\n")
+                if newline:
+                    yield (whole + newline).decode()
+                await asyncio.sleep(0)
+
+    def _write(self, line: str) -> None:
+        assert self._fd is not None
+        data = f"{line}\n".encode()
+        try:
+            while data:
+                data = data[os.write(self._fd, data) :]
+        except OSError as error:
+            # The service is worth more than its log.
+            glog("E", f"the events are recorded no more: {self._path}: {error}")
+            self._is_complete = False
+            self.close()
+
+
+def _opened(path: str) -> BinaryIO:
+    return Path(path).open("rb")
+
+
+def _appended(path: Path) -> int:
+    """Opens a file to append; half a line that a kill left at its end is ended."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    size = os.fstat(fd).st_size
+    if size and os.pread(fd, 1, size - 1) != b"\n":
+        os.write(fd, b"\n")
+    return fd
