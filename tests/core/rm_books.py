@@ -47,7 +47,7 @@ class Books:
             was = (found.tenant, found.index, found.generation, found.began)
             assert was == (one.tenant, one.virtual_index, one.generation, one.began)
             found.ended = one.time
-        elif one.kind == DecisionKind.QUEUED:
+        elif one.kind in {DecisionKind.QUEUED, DecisionKind.PREEMPTED}:
             assert one.tenant not in self.waiting, "queued twice"
             wait = Interval(one.tenant, None, 0, one.time)
             self.waiting[one.tenant] = wait

@@ -113,10 +113,10 @@ class Cordons:
         assert tenant is not None
         assert onto is not None
         generation = drained.generation
-        self._ledger.let_go(drained)  # the slice is cordoned by that, and the other one free
-        self._speaker.unplaced(
-            tenant, index, drained.id, generation, f"{drained.id} is drained by an operator"
-        )
+        reason = f"{drained.id} is drained by an operator"
+        # The slice is cordoned by that, and the other one free.
+        self._ledger.let_go(drained, reason=reason)
+        self._speaker.unplaced(tenant, index, drained.id, generation, reason)
         self._ledger.place(tenant, index, onto)
         self._speaker.placed(tenant, index, onto)
 

@@ -18,6 +18,7 @@ class DecisionKind(enum.StrEnum):
 
     # Of a tenant.
     QUEUED = "tenant.queued"
+    PREEMPTED = "tenant.preempted"
     RUNNING = "tenant.running"
     REFUSED = "tenant.refused"
     TURNED_AWAY = "tenant.turned_away"
@@ -116,6 +117,7 @@ def span(seconds: float) -> str:
 
 _SENTENCES: Mapping[str, str] = {
     DecisionKind.QUEUED: "{tenant} was queued",
+    DecisionKind.PREEMPTED: "{tenant} was preempted, and waits for slices again",
     DecisionKind.RUNNING: "{tenant} got its slices{lasted}",
     DecisionKind.REFUSED: "{tenant} was refused{lasted}",
     DecisionKind.TURNED_AWAY: "another proxy that called itself {tenant} was turned away",

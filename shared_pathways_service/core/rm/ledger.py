@@ -419,7 +419,9 @@ class Ledger:
         """Adds to the history."""
         self._decisions.append(decision)
 
-    def decide_tenant(self, tenant: Tenant, kind: str, reason: str = "", *, ends: bool) -> None:
+    def decide_tenant(
+        self, tenant: Tenant, kind: str, reason: str = "", *, ends: bool, related: str = ""
+    ) -> None:
         """Adds what was decided of a tenant to the history.
 
         Args:
@@ -427,6 +429,7 @@ class Ledger:
           kind: What.
           reason: Why.
           ends: Whether its wait ends by that, if it waits.
+          related: The other tenant that has to do with it.
         """
         self.decide(
             Decision(
@@ -437,7 +440,8 @@ class Ledger:
                 team=tenant.team,
                 instance_type=tenant.wanted,
                 reason=reason,
-                began=tenant.asked_at if ends else None,
+                related=related,
+                began=tenant.waits_since if ends else None,
             )
         )
 
@@ -536,6 +540,7 @@ def grant_of(tenant: Tenant) -> PersistedGrant:
         running=tenant.running,
         placements={index: (held.id, held.generation) for index, held in placed.items()},
         asked_at=tenant.asked_at,
+        waits_since=tenant.waits_since,
         lost=tuple(tenant.lost),
         incarnations={held.id: held.relied_on for held in placed.values()},
         preempted=tenant.preempted,

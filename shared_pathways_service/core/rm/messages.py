@@ -281,6 +281,7 @@ class PersistedGrant:
       running: Whether its gang was placed once: False means that it is in the queue.
       placements: Virtual index to (slice id, generation), of what is placed.
       asked_at: When it asked, by the core's clock, for people and for the queue's timeout.
+      waits_since: When its present or last wait began; None: when it asked.
       lost: Virtual indices that were placed once and are not now: they may take a spare.
       incarnations: Slice id to the incarnations of its workers, of what is placed: a worker that
         is another after the RM's restart was lost meanwhile.
@@ -304,12 +305,18 @@ class PersistedGrant:
     running: bool
     placements: Mapping[int, tuple[str, int]]
     asked_at: float
+    waits_since: float | None = None
     lost: tuple[int, ...] = ()
     incarnations: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     preempted: bool = False
     notice: PersistedNotice | None = None
     ends_at: float | None = None
     held_since: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+    @property
+    def wait_began(self) -> float:
+        """When its present or last wait began, by the core's clock."""
+        return self.asked_at if self.waits_since is None else self.waits_since
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)

@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from shared_pathways_service.core.priorities import describe_priority
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.deadlines import Deadlines
+from shared_pathways_service.core.rm.decisions import DecisionKind
 from shared_pathways_service.core.rm.ledger import Ledger
 from shared_pathways_service.core.rm.messages import Announce
 from shared_pathways_service.core.rm.records import Notice, Plan, Pool, Tenant
@@ -247,12 +248,12 @@ class Preemption:
         reason = f"preempted by {tenant.label} of priority {describe_priority(tenant.priority)}"
         plan.is_due = True
         for victim in list(plan.victims):
-            self._preempt(victim, reason)
+            self._preempt(victim, reason, tenant.name)
         if not self._scheduler.start(tenant):
             plan.is_due = False
             self._ledger.shaken[tenant] = None
 
-    def _preempt(self, victim: Tenant, reason: str) -> None:
+    def _preempt(self, victim: Tenant, reason: str, by: str) -> None:
         """Takes all slices from a tenant, which goes back to its place in the queue."""
         ledger = self._ledger
         for index in range(len(victim.kinds)):
@@ -260,7 +261,7 @@ class Preemption:
                 ledger.stop_wanting(victim, index)
         for index, held in sorted(victim.placed.items()):
             generation = held.generation
-            ledger.let_go(held)
+            ledger.let_go(held, reason=reason, related=by)
             self._speaker.unplaced(victim, index, held.id, generation, reason)
         notice = victim.notice
         if notice is not None and notice.plan is not None:
@@ -270,7 +271,9 @@ class Preemption:
         victim.lost.clear()
         victim.heard_running = False
         victim.told = None
-        victim.since = ledger.now
+        victim.since = victim.waits_since = ledger.now
+        victim.was_queued = True
+        ledger.decide_tenant(victim, DecisionKind.PREEMPTED, reason, ends=False, related=by)
         ledger.end_notice(victim)
         ledger.enqueue(victim)
         self._speaker.say(Announce(kind="tenant.preempted", tenant=victim.name, reason=reason))

@@ -160,6 +160,7 @@ class Tenant:
       heard_running: Whether its proxy, over the stream that it has now, heard that it may compute.
       persisted: Whether the disk knows it.
       was_queued: Whether the history has that it waits.
+      waits_since: When its present wait began, or its last one: it asked, or was preempted.
       label: How other tenants are told of this one: user@host.
       ends_at: When its stated lifetime is over; None: it stated none.
       preempted: Whether it waits because it was preempted, and ran before.
@@ -194,6 +195,7 @@ class Tenant:
     heard_running: bool = False
     persisted: bool = False
     was_queued: bool = False
+    waits_since: float = 0.0
     gone: bool = False
     preempted: bool = False
     notice: Notice | None = None

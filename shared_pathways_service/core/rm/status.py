@@ -203,7 +203,7 @@ def _tenant(about: Tenant, now: float) -> TenantStatus:
         priority=about.priority,
         state=_state(about),
         slices=tuple(_virtual_slice(about, index) for index in range(len(about.kinds))),
-        since=about.since if about.running or about.preempted else about.asked_at,
+        since=about.since if about.running else about.waits_since,
         connected=about.connected,
         pid=about.pid,
         preempting_by=notice.said if notice else "",
@@ -246,5 +246,5 @@ def _queue_entry(tenant: Tenant, reason: str, now: float) -> QueueEntry:
         wants={pool.name: count for pool, count in tenant.wants.items()},
         reason=reason,
         holders=holders_of(tenant.wants),
-        waiting_s=max(0.0, now - (tenant.since if tenant.preempted else tenant.asked_at)),
+        waiting_s=max(0.0, now - tenant.waits_since),
     )

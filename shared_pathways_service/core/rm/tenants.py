@@ -110,6 +110,7 @@ class Tenants:
         tenant = self._make(event, grant.order, grant.asked_at, running=grant.running)
         tenant.persisted = tenant.was_queued = True
         tenant.preempted = grant.preempted
+        tenant.waits_since = grant.wait_began
         tenant.ends_at = grant.ends_at
         self._ledger.add_tenant(tenant)
         if grant.notice is not None:
@@ -208,6 +209,7 @@ class Tenants:
             pid=event.pid,
             order=order,
             asked_at=asked_at,
+            waits_since=asked_at,
             since=self._ledger.now,
             running=running,
             rank=rank_of(event.priority, asked_at, order, self._aging_s),
