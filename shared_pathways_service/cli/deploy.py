@@ -116,6 +116,8 @@ async def _deploy(
         await deployment.create(cluster, inputs)
         if timeout_s is None:
             return None
+        # Whoever loses patience should know.
+        sys.stderr.write(f"sps: {inputs.name} is created, and stays if you interrupt this\n")
         return await deployment.wait_until_ready(
             cluster,
             inputs.name,

@@ -114,7 +114,8 @@ async def _hotswap(place: Place, options: _Options) -> Report:
             await running.wait_until_all_ready(timeout_s=limit)
             if options.disrupt is None:
                 _say(f"both are ready; waiting for a node of {high.name} to go")
-                await running.wait_until_lost(timeout_s=limit)
+                if closed := await running.wait_until_lost(timeout_s=limit):
+                    _say(f"closed what is left of its pool: {', '.join(closed)}")
                 await running.wait_until_back(timeout_s=limit)
                 return running.report()
             nodes = await running.drain(options.disrupt, timeout_s=limit)

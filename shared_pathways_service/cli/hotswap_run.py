@@ -87,6 +87,7 @@ class Hotswap:
 
         Raises:
           InvalidRequestError: There is no such pool, or the higher JobSet is not there.
+          ServiceNotReady: Not all may be evicted in time.
         """
         nodes = await nodes_of_pool(self._api, pool)
         if not nodes or pool not in self.seen.pools_of(self._high.name):
@@ -95,9 +96,15 @@ class Hotswap:
             raise InvalidRequestError("--disrupt", pool, expected)
         self.seen.disrupted(time.monotonic())
         self._hear()
-        async with asyncio.timeout(timeout_s):
-            await cordon(self._api, nodes)
-            await evict_pods(self._api, nodes)
+        await cordon(self._api, nodes)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await evict_pods(self._api, nodes)
+        except TimeoutError as error:
+            raise ServiceNotReady(
+                f"pods of {pool} cannot be evicted within {timeout_s:g} s",
+                hint="a PodDisruptionBudget may protect them; the pool stays cordoned",
+            ) from error
         return nodes
 
     async def wait_until_lost(self, *, timeout_s: float) -> list[str]:
@@ -143,8 +150,8 @@ class Hotswap:
         return Report(
             pool=pool,
             phases={phase: round(at, 3) for phase, at in phases.items() if at is not None},
-            high_back_s=round(seen.seconds("ready", began) or 0.0, 3),
-            low_back_s=phases["low_ready"] if "preempted" in seen.moments else None,
+            high_back_s=_rounded(seen.seconds("ready", began)) or 0.0,
+            low_back_s=_rounded(phases["low_ready"]) if "preempted" in seen.moments else None,
             pools=seen.pools_of(self._high.name),
             shared=dict(seen.shared),
         )
@@ -259,6 +266,10 @@ async def create_missing(
         else:
             made.append(str(manifest["metadata"]["name"]))
     return made
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
 
 
 async def _crew(api: KubeApi, namespace: str, name: str) -> Crew:

@@ -57,7 +57,10 @@ def test_wrong_usage_ends_with_2(wrong: tuple[str, ...]) -> None:
     assert wrong[-1].split("=")[0] in done.stderr
 
 
-@pytest.mark.parametrize("command", ["list", "status", "logs", "delete", "reap", "doctor"])
+@pytest.mark.parametrize(
+    "command",
+    ["list", "status", "logs", "delete", "reap", "doctor", "render", "deploy", "hotswap"],
+)
 def test_who_names_no_cluster_does_not_import_what_reaches_one(command: str) -> None:
     source = f"import sys, shared_pathways_service.cli.{command}; print('aiohttp' in sys.modules)"
     done = subprocess.run(

@@ -92,3 +92,53 @@ def test_what_is_no_manifest_is_said_in_one_line() -> None:
     done = render("-f", "/nowhere.yaml")
     assert done.returncode == 1
     assert "/nowhere.yaml" in done.stderr
+
+
+def objects(*arguments: str) -> list[Any]:
+    done = render(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def shown(*names: str) -> list[Any]:
+    texts = [(ROOT / "yamls" / name).read_text(encoding="utf-8") for name in names]
+    return [one for text in texts for one in yaml.safe_load_all(text)]
+
+
+def test_what_an_operator_creates_is_what_is_shown() -> None:
+    service = ("service", "--slices", "tpuv6e:2x2=2", "--gcs_bucket", "gs://my-bucket")
+    assert objects(*service) == shown("pathways-service.yaml")
+    assert objects("tenant-rbac") == shown("tenant-rbac.yaml")
+    assert objects("operator-rbac") == shown("operator-rbac.yaml")
+    assert objects("priority-classes") == shown("priority-classes.yaml")
+    hotswap = [f"hotswap/{name}-jax-trillium.yaml" for name in ("high", "low")]
+    assert sorted(objects("hotswap"), key=str) == sorted(
+        shown("priority-classes.yaml", *hotswap), key=str
+    )
+
+
+def test_rules_are_for_whom_one_says() -> None:
+    made = objects(
+        "tenant-rbac", "--namespace=a", "--user=ada", "--group=g", "--service-account=b:robot"
+    )
+    bindings = [one for one in made if one["kind"].endswith("Binding")]
+    for one in bindings:
+        assert [s["name"] for s in one["subjects"]] == ["ada", "g", "robot"]
+        assert one["subjects"][2]["namespace"] == "b"
+    assert [one["metadata"].get("namespace") for one in bindings] == ["a", None]
+
+
+def test_what_does_not_go_together_is_refused() -> None:
+    for words, said in (
+        ((), "--file"),
+        (("nonsense",), "tenant-rbac"),
+        (("service",), "--slices"),
+        (("hotswap", "--file", "x"), "--file"),
+        (("hotswap", "--name", "x"), "--name"),
+        (("tenant-rbac", "--slices", "tpuv6e:2x2=1"), "options of a service"),
+        (("service", "--user", "ada"), "--user"),
+        (("tenant-rbac", "--service-account", "robot"), "NAMESPACE:NAME"),
+    ):
+        done = render(*words)
+        assert (done.returncode, done.stdout) == (2, ""), words
+        assert said in done.stderr

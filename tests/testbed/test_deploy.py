@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import json
 import os
 import subprocess
@@ -12,8 +14,15 @@ from typing import Any
 
 import pytest
 
+from shared_pathways_service.cli import deployment, upgrade
+from shared_pathways_service.cli.cluster import Cluster, opened
+from shared_pathways_service.cli.cluster_options import Place
 from shared_pathways_service.core.kubernetes.names import ANNOTATION_DRAINING
-from shared_pathways_service.core.kubernetes.service_jobset import service_address
+from shared_pathways_service.core.kubernetes.proxy_job import ProxyJobInputs, proxy_job
+from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs
+from shared_pathways_service.core.kubernetes.service_jobset import service_address, service_jobset
+from shared_pathways_service.core.kubernetes.service_reading import difference
+from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.testing.testbed import Namespace
 from shared_pathways_service.testing.testbed.service import OUR_SERVER_IMAGE, DeployedService
 from tests.e2e.harness import DEADLINE_S, program, sps
@@ -147,7 +156,6 @@ def test_what_cannot_become_ready_is_told_and_stays(namespace: Namespace, place:
     assert "no node takes it" in err
     assert "sps undeploy big" in err
     assert jobset(namespace, "big")["spec"]["replicatedJobs"]
-    # A JobSet that somebody changed by hand is not made anew without a word.
     assert failing("undeploy", "big", *place)[0] == 0
 
     for wrong, said in (
@@ -160,3 +168,73 @@ def test_what_cannot_become_ready_is_told_and_stays(namespace: Namespace, place:
         assert code == 2, err
         assert said in err
     assert namespace.items(JOBSETS) == []
+
+
+def test_what_was_changed_by_hand_is_kept_and_who_stays_is_ended_on_request(
+    namespace: Namespace, place: list[str]
+) -> None:
+    inputs = ServiceInputs(
+        name="pw", namespace=namespace.name, instances={KIND: 1}, image=OUR_SERVER_IMAGE
+    )
+    changed = service_jobset(inputs)
+    workers = changed["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]
+    workers["nodeSelector"]["rack"] = "7"
+    uid = namespace.create(JOBSETS, changed)["metadata"]["uid"]
+    code, err = failing("upgrade", "pw", "--max-slice-restarts=3", *place)
+    assert code == 2
+    assert "spec.replicatedJobs[worker].template.spec.template.spec.nodeSelector.rack" in err
+    words = ("upgrade", "pw", "--max-slice-restarts=3", "--discard-changes", "--dry-run")
+    told = sps(*words, *place).stdout
+    assert "backoffLimit: 3" in told
+    assert "rack" not in told
+    assert jobset(namespace, "pw")["metadata"]["uid"] == uid
+
+    # (A proxy that cannot start is one all the same.)
+    proxy = ProxyJobInputs(
+        name="isc-proxy-stays",
+        namespace=namespace.name,
+        session="session-of-one-who-stays",
+        service_name="pw",
+        service_address=service_address("pw"),
+        virtual_slices=(KIND,),
+        image="testbed/none:1",
+        user="grace",
+        host="laptop",
+        deadline_s=300,
+    )
+    namespace.create("batch/v1/jobs", proxy_job(proxy))
+    code, err = failing("undeploy", "pw", "--drain-timeout=1", *place)
+    assert code == 4
+    assert "isc-proxy-stays (grace@laptop" in err
+    done = sps("undeploy", "pw", "--drain-timeout=1", "--evict", *place)
+    assert "ending isc-proxy-stays" in done.stderr
+    nothing_left(namespace)
+    assert namespace.items(JOBSETS) == []
+
+
+def test_the_old_service_is_made_again_where_the_new_one_cannot_be(
+    namespace: Namespace, place: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del place
+    before = ServiceInputs(
+        name="pw", namespace=namespace.name, instances={KIND: 1}, image=OUR_SERVER_IMAGE
+    )
+    after = dataclasses.replace(before, max_slice_restarts=3)
+    old = namespace.create(JOBSETS, service_jobset(before))
+    create = deployment.create
+
+    async def refused(cluster: Cluster, inputs: ServiceInputs) -> Mapping[str, Any]:
+        if inputs == after:
+            raise ApiError("no room", status=403, reason="Forbidden")
+        return await create(cluster, inputs)
+
+    async def replace() -> None:
+        async with opened(Place(context="testbed", namespace=namespace.name)) as cluster:
+            await upgrade._replace(cluster, old, before, after)
+
+    monkeypatch.setattr(deployment, "create", refused)
+    with pytest.raises(ApiError, match="no room"):
+        asyncio.run(replace())
+    now = jobset(namespace, "pw")
+    assert now["metadata"]["uid"] != old["metadata"]["uid"]
+    assert not difference(now["spec"], old["spec"])

@@ -45,6 +45,18 @@ def test_every_command_that_is_mentioned_exists() -> None:
         assert not [option for option in options if f"{option} " not in f"{shown} "], words
 
 
+def test_what_xpk_takes_is_mapped_to_options_that_there_are() -> None:
+    text = (REPOSITORY / "docs" / "xpk.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `--")]
+    assert len(rows) > 10
+    shown = sps("deploy", "--help").stdout + sps("render", "--help").stdout
+    shown = shown.replace("_", "-")
+    for _, ours, _ in rows:
+        # (Not what a proxy or an image is told.)
+        for option in re.findall(r"(?<![\w:-])--[a-z][a-z-]+", ours):
+            assert f"{option} " in shown, option
+
+
 @pytest.fixture
 def shell(namespace: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with `sps`, and the cluster's administrator's kubeconfig in the environment."""

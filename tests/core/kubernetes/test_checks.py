@@ -7,6 +7,7 @@ import dataclasses
 from shared_pathways_service.core.checks import Check, Outcome, judge
 from shared_pathways_service.core.kubernetes import checks
 from shared_pathways_service.core.kubernetes.images import Versions
+from shared_pathways_service.core.kubernetes.names import ANNOTATION_DRAINING
 from shared_pathways_service.core.kubernetes.permissions import needed
 from shared_pathways_service.core.kubernetes.readiness import read_readiness
 from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs
@@ -49,6 +50,17 @@ def test_permissions() -> None:
     check = checks.permissions_check(wanted, wanted[:2], "ns")
     assert isinstance(check.error, AccessDenied)
     assert '"create", "get"' in check.fix
+
+
+def test_a_service_that_is_drained_lets_nobody_in_and_goes_on_for_the_rest() -> None:
+    jobset = service_jobset(ServiceInputs(name="p", instances={KIND: 2}))
+    jobset["metadata"]["annotations"] = {ANNOTATION_DRAINING: "it is being upgraded"}
+    check, found = checks.service_check([jobset], "", namespace="team")
+    assert isinstance(check.error, ServiceNotReady)
+    assert "takes no new connections: it is being upgraded" in check.found
+    assert found is not None
+    # It is no service that is over: who waits for it to be complete, or looks at it, does so.
+    assert not found.ended
 
 
 def test_types() -> None:

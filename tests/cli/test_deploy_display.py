@@ -1,0 +1,70 @@
+"""What a person sees of a service that comes up."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+from rich.console import Console
+
+from shared_pathways_service.cli import deploy_display
+from shared_pathways_service.cli.deploy_display import display
+from shared_pathways_service.core.kubernetes.readiness import ServiceReadiness, read_readiness
+from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs
+from shared_pathways_service.core.kubernetes.service_jobset import service_jobset
+from shared_pathways_service.core.kubernetes.services import read_service
+from tests.core.kubernetes.objects import Object, pod, running
+
+INPUTS = ServiceInputs(name="pw", instances={"tpuv6e:2x2": 2})
+
+
+def labels(job: str, index: int) -> dict[str, str]:
+    return {
+        "jobset.sigs.k8s.io/jobset-name": "pw",
+        "jobset.sigs.k8s.io/replicatedjob-name": job,
+        "jobset.sigs.k8s.io/job-index": str(index),
+    }
+
+
+HEAD = running("head", container="pathways-rm", labels=labels("pathways-head", 0), node="cpu")
+FIRST = running("first", container="pathways-worker", labels=labels("worker", 0), node="tpu-0")
+SECOND = pod("second", container="pathways-worker", labels=labels("worker", 1), node="")
+
+
+def readiness(pods: list[Object]) -> ServiceReadiness:
+    service = read_service(service_jobset(INPUTS))
+    assert service is not None
+    return read_readiness(service, pods)
+
+
+def test_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", written)
+    with display(quiet=False) as look:
+        for pods in ([SECOND], [HEAD, FIRST, SECOND], [HEAD, FIRST, SECOND], [HEAD, FIRST]):
+            look(readiness(pods), pods)
+    first, second, third = written.getvalue().splitlines()
+    assert first.startswith("sps: pw: 0/2 slices are ready, the head is not")
+    assert second.startswith("sps: pw: 1/2 slices are ready (")
+    assert "second: it waits for a node" in second
+    assert "slice 1 of worker lacks 1 of 1 pods" in third
+
+
+def test_nothing_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    with display(quiet=True) as look:
+        look(readiness([HEAD]), [HEAD])
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_table_of_head_and_workers_on_a_terminal() -> None:
+    out = io.StringIO()
+    pods = [SECOND, FIRST, HEAD]
+    picture = deploy_display._picture(readiness(pods), pods)
+    Console(file=out, width=120).print(picture)
+    title, head, first, second, last = (line.split() for line in out.getvalue().splitlines())
+    assert title == ["part", "slice", "pod", "node", "restarts", "state"]
+    assert head == ["head", "head", "cpu", "0", "ready"]
+    assert first == ["worker", "worker-0", "first", "tpu-0", "0", "ready"]
+    assert second == ["worker", "worker-1", "second", "-", "0", "it", "waits", "for", "a", "node"]
+    assert " ".join(last) == "pw: 1/2 slices are ready"
