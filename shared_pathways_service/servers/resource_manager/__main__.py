@@ -27,6 +27,7 @@ from shared_pathways_service.servers.listening import SERVER_OPTIONS, listen
 from shared_pathways_service.servers.options import parse_or_exit
 from shared_pathways_service.servers.process import STOP_SIGNALS, exit_with_parent, report_ready
 from shared_pathways_service.servers.resource_manager.authority import Authority, SteadyClock
+from shared_pathways_service.servers.resource_manager.metrics import families
 from shared_pathways_service.servers.resource_manager.options import ResourceManagerOptions
 from shared_pathways_service.servers.resource_manager.recording import Recording
 from shared_pathways_service.servers.resource_manager.service import ResourceManagerService
@@ -162,6 +163,19 @@ async def _serve(options: ResourceManagerOptions) -> int:
             bind_address=options.bind_address,
         )
         await server.start()
+        if options.metrics_port is not None:
+            from shared_pathways_service.servers.metrics import (  # noqa: PLC0415 - aiohttp
+                serve_metrics,
+            )
+
+            serving = await serve_metrics(
+                lambda: families(authority),
+                address=options.metrics_address,
+                port=options.metrics_port,
+                token=token,
+            )
+            stack.push_async_callback(serving.close)
+            glog("I", f"Metrics at {serving.url}")
         glog("I", f"Pathways Server serving on {listening.shown}")
         report_ready(options.ready_fd, port=listening.port, socket=listening.socket)
         code = await stop

@@ -98,6 +98,9 @@ class History:
         first = db.execute("SELECT min(sequence) FROM decisions").fetchone()[0]
         self._first: int = first or self.last + 1
 
+    def __len__(self) -> int:
+        return self.last + 1 - self._first
+
     @property
     def began(self) -> float | None:
         """The time of the first decision that is kept; None: there is none."""

@@ -66,6 +66,13 @@ class ResourceManagerOptions:
     history_days: float = flag(
         90.0, parse=_days, help="Days after which the history drops a decision."
     )
+    metrics_port: int | None = flag(
+        None,
+        parse=port,
+        env="SPS_METRICS_PORT",
+        help="TCP port of http://HOST:PORT/metrics; 0: any. By default there is none.",
+    )
+    metrics_address: str = flag(LOOPBACK, env="SPS_METRICS_ADDRESS", help="Address to bind for it.")
     record_events: str = flag(
         "", help="File to append all events to, for `sps replay`; it grows without a limit."
     )
