@@ -186,7 +186,7 @@ async def _serve(options: ResourceManagerOptions) -> int:
 def main(argv: Sequence[str]) -> int:
     """Runs the resource manager; returns its exit code."""
     options = parse_or_exit(ResourceManagerOptions, "resource_manager", argv)
-    send_logging_to_glog()
+    send_logging_to_glog(log_format=options.log_format)
     # A service of thousands of workers has as many connections.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
