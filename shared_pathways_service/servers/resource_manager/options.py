@@ -75,7 +75,9 @@ class ResourceManagerOptions:
     )
     metrics_address: str = flag(LOOPBACK, env="SPS_METRICS_ADDRESS", help="Address to bind for it.")
     record_events: str = flag(
-        "", help="File to append all events to, for `sps replay`; it grows without a limit."
+        "",
+        env="SPS_RECORD_EVENTS",
+        help="File to append all events to, for `sps replay`; it grows without a limit.",
     )
     first_start: bool = flag(
         False,
