@@ -135,6 +135,7 @@ def test_in_and_out(bench: Bench) -> None:
         assert it.logs(1) == [f"{it.proxy_job_name} line 0"]
         assert {"agent", "import_jax", "attach", "connect", "create"} <= set(it.timings)
         assert it.proxy_job_name in it._repr_html_()
+        assert it._repr_html_().count("<td>placed</td><td>20") == 2
         assert "serve" in repr(it)
     assert bench.is_clean()
     assert it.status().state == "closed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sys
 from collections.abc import Sequence
@@ -13,11 +14,25 @@ from shared_pathways_service.agent.homes import make_home
 from shared_pathways_service.agent.probing import probe
 from shared_pathways_service.agent.process import serve
 from shared_pathways_service.agent.runner import Probe
+from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.servers.glog import Severity, json_line
+from shared_pathways_service.settings import Settings
 
 __all__ = ["main"]
 
 #: Characters after which an agent writes nothing more to its log.
 _LOG_LIMIT = 4 << 20
+
+
+class _JsonFormatter(logging.Formatter):
+    """One object a line, as servers write it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        severity: Severity = "I"
+        if record.levelno >= logging.WARNING:
+            severity = "E" if record.levelno >= logging.ERROR else "W"
+        where = f"{record.filename}:{record.lineno}"
+        return json_line(severity, record.created, where, super().format(record)).rstrip("\n")
 
 
 class _BoundedHandler(logging.StreamHandler[TextIO]):
@@ -26,6 +41,10 @@ class _BoundedHandler(logging.StreamHandler[TextIO]):
     def __init__(self) -> None:
         super().__init__(sys.stderr)
         self._left = _LOG_LIMIT
+        # (What is wrong with the settings, the client has said.)
+        with contextlib.suppress(SharedPathwaysError):
+            if Settings.load().log_format == "json":
+                self.setFormatter(_JsonFormatter())
 
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record)

@@ -53,15 +53,23 @@ class AgentSession:
       start: What the agent is to do.
       log: Where the agent's output goes.
       on_event: Hears every event, on the thread that reads; its errors are logged, and that is all.
+      on_state: Called after every change of the snapshot, on the same thread, alike.
       command: What starts the agent.
     """
 
     def __init__(
-        self, start: Start, *, log: Path, on_event: Sink, command: Sequence[str] = AGENT_COMMAND
+        self,
+        start: Start,
+        *,
+        log: Path,
+        on_event: Sink,
+        on_state: Callable[[], None] | None = None,
+        command: Sequence[str] = AGENT_COMMAND,
     ) -> None:
         self.log = log
         self._start = start
         self._on_event = on_event
+        self._on_state = on_state
         self._command = command
         self._changed = threading.Condition()
         self._snapshot = Snapshot(name=start.spec.name, phase=Phase.NEW)
@@ -319,6 +327,8 @@ class AgentSession:
                 case _:
                     pass
             self._changed.notify_all()
+        if message["type"] in {"state", "ended"}:
+            self._tell_state()
 
     def _agent_is_lost(self, how: str) -> None:
         pod = self._snapshot.pod
@@ -350,6 +360,14 @@ class AgentSession:
             code = self._process.wait(_EXIT_S)
             return f" by signal {-code}" if code < 0 else f" with exit code {code}"
         return ""
+
+    def _tell_state(self) -> None:
+        if self._on_state is None:
+            return
+        try:
+            self._on_state()
+        except Exception:  # noqa: BLE001 - what is shown is no reason to stop
+            _log.exception("the hearer of states failed")
 
     def _tell(self, event: Event) -> None:
         try:

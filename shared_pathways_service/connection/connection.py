@@ -19,6 +19,7 @@ from shared_pathways_service import allocator
 from shared_pathways_service.agent.client import AgentSession
 from shared_pathways_service.agent.request import start_of
 from shared_pathways_service.connection import leaving, one_live, views
+from shared_pathways_service.connection.notebook import Board
 from shared_pathways_service.core.requests import ConnectRequest
 from shared_pathways_service.core.session_messages import Phase, Snapshot
 from shared_pathways_service.core.topology import InstanceType
@@ -74,6 +75,7 @@ class Connection:
         self._patience_s: float | None = None
         self._failure: SharedPathwaysError | None = None
         self._raised: SharedPathwaysError | None = None
+        self._board = Board(self._repr_html_)
 
     # ---- beginning and end
 
@@ -263,7 +265,10 @@ class Connection:
         return f"<Connection {self.proxy_job_name}: {self._snapshot.phase}, {slices}>"
 
     def _repr_html_(self) -> str:
-        return views.as_html(self._snapshot, self.address)
+        return views.as_html(self._snapshot, self.address, self._board.since)
+
+    def _ipython_display_(self) -> None:
+        self._board.display()
 
     # ---- inside
 
@@ -286,7 +291,9 @@ class Connection:
         self._progress.begin()
         orders = start_of(self._request, self._settings)
         log = self._settings.state_dir / "agents" / f"{self.proxy_job_name}.log"
-        agent = self._agent = AgentSession(orders, log=log, on_event=self._heard)
+        agent = self._agent = AgentSession(
+            orders, log=log, on_event=self._heard, on_state=lambda: self._board.hear(self._snapshot)
+        )
         self._undo.callback(self._close_agent)
         atexit.register(self._at_exit)
         self._undo.callback(atexit.unregister, self._at_exit)

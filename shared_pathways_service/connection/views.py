@@ -7,7 +7,7 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from shared_pathways_service.core.session_messages import Snapshot
+from shared_pathways_service.core.session_messages import SliceView, Snapshot
 from shared_pathways_service.errors import SharedPathwaysError
 
 if TYPE_CHECKING:
@@ -62,12 +62,11 @@ def slices_of(snapshot: Snapshot, devices: Sequence[jax.Device]) -> tuple[Connec
       snapshot: How the session stands.
       devices: Of all slices; empty where JAX is not on the proxy.
     """
-    queued = snapshot.position is not None
     return tuple(
         ConnectedSlice(
             index=view.index,
             instance_type=view.instance_type,
-            state="queued" if queued else view.state,
+            state=_state(snapshot, view),
             devices=tuple(d for d in devices if getattr(d, "slice_index", 0) == view.index),
         )
         for view in snapshot.slices
@@ -79,15 +78,38 @@ def slices_text(snapshot: Snapshot) -> str:
     return ", ".join(f"{v.index}: {v.instance_type} {v.state}" for v in snapshot.slices)
 
 
-def as_html(snapshot: Snapshot, address: str) -> str:
-    """Returns the connection as a notebook shows it."""
-    rows = {
-        "name": snapshot.name,
-        "state": snapshot.phase.value,
-        "slices": slices_text(snapshot),
-        "address": address or "-",
-    }
-    cells = "".join(
-        f"<tr><th>{name}</th><td>{html.escape(text)}</td></tr>" for name, text in rows.items()
+def as_html(snapshot: Snapshot, address: str, since: Mapping[int, str]) -> str:
+    """Returns the connection as a notebook shows it.
+
+    Args:
+      snapshot: How the session stands.
+      address: Where the proxy answers; empty: nowhere yet.
+      since: Since when each slice is in its state, where that is known.
+    """
+    rows = {"name": snapshot.name, "state": snapshot.phase.value, "address": address or "-"}
+    if snapshot.position is not None:
+        rows["queue"] = f"position {snapshot.position}"
+        if snapshot.holders:
+            rows["held by"] = "; ".join(snapshot.holders)
+    head = "".join(_row("th", name, text) for name, text in rows.items())
+    slices = "".join(
+        _row(
+            "td",
+            str(view.index),
+            view.instance_type,
+            _state(snapshot, view),
+            since.get(view.index, ""),
+        )
+        for view in snapshot.slices
     )
-    return f"<table>{cells}</table>"
+    titles = "<tr><th>slice</th><th>type</th><th>state</th><th>since</th></tr>"
+    return f"<table>{head}</table>" + (f"<table>{titles}{slices}</table>" if slices else "")
+
+
+def _state(snapshot: Snapshot, view: SliceView) -> str:
+    return "queued" if snapshot.position is not None else view.state
+
+
+def _row(first: str, name: str, *texts: str) -> str:
+    cells = "".join(f"<td>{html.escape(text)}</td>" for text in texts)
+    return f"<tr><{first}>{html.escape(name)}</{first}>{cells}</tr>"

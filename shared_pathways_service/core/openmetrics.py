@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-__all__ = ["Family", "Kind", "Sample", "labelled", "render", "values_of"]
+__all__ = ["Family", "Histogram", "Kind", "Sample", "labelled", "render", "values_of"]
 
-Kind = Literal["counter", "gauge", "info"]
+Kind = Literal["counter", "gauge", "info", "histogram"]
 #: What the name of a sample has beyond its family's.
-_SUFFIX: Mapping[str, str] = {"counter": "_total", "gauge": "", "info": "_info"}
+_SUFFIX: Mapping[str, str] = {
+    "counter": "_total",
+    "gauge": "",
+    "info": "_info",
+    "histogram": "",
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sample:
-    """One number."""
+    """One number.
+
+    Attributes:
+      suffix: Of a histogram: ``_bucket``, ``_count`` or ``_sum``.
+    """
 
     value: float
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    suffix: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,6 +62,37 @@ class Family:
         return self.name + _SUFFIX[self.kind]
 
 
+class Histogram:
+    """How often something took how long.
+
+    Args:
+      bounds: Upper bounds of its buckets, in rising order; the last, infinity, is added.
+    """
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = tuple(bounds)
+        self._counts = [0] * (len(self._bounds) + 1)
+        self._sum = 0.0
+
+    def add(self, value: float) -> None:
+        """Counts one."""
+        self._counts[bisect.bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def samples(self) -> list[Sample]:
+        """Returns its samples: each bucket has what is in those below it, too."""
+        sums = list(itertools.accumulate(self._counts))
+        bounds = [*(repr(bound) for bound in self._bounds), "+Inf"]
+        return [
+            *(
+                Sample(count, {"le": bound}, "_bucket")
+                for bound, count in zip(bounds, sums, strict=True)
+            ),
+            Sample(sums[-1], suffix="_count"),
+            Sample(self._sum, suffix="_sum"),
+        ]
+
+
 def labelled(families_of: Mapping[str, Iterable[Family]], label: str) -> list[Family]:
     """Puts the families of several sources together.
 
@@ -60,7 +103,9 @@ def labelled(families_of: Mapping[str, Iterable[Family]], label: str) -> list[Fa
     merged: dict[str, Family] = {}
     for source, families in families_of.items():
         for family in families:
-            samples = [Sample(s.value, {label: source, **s.labels}) for s in family.samples]
+            samples = [
+                dataclasses.replace(s, labels={label: source, **s.labels}) for s in family.samples
+            ]
             known = merged.get(family.name)
             if known is not None:
                 samples = [*known.samples, *samples]
@@ -78,7 +123,8 @@ def render(families: Iterable[Family]) -> str:
         lines.append(f"# HELP {family.name} {_escaped(family.help)}")
         for sample in family.samples:
             labels = ",".join(f'{name}="{_escaped(text)}"' for name, text in sample.labels.items())
-            named = f"{family.sample_name}{{{labels}}}" if labels else family.sample_name
+            name = family.sample_name + sample.suffix
+            named = f"{name}{{{labels}}}" if labels else name
             lines.append(f"{named} {_number(sample.value)}")
     return "\n".join([*lines, "# EOF"]) + "\n"
 
@@ -94,7 +140,10 @@ def values_of(families: Iterable[Family]) -> dict[str, object]:
             told[family.sample_name] = dict(family.samples[0].labels)
         elif any(sample.labels for sample in family.samples) or not family.samples:
             told[family.sample_name] = {
-                ",".join(sample.labels.values()): _plain(sample.value) for sample in family.samples
+                ",".join([*sample.labels.values(), *filter(None, [sample.suffix])]): _plain(
+                    sample.value
+                )
+                for sample in family.samples
             }
         else:
             told[family.sample_name] = _plain(family.samples[0].value)

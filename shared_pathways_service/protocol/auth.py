@@ -18,7 +18,7 @@ import grpc.aio
 
 from shared_pathways_service.errors import InvalidRequestError
 
-__all__ = ["TokenInterceptor", "bearer", "read_token"]
+__all__ = ["TokenInterceptor", "bearer", "read_token", "shows"]
 
 #: Of whatever messages.
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -64,6 +64,21 @@ def bearer(token: str | None) -> tuple[tuple[str, str], ...]:
     return () if token is None else ((_HEADER, _SCHEME + token),)
 
 
+def shows(header: str, token: str | None) -> bool:
+    """Returns whether the ``Authorization`` header of a call shows the token of a server.
+
+    Args:
+      header: Empty where there is none.
+      token: None: the server wants none.
+    """
+    return token is None or _is_same(header, (_SCHEME + token).encode())
+
+
+def _is_same(shown: str | bytes, expected: bytes) -> bool:
+    data = shown if isinstance(shown, bytes) else shown.encode(errors="replace")
+    return hmac.compare_digest(data, expected)
+
+
 class TokenInterceptor(grpc.aio.ServerInterceptor):
     """Answers UNAUTHENTICATED to every call that does not carry the server's token."""
 
@@ -86,8 +101,7 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):
         if handler_call_details.method.startswith(self._open):
             return await continuation(handler_call_details)
         shown = dict(handler_call_details.invocation_metadata or ()).get(_HEADER, "")
-        data = shown if isinstance(shown, bytes) else shown.encode()
-        if hmac.compare_digest(data, self._expected):
+        if _is_same(shown, self._expected):
             return await continuation(handler_call_details)
         return _REFUSE_WRONG if shown else _REFUSE_MISSING
 

@@ -1,18 +1,52 @@
-"""The log of a server: lines on standard error in the form of glog, as the images write them."""
+"""The log of a server: lines on standard error in the form of glog, as the images write them.
+
+Or as JSON, one object a line, with the names that collectors of logs know: ``severity``, ``time``,
+``message``, and where it was written.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["Severity", "glog", "send_logging_to_glog"]
+from shared_pathways_service.events import rfc3339
+
+__all__ = ["Severity", "glog", "json_line", "read_log_format", "send_logging_to_glog"]
 
 Severity = Literal["I", "W", "E", "F"]
+
+_GLOG, _JSON = "glog", "json"
+_SEVERITIES: Mapping[Severity, str] = {
+    "I": "INFO",
+    "W": "WARNING",
+    "E": "ERROR",
+    "F": "CRITICAL",
+}
+
+
+class _Form:
+    """The form of this process's log."""
+
+    name = _GLOG
+
+
+def read_log_format(text: str) -> str:
+    """Reads the flag ``--log_format``; ``text``, the setting's word, is glog.
+
+    Raises:
+      ValueError: It is none.
+    """
+    found = {_GLOG: _GLOG, "text": _GLOG, _JSON: _JSON}.get(text)
+    if found is None:
+        raise ValueError(f"{_GLOG} or {_JSON}")
+    return found
 
 
 def glog(severity: Severity, message: str) -> None:
@@ -27,8 +61,14 @@ def glog(severity: Severity, message: str) -> None:
     _write_line(severity, time.time(), frame.f_code.co_filename, frame.f_lineno, message)
 
 
-def send_logging_to_glog(level: int = logging.INFO) -> None:
-    """Lets the records of `logging` (of libraries, that is) appear in the same form."""
+def send_logging_to_glog(level: int = logging.INFO, *, log_format: str = _GLOG) -> None:
+    """Lets the records of `logging` (of libraries, that is) appear in the same form.
+
+    Args:
+      level: Those below are dropped.
+      log_format: The form of all lines from here on, as `read_log_format` returns it.
+    """
+    _Form.name = log_format
     root = logging.getLogger()
     root.handlers[:] = [_GlogHandler()]
     root.setLevel(level)
@@ -48,14 +88,38 @@ class _GlogHandler(logging.Handler):
 
 
 def _write_line(severity: Severity, at: float, file: str, line: int, message: str) -> None:
-    moment = time.strftime("%m%d %H:%M:%S", time.localtime(at))
-    micros = int(at % 1 * 1_000_000)
-    text = message.replace("\n", "\\n")
-    where = f"{Path(file).name}:{line}"
-    line_text = f"{severity}{moment}.{micros:06d} {os.getpid():>7} {where}] {text}\n"
+    form = json_line if _Form.name == _JSON else _glog_line
     # A name of a file may have bytes that are no text.
-    data = line_text.encode(errors="backslashreplace")
+    data = form(severity, at, f"{Path(file).name}:{line}", message).encode(
+        errors="backslashreplace"
+    )
     # Past Python's buffers, so that lines of several threads never mix. A log that nobody reads
     # any more is no reason to end.
     with contextlib.suppress(OSError):
         os.write(2, data)
+
+
+def json_line(severity: Severity, at: float, where: str, message: str) -> str:
+    """Returns a line of a log as JSON, with its newline.
+
+    Args:
+      severity: As of `glog`.
+      at: Seconds since the epoch.
+      where: File and line.
+      message: May have newlines.
+    """
+    record = {
+        "severity": _SEVERITIES[severity],
+        "time": rfc3339(at),
+        "pid": os.getpid(),
+        "where": where,
+        "message": message,
+    }
+    return f"{json.dumps(record, ensure_ascii=False)}\n"
+
+
+def _glog_line(severity: Severity, at: float, where: str, message: str) -> str:
+    moment = time.strftime("%m%d %H:%M:%S", time.localtime(at))
+    micros = int(at % 1 * 1_000_000)
+    text = message.replace("\n", "\\n")
+    return f"{severity}{moment}.{micros:06d} {os.getpid():>7} {where}] {text}\n"

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from shared_pathways_service.core.openmetrics import Family, Sample, labelled, render, values_of
+from shared_pathways_service.core.openmetrics import (
+    Family,
+    Histogram,
+    Sample,
+    labelled,
+    render,
+    values_of,
+)
 from tests.openmetrics import text_to_families
 
 AWKWARD = 'back\\slash "quoted"\nline'
@@ -64,3 +71,18 @@ def test_values_for_json() -> None:
 def test_a_unit_ends_the_name() -> None:
     with pytest.raises(ValueError, match="does not end with its unit"):
         Family("a_seconds_busy", "counter", "", [], "seconds")
+
+
+def test_a_histogram_counts_what_is_below_each_bound() -> None:
+    histogram = Histogram([0.1, 1.0])
+    for value in (0.05, 0.1, 0.5, 7.0):
+        histogram.add(value)
+    family = Family("a_seconds", "histogram", "Lasts.", histogram.samples(), "seconds")
+    (found,) = text_to_families(render([family]))
+    assert [(s.name, s.labels, s.value) for s in found.samples] == [
+        ("a_seconds_bucket", {"le": "0.1"}, 2),
+        ("a_seconds_bucket", {"le": "1.0"}, 3),
+        ("a_seconds_bucket", {"le": "+Inf"}, 4),
+        ("a_seconds_count", {}, 4),
+        ("a_seconds_sum", {}, pytest.approx(7.65)),
+    ]

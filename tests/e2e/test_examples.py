@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import nbclient
 import nbformat
@@ -86,3 +87,52 @@ def test_the_notebook_in_a_real_kernel(
     assert devices["text/plain"].count("(0, (") == devices["text/plain"].count("(1, (") == 4
     assert "('slice', 'chip')" in function["text/plain"]
     assert closed["text/plain"].startswith("((8, 8), [Cpu")
+
+
+CELLS = (
+    """
+from shared_pathways_service import isc_pathways
+import sys
+assert "IPython" in sys.modules
+connection = isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 1})
+""",
+    "connection",
+    "connection.start(); None",
+    "connection.close()",
+)
+
+
+@pytest.mark.usefixtures("environment")
+# The kernel's messages pass through sockets that belong to the client's event loop.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_a_displayed_connection_goes_with_what_happens(
+    own_directories: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR"):
+        monkeypatch.setenv(name, str(own_directories / name.lower()))
+    shown = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
+    seen: list[str] = []
+
+    class Client(nbclient.NotebookClient):  # type: ignore[misc]
+        """Notes what displays are changed to, by later cells too."""
+
+        def process_message(self, msg: dict[str, Any], *args: Any) -> Any:
+            if msg["msg_type"] in {"display_data", "update_display_data"}:
+                seen.append(msg["content"]["data"]["text/html"])
+            return super().process_message(msg, *args)
+
+    client = Client(
+        shown,
+        timeout=DEADLINE_S,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(own_directories)}},
+    )
+    with embedded(1):
+        client.execute()
+        assert nothing_left()
+    assert "<td>new</td>" in seen[0]
+    assert any("<td>serve</td>" in text and "<td>placed</td><td>20" in text for text in seen)
+    assert "<td>closed</td>" in seen[-1]
+    # The one display of the one cell has the last of it.
+    [output] = shown.cells[1].outputs
+    assert output["data"]["text/html"] == seen[-1]

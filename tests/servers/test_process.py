@@ -18,13 +18,13 @@ import psutil
 import pytest
 
 from shared_pathways_service.processes import identity_of
-from shared_pathways_service.servers.glog import glog, send_logging_to_glog
+from shared_pathways_service.servers.glog import glog, read_log_format, send_logging_to_glog
 from shared_pathways_service.servers.process import (
     ProcessWatch,
     report_ready,
     signal_process,
 )
-from tests.processes import DEADLINE_S, REPOSITORY
+from tests.processes import DEADLINE_S, REPOSITORY, ServerProcess
 
 pytestmark = pytest.mark.race
 
@@ -85,6 +85,43 @@ def test_records_of_logging_appear_in_the_same_form(capfd: pytest.CaptureFixture
         root.handlers[:] = before
         root.setLevel(level)
     assert re.fullmatch("W" + GLOG_LINE[6:] + "half full\n", capfd.readouterr().err)
+
+
+def test_json_is_one_object_a_line_whatever_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    try:
+        send_logging_to_glog(log_format=read_log_format("json"))
+        glog("E", f"two\nlines of {os.fsdecode(b'/tmp/' + bytes([0xFF]))}")
+        logging.getLogger("some.library").warning("half %s", "full")
+    finally:
+        send_logging_to_glog(log_format=read_log_format("text"))
+        root.handlers[:] = before
+        root.setLevel(level)
+    first, second = (json.loads(line) for line in capfd.readouterr().err.splitlines())
+    assert (first["severity"], first["message"]) == ("ERROR", "two\nlines of /tmp/\udcff")
+    assert (first["pid"], first["where"].startswith("test_process.py:")) == (os.getpid(), True)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z", first["time"])
+    assert (second["severity"], second["message"]) == ("WARNING", "half full")
+    glog("I", "as before")
+    assert re.fullmatch(GLOG_LINE + "as before\n", capfd.readouterr().err)
+    with pytest.raises(ValueError, match="glog or json"):
+        read_log_format("xml")
+
+
+@pytest.mark.parametrize(
+    ("module", "flags"),
+    [
+        ("resource_manager", ["--instance_type=tpuv6e:2x2", "--instance_count=1"]),
+        ("worker", ["--resource_manager_address=127.0.0.1:1", "--slice_id=slice-0"]),
+        ("proxy", ["--virtual_slices=tpuv6e:2x2"]),
+    ],
+)
+def test_each_server_logs_json_when_told(module: str, flags: list[str]) -> None:
+    name = f"shared_pathways_service.servers.{module}"
+    with ServerProcess(name, [*flags, "--server_port=0", "--log_format=json"]) as server:
+        line = server.wait_for_line("serving on")
+        assert json.loads(line)["severity"] == "INFO"
 
 
 # ---- identity

@@ -73,6 +73,11 @@ class Past:
         """Whether there are any."""
         return bool(self._sorted)
 
+    @property
+    def mean(self) -> float:
+        """How long they lasted on average; infinity: there are none."""
+        return self._sums_from[0] / len(self._sorted) if self._sorted else math.inf
+
     def remaining(self, held_s: float) -> float:
         """Returns the mean rest of those that lasted longer than this; infinity: none did."""
         first = bisect.bisect_right(self._sorted, held_s)
@@ -82,8 +87,8 @@ class Past:
     def __str__(self) -> str:
         if not self._sorted:
             return f"no holding of {self._name} has ended yet"
-        mean = span(self._sums_from[0] / len(self._sorted))
-        return f"{len(self._sorted)} past holdings of {self._name}, {mean} on average"
+        count = len(self._sorted)
+        return f"{count} past holdings of {self._name}, {span(self.mean)} on average"
 
 
 def expect(report: StatusReport, times: HoldingTimes, now: float) -> dict[str, Expectation]:
@@ -105,7 +110,7 @@ def expect(report: StatusReport, times: HoldingTimes, now: float) -> dict[str, E
         start = max(max(_take(frees[name], n), line[name]) for name, n in entry.wants.items())
         for name, count in entry.wants.items():
             line[name] = start
-            lasts = past[name].remaining(-1.0)
+            lasts = past[name].mean
             for _ in range(count):
                 heapq.heappush(frees[name], start + lasts)
         expected[entry.tenant] = _told(entry, start, past)

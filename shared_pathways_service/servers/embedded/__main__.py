@@ -29,7 +29,9 @@ async def _run(options: SupervisorOptions, settings: Settings) -> None:
 def main() -> int:
     """Runs the service; returns the exit code."""
     options = parse_or_exit(SupervisorOptions, "supervisor", sys.argv[1:])
-    send_logging_to_glog()
+    send_logging_to_glog(log_format=options.log_format)
+    # Of its children, too.
+    os.environ["SPS_LOG_FORMAT"] = "json" if options.log_format == "json" else "text"
     if options.detached:
         # Nobody knows how long it lives: it must not keep a directory of its starter's from going.
         os.chdir("/")

@@ -8,6 +8,7 @@ import math
 from shared_pathways_service import constants
 from shared_pathways_service.core.instances import parse_instance_texts
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.servers.glog import read_log_format
 from shared_pathways_service.servers.limits import limit_flag
 from shared_pathways_service.servers.options import choice, count, flag, seconds
 
@@ -35,6 +36,12 @@ def _idle(text: str) -> float:
 class SupervisorOptions:
     """How the embedded service runs; directories are the user's settings."""
 
+    log_format: str = flag(
+        "glog",
+        parse=read_log_format,
+        env="SPS_LOG_FORMAT",
+        help="glog or json: one object a line, for collectors of logs.",
+    )
     slices: tuple[tuple[str, int], ...] = flag(
         _slices(DEFAULT_SLICES), parse=_slices, help="TYPE=COUNT,… that tenants can have."
     )

@@ -57,6 +57,7 @@ def main(argv: list[str]) -> NoReturn:
     if argv[:1] == [_STANDBY]:
         argv = _stand_by(parse_or_exit(_StandbyOptions, "proxy --standby", argv[1:]))
     options = parse_or_exit(ProxyServerOptions, "proxy", argv)
+    send_logging_to_glog(log_format=options.log_format)
     try:
         _exit(_serve(options, stop_signals))
     except SharedPathwaysError as error:

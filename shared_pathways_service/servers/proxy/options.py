@@ -11,6 +11,7 @@ from shared_pathways_service.core.priorities import PRIORITIES, parse_priority
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.core.validation import check_dns_label
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.servers.glog import read_log_format
 from shared_pathways_service.servers.last_requests import LAST_REQUESTS_BYTES
 from shared_pathways_service.servers.limits import limit_flag, limits_of
 from shared_pathways_service.servers.listening import LOOPBACK
@@ -147,6 +148,12 @@ class ProxyServerOptions:
         LAST_REQUESTS_BYTES,
         parse=_size_of_last_requests,
         help="Size of --last_requests_file. (A pod's termination message has 4096.)",
+    )
+    log_format: str = flag(
+        "glog",
+        parse=read_log_format,
+        env="SPS_LOG_FORMAT",
+        help="glog or json: one object a line, for collectors of logs.",
     )
     parent_pid: int = flag(0, help="The process whose end ends this one; 0: none.")
     ready_fd: int | None = flag(

@@ -27,6 +27,7 @@ from shared_pathways_service.servers.listening import SERVER_OPTIONS, listen
 from shared_pathways_service.servers.options import parse_or_exit
 from shared_pathways_service.servers.process import STOP_SIGNALS, exit_with_parent, report_ready
 from shared_pathways_service.servers.resource_manager.authority import Authority, SteadyClock
+from shared_pathways_service.servers.resource_manager.metrics import families
 from shared_pathways_service.servers.resource_manager.options import ResourceManagerOptions
 from shared_pathways_service.servers.resource_manager.recording import Recording
 from shared_pathways_service.servers.resource_manager.service import ResourceManagerService
@@ -164,6 +165,19 @@ async def _serve(options: ResourceManagerOptions) -> int:
             bind_address=options.bind_address,
         )
         await server.start()
+        if options.metrics_port is not None:
+            from shared_pathways_service.servers.metrics import (  # noqa: PLC0415 - aiohttp
+                serve_metrics,
+            )
+
+            serving = await serve_metrics(
+                lambda: families(authority),
+                address=options.metrics_address,
+                port=options.metrics_port,
+                token=token,
+            )
+            stack.push_async_callback(serving.close)
+            glog("I", f"Metrics at {serving.url}")
         glog("I", f"Pathways Server serving on {listening.shown}")
         report_ready(options.ready_fd, port=listening.port, socket=listening.socket)
         code = await stop
@@ -174,7 +188,7 @@ async def _serve(options: ResourceManagerOptions) -> int:
 def main(argv: Sequence[str]) -> int:
     """Runs the resource manager; returns its exit code."""
     options = parse_or_exit(ResourceManagerOptions, "resource_manager", argv)
-    send_logging_to_glog()
+    send_logging_to_glog(log_format=options.log_format)
     # A service of thousands of workers has as many connections.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):

@@ -24,7 +24,8 @@ from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.resource_manager import status, wire
 from shared_pathways_service.servers.resource_manager.followers import Followers
-from shared_pathways_service.servers.resource_manager.history import Filter, History
+from shared_pathways_service.servers.resource_manager.history import Filter, History, Numbered
+from shared_pathways_service.servers.resource_manager.metrics import Meter
 from shared_pathways_service.servers.resource_manager.outbox import Outbox, StreamEnded
 from shared_pathways_service.servers.resource_manager.recording import Recording
 from shared_pathways_service.servers.resource_manager.store import Store
@@ -99,6 +100,7 @@ class Authority:
         self._on_event = on_event
         self._on_fatal = on_fatal
         self.recording = recording or Recording()
+        self.meter = Meter()
         self._watchers: dict[Outbox[pb.EventMessage], str] = {}
         self._followers = Followers(watcher_limit)
         self._loop = asyncio.get_running_loop()
@@ -129,6 +131,7 @@ class Authority:
         """Lets the core decide, and does what it says, in order."""
         if self._closed:
             return
+        began = time.perf_counter()
         try:
             for instruction in self._decide(event):
                 self._carry_out(instruction)
@@ -141,6 +144,7 @@ class Authority:
             self._on_fatal(f"cannot go on after {type(event).__name__}: {error!r}")
             raise
         finally:
+            self.meter.handled(type(event).__name__, time.perf_counter() - began)
             self._arm()
 
     def _decide(self, event: messages.ResourceManagerEvent) -> list[messages.Instruction]:
@@ -188,6 +192,15 @@ class Authority:
         """How many slices the service should have, by instance type."""
         return self._core.capacity
 
+    def streams(self) -> dict[str, int]:
+        """Returns how many streams are open, by what they are for."""
+        return {
+            "worker": len(self._workers),
+            "tenant": len(self._tenants),
+            "watch": len(self._watchers),
+            "follow": len(self._followers),
+        }
+
     def report(self) -> StatusReport:
         """Returns who holds what, as the core says."""
         return self._core.status(self._clock())
@@ -205,7 +218,7 @@ class Authority:
         if self._store is None or self._closed:
             return
         try:
-            self._followers.tell(self._store.flush())
+            self._write(self._store.flush)
         except sqlite3.Error as error:
             self._fail(error)
 
@@ -319,11 +332,19 @@ class Authority:
                 self._tenants.tell(instruction)
 
     def _persist(self, persist: messages.Persist) -> None:
-        if self._store is None:
+        store = self._store
+        if store is None:
             return
-        self._followers.tell(self._store.write(persist))
-        if self._store.has_waiting:
+        self._write(lambda: store.write(persist))
+        if store.has_waiting:
             self._followers.flush_later(self._flush)
+
+    def _write(self, write: Callable[[], list[Numbered]]) -> None:
+        began = time.perf_counter()
+        written = write()
+        if written:
+            self.meter.wrote(written, time.perf_counter() - began)
+            self._followers.tell(written)
 
     def _announce(self, announced: messages.Announce) -> None:
         event = Event(

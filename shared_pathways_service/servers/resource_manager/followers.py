@@ -33,6 +33,9 @@ class Followers:
         self._outboxes: dict[Outbox[pb.EventMessage], Filter] = {}
         self._timer: asyncio.TimerHandle | None = None
 
+    def __len__(self) -> int:
+        return len(self._outboxes)
+
     def tell(self, written: Iterable[Numbered]) -> None:
         """Tells of decisions that are on the disk."""
         for number, decision in written:

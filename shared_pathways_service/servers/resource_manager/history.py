@@ -20,8 +20,8 @@ __all__ = ["MAX_AGE_S", "MAX_ROWS", "Filter", "History", "Numbered"]
 MAX_ROWS = 1_000_000
 MAX_AGE_S = 90 * 86_400.0
 
-#: Rows that one piece of reading looks at, which takes about a millisecond.
-_PIECE = 1000
+#: Rows that one piece of reading looks at: 1 to 2 ms.
+_PIECE = 250
 #: Outdated rows that one write removes at least, so that each write stays short.
 _PRUNED = 64
 
@@ -97,6 +97,9 @@ class History:
         self.last: int = last[0] if last else 0
         first = db.execute("SELECT min(sequence) FROM decisions").fetchone()[0]
         self._first: int = first or self.last + 1
+
+    def __len__(self) -> int:
+        return self.last + 1 - self._first
 
     @property
     def began(self) -> float | None:

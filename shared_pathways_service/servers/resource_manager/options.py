@@ -9,6 +9,7 @@ import math
 from shared_pathways_service import constants
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.servers.glog import read_log_format
 from shared_pathways_service.servers.listening import LOOPBACK
 from shared_pathways_service.servers.options import (
     comma_separated,
@@ -77,8 +78,17 @@ class ResourceManagerOptions:
     history_days: float = flag(
         90.0, parse=_days, help="Days after which the history drops a decision."
     )
+    metrics_port: int | None = flag(
+        None,
+        parse=port,
+        env="SPS_METRICS_PORT",
+        help="TCP port of http://HOST:PORT/metrics; 0: any. By default there is none.",
+    )
+    metrics_address: str = flag(LOOPBACK, env="SPS_METRICS_ADDRESS", help="Address to bind for it.")
     record_events: str = flag(
-        "", help="File to append all events to, for `sps replay`; it grows without a limit."
+        "",
+        env="SPS_RECORD_EVENTS",
+        help="File to append all events to, for `sps replay`; it grows without a limit.",
     )
     first_start: bool = flag(
         False,
@@ -117,6 +127,12 @@ class ResourceManagerOptions:
         parse=count,
         env="SPS_STOP_EXIT_CODE",
         help="Exit code after a stop signal; a Job of Kubernetes takes 0 for work that is done.",
+    )
+    log_format: str = flag(
+        "glog",
+        parse=read_log_format,
+        env="SPS_LOG_FORMAT",
+        help="glog or json: one object a line, for collectors of logs.",
     )
     parent_pid: int = flag(0, help="The process whose end ends this one; 0: none.")
     ready_fd: int | None = flag(

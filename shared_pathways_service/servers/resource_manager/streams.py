@@ -36,6 +36,9 @@ class _Streams(Generic[K, M]):
         self._limit = limit
         self._streams: dict[K, _Stream[M]] = {}
 
+    def __len__(self) -> int:
+        return len(self._streams)
+
     def _open(self, key: K, version: int) -> Outbox[M]:
         # A peer that dials again may be ahead of the news that its old stream broke.
         self._end(key, "a newer stream of the same process took over", grpc.StatusCode.ABORTED)

@@ -95,7 +95,7 @@ def main(argv: Sequence[str]) -> int:
     """Runs the worker; returns its exit code."""
     options = parse_or_exit(WorkerOptions, "worker", argv)
     signal.signal(signal.SIGILL, _exit_at_sigill)
-    send_logging_to_glog()
+    send_logging_to_glog(log_format=options.log_format)
     # As in the real image's log, where people look for the address that a worker was given.
     for number, argument in enumerate(argv, start=1):
         glog("I", f"argv[{number}]: {argument!r}")

@@ -10,6 +10,7 @@ from shared_pathways_service import constants
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.core.validation import check_dns_label
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.servers.glog import read_log_format
 from shared_pathways_service.servers.listening import LOOPBACK
 from shared_pathways_service.servers.options import flag, port, positive_int, seconds
 
@@ -82,6 +83,12 @@ class WorkerOptions:
         parse=_index,
         env="SPS_STOP_EXIT_CODE",
         help="Exit code after a stop signal; a Job of Kubernetes takes 0 for work that is done.",
+    )
+    log_format: str = flag(
+        "glog",
+        parse=read_log_format,
+        env="SPS_LOG_FORMAT",
+        help="glog or json: one object a line, for collectors of logs.",
     )
     parent_pid: int = flag(0, help="The process whose end ends this one; 0: none.")
     ready_fd: int | None = flag(

@@ -1,0 +1,109 @@
+"""What a scraper reads of the resource manager."""
+
+from __future__ import annotations
+
+import re
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client import Metric
+
+from shared_pathways_service.protocol.auth import bearer
+from tests.openmetrics import text_to_families
+from tests.processes import DEADLINE_S, KIND, REPOSITORY, ServerProcess, Service
+from tests.servers.conftest import MakeService
+
+
+def url_of(service: Service) -> str:
+    line = service.rm.wait_for_line(r"Metrics at http://127\.0\.0\.1:\d+/metrics")
+    return line.rpartition(" ")[2]
+
+
+def scrape(url: str, token: str | None = None) -> dict[str, Metric]:
+    headers = {name.title(): value for name, value in bearer(token)}
+    request = urllib.request.Request(url, headers=headers)
+    with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
+        assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
+        return {family.name: family for family in text_to_families(answer.read().decode())}
+
+
+def value(families: dict[str, Metric], name: str, **labels: str) -> float:
+    [found] = [
+        sample.value
+        for family in families.values()
+        for sample in family.samples
+        if sample.name == name and labels.items() <= sample.labels.items()
+    ]
+    return float(found)
+
+
+def test_how_it_stands_and_what_was_done_is_told(make_service: MakeService) -> None:
+    service = make_service("--metrics_port=0")
+    service.start_ready_workers("slice-0", "slice-1")
+    service.tenant("ada").expect("running")
+    service.tenant("bob", virtual_slices=[KIND] * 2, queue_timeout_s=600).expect("queued")
+    told = scrape(url_of(service))
+    assert value(told, "sps_rm_slices", instance_type=KIND, state="ready") == 2
+    assert value(told, "sps_rm_slices", state="lost") == 0
+    assert value(told, "sps_rm_slices_held") == 1
+    assert value(told, "sps_rm_slices_wanted") == 2
+    assert value(told, "sps_rm_tenants", state="running") == 1
+    assert value(told, "sps_rm_tenants", state="waiting") == 1
+    assert value(told, "sps_rm_queue_length") == 1
+    assert value(told, "sps_rm_queue_oldest_wait_seconds") > 0
+    assert value(told, "sps_rm_streams", of="worker") == 2
+    assert value(told, "sps_rm_streams", of="tenant") == 2
+    assert value(told, "sps_rm_events_total", event="TenantAsked") == 2
+    assert value(told, "sps_rm_decisions_total", kind="slice.placed") == 1
+    assert value(told, "sps_rm_decisions_total", kind="tenant.queued") == 1
+    assert value(told, "sps_rm_event_handling_seconds_count") >= 4
+    assert value(told, "sps_rm_event_handling_seconds_bucket", le="+Inf") >= 4
+    assert value(told, "sps_rm_state_write_seconds_sum") > 0
+    assert value(told, "sps_rm_history_decisions") >= 5
+    # Nothing that is counted goes back.
+    again = scrape(url_of(service))
+    assert value(again, "sps_rm_events_total", event="TenantAsked") >= 2
+
+
+def test_the_document_names_each_with_its_unit(make_service: MakeService) -> None:
+    service = make_service("--metrics_port=0")
+    text = (REPOSITORY / "docs" / "metrics.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]*?) ?\| ([^|]*?) ?\|", text, re.MULTILINE)
+    documented = {name: (kind, labels) for name, kind, _, labels in rows}
+    service.start_ready_workers("slice-0")
+    service.tenant("ada").expect("running")
+    served = scrape(url_of(service))
+    assert documented.keys() == served.keys()
+    for name, kind, unit, labels in rows:
+        family = served[name]
+        assert family.type == kind, name
+        in_seconds = name.endswith("_seconds")
+        assert family.unit == ("seconds" if in_seconds else ""), name
+        assert (unit == "seconds") == in_seconds, name
+        used = {label for sample in family.samples for label in sample.labels}
+        assert used == set(re.findall(r"`(\w+)`", labels)), name
+
+
+def test_a_token_is_wanted_where_there_is_one(make_service: MakeService, tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("s3cret\n")
+    path.chmod(0o600)
+    service = make_service("--metrics_port=0", f"--token_file={path}")
+    url = url_of(service)
+    for wrong in (None, "other"):
+        with pytest.raises(urllib.error.HTTPError, match="401") as raised:
+            scrape(url, wrong)
+        raised.value.close()
+    assert "sps_rm_queue_length" in scrape(url, "s3cret")
+
+
+def test_a_port_that_is_taken_is_named(make_service: MakeService) -> None:
+    service = make_service("--metrics_port=0")
+    taken = re.sub(r".*:(\d+)/metrics", r"\1", url_of(service))
+    flags = ["--server_port=0", f"--instance_type={KIND}", "--instance_count=1"]
+    flags.append(f"--metrics_port={taken}")
+    with ServerProcess("shared_pathways_service.servers.resource_manager", flags) as second:
+        assert second.wait() == 1
+        second.wait_for_line(f"cannot serve metrics on 127.0.0.1:{taken}")
