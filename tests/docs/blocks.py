@@ -9,7 +9,17 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
-__all__ = ["DOCS", "ROOT", "Block", "NotRun", "blocks_of", "is_run", "not_run", "pages"]
+__all__ = [
+    "DOCS",
+    "ROOT",
+    "Block",
+    "NotRun",
+    "all_blocks",
+    "blocks_of",
+    "is_run",
+    "not_run",
+    "pages",
+]
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

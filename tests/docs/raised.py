@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import importlib
 import re
 from collections.abc import Iterator, Mapping
@@ -43,14 +44,15 @@ class Raised:
         return dict(self.texts).get(name, "")
 
 
-def all_raised(errors: frozenset[str]) -> list[Raised]:
+@functools.cache
+def all_raised(errors: frozenset[str]) -> tuple[Raised, ...]:
     """Returns each place where one of these classes is made, once."""
     found = set()
     for file in sorted(_PACKAGE.rglob("*.py")):
         path = file.relative_to(_PACKAGE).as_posix()
         if path not in _LEFT_OUT:
             found |= set(_in_module(ast.parse(file.read_text()), path, errors))
-    return sorted(found)
+    return tuple(sorted(found))
 
 
 def _in_module(tree: ast.Module, path: str, errors: frozenset[str]) -> Iterator[Raised]:
