@@ -91,9 +91,14 @@ def transfers(address: str, transfer_dir: str = "") -> dict[str, float]:
     large = np.random.default_rng(0).random(LARGE // 4, np.float32)
     on_device = jax.device_put(large)
     up = _median(lambda: jax.device_put(large).block_until_ready(), 9)
-    # A copy each time: an array keeps what was fetched of it.
+    step = jax.jit(lambda x: x + 1)
+    scalar = step(np.float32(0)).block_until_ready()
+    # A copy each time: an array keeps what was fetched of it. And a program between two of them, as
+    # every loop has one: until the next one JAX lets go of nothing that was brought here.
     copies = [on_device.copy().block_until_ready() for _ in range(9 + 1)]
-    down = _median(lambda: np.asarray(copies.pop()), 9)
+    down = _median(
+        lambda: np.asarray(copies.pop()), 9, between=lambda: step(scalar).block_until_ready()
+    )
     return {"up": LARGE / MIB / up, "down": LARGE / MIB / down}
 
 
@@ -171,11 +176,14 @@ def _chain(step: Callable[[Any], Any], x: Any, count: int) -> float:
     return count / (time.perf_counter() - begin)
 
 
-def _median(action: Callable[[], object], count: int) -> float:
-    """Returns the median seconds of one call, after a first one."""
+def _median(
+    action: Callable[[], object], count: int, between: Callable[[], object] = lambda: None
+) -> float:
+    """Returns the median seconds of one call, after a first one; `between` is not timed."""
     action()
     taken = []
     for _ in range(count):
+        between()
         begin = time.perf_counter()
         action()
         taken.append(time.perf_counter() - begin)

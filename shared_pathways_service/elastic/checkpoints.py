@@ -7,14 +7,11 @@ a thread. One checkpoint is being saved at a time.
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import logging
 import os
 import threading
 import time
-import weakref
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final, Self
 
 import jax
@@ -35,6 +32,7 @@ from shared_pathways_service.elastic.checkpoint_files import (
     Folder,
     list_checkpoints,
 )
+from shared_pathways_service.elastic.checkpoint_lock import DirectoryLock
 from shared_pathways_service.elastic.progress import Progress
 from shared_pathways_service.elastic.trees import Tree, copy_on_devices
 from shared_pathways_service.errors import InvalidRequestError
@@ -54,7 +52,6 @@ _log = logging.getLogger(__name__)
 
 #: Seconds that a save may take before the next one gives it up.
 _LONGEST_S: Final = 1200.0
-_LOCK: Final = ".lock"
 #: Differences that a message tells.
 _TOLD: Final = 8
 #: Characters of a reason: TensorStore's take pages.
@@ -100,7 +97,7 @@ class Checkpoints:
         check_bool("checksums", checksums)
         self._on_event = on_event
         store.make()
-        self._lock = _DirectoryLock(store.url) if store.is_local else None
+        self._lock = DirectoryLock(store.url) if store.is_local else None
         self._arrays = Arrays(store, checksums=checksums)
         #: Steps of the committed ones, as this program knows them.
         self._steps: set[int] = set()
@@ -422,46 +419,6 @@ class _Save:
     def raise_if_given_up(self) -> None:
         if self.given_up is not None:
             raise CheckpointError(f"the save of step {self.progress.step} was given up")
-
-
-class _DirectoryLock:
-    """Keeps a second program from saving into a directory; the system ends it with the process."""
-
-    def __init__(self, directory: str) -> None:
-        self._descriptor = os.open(Path(directory) / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            text = os.pread(self._descriptor, 32, 0).decode(errors="replace").strip()
-            self.close()
-            pid = int(text) if text.isdecimal() else None
-            who = "this program itself" if pid == os.getpid() else f"process {pid or '?'}"
-            raise CheckpointsBusy(
-                f"{who} saves checkpoints into {directory}",
-                pid=pid,
-                hint="give each run a directory of its own, or end the other first",
-            ) from None
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
-        _HELD.add(self)
-
-    def close(self) -> None:
-        """Gives the directory free."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
-
-
-_HELD: weakref.WeakSet[_DirectoryLock] = weakref.WeakSet()
-
-
-def _let_go() -> None:
-    for lock in list(_HELD):
-        lock.close()
-
-
-# A child that is forked without exec would hold them for longer than we live.
-os.register_at_fork(after_in_child=_let_go)
 
 
 def _check(state: Tree) -> None:

@@ -269,6 +269,39 @@ def copies_on_a_slice_that_hangs_are_not_waited_for(directory: Path) -> None:
 
 
 @check
+def a_slice_that_does_not_answer_is_asked_for_one_copy_only(directory: Path) -> None:
+    del directory
+    devices = {i: jax.devices()[4 * i : 4 * i + 4] for i in (0, 1)}
+    mesh = jax.sharding.Mesh(np.array(devices[0]), ("x",))
+    spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+    state = {"x": jax.device_put(np.arange(8.0), spread)}
+    unchanged = snapshot_peer._is_unchanged
+    gate, asked = Gate(), list[int]()
+
+    def is_unchanged(copy: Any) -> bool:
+        asked.append(copy.slice)
+        if copy.slice in silent:
+            gate.wait()
+        return unchanged(copy)
+
+    with (
+        mock.patch.object(snapshot_peer, "_is_unchanged", is_unchanged),
+        mock.patch.object(snapshot_peer, "_READ_S", 3.0),
+    ):
+        kept = snapshot_peer.PeerMemory(devices, slice_of).keep(state)
+        silent = {0}
+        try:
+            # Of each of the four pieces the first copy lies on the slice that is silent.
+            assert_same(kept.fetch(), {"x": np.arange(8.0)})
+            assert asked == [0, 1, 1, 1, 1]
+            silent = {0, 1}
+            with pytest.raises(LookupError, match=r"no copy .* slice 1 does not answer"):
+                kept.fetch()
+        finally:
+            gate.open()
+
+
+@check
 def a_restore_that_was_left_takes_no_newer_snapshot_away(directory: Path) -> None:
     del directory
     gate = Gate()
