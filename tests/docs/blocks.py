@@ -9,7 +9,17 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
-__all__ = ["DOCS", "ROOT", "Block", "NotRun", "blocks_of", "is_run", "not_run", "pages"]
+__all__ = [
+    "DOCS",
+    "ROOT",
+    "Block",
+    "NotRun",
+    "all_blocks",
+    "blocks_of",
+    "is_run",
+    "not_run",
+    "pages",
+]
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -78,7 +88,7 @@ def blocks_of(page: Path) -> list[Block]:
             found[-1] = dataclasses.replace(found[-1], shows=token.content)
             end = -1
             continue
-        path = page.relative_to(ROOT).as_posix()
+        path = (page.relative_to(ROOT) if page.is_relative_to(ROOT) else page).as_posix()
         line = token.map[0] + 1
         found.append(Block(page=path, line=line, language=language, text=token.content))
         end = token.map[1] if language in ("python", "sh") else -1

@@ -54,6 +54,9 @@ not read the text. An error of a library is translated once, where it enters, an
 `sps` prints `error: MESSAGE hint: HINT` on standard error and ends with the code of the table.
 `sps run` ends with 125 for each of them, as the other codes are its program's.
 
+The words for states are explained in [words](words.md). JAX's own errors, such as `DATA_LOSS`, are
+told in [sharing a service](../sharing.md#when-a-slice-dies).
+
 In the messages, what is known only when it happens is in upper case, or `…`.
 
 ```text
@@ -156,7 +159,8 @@ def _rows(name: str, made: Sequence[Raised]) -> list[tuple[str, ...]]:
         message, hint = raised.text("message"), raised.text("hint")
         if name == "InvalidRequestError":
             both = "; ".join(filter(None, (message, hint)))
-            rows.add((who, code(raised.text("field")), raised.text("expected"), both))
+            field = raised.text("field").replace("*or*", "or")
+            rows.add((who, code(field), raised.text("expected"), both))
         else:
             rows.add((who, message, hint))
     return sorted(rows)

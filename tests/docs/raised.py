@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
+import importlib
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,6 +19,8 @@ _LEFT_OUT = ("errors.py", "protocol/status.py", "testing/fake_home.py")
 #: Positional parameters of constructors; all others have the message first.
 _PARAMETERS = {"InvalidRequestError": ("field", "value", "expected")}
 _OPEN = "…"
+#: How far names are followed.
+_DEEP = 3
 
 Names = Mapping[str, ast.expr]
 
@@ -40,18 +44,19 @@ class Raised:
         return dict(self.texts).get(name, "")
 
 
-def all_raised(errors: frozenset[str]) -> list[Raised]:
+@functools.cache
+def all_raised(errors: frozenset[str]) -> tuple[Raised, ...]:
     """Returns each place where one of these classes is made, once."""
     found = set()
     for file in sorted(_PACKAGE.rglob("*.py")):
         path = file.relative_to(_PACKAGE).as_posix()
         if path not in _LEFT_OUT:
             found |= set(_in_module(ast.parse(file.read_text()), path, errors))
-    return sorted(found)
+    return tuple(sorted(found))
 
 
 def _in_module(tree: ast.Module, path: str, errors: frozenset[str]) -> Iterator[Raised]:
-    constants = _assigned(tree)
+    constants = {**_imported(tree), **_assigned(tree), **_short_functions(tree)}
     scopes = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     inner = {id(node) for scope in scopes for node in ast.walk(scope) if node is not scope}
     # Of functions in functions, the outer one only.
@@ -74,6 +79,29 @@ def _assigned(scope: ast.AST) -> dict[str, ast.expr]:
         elif isinstance(node, ast.AnnAssign) and node.value and isinstance(node.target, ast.Name):
             found.setdefault(node.target.id, []).append(node.value)
     return {name: values[0] for name, values in found.items() if len(values) == 1}
+
+
+def _imported(tree: ast.Module) -> dict[str, ast.expr]:
+    """Returns the constants that the module has from others of the package."""
+    found: dict[str, ast.expr] = {}
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(_PACKAGE.name):
+            for name in [alias.name for alias in node.names if alias.name.isupper()]:
+                value = getattr(importlib.import_module(str(node.module)), name)
+                if isinstance(value, str | int | float):
+                    found[name] = ast.Constant(value)
+    return found
+
+
+def _short_functions(tree: ast.Module) -> dict[str, ast.expr]:
+    """Returns what is returned by functions that do nothing else; their calls are read as that."""
+    found = {}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and isinstance(node.body[-1], ast.Return):
+            before = [n for n in node.body[:-1] if not isinstance(n, ast.Expr)]
+            if not before and node.body[-1].value is not None:
+                found[f"{node.name}()"] = node.body[-1].value
+    return found
 
 
 def _called(node: ast.Call) -> str:
@@ -111,6 +139,10 @@ def _words(node: ast.expr, names: Names, depth: int = 0) -> str:
             return inner(first)
         case ast.Name(id=name):
             return _name(name, names, depth)
+        case ast.Call(func=ast.Name(id=name)) if f"{name}()" in names and depth < _DEEP:
+            known = {key: value for key, value in names.items() if key.endswith("()")}
+            text = _words(names[f"{name}()"], known, depth + 1)
+            return text if _OPEN not in text else _other(node)
     return _other(node)
 
 
@@ -123,7 +155,7 @@ def _constant(value: object) -> str:
 
 def _name(name: str, names: Names, depth: int) -> str:
     known = names.get(name)
-    text = _words(known, names, depth + 1) if known is not None and depth < 3 else _OPEN
+    text = _words(known, names, depth + 1) if known is not None and depth < _DEEP else _OPEN
     return text if _OPEN not in text else name.strip("_").upper()
 
 

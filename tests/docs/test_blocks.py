@@ -45,18 +45,24 @@ def as_a_reader(own_directories: Path, tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("page", _RUN)
 def test_a_page_does_what_it_says(page: str, as_a_reader: Path) -> None:
+    # (A file, not a pipe: a service that a page leaves behind would hold that open.)
+    log = as_a_reader.with_suffix(".log")
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.docs.run_page", page, str(as_a_reader)],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=_DEADLINE_S,
-            check=False,
-        )
+        with log.open("w") as out:
+            done = subprocess.run(
+                [sys.executable, "-m", "tests.docs.run_page", page, str(as_a_reader)],
+                cwd=ROOT,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                timeout=_DEADLINE_S,
+                check=False,
+            )
+    except subprocess.TimeoutExpired as error:
+        error.add_note(log.read_text())
+        raise
     finally:
         shut_down()
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert done.returncode == 0, log.read_text()
 
 
 def test_every_block_is_run_or_named() -> None:

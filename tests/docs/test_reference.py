@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import configparser
+import re
 
 import pytest
 
 from shared_pathways_service.cli import COMMANDS
-from tests.docs import reference
+from tests.docs import errors_page, reference
 from tests.docs.blocks import DOCS, ROOT, blocks_of
 from tests.docs.commands_page import command_of
+from tests.docs.raised import all_raised
+
+#: Typer's own, for completion in a shell.
+_TYPERS_OWN = ("SPS_COMPLETE",)
 
 
 @pytest.mark.parametrize("name", reference.PAGES)
@@ -31,6 +36,18 @@ def test_every_option_of_every_command_is_told() -> None:
             if param.param_type_name == "option" and not param.hidden:
                 assert param.help, (name, param.name)
                 assert all(f"`{option}`" in section for option in param.opts), (name, param.opts)
+
+
+def test_every_variable_of_ours_is_told() -> None:
+    told = "".join(reference.page(name) for name in ("settings.md", "servers.md", "commands.md"))
+    for file in (ROOT / "shared_pathways_service").rglob("*.py"):
+        for variable in re.findall(r"\bSPS_[A-Z_]*[A-Z]\b", file.read_text()):
+            assert f"`{variable}`" in told or variable in _TYPERS_OWN, f"{file}: {variable}"
+
+
+def test_errors_are_found_where_they_are_made() -> None:
+    made = {raised.error for raised in all_raised(frozenset(errors_page.classes()))}
+    assert made == errors_page.classes().keys()
 
 
 def test_the_layers_are_those_that_are_checked() -> None:

@@ -10,7 +10,7 @@ from shared_pathways_service.core.kubernetes.priority_classes import priority_cl
 from shared_pathways_service.core.kubernetes.proxies import KnownProxy
 from shared_pathways_service.core.kubernetes.rbac import Subject, operator_rbac, tenant_rbac
 from shared_pathways_service.core.kubernetes.tenants import in_use, tenants_of
-from shared_pathways_service.core.priorities import PRIORITY_CLASSES
+from shared_pathways_service.core.priorities import PRIORITIES
 from shared_pathways_service.errors import InvalidRequestError
 
 
@@ -48,7 +48,7 @@ def test_service_accounts_are_written_with_their_namespace() -> None:
 
 def test_priorities_are_the_clusters() -> None:
     classes = [*priority_classes(), {"metadata": {"name": "system-node-critical"}, "value": 1}]
-    for name, value in PRIORITY_CLASSES.items():
+    for name, value in PRIORITIES.items():
         assert priority_of(name, classes, field="x") == value
     with pytest.raises(InvalidRequestError) as caught:
         priority_of("urgent", classes, field="--priority-class")
