@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc.aio
@@ -50,7 +51,7 @@ def lines(*words: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in sps(*words, "--json").stdout.splitlines()]
 
 
-def test_what_happened_is_told_by_every_command() -> None:
+def test_what_happened_is_told_by_every_command(tmp_path: Path) -> None:
     with embedded(1):
         with program(HOLDER) as first:
             holder = first.expect("holds")["name"]
@@ -76,7 +77,7 @@ def test_what_happened_is_told_by_every_command() -> None:
                 second.tell("leave")
                 second.expect("left")
         wait_until("the slice to be free", nothing_left)
-        look_when_all_are_gone(holder, waiter)
+        look_when_all_are_gone(holder, waiter, tmp_path / "log")
 
 
 def look_while_one_waits(holder: str, waiter: str) -> None:
@@ -120,7 +121,7 @@ def look_while_one_waits(holder: str, waiter: str) -> None:
     assert f"{holder} was placed on {placed['slice']} (its slice 0)" in sps("events").stdout
 
 
-def look_when_all_are_gone(holder: str, waiter: str) -> None:
+def look_when_all_are_gone(holder: str, waiter: str, log: Path) -> None:
     why = told("explain", holder)
     assert why["state"] == "gone"
     assert f"{holder} was released" in why["sentences"][0]
@@ -136,6 +137,17 @@ def look_when_all_are_gone(holder: str, waiter: str) -> None:
         sum(one["slice_seconds"] for one in rows.values()), abs=0.01
     )
     assert "SLICE-HOURS" in sps("usage").stdout
+    again = told("replay", f"--save={log}")
+    assert (again["identical"], again["epochs"], again["decisions"] > 5) == (True, 1, True)
+    assert sps("replay", str(log)).stdout.startswith("identical: ")
+    log.write_text(log.read_text().replace('"slice.placed"', '"slice.claimed"', 1))
+    done = sps("replay", str(log), check=False)
+    assert done.returncode == 1
+    assert "different at line" in done.stdout
+    assert failing("replay", str(log), "--save=other")[0] == 2
+    log.write_text("no log")
+    code, err = failing("replay", str(log))
+    assert (code, "line 1" in err) == (2, True)
 
 
 def test_without_a_service_or_with_bad_words_it_says_so(own_directories: object) -> None:
@@ -160,7 +172,7 @@ def test_without_a_service_or_with_bad_words_it_says_so(own_directories: object)
         assert failing(*words)[0] == 2, words
 
 
-@pytest.mark.parametrize("command", ["top", "events", "explain", "usage"])
+@pytest.mark.parametrize("command", ["top", "events", "explain", "usage", "replay"])
 def test_each_takes_a_cluster_and_completes_it(command: str) -> None:
     assert completed(f"sps {command} --path") == ["--pathways_service"]
 

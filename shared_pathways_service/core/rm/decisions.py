@@ -44,9 +44,10 @@ class DecisionKind(enum.StrEnum):
     RECOVERED = "rm.recovered"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+# (Not frozen: that doubles what making one costs, and an event makes several.)
+@dataclasses.dataclass(kw_only=True, slots=True)
 class Decision:
-    """One thing that was decided.
+    """One thing that was decided; never changed once it is made.
 
     Attributes:
       time: When, by the core's clock: seconds since the epoch.
