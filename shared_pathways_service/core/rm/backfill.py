@@ -45,6 +45,8 @@ class Backfill:
         line = pool.waiting.entries
         if len(line) < 2 or pool.repairs or pool.drains:
             return None
+        if not pool.brief and len(self._ledger.pools) == 1:
+            return None  # the head waits for slices of this very type, and leaves none
         heads = self._heads()
         if not pool.brief and self._left(pool, heads) <= 0:
             return None

@@ -56,15 +56,24 @@ class Preemption:
     def run(self) -> None:
         """Mends the plans that lost something, makes those that can be made, withdraws notices."""
         ledger = self._ledger
-        while ledger.shaken or ledger.unplanned:
+        unplanned = ledger.unplanned
+        if len(unplanned) == 1 and not ledger.shaken and not ledger.orphans:
+            # Nearly every event: one pool, whose first is of no higher priority than who holds it.
+            pool = next(iter(unplanned))
+            first = pool.first_open()
+            if first is None or (
+                len(first[-1].wants) == 1 and first[-1].priority <= pool.yielding.lowest
+            ):
+                unplanned.clear()
+        while ledger.shaken or unplanned:
             if ledger.shaken:
                 tenant = next(iter(ledger.shaken))
                 del ledger.shaken[tenant]
                 if tenant.plan is not None:
                     self._mend(tenant, tenant.plan)
             else:
-                pool = next(iter(ledger.unplanned))
-                del ledger.unplanned[pool]
+                pool = next(iter(unplanned))
+                del unplanned[pool]
                 self._plan_first(pool)
             if ledger.unserved:
                 self._scheduler.run()
