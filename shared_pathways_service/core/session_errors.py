@@ -32,7 +32,7 @@ __all__ = [
     "with_last_line",
 ]
 
-_REFUSALS = ("slices_taken", "unknown_type", "too_many", "lost", "released")
+_REFUSALS = ("slices_taken", "unknown_type", "too_many", "lost", "released", "limit")
 _QUEUE_HINT = "queue_timeout=SECONDS waits for them; `sps status` shows who holds what"
 #: Ends (`outcome` in the data of ``proxy.exited``) before the proxy ran at all: what mends them.
 _UNSTARTED = {
@@ -78,6 +78,8 @@ def when_refused(plan: Plan, news: News) -> SharedPathwaysError:
             position=int(position) if isinstance(position, int | float) and position else None,
             hint=_QUEUE_HINT if plan.queue_timeout_s is None else "a longer queue_timeout helps",
         )
+    if kind == "limit":
+        return CapacityError(message, hint="whoever runs the service set this limit")
     if kind == "failed_precondition":
         return CapacityError(message, hint="`sps status` shows what the service has")
     if kind in ("unknown_type", "too_many"):

@@ -475,7 +475,7 @@ class World:
             if self.disk_lost_at < 0:
                 assert placed >= proxy.needed, "half of a gang was placed"
             if after.state == "serving":
-                self._judge_overtaking(proxy, waits)
+                self._judge_overtaking(proxy, waits, after)
         if after.state == "serving":
             self._judge_waiting(after, waits)
             self._judge_broken(after)
@@ -568,7 +568,9 @@ class World:
             if self.proxies[placing.tenant].came_at <= placing.step < step
         }
 
-    def _judge_overtaking(self, started: Proxy, waits: list[Proxy]) -> None:
+    def _judge_overtaking(self, started: Proxy, waits: list[Proxy], after: StatusReport) -> None:
+        if self._keeps_nobody(started, waits, after):
+            return
         kinds = {started.asks.virtual_slices[index] for index in started.view}
         for other in waits:
             shares = kinds & set(other.asks.virtual_slices)
@@ -577,7 +579,71 @@ class World:
                 f"{started.name} was placed before {other.name}"
             )
 
+    def _heads(self, waits: list[Proxy]) -> list[Proxy]:
+        """Returns who is first in the line of any type, of those that were promised nothing."""
+        planned = _planned(self.core.status(self.now))
+        heads: dict[str, Proxy] = {}
+        for kind in self.config.slices:
+            line = [p for p in waits if kind in p.asks.virtual_slices and p.name not in planned]
+            for one in line:
+                if not any(self._ahead(other, one) for other in line):
+                    heads[one.name] = one
+        return list(heads.values())
+
+    def _left(self, kind: InstanceType, heads: list[Proxy], after: StatusReport) -> int:
+        """Returns the free slices of a type beyond all that the heads want."""
+        wanted = sum(head.asks.virtual_slices.count(kind) for head in heads)
+        return _free(after)[str(kind)] - self.config.spares - wanted
+
+    def _keeps_nobody(self, started: Proxy, waits: list[Proxy], after: StatusReport) -> bool:
+        """Whether all heads have what they want without what one that started has, or in time."""
+        kinds = {started.asks.virtual_slices[index] for index in started.view}
+        heads = self._heads(waits)
+        if all(self._left(kind, heads, after) >= 0 for kind in kinds):
+            return True
+        ends_at = {tenant.name: tenant.ends_at for tenant in after.tenants}
+        mine = ends_at[started.name]
+        if mine is None:
+            return False
+        held = [one for one in after.slices if one.tenant and ends_at[one.tenant] is not None]
+        for head in heads:
+            starts_at = -math.inf
+            for kind, wanted in Counter(head.asks.virtual_slices).items():
+                ends = sorted(
+                    float(ends_at[one.tenant] or 0.0)
+                    for one in held
+                    if one.instance_type == str(kind)
+                    and one.tenant != started.name
+                    and self.proxies[one.tenant].asks.priority >= head.asks.priority
+                )
+                others = self.config.slices[kind] - self.config.spares - len(ends)
+                if wanted > others:
+                    starts_at = max(starts_at, ends[wanted - others - 1])
+            if kinds & set(head.asks.virtual_slices) and mine > starts_at:
+                return False
+        return True
+
+    def _judge_idle(self, after: StatusReport, waits: list[Proxy]) -> None:
+        """No slices are idle that one behind the heads could have without keeping them."""
+        missing = {
+            one.instance_type
+            for tenant in after.tenants
+            for one in tenant.slices
+            if one.state is m.VirtualSliceState.UNPLACED
+        }
+        heads, planned = self._heads(waits), _planned(after)
+        for proxy in waits:
+            if proxy in heads or proxy.name in planned:
+                continue
+            could = sum(
+                min(wanted, max(0, self._left(kind, heads, after)))
+                for kind, wanted in Counter(proxy.asks.virtual_slices).items()
+                if str(kind) not in missing
+            )
+            assert could < proxy.needed, f"{proxy.name} waits, and would keep nobody"
+
     def _judge_waiting(self, after: StatusReport, waits: list[Proxy]) -> None:
+        self._judge_idle(after, waits)
         for proxy in waits:
             assert not self._fits(proxy, after, waits), f"{proxy.name} waits, though it would fit"
         free = _free(after)

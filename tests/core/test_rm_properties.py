@@ -113,12 +113,19 @@ class ResourceManagerMachine(RuleBasedStateMachine):
         elastic=st.integers(0, 2),
         priority=st.sampled_from([0, 0, 0, 1, 3]),
         queue_timeout=st.sampled_from([None, 0.0, 20.0, float("inf")]),
+        lifetime_s=st.sampled_from([None, None, 3.0, 20.0, 40.0]),
     )
     def tenant_asks(
-        self, small: int, large: int, elastic: int, priority: int, queue_timeout: float | None
+        self,
+        small: int,
+        large: int,
+        elastic: int,
+        priority: int,
+        queue_timeout: float | None,
+        lifetime_s: float | None,
     ) -> None:
         kinds = (SMALL,) * small + (LARGE,) * large or (SMALL,)
-        self.ask(kinds, min(elastic, len(kinds) - 1), priority, queue_timeout)
+        self.ask(kinds, min(elastic, len(kinds) - 1), priority, queue_timeout, lifetime_s)
 
     @rule(
         small=st.integers(1, 2),
@@ -134,6 +141,7 @@ class ResourceManagerMachine(RuleBasedStateMachine):
         elastic: int = 0,
         priority: int = 0,
         queue_timeout: float | None = None,
+        lifetime_s: float | None = None,
     ) -> Proxy:
         name = self.world.new_name()
         asks = m.TenantAsked(
@@ -143,6 +151,7 @@ class ResourceManagerMachine(RuleBasedStateMachine):
             num_elastic=elastic,
             priority=priority,
             queue_timeout_s=queue_timeout,
+            max_lifetime_s=lifetime_s,
             user=name,
         )
         proxy = Proxy(name, asks.incarnation, asks, arrival=0)

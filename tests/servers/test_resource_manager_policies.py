@@ -187,6 +187,21 @@ def test_a_drain_outlives_a_kill_of_the_manager(make_service: MakeService) -> No
     service.wait_for_states({"slice-0": "cordoned"})
 
 
+# ---- limits
+
+
+def test_a_request_above_a_limit_is_refused_with_it_named(make_service: MakeService) -> None:
+    service = make_service("--max_slices_per_tenant=1", "--max_tenants_per_team=1")
+    service.start_ready_workers("slice-0", "slice-1")
+    refused = service.tenant("ada", virtual_slices=[KIND] * 2).expect("refused")
+    assert refused.kind == pb.TenantRefused.LIMIT
+    assert "a tenant may have 1 at most" in refused.message
+    old = service.tenant("old", virtual_slices=[KIND] * 2, versions=FIRST).expect("refused")
+    assert (old.kind, old.message) == (pb.TenantRefused.TOO_MANY, refused.message)
+    service.tenant("bob", team="red").expect("running")
+    assert "team red" in service.tenant("eve", team="red").expect("refused").message
+
+
 # ---- older proxies
 
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from shared_pathways_service import constants
+from shared_pathways_service.core.rm.limits import Limits
 from shared_pathways_service.core.topology import InstanceType
 
 __all__ = ["RmConfig"]
@@ -27,6 +28,7 @@ class RmConfig:
       preemption_grace_s: Between the notice that slices will be taken and their being taken;
         0: they are taken at once.
       aging_s: So long a wait is worth one band of priority (`core.rm.aging`); None: none is.
+      limits: What a tenant and a team may have at most.
       state_lost: Nothing says that the service is new, and nothing is known of what was before:
         tenants and workers tell. `Restored.state_lost` does the same.
     """
@@ -40,6 +42,7 @@ class RmConfig:
     retell_s: float = 1.0
     preemption_grace_s: float = constants.PREEMPTION_GRACE_S
     aging_s: float | None = constants.AGING_S
+    limits: Limits = dataclasses.field(default_factory=Limits)
     state_lost: bool = False
 
     def __post_init__(self) -> None:

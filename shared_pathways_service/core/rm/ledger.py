@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.decisions import Decision, DecisionKind
+from shared_pathways_service.core.rm.limits import Teams
 from shared_pathways_service.core.rm.messages import (
     Persist,
     PersistedGrant,
@@ -47,6 +48,7 @@ class Ledger:
       shaken: Waiting tenants whose plan to preempt has lost something.
       orphans: Tenants under notice for which nobody stands any more.
       marks: What operators said of slices, also of those that are not there.
+      teams: What each team has.
       undecided: Tenants that do not want to queue and are neither placed nor refused yet.
     """
 
@@ -68,6 +70,7 @@ class Ledger:
         self.orphans: dict[Tenant, None] = {}
         self.marks: dict[str, SliceMark] = {}
         self.undecided: dict[Tenant, None] = {}
+        self.teams = Teams(config.limits)
         self._state_lost = False
         self._counters_changed = False
         self._unwritten: dict[str, Tenant] = {}
@@ -235,6 +238,12 @@ class Ledger:
         self._unwritten_marks[drained.id] = None
 
     def _holder_changed(self, pool: Pool, tenant: Tenant) -> None:
+        if tenant.ends_at is not None:
+            held = pool.holders.get(tenant, 0)
+            if held:
+                pool.stated[tenant] = held
+            else:
+                pool.stated.pop(tenant, None)
         pool.yielding.changed(tenant, pool.yield_of)
         self.unplanned[pool] = None
         if tenant.notice is not None and tenant.notice.plan is not None:
@@ -339,6 +348,7 @@ class Ledger:
         """Puts a tenant in the line of each type that it wants."""
         for pool in tenant.wants:
             pool.waiting.add(tenant)
+            pool.brief += tenant.ends_at is not None
         self._line_changed(tenant.wants)
         self.write(tenant)
 
@@ -348,6 +358,7 @@ class Ledger:
             self.end_plan(tenant)
         for pool in tenant.wants:
             pool.waiting.remove(tenant)
+            pool.brief -= tenant.ends_at is not None
         self._line_changed(tenant.wants)
         self.undecided.pop(tenant, None)
 
@@ -380,6 +391,7 @@ class Ledger:
     def add_tenant(self, tenant: Tenant) -> None:
         """Enters a tenant; its slices or its place in line are entered after that."""
         self.tenants[tenant.name] = tenant
+        self.teams.came(tenant)
         self.write(tenant)
 
     def remove_tenant(self, tenant: Tenant, reason: str = "") -> None:
@@ -402,6 +414,7 @@ class Ledger:
                 self.spare(tenant.notice.plan, tenant)
             self.end_notice(tenant)
         del self.tenants[tenant.name]
+        self.teams.went(tenant)
         self._unwritten.pop(tenant.name, None)
         tenant.gone = True
         if tenant.persisted:

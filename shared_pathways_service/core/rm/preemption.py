@@ -57,17 +57,33 @@ class Preemption:
     def run(self) -> None:
         """Mends the plans that lost something, makes those that can be made, withdraws notices."""
         ledger = self._ledger
-        while ledger.shaken or ledger.unplanned:
+        unplanned = ledger.unplanned
+        if len(unplanned) == 1 and not ledger.shaken and not ledger.orphans:
+            # Nearly every event: one pool, whose first is of no higher priority than who holds it.
+            pool = next(iter(unplanned))
+            first = pool.first_open()
+            if first is None or (
+                len(first[-1].wants) == 1 and first[-1].priority <= pool.yielding.lowest
+            ):
+                unplanned.clear()
+        while ledger.shaken or unplanned:
             if ledger.shaken:
                 tenant = next(iter(ledger.shaken))
                 del ledger.shaken[tenant]
                 if tenant.plan is not None:
                     self._mend(tenant, tenant.plan)
             else:
-                pool = next(iter(ledger.unplanned))
-                del ledger.unplanned[pool]
+                pool = next(iter(unplanned))
+                del unplanned[pool]
                 self._plan_first(pool)
-            self._scheduler.run()
+            if ledger.unserved:
+                self._scheduler.run()
+        if ledger.orphans or self._untold or self._preempted:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Tells who is under notice, who is no longer, and who was preempted."""
+        ledger = self._ledger
         for victim in list(ledger.orphans):
             notice = victim.notice
             ledger.end_notice(victim)
@@ -83,8 +99,8 @@ class Preemption:
             if victim.preempted and not victim.gone:
                 self._speaker.queued(victim)
         self._preempted.clear()
-        # (Whoever is no longer under notice could be again: by those that were looked at just now
-        # it was not wanted.)
+        # Whoever is no longer under notice could be again, but those that were looked at just now
+        # do not want it.
         ledger.unplanned.clear()
 
     def relieve(self, tenant: Tenant, pool: Pool) -> bool:
@@ -107,8 +123,12 @@ class Preemption:
     def _plan_first(self, pool: Pool) -> None:
         while (entry := pool.first_open()) is not None:
             tenant = entry[-1]
-            if not self._ledger.orphans and _is_lowest(tenant):
-                return
+            if not self._ledger.orphans:
+                for wanted in tenant.wants:
+                    if wanted.yielding.lowest < tenant.priority:
+                        break
+                else:
+                    return  # nobody of lower priority holds what it wants
             for wanted in tenant.wants:
                 first = wanted.first_open()
                 if first is None or first[-1] is not tenant:
@@ -278,11 +298,6 @@ class Preemption:
         ledger.enqueue(victim)
         self._speaker.say(Announce(kind="tenant.preempted", tenant=victim.name, reason=reason))
         self._preempted[victim] = None
-
-
-def _is_lowest(tenant: Tenant) -> bool:
-    """Whether nobody of lower priority holds what a tenant wants, for all that is noted."""
-    return all(tenant.priority <= pool.yielding.lowest for pool in tenant.wants)
 
 
 def _add(has: dict[Pool, int], tenant: Tenant, victim: Tenant) -> int:

@@ -243,6 +243,8 @@ class Pool:
       planned: Those of them that wait for others to be preempted.
       barred: Slices that are cordoned or draining.
       drains: Draining slices whose holder has nowhere to go.
+      brief: Of those that wait, how many stated their lifetime.
+      stated: How many slices each holder has that stated its lifetime.
       yielding: Who holds slices of this type, as they would be preempted.
       holders: Who holds slices of this type, as others are told, in the order they came.
       words: What the speaker says of it to all who wait, until something changes.
@@ -264,6 +266,8 @@ class Pool:
     waiting: Line = dataclasses.field(default_factory=Line)
     planned: Line = dataclasses.field(default_factory=Line)
     barred: int = 0
+    brief: int = 0
+    stated: dict[Tenant, int] = dataclasses.field(default_factory=dict)
     drains: dict[Slice, None] = dataclasses.field(default_factory=dict)
     holders: dict[Tenant, int] = dataclasses.field(default_factory=dict)
     yielding: Holders = dataclasses.field(default_factory=Holders)
@@ -274,8 +278,10 @@ class Pool:
     def first_open(self) -> Entry | None:
         """Returns who is first of those in line that are not waiting for a preemption."""
         waiting, planned = self.waiting.entries, self.planned.entries
+        if not planned:  # asked at every event, and nearly always so
+            return waiting[0] if waiting else None
         many = len(planned)
-        if many and waiting[many - 1] != planned[-1]:
+        if waiting[many - 1] != planned[-1]:
             # The line begins with those that both have; where they part is the first.
             many = bisect.bisect_left(
                 range(many), True, key=lambda place: waiting[place] != planned[place]

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from shared_pathways_service.core.rm.backfill import Backfill
 from shared_pathways_service.core.rm.decisions import DecisionKind
 from shared_pathways_service.core.rm.ledger import Ledger
 from shared_pathways_service.core.rm.records import Pool, Slice, Tenant
@@ -45,6 +46,7 @@ class Scheduler:
     def __init__(self, ledger: Ledger, speaker: Speaker) -> None:
         self._ledger = ledger
         self._speaker = speaker
+        self._backfill = Backfill(ledger)
 
     def run(self) -> None:
         """Serves each pool that changed, and those that change by that."""
@@ -56,12 +58,14 @@ class Scheduler:
 
     def start(self, tenant: Tenant) -> bool:
         """Places a gang with as many slices as it can have, if those are enough to start."""
-        promised = tenant.promised
-        granted = {
-            pool: min(count, len(promised.get(pool, ())) + grantable_to(tenant, pool))
-            for pool, count in tenant.wants.items()
-        }
-        if sum(granted.values()) < tenant.needed:
+        promised, granted, total = tenant.promised, {}, 0
+        for pool, count in tenant.wants.items():
+            could = grantable_to(tenant, pool)
+            if promised:
+                could += len(promised.get(pool, ()))
+            granted[pool] = could = min(could, count)
+            total += could
+        if total < tenant.needed:
             return False
         self._begin(tenant, granted)
         return True
@@ -73,15 +77,18 @@ class Scheduler:
             self.move(next(iter(pool.drains)))
         while pool.grantable and self._serve_one(pool):
             pass
+        while pool.grantable and (found := self._backfill.next(pool)):
+            self._begin(*found)
 
     def _serve_one(self, pool: Pool) -> bool:
         """Gives free slices to whoever is next; False: nobody can use any now."""
         first, fill = pool.first_open(), pool.fills.first()
-        for entry in pool.planned.entries[:_PROMISED]:
-            if (first is not None and first < entry) or (fill is not None and fill < entry):
-                break
-            if self.start(entry[-1]) or self.relieve(entry[-1], pool):
-                return True
+        if pool.planned.entries:
+            for entry in pool.planned.entries[:_PROMISED]:
+                if (first is not None and first < entry) or (fill is not None and fill < entry):
+                    break
+                if self.start(entry[-1]) or self.relieve(entry[-1], pool):
+                    return True
         if fill is not None and (first is None or fill < first):
             self._place_running(fill[-1], fill[2], pool)
             return True

@@ -71,6 +71,9 @@ class Tenants:
             message = f"{', '.join(sorted(unknown))}: the service has {', '.join(types)}"
             self.refuse(event, RefusalKind.UNKNOWN_TYPE, message, types=types)
             return True
+        if above := self._ledger.teams.exceeded_by(event):
+            self.refuse(event, RefusalKind.LIMIT, above)
+            return True
         wants = _count(known[kind] for kind in event.virtual_slices)
         most = sum(min(count, pool.usable) for pool, count in wants.items())
         if most < len(event.virtual_slices) - event.num_elastic:
@@ -88,7 +91,10 @@ class Tenants:
         self._ledger.last_order += 1
         tenant = self._make(event, self._ledger.last_order, self._ledger.now, running=running)
         tenant.connected = True
+        if event.max_lifetime_s is not None:
+            tenant.ends_at = self._ledger.now + event.max_lifetime_s
         self._ledger.add_tenant(tenant)
+        self._await_end(tenant)
         if not running:
             self._enqueue(tenant)
         return tenant
@@ -113,6 +119,7 @@ class Tenants:
         tenant.waits_since = grant.wait_began
         tenant.ends_at = grant.ends_at
         self._ledger.add_tenant(tenant)
+        self._await_end(tenant)
         if grant.notice is not None:
             # Whoever wants its slices is found anew, and no sooner than it was told.
             told = grant.notice
@@ -140,7 +147,9 @@ class Tenants:
         tenant = self._ledger.tenants.get(event.tenant)
         if tenant is None or event.incarnation not in {"", tenant.incarnation}:
             return
-        reason = event.reason or "released"
+        self._take_back(tenant, event.reason or "released")
+
+    def _take_back(self, tenant: Tenant, reason: str) -> None:
         if tenant.connected:
             self._speaker.say(
                 RefuseTenant(
@@ -177,6 +186,14 @@ class Tenants:
             lambda: ends if tenant.ttl_at == ends and not tenant.gone else None,
             lambda: self._expired(tenant),
         )
+
+    def _await_end(self, tenant: Tenant) -> None:
+        """Takes a tenant's slices back when its stated lifetime is over: others count on that."""
+        if tenant.ends_at is not None:
+            self._deadlines.add(
+                lambda: None if tenant.gone else tenant.ends_at,
+                lambda: self._take_back(tenant, "its stated lifetime is over"),
+            )
 
     def _expired(self, tenant: Tenant) -> None:
         why = f"its proxy did not come back within {self._ttl_s:g} s"

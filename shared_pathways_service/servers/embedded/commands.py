@@ -167,6 +167,8 @@ def proxy_arguments(
         arguments.append(f"--large_transfer_dir={transfer_dir}")
     if request.queue_timeout_s is not None:
         arguments.append(f"--queue_timeout_s={request.queue_timeout_s}")
+    if request.max_lifetime_s is not None:
+        arguments.append(f"--max_lifetime_s={request.max_lifetime_s}")
     if request.tcp_port is not None:
         arguments.append(f"--server_port={request.tcp_port}")
     return arguments

@@ -226,6 +226,7 @@ def _link(
         num_elastic_slices=options.num_elastic_slices,
         priority=options.tenant_priority,
         queue_timeout_s=options.queue_timeout_s,
+        max_lifetime_s=options.max_lifetime_s,
         user=options.tenant_user,
         team=options.tenant_team,
         host=options.tenant_host,
@@ -233,7 +234,12 @@ def _link(
         address=address,
     )
     return rm_link.ResourceManagerLink(
-        options.resource_manager_address, hello, engine.slices, ending, token
+        options.resource_manager_address,
+        hello,
+        engine.slices,
+        ending,
+        token,
+        on_memory_limit=engine.memory.lower,
     )
 
 

@@ -24,6 +24,11 @@ class DeviceMemory:
         # Re-entrant: the garbage collector may end a charge while another is being made.
         self._lock = threading.RLock()
 
+    def lower(self, limit: int) -> None:
+        """Sets another limit, unless the one that there is is lower; what is held stays."""
+        with self._lock:
+            self.limit = min(self.limit, limit) if self.limit else limit
+
     def charge(self, device_ids: Sequence[int], nbytes: int, what: str) -> Charge | None:
         """Takes memory on each of some devices.
 

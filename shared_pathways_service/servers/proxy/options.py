@@ -104,6 +104,12 @@ class ProxyServerOptions:
         env="SPS_QUEUE_TIMEOUT_S",
         help="Seconds to wait for slices; inf: for ever; by default refused at once.",
     )
+    max_lifetime_s: float | None = flag(
+        None,
+        parse=seconds,
+        env="SPS_MAX_LIFETIME_S",
+        help="Seconds after which the resource manager takes the slices back; by default never.",
+    )
     token_file: str = flag("", env="SPS_TOKEN_FILE", help="File with the token clients must show.")
     resource_manager_token_file: str = flag(
         "",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import grpc
 
@@ -58,6 +58,7 @@ class ResourceManagerLink:
       slices: Told of placements.
       ending: Told of a refusal.
       token: Shown to the RM; None: none.
+      on_memory_limit: Told of the bytes that the RM lets a device hold at most.
     """
 
     def __init__(
@@ -67,12 +68,15 @@ class ResourceManagerLink:
         slices: SliceTable,
         ending: Ending,
         token: str | None,
+        *,
+        on_memory_limit: Callable[[int], None] = lambda _limit: None,
     ) -> None:
         self._address = address
         self._hello = hello
         self._slices = slices
         self._ending = ending
         self._metadata = bearer(token)
+        self._on_memory_limit = on_memory_limit
         self._closing = threading.Event()
         self._running = False
         self._messages: queue.SimpleQueue[pb.TenantMessage | None] = queue.SimpleQueue()
@@ -139,6 +143,8 @@ class ResourceManagerLink:
         if kind == "welcome":
             state = "recovering" if update.welcome.recovering else "ready"
             glog("I", f"The RM is {state}; protocol {update.welcome.version}")
+            if limit := update.welcome.memory_limit_bytes:
+                self._on_memory_limit(limit)
         elif kind == "queued":
             queued = update.queued
             # Of one that was preempted, a resource manager that lost its state would think else

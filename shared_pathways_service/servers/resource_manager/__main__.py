@@ -100,6 +100,7 @@ def _restore(
         recovering_s=options.recovering_s,
         preemption_grace_s=options.preemption_grace_s,
         aging_s=options.aging_s or None,
+        limits=options.limits(),
     )
     now = clock()
     recording.begin(config, store.restored, now)
@@ -134,7 +135,7 @@ async def _serve(options: ResourceManagerOptions) -> int:
             core,
             store,
             WorkerStreams(options.beat_interval_s),
-            TenantStreams(options.tenant_ttl_s),
+            TenantStreams(options.tenant_ttl_s, options.proxy_memory_limit_bytes or 0),
             clock=clock,
             watcher_limit=options.watcher_limit,
             on_event=_SliceCounter(sum(options.instance_count)),

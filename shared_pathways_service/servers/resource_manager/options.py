@@ -7,6 +7,7 @@ import dataclasses
 import math
 
 from shared_pathways_service import constants
+from shared_pathways_service.core.rm.limits import Limits
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.servers.glog import read_log_format
@@ -119,6 +120,36 @@ class ResourceManagerOptions:
         env="SPS_AGING_S",
         help="Seconds of waiting that are worth one doubling of priority; 0: none are.",
     )
+    max_slices_per_tenant: int | None = flag(
+        None,
+        parse=positive_int,
+        env="SPS_MAX_SLICES_PER_TENANT",
+        help="Slices that a tenant may ask for at most; by default as many as there are.",
+    )
+    max_slices_per_team: int | None = flag(
+        None,
+        parse=positive_int,
+        env="SPS_MAX_SLICES_PER_TEAM",
+        help="Slices that all tenants of a team may have asked for at most.",
+    )
+    max_tenants_per_team: int | None = flag(
+        None,
+        parse=positive_int,
+        env="SPS_MAX_TENANTS_PER_TEAM",
+        help="Tenants of a team at most, those that wait too.",
+    )
+    max_wait_s: float | None = flag(
+        None,
+        parse=seconds,
+        env="SPS_MAX_WAIT_S",
+        help="Seconds that a tenant may ask to wait for slices at most.",
+    )
+    proxy_memory_limit_bytes: int | None = flag(
+        None,
+        parse=positive_int,
+        env="SPS_PROXY_MEMORY_LIMIT_BYTES",
+        help="Bytes of memory a device that a proxy may give its clients at most.",
+    )
     watcher_limit: int = flag(
         10_000, parse=positive_int, help="Events that may wait for a watcher that does not read."
     )
@@ -167,6 +198,16 @@ class ResourceManagerOptions:
                 "--num_spares", self.num_spares, "fewer than the slices of each type"
             )
         self.slices()
+
+    def limits(self) -> Limits:
+        """Returns what a tenant and a team may have at most."""
+        return Limits(
+            tenant_slices=self.max_slices_per_tenant,
+            team_slices=self.max_slices_per_team,
+            team_tenants=self.max_tenants_per_team,
+            wait_s=self.max_wait_s,
+            memory_bytes=self.proxy_memory_limit_bytes,
+        )
 
     def slices(self) -> dict[InstanceType, int]:
         """Returns how many slices of each type the service should have, in the order given."""

@@ -92,9 +92,10 @@ class WorkerStreams(_Streams[tuple[str, int, str], pb.WorkerInstruction]):
 class TenantStreams(_Streams[tuple[str, str], pb.TenantUpdate]):
     """The streams of the tenants' proxies."""
 
-    def __init__(self, ttl_s: float) -> None:
-        """Starts with none; `ttl_s` is what tenants are told."""
+    def __init__(self, ttl_s: float, memory_limit_bytes: int = 0) -> None:
+        """Starts with none; `ttl_s` and the limit (0: none) are what tenants are told."""
         super().__init__(_TENANT_LIMIT)
+        self._memory_limit_bytes = memory_limit_bytes
         self._ttl_s = ttl_s
         #: The incarnation that each connected tenant has.
         self._incarnations: dict[str, str] = {}
@@ -115,7 +116,10 @@ class TenantStreams(_Streams[tuple[str, str], pb.TenantUpdate]):
         if stream := self._streams.get((told.tenant, told.incarnation)):
             self._incarnations[told.tenant] = told.incarnation
             welcome = pb.TenantWelcome(
-                version=stream.version, ttl_s=self._ttl_s, recovering=told.recovering
+                version=stream.version,
+                ttl_s=self._ttl_s,
+                recovering=told.recovering,
+                memory_limit_bytes=self._memory_limit_bytes,
             )
             stream.outbox.put(pb.TenantUpdate(welcome=welcome))
 

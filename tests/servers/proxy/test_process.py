@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotReady, VersionSkew
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol.probe import probe, probe_async
 from shared_pathways_service.servers.last_requests import read_unfinished
 from shared_pathways_service.servers.options import parse_flags
@@ -435,3 +436,47 @@ def test_a_crash_amid_a_program_leaves_what_it_was_doing(
     )
     if number != signal.SIGKILL:
         proxy.wait_for_line("Fatal Python error")
+
+
+@pytest.mark.race
+def test_preempted_work_fails_and_goes_on_after_the_return(
+    make_service: MakeService, start_proxy: StartProxy, connect: MakeClient, tmp_path: Path
+) -> None:
+    service = make_service("--preemption_grace_s=2")
+    service.start_ready_workers("slice-0", "slice-1")
+    proxy = start_with(start_proxy, service.address, tmp_path / "report")
+    proxy.wait_for_line("2 of 2 slices placed")
+    client = connect(address_of(proxy))
+    array = client.put(FOUR, single(0))
+    vip = service.tenant("vip", priority=2_000_000)
+    proxy.wait_for_line("All slices will be taken in 2 s by vip@laptop of priority high-priority")
+    np.testing.assert_array_equal(client.fetch(array), FOUR)
+    proxy.wait_for_line("Transition slice 0 placed -> unplaced: preempted by vip@laptop")
+    proxy.wait_for_line("Waiting for placement at position 1")
+    with pytest.raises(Failed, match="preempted") as raised:
+        client.fetch(array)
+    assert raised.value.code == DATA_LOSS
+    with pytest.raises(Failed, match="preempted") as raised:
+        client.fetch(client.put(FOUR, single(0)))
+    assert raised.value.code == DATA_LOSS
+    vip.expect("running")
+    vip.close()
+    service.stub.ReleaseTenant(pb.ReleaseTenantRequest(tenant="vip", reason="done"))
+    proxy.wait_for_line("2 of 2 slices placed", times=2)
+    np.testing.assert_array_equal(client.fetch(client.put(FOUR, single(0))), FOUR)
+    with pytest.raises(Failed, match="preempted"):
+        client.fetch(array)
+
+
+def test_the_service_limits_what_a_proxy_may_hold(
+    make_service: MakeService, start_proxy: StartProxy, connect: MakeClient, tmp_path: Path
+) -> None:
+    service = make_service("--proxy_memory_limit_bytes=64")
+    service.start_ready_workers("slice-0", "slice-1")
+    proxy = start_with(start_proxy, service.address, tmp_path / "report")
+    proxy.wait_for_line("2 of 2 slices placed")
+    client = connect(address_of(proxy))
+    client.put(FOUR, single(0))
+    with pytest.raises(Failed, match="is 64 bytes") as raised:
+        client.fetch(client.put(np.arange(64, dtype=np.float32), single(0)))
+    assert raised.value.code == EXHAUSTED
