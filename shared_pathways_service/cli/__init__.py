@@ -152,6 +152,21 @@ COMMANDS = {
         function="usage",
         help="Show who used how much: slice-hours held, and hours in the queue.",
     ),
+    "cordon": _Command(
+        module="cordon",
+        function="cordon",
+        help="Have nobody new placed on a slice.",
+    ),
+    "drain": _Command(
+        module="cordon",
+        function="drain",
+        help="Cordon a slice, and move its holder to another one.",
+    ),
+    "uncordon": _Command(
+        module="cordon",
+        function="uncordon",
+        help="Undo `sps cordon` and `sps drain`.",
+    ),
     "replay": _Command(
         module="replay",
         function="replay",

@@ -92,7 +92,7 @@ def test_what_ended_by_a_loss_does_not_count() -> None:
 def test_a_tenant_is_explained_by_what_is_so() -> None:
     rm = Rm({SMALL: 1, OTHER: 1})
     rm.ask("ada", (SMALL,))
-    rm.ask("bob", (SMALL, OTHER), queue=600.0, priority=1)
+    rm.ask("bob", (SMALL, OTHER), queue=600.0)
     rm.ask("carol", (OTHER,), queue=600.0)
     rm.after(30.0)
     report = rm.core.status(rm.now)
@@ -110,6 +110,26 @@ def test_a_tenant_is_explained_by_what_is_so() -> None:
     old = explain("old", report, (ended,), {}, rm.now)
     assert old is not None
     assert old.sentences == ("old is gone for 60 s: old was released: done",)
+
+
+def test_a_preemption_is_explained_before_and_after() -> None:
+    rm = Rm({SMALL: 1}, preemption_grace_s=30.0)
+    rm.ask("low", (SMALL,), queue=600.0)
+    rm.ask("high", (SMALL,), queue=600.0, priority=1)
+    rm.after(10.0)
+    told = explain("low", rm.core.status(rm.now), (), {}, rm.now)
+    assert told is not None
+    assert told.state == "running"
+    assert "It is about to be preempted, in 20 s, by high@laptop of priority 1" in told.sentences
+    rm.after(20.0)
+    preempted = Decision(
+        time=rm.now, kind=DecisionKind.PREEMPTED, tenant="low", reason="preempted by high"
+    )
+    told = explain("low", rm.core.status(rm.now), (preempted,), {}, rm.now)
+    assert told is not None
+    assert (told.state, told.position) == ("preempted", 1)
+    said = "Last, low was preempted, and waits for slices again: preempted by high"
+    assert told.sentences[-1] == said
 
 
 def test_usage_knows_the_windows_edges() -> None:

@@ -97,6 +97,11 @@ def explain(
         told = _explain_running(tenant, report, decisions, now)
     else:
         told = _explain_waiting(tenant, entry, report, expectations.get(name), now)
+        moved = [one for one in decisions if one.kind == DecisionKind.PREEMPTED]
+        if moved and tenant.state is TenantState.PREEMPTED:
+            told = dataclasses.replace(
+                told, sentences=(*told.sentences, f"Last, {sentence(moved[-1])}")
+            )
     return dataclasses.replace(told, decisions=tuple(decisions))
 
 
@@ -144,6 +149,9 @@ def _explain_running(
     holdings = tuple(one for one in _holdings(report) if one.tenant == tenant.name)
     said = [f"{tenant.name} is {tenant.state} with {len(holdings)} of {len(tenant.slices)} slices"]
     said += [f"It holds {one.slice_id} for {span(now - one.since)}" for one in holdings]
+    if tenant.preempting_by:
+        left = span(tenant.preempting_s)
+        said.append(f"It is about to be preempted, in {left}, by {tenant.preempting_by}")
     missing = [one for one in tenant.slices if one.state is VirtualSliceState.UNPLACED]
     free = _grantable(report, {one.instance_type: 1 for one in missing})
     for one in missing:

@@ -1,0 +1,57 @@
+"""`sps cordon`, `drain` and `uncordon` on the embedded service."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.cli.test_embedded_commands import HOLDER, failing
+from tests.e2e.connecting import embedded, nothing_left, status
+from tests.e2e.harness import DEADLINE_S, program, sps, wait_until
+
+
+def told(*words: str) -> Any:
+    return json.loads(sps(*words, "--json").stdout)
+
+
+def test_a_slice_is_taken_out_its_holder_moved_and_it_is_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SPS_PREEMPTION_GRACE_S", "0.5")
+    with embedded(2):
+        with program(HOLDER) as running:
+            name = running.expect("holds")["name"]
+            [held] = [one["id"] for one in status()["slices"] if one["tenant"]]
+            [free] = [one["id"] for one in status()["slices"] if not one["tenant"]]
+
+            assert told("cordon", free) == {"slice": free, "state": "cordoned", "tenant": None}
+            code, err = failing("run", "--slices=tpuv6e:2x2=1", "--", "true")
+            assert (code, "1 of 2 ready" in err) == (125, True), err
+            assert told("cordon", held) == {"slice": held, "state": "cordoned", "tenant": name}
+            assert told("drain", held) == {"slice": held, "state": "draining", "tenant": name}
+            text = sps("drain", held).stdout
+            assert text == f"{held} is draining; {name} holds it, and ends by itself\n"
+            code, err = failing("drain", held, "--wait=0.1")
+            assert code == 3
+            assert f"{name} still holds {held}" in err
+
+            assert told("uncordon", free) == {"slice": free, "state": "ready", "tenant": None}
+            moved = told("drain", held, f"--wait={DEADLINE_S}")
+            assert moved == {"slice": held, "state": "cordoned", "tenant": None}
+            slices = {one["id"]: (one["state"], one["tenant"]) for one in status()["slices"]}
+            assert slices == {held: ("cordoned", None), free: ("ready", name)}
+            kinds = [
+                json.loads(line)["kind"] for line in sps("events", "--json").stdout.splitlines()
+            ]
+            assert kinds.index("slice.draining") < kinds.index("slice.unplaced")
+
+            assert sps("uncordon", held).stdout == f"{held} is ready; nobody holds it\n"
+            running.tell("leave")
+            running.expect("left")
+        wait_until("the slice to be free", nothing_left)
+        code, err = failing("cordon", "slice-9")
+        assert code == 2, err
+        assert "slice-9" in err
+        assert "slice-0" in err
