@@ -71,7 +71,8 @@ def named(page: Path) -> Iterator[list[str]]:
     for token in MarkdownIt("commonmark").enable("table").parse(page.read_text()):
         for child in token.children or ():
             if child.type == "code_inline" and re.match(r"sps [a-z]", child.content):
-                yield re.sub(r"[\[\]…]", " ", child.content).split()[1:]
+                own = child.content.partition(" | ")[0]  # (what is piped into is not ours)
+                yield re.sub(r"[\[\]…]", " ", own).split()[1:]
 
 
 @functools.cache

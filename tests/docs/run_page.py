@@ -4,7 +4,8 @@
 
 What a block shows is compared with what the page says that it shows, `...` standing for anything
 and blanks for blanks. Of a `console` block each command is compared with the lines behind it.
-`sps serve` goes on behind the others until the page ends, as in a terminal of its own.
+`sps serve`, with variables before it or none, goes on behind the others until the page ends, as in
+a terminal of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import contextlib
 import doctest
 import io
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -31,7 +33,7 @@ __all__ = ["commands_of", "main"]
 _DEADLINE_S = 150.0
 _LIKE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 _INTERRUPTED = 130
-_SERVE = "sps serve"
+_SERVE = re.compile(r"(\w+=\S* )*sps serve\b")
 
 
 class _Failed(Exception):  # noqa: N818 - says what happened
@@ -75,7 +77,7 @@ def _run(block: Block, names: dict[str, Any], stack: contextlib.ExitStack) -> No
     elif block.language == "console":
         for command, shows in commands_of(block):
             _compare(_shell(command), shows)
-    elif block.text.startswith(_SERVE):
+    elif _SERVE.match(block.text):
         stack.enter_context(_serving(block.text))
     else:
         _compare(_shell(block.text), block.shows or "")
@@ -106,7 +108,7 @@ def _shell(text: str) -> str:
 
 @contextlib.contextmanager
 def _serving(text: str) -> Iterator[None]:
-    process = subprocess.Popen(shlex.split(text), stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(["env", *shlex.split(text)], stdout=subprocess.DEVNULL)
     try:
         yield
     finally:

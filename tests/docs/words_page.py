@@ -11,7 +11,7 @@ from typing import Any, get_args
 from shared_pathways_service.core import checks, session_messages
 from shared_pathways_service.core.elastic import health
 from shared_pathways_service.core.kubernetes.proxy_progress import Outcome
-from shared_pathways_service.core.rm import messages
+from shared_pathways_service.core.rm import decisions, messages
 from shared_pathways_service.elastic import checkpoint_files
 from tests.docs.markdown import code, page, table
 
@@ -30,6 +30,7 @@ STATES: Mapping[str, tuple[str, ...]] = {
     "virtual_slice": _of(messages.VirtualSliceState),
     "tenant": _of(messages.TenantState),
     "refusal": _of(messages.RefusalKind),
+    "decision": _of(decisions.DecisionKind),
     "session": _of(session_messages.Phase),
     "proxy_end": _of(Outcome),
     "check": _of(checks.Outcome),
