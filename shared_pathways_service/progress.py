@@ -59,6 +59,8 @@ def warned(event: Event) -> str | None:
     why = f" ({event.reason})" if event.reason else ""
     goes_on = "The tunnel is lost" if event.data.get("pod") else "Work goes on"
     ended = f"the proxy {event.tenant} has ended{why}"
+    grace_s = event.data.get("grace_s")
+    soon = f" in {grace_s:.2g} s" if isinstance(grace_s, int | float) else ""
     lines = {
         "agent.lost": f"{event.reason}. {goes_on}; closing the connection still cleans up.",
         "proxy.exited": ended,
@@ -67,6 +69,9 @@ def warned(event: Event) -> str | None:
         "home.lost": f"the service of {event.tenant} is gone{why}",
         "service.warning": event.reason or "",
         "metrics.unavailable": f"no metrics are sent{why}",
+        "tenant.preempting": f"its slices will be taken{soon}{why}",
+        "tenant.preempting_withdrawn": "its slices are not taken after all",
+        "tenant.preempted": f"its slices were taken{why}; it waits, and comes back by itself",
         "slice.unplaced": f"slice {event.slice} is lost{why}; waiting for another in its place",
         "slice.placed": f"slice {event.slice} is on {event.data.get('slice_id')} now",
     }

@@ -46,13 +46,21 @@ def test_a_lost_agent_takes_a_tunnel_with_it(pod: str, words: str) -> None:
         ("proxy.exited", "p has ended (why)"),
         ("home.lost", "gone (why)"),
         ("metrics.unavailable", "no metrics are sent (why)"),
+        ("tenant.preempting", "its slices will be taken in 30 s (why)"),
+        ("tenant.preempting_withdrawn", "not taken after all"),
+        ("tenant.preempted", "its slices were taken (why); it waits"),
         ("slice.unplaced", "slice 1 is lost (why)"),
         ("slice.placed", "slice 1 is on slice-7"),
     ],
 )
 def test_what_must_be_heard_is_heard_though_nobody_waits(kind: str, words: str) -> None:
     event = Event(
-        kind=kind, source="rm", tenant="p", slice=1, reason="why", data={"slice_id": "slice-7"}
+        kind=kind,
+        source="rm",
+        tenant="p",
+        slice=1,
+        reason="why",
+        data={"slice_id": "slice-7", "grace_s": 30.0},
     )
     out = io.StringIO()
     Progress(stream=out)(event)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -139,7 +138,8 @@ class ResourceManagerCore:
 
     def slice_ids(self, limit: int) -> list[str]:
         """Returns the names of slices that are known, of many the first."""
-        return list(itertools.islice(self._ledger.slices, limit))
+        known = sorted(self._ledger.slices.values(), key=lambda one: one.sort_key)
+        return [one.id for one in known[:limit]]
 
     def slice_status(self, slice_id: str, now: float) -> SliceStatus:
         """Returns how one slice stands.
