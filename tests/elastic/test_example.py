@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -23,10 +23,21 @@ DEADLINE_S = 400.0
 
 
 def train(
-    directory: Path, *arguments: str, until: Callable[[str], bool] = lambda _: False
+    directory: Path,
+    *arguments: str,
+    until: Callable[[str], bool] = lambda _: False,
+    under: Sequence[str] = (),
 ) -> tuple[int, list[str]]:
-    """Runs the example to its end, or until a line of its output: then it is killed."""
-    command = [sys.executable, "examples/elastic_train.py", "--directory", str(directory)]
+    """Runs the example to its end, or until a line of its output: then it is killed.
+
+    Args:
+      directory: Of the run.
+      arguments: Of the example.
+      until: Is shown each line.
+      under: A command that runs it.
+    """
+    program = (sys.executable, "examples/elastic_train.py", "--directory", str(directory))
+    command = [*under, *program]
     with subprocess.Popen(
         [*command, *arguments],
         stdout=subprocess.PIPE,
