@@ -95,7 +95,7 @@ COMMANDS = {
     "render": _Command(
         module="render",
         function="render",
-        help="Print the objects that an operator creates, or the JobSet of a PathwaysJob.",
+        help="Print objects for `kubectl create -f -`, or the JobSet of a PathwaysJob (--file).",
     ),
     "deploy": _Command(
         module="deploy",
@@ -105,12 +105,12 @@ COMMANDS = {
     "undeploy": _Command(
         module="undeploy",
         function="undeploy",
-        help="Take a service away from its cluster, once it has no connections.",
+        help="Take a service away, once it has no connections, and wait for the end of its pods.",
     ),
     "upgrade": _Command(
         module="upgrade",
         function="upgrade",
-        help="Change a service in a cluster: its image, its slices; once it has no connections.",
+        help="Make a service anew with what is said here changed, once it has no connections.",
     ),
     "hotswap": _Command(
         module="hotswap",
@@ -135,12 +135,12 @@ COMMANDS = {
     "top": _Command(
         module="top",
         function="top",
-        help="Show who holds what, who waits, and how much is in use, again and again.",
+        help="Show who holds what, who waits for what, and how much is in use, again and again.",
     ),
     "events": _Command(
         module="events",
         function="events",
-        help="Show what the resource manager decided, and what it decides from now on.",
+        help="Show what the resource manager decided, the oldest first.",
     ),
     "explain": _Command(
         module="explain",
@@ -155,12 +155,12 @@ COMMANDS = {
     "cordon": _Command(
         module="cordon",
         function="cordon",
-        help="Have nobody new placed on a slice.",
+        help="Have nobody new placed on a slice; who holds it keeps it.",
     ),
     "drain": _Command(
         module="cordon",
         function="drain",
-        help="Cordon a slice, and move its holder to another one.",
+        help="Cordon a slice, and move its holder to another one after a notice and a grace.",
     ),
     "uncordon": _Command(
         module="cordon",
@@ -170,7 +170,7 @@ COMMANDS = {
     "replay": _Command(
         module="replay",
         function="replay",
-        help="Run a log of the resource manager's events again, and compare what is decided.",
+        help="Run a log of events again, and compare what is decided with what was.",
     ),
 }
 
