@@ -183,7 +183,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     # gRPC would tell on standard error of each connection that ends; commands do that themselves.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    # (Not by list(): once its module is imported, that name is the command `sps list` here.)
+    words = [*(sys.argv[1:] if arguments is None else arguments)]
     wanted = next((word for word in words if not word.startswith("-")), None)
     command = typer.main.get_command(_app(wanted))
     command.main(args=words, prog_name="sps")
