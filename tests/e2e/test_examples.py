@@ -16,7 +16,7 @@ import pytest
 from tests.e2e.connecting import embedded, nothing_left
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-DEADLINE_S = 120
+DEADLINE_S = 400
 
 
 @pytest.fixture
