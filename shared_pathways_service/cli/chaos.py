@@ -19,6 +19,7 @@ import grpc.aio
 import typer
 
 from shared_pathways_service.cli.cluster_options import Place, takes_place
+from shared_pathways_service.cli.embedded_link import embedded_link
 from shared_pathways_service.cli.errors import DONE, FAILED, INTERRUPTED, TERMINATED
 from shared_pathways_service.cli.output import AsJson, print_json, print_line
 from shared_pathways_service.core.elastic.chaos import (
@@ -29,9 +30,9 @@ from shared_pathways_service.core.elastic.chaos import (
     Strike,
     moments,
 )
-from shared_pathways_service.errors import InvalidRequestError, ServiceNotFound, ServiceNotReady
+from shared_pathways_service.errors import InvalidRequestError, ServiceNotReady
 from shared_pathways_service.events import rfc3339
-from shared_pathways_service.homes.embedded_service import ServiceLink, find
+from shared_pathways_service.homes.embedded_service import ServiceLink
 from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
 from shared_pathways_service.protocol import supervisor_pb2 as sup_pb
 from shared_pathways_service.protocol.status import error_of
@@ -209,14 +210,7 @@ async def _run(
     yes: bool,
 ) -> int:
     """Disturbs the service to the end that is wanted; returns the exit code."""
-    link = await find(settings)
-    if link is None:
-        raise ServiceNotFound(
-            f"no service of yours runs in {settings.runtime_dir}",
-            hint="`sps serve` starts one, and so does connect()",
-        )
-    async with contextlib.AsyncExitStack() as undo:
-        undo.push_async_callback(link.close)
+    async with embedded_link(settings) as link:
         service = _Service(link, RuntimePaths(settings.runtime_dir))
         slices = await service.slices()
         if sys.stdin.isatty() and not yes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 import typer
@@ -16,6 +17,9 @@ from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.settings import Settings
 
 __all__ = ["cordon", "drain", "uncordon"]
+
+_Marked = pb.CordonSliceResponse | pb.DrainSliceResponse | pb.UncordonSliceResponse
+_Call = Callable[[Manager], Awaitable[_Marked]]
 
 #: Seconds between two looks while waiting.
 _LOOK_S = 0.5
@@ -31,7 +35,9 @@ _Wait = Annotated[
 def cordon(slice_id: _Slice, *, wait: _Wait = 0.0, as_json: AsJson = False, place: Place) -> None:
     """Have nobody new placed on a slice; who holds it keeps it."""
     place.request()
-    asyncio.run(_cordon(place, slice_id, wait, as_json=as_json))
+    asked = pb.CordonSliceRequest(slice=slice_id)
+    call: _Call = lambda m: m.stub.CordonSlice(asked, metadata=m.metadata, timeout=ANSWER_S)  # noqa: E731
+    asyncio.run(_mark(place, slice_id, call, wait=wait, as_json=as_json))
 
 
 @takes_place
@@ -41,48 +47,38 @@ def drain(slice_id: _Slice, *, wait: _Wait = 0.0, as_json: AsJson = False, place
     Where no other is free, its holder is left to end.
     """
     place.request()
-    asyncio.run(_drain(place, slice_id, wait, as_json=as_json))
+    asked = pb.DrainSliceRequest(slice=slice_id)
+    call: _Call = lambda m: m.stub.DrainSlice(asked, metadata=m.metadata, timeout=ANSWER_S)  # noqa: E731
+    asyncio.run(_mark(place, slice_id, call, wait=wait, as_json=as_json))
 
 
 @takes_place
 def uncordon(slice_id: _Slice, *, as_json: AsJson = False, place: Place) -> None:
     """Undo `sps cordon` and `sps drain`."""
     place.request()
-    asyncio.run(_uncordon(place, slice_id, as_json=as_json))
+    asked = pb.UncordonSliceRequest(slice=slice_id)
+    call: _Call = lambda m: m.stub.UncordonSlice(asked, metadata=m.metadata, timeout=ANSWER_S)  # noqa: E731
+    asyncio.run(_mark(place, slice_id, call, as_json=as_json))
 
 
-async def _cordon(place: Place, slice_id: str, wait: float, *, as_json: bool) -> None:
+async def _mark(
+    place: Place,
+    slice_id: str,
+    call: _Call,
+    *,
+    wait: float = 0.0,
+    as_json: bool,
+) -> None:
+    """Has a slice marked, and shows how it stands then."""
     async with manager_of(place, Settings.load()) as manager:
-        call = manager.stub.CordonSlice(
-            pb.CordonSliceRequest(slice=slice_id), metadata=manager.metadata, timeout=ANSWER_S
-        )
-        told = await manager.answer(call)
+        told = await manager.answer(call(manager))
         state, tenant = told.state, told.tenant
         if wait and tenant:
             state, tenant = await _wait_until_free(manager, slice_id, wait)
-    _show(slice_id, state, tenant, as_json=as_json)
-
-
-async def _drain(place: Place, slice_id: str, wait: float, *, as_json: bool) -> None:
-    async with manager_of(place, Settings.load()) as manager:
-        call = manager.stub.DrainSlice(
-            pb.DrainSliceRequest(slice=slice_id), metadata=manager.metadata, timeout=ANSWER_S
-        )
-        told = await manager.answer(call)
-        state, tenant = told.state, told.tenant
+    where = ""
+    if isinstance(told, pb.DrainSliceResponse):
         where = f"moves to {told.onto} in {told.grace_s:g} s" if told.onto else "ends by itself"
-        if wait and tenant:
-            state, tenant = await _wait_until_free(manager, slice_id, wait)
     _show(slice_id, state, tenant, where, as_json=as_json)
-
-
-async def _uncordon(place: Place, slice_id: str, *, as_json: bool) -> None:
-    async with manager_of(place, Settings.load()) as manager:
-        call = manager.stub.UncordonSlice(
-            pb.UncordonSliceRequest(slice=slice_id), metadata=manager.metadata, timeout=ANSWER_S
-        )
-        told = await manager.answer(call)
-    _show(slice_id, told.state, told.tenant, as_json=as_json)
 
 
 async def _wait_until_free(manager: Manager, slice_id: str, wait: float) -> tuple[str, str]:
@@ -93,10 +89,7 @@ async def _wait_until_free(manager: Manager, slice_id: str, wait: float) -> tupl
     """
     deadline = time.monotonic() + wait
     while True:
-        call = manager.stub.GetStatus(
-            pb.GetStatusRequest(), metadata=manager.metadata, timeout=ANSWER_S, wait_for_ready=True
-        )
-        status = await manager.answer(call)
+        status = await manager.status()
         found = next((one for one in status.slices if one.id == slice_id), None)
         if found is None or not found.tenant:
             return ("gone" if found is None else found.state), ""

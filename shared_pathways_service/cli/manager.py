@@ -11,8 +11,9 @@ import grpc
 import grpc.aio
 
 from shared_pathways_service.cli.cluster_options import Place
+from shared_pathways_service.cli.embedded_link import embedded_link
 from shared_pathways_service.errors import ServiceNotFound, VersionSkew
-from shared_pathways_service.homes.embedded_service import find
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as rm_grpc
 from shared_pathways_service.protocol.status import error_of
 from shared_pathways_service.settings import Settings, private_directory
@@ -51,6 +52,17 @@ class Manager:
         """
         with self.translating():
             return await call
+
+    async def status(self) -> pb.GetStatusResponse:
+        """Returns who holds what, and who waits.
+
+        Raises:
+          SharedPathwaysError: As for `answer`.
+        """
+        call = self.stub.GetStatus(
+            pb.GetStatusRequest(), metadata=self.metadata, timeout=ANSWER_S, wait_for_ready=True
+        )
+        return await self.answer(call)
 
     @contextlib.contextmanager
     def translating(self) -> Iterator[None]:
@@ -92,14 +104,7 @@ async def manager_of(place: Place, settings: Settings) -> AsyncIterator[Manager]
 
 @contextlib.asynccontextmanager
 async def _embedded(settings: Settings) -> AsyncIterator[Manager]:
-    link = await find(settings)
-    if link is None:
-        raise ServiceNotFound(
-            f"no service of yours runs in {settings.runtime_dir}",
-            hint="`sps serve` starts one, and so does connect()",
-        )
-    async with contextlib.AsyncExitStack() as undo:
-        undo.push_async_callback(link.close)
+    async with embedded_link(settings) as link:
         yield Manager(
             stub=link.resource_manager,
             metadata=link.metadata,

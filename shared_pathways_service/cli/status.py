@@ -14,6 +14,7 @@ import typer
 
 from shared_pathways_service.cli.cluster_options import Place, takes_place
 from shared_pathways_service.cli.completion import connection_names
+from shared_pathways_service.cli.embedded_link import embedded_link
 from shared_pathways_service.cli.output import AsJson, print_json, print_line
 from shared_pathways_service.cli.serve_display import holder_of
 from shared_pathways_service.cli.sessions import find_entry
@@ -25,7 +26,7 @@ from shared_pathways_service.cli.status_counters import (
 )
 from shared_pathways_service.cli.status_messages import occupancy_of, only
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotFound, ServiceNotReady
-from shared_pathways_service.homes.embedded_service import ServiceLink, find
+from shared_pathways_service.homes.embedded_service import ServiceLink
 from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
 from shared_pathways_service.protocol import supervisor_pb2 as sup_pb
 from shared_pathways_service.protocol.status import error_of
@@ -137,14 +138,7 @@ def _unready(told: Mapping[str, Any]) -> list[str]:
 
 async def _read(settings: Settings, name: str | None) -> tuple[dict[str, Any], int]:
     """Returns what there is, and how many slices of the service nobody has heard of yet."""
-    link = await find(settings)
-    if link is None:
-        raise ServiceNotFound(
-            f"no service of yours runs in {settings.runtime_dir}",
-            hint="`sps serve` starts one, and so does connect()",
-        )
-    async with contextlib.AsyncExitStack() as undo:
-        undo.push_async_callback(link.close)
+    async with embedded_link(settings) as link:
         supervisor, manager = await _ask(link)
     told = {
         "service": {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shared_pathways_service.cli.cluster_options import Place, takes_place
-from shared_pathways_service.cli.manager import ANSWER_S, Manager, manager_of
+from shared_pathways_service.cli.manager import Manager, manager_of
 from shared_pathways_service.cli.moments import shown
 from shared_pathways_service.cli.output import AsJson, print_json
 from shared_pathways_service.cli.serve_display import holder_of
@@ -111,10 +111,7 @@ async def _draw(manager: Manager, interval: float) -> None:
 
 
 async def _look(manager: Manager) -> dict[str, Any]:
-    call = manager.stub.GetStatus(
-        pb.GetStatusRequest(), metadata=manager.metadata, timeout=ANSWER_S, wait_for_ready=True
-    )
-    status = await manager.answer(call)
+    status = await manager.status()
     last_hour = await read_usage(manager, "type", -_HOUR_S)
     told = occupancy_of(status)
     for entry, queued in zip(status.queue, told["queue"], strict=True):

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
 from shared_pathways_service.cli import main
 from shared_pathways_service.protocol import supervisor_pb2 as pb
-from tests.e2e.harness import DEADLINE_S, sps
+from tests.e2e.harness import DEADLINE_S, sps, sps_running
 from tests.processes import KIND, REPOSITORY
 from tests.servers.embedded.support import EmbeddedClient, embedded, expect_state, wait_until
 
@@ -31,23 +29,6 @@ def here(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[object, str, 
         gc.collect()  # gRPC's poller thread ends with the last of its objects
     told = capsys.readouterr()
     return ended.value.code, told.out, told.err
-
-
-@contextlib.contextmanager
-def running(*words: str) -> Iterator[subprocess.Popen[str]]:
-    """Runs the command for the length of the block at most."""
-    with subprocess.Popen(
-        [*COMMAND, *words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=REPOSITORY,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
 
 
 def test_the_plan_of_a_seed_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,7 +95,7 @@ def test_who_is_stopped_lets_go() -> None:
 
 
 def _stopped(client: EmbeddedClient, number: signal.Signals) -> None:
-    with running("--any", "--mtbf=50ms", "--down-for=1h", "--yes") as process:
+    with sps_running("chaos", "--any", "--mtbf=50ms", "--down-for=1h", "--yes") as process:
         assert process.stdout
         assert "disturbing the embedded service" in process.stdout.readline()
         assert "killed the workers of slice-0 for 3600 s (nobody holds it)" in (
@@ -136,7 +117,7 @@ def test_tenants_lose_slices_and_proxies() -> None:
         watch = client.watch()
         expect_state(watch, pb.Proxy.SERVING)
         held = next(id_ for id_, who in client.wait_for_holders("isc-proxy-a", "").items() if who)
-        with running("--mtbf=50ms", "--down-for=1h", "--json") as process:
+        with sps_running("chaos", "--mtbf=50ms", "--down-for=1h", "--json") as process:
             assert process.stdout
             strike = json.loads(process.stdout.readline())
             assert strike["slice_id"] == held
@@ -145,7 +126,7 @@ def test_tenants_lose_slices_and_proxies() -> None:
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=DEADLINE_S)
         client.wait_for_holders("isc-proxy-a", "")
-        with running("--mtbf=50ms", "--kinds=proxy") as process:
+        with sps_running("chaos", "--mtbf=50ms", "--kinds=proxy") as process:
             assert process.stdout
             process.stdout.readline()
             assert "killed the proxy of isc-proxy-a" in process.stdout.readline()
@@ -157,7 +138,10 @@ def test_tenants_lose_slices_and_proxies() -> None:
 
 @pytest.mark.race
 def test_the_end_of_the_service_is_the_end() -> None:
-    with embedded() as (server, _), running("--mtbf=50ms", "--down-for=0s", "--any") as process:
+    with (
+        embedded() as (server, _),
+        sps_running("chaos", "--mtbf=50ms", "--down-for=0s", "--any") as process,
+    ):
         assert process.stdout
         process.stdout.readline()
         server.stop()

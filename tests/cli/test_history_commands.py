@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import csv
 import json
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +19,11 @@ from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from tests.cli.test_embedded_commands import HOLDER, completed, failing
 from tests.e2e.connecting import embedded, nothing_left, status
-from tests.e2e.harness import DEADLINE_S, program, sps, wait_until
-from tests.processes import REPOSITORY, run_async
+from tests.e2e.harness import DEADLINE_S, program, sps, sps_running, wait_until
+from tests.processes import run_async
 
 KIND = "tpuv6e:2x2"
 WAITER = HOLDER.replace('": 1})', '": 1}, queue_timeout=600)')
-
-
-@contextlib.contextmanager
-def running(*words: str) -> Iterator[subprocess.Popen[str]]:
-    """Runs a command that goes on until it is interrupted."""
-    command = [sys.executable, "-m", "shared_pathways_service.cli", *words]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPOSITORY
-    ) as started:
-        try:
-            yield started
-        finally:
-            started.kill()
 
 
 def told(*words: str) -> Any:
@@ -55,7 +38,7 @@ def test_what_happened_is_told_by_every_command(tmp_path: Path) -> None:
     with embedded(1):
         with program(HOLDER) as first:
             holder = first.expect("holds")["name"]
-            with program(WAITER) as second, running("events", "-f", "--json") as following:
+            with program(WAITER) as second, sps_running("events", "-f", "--json") as following:
                 wait_until("one to wait", lambda: status()["queue"])
                 [entry] = status()["queue"]
                 waiter = entry["tenant"]
@@ -94,7 +77,7 @@ def look_while_one_waits(holder: str, waiter: str) -> None:
     table = sps("top", "--once").stdout
     assert f"{holder}[0]" in table
     assert "1 of 1 held (100%)" in table
-    with running("top", "--json", "--interval=0.1") as again:
+    with sps_running("top", "--json", "--interval=0.1") as again:
         assert again.stdout
         looks = [json.loads(again.stdout.readline()) for _ in range(2)]
         assert all(look["slices"][0]["tenant"] == holder for look in looks)

@@ -125,6 +125,23 @@ def program(source: str, *, env: Mapping[str, str] | None = None) -> Iterator[Pr
         running.close()
 
 
+@contextlib.contextmanager
+def sps_running(*words: str) -> Iterator[subprocess.Popen[str]]:
+    """Runs an `sps` command that goes on, for the length of the block at most."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "shared_pathways_service.cli", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def sps(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     """Runs an `sps` command to its end."""
     done = subprocess.run(

@@ -21,7 +21,7 @@ from shared_pathways_service.core.kubernetes.proxy_job import ProxyJobInputs, pr
 from shared_pathways_service.core.kubernetes.service_inputs import DEFAULT_SERVER_IMAGE
 from shared_pathways_service.testing.testbed import Namespace, deploy_service
 from shared_pathways_service.testing.testbed.audit import AUDIT_LOG, read_audit_log
-from tests.e2e.harness import DEADLINE_S, Program, sps, wait_until
+from tests.e2e.harness import DEADLINE_S, Program, sps, sps_running, wait_until
 from tests.processes import REPOSITORY
 from tests.testbed.clients import KIND, client, deployed, journal, nothing_left, proxies, tenant
 
@@ -64,21 +64,6 @@ def failing(*words: str) -> tuple[int, str]:
     done = sps(*words, check=False)
     assert "Traceback" not in done.stderr
     return done.returncode, done.stderr
-
-
-@contextlib.contextmanager
-def following(*words: str) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [sys.executable, "-m", "shared_pathways_service.cli", "logs", "-f", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=REPOSITORY,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
 
 
 def test_who_holds_what_and_its_logs(namespace: Namespace, place: list[str]) -> None:
@@ -135,7 +120,10 @@ def test_who_holds_what_and_its_logs(namespace: Namespace, place: list[str]) -> 
         assert all(check["outcome"] != "failed" for check in data("doctor", *place)["checks"])
 
         # Followed to its end, and broken off.
-        with following(name) as whole, following("--component=rm", *place) as endless:
+        with (
+            sps_running("logs", "-f", name) as whole,
+            sps_running("logs", "-f", "--component=rm", *place) as endless,
+        ):
             for process in (whole, endless):
                 assert process.stdout
                 assert process.stdout.readline()
@@ -157,7 +145,7 @@ def test_who_holds_what_and_its_logs(namespace: Namespace, place: list[str]) -> 
 def test_a_log_is_followed_over_the_end_of_its_pod(namespace: Namespace, place: list[str]) -> None:
     service = deployed(namespace, 1)
     first = service.head["metadata"]
-    with following("--component=rm", "--lines=1", *place) as process:
+    with sps_running("logs", "-f", "--component=rm", "--lines=1", *place) as process:
         assert process.stdout
         assert "serving on" not in process.stdout.readline()
         namespace.delete("pods", first["name"])

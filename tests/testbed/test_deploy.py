@@ -6,10 +6,7 @@ import asyncio
 import dataclasses
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -25,8 +22,7 @@ from shared_pathways_service.core.kubernetes.service_reading import difference
 from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.testing.testbed import Namespace
 from shared_pathways_service.testing.testbed.service import OUR_SERVER_IMAGE, DeployedService
-from tests.e2e.harness import DEADLINE_S, program, sps
-from tests.processes import REPOSITORY
+from tests.e2e.harness import DEADLINE_S, program, sps, sps_running
 from tests.testbed.clients import KIND, PRELUDE, nothing_left
 from tests.testbed.roles import rendered_user
 
@@ -73,22 +69,6 @@ def jobset(namespace: Namespace, name: str) -> Mapping[str, Any]:
     return namespace.testbed.api.get(namespace.path(JOBSETS, name))
 
 
-@contextmanager
-def beside(*words: str) -> Iterator[subprocess.Popen[str]]:
-    """Runs `sps` for the length of the block."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "shared_pathways_service.cli", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=REPOSITORY,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 def test_a_service_comes_serves_is_upgraded_and_goes(
     namespace: Namespace, place: list[str]
 ) -> None:
@@ -125,7 +105,7 @@ def test_a_service_comes_serves_is_upgraded_and_goes(
         assert ANNOTATION_DRAINING not in metadata.get("annotations", {})
 
         shrink = ("upgrade", "pw", f"--slices={KIND}=1", "--drain-timeout=170", "--json")
-        with beside(*shrink, *place) as upgrading:
+        with sps_running(*shrink, *place) as upgrading:
             assert upgrading.stderr
             assert upgrading.stdout
             assert held["name"] in upgrading.stderr.readline()
