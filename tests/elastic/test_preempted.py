@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from shared_pathways_service.elastic.ledger import read_ledger
@@ -17,10 +19,14 @@ from tests.elastic.test_example import train
 
 pytestmark = pytest.mark.race
 
-#: Takes both slices as soon as it may, computes, and gives them back.
+#: Asks for both slices, computes as soon as it has them, and gives them back.
 HIGH = """
+def hear(event):
+    if event.kind == "tenant.queued":
+        say("waits")
+
 with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 2}, priority="high-priority-job",
-                          queue_timeout=600):
+                          queue_timeout=600, on_event=hear):
     import jax.numpy as jnp
     say("computed", y=(jnp.ones(4) * 3).tolist())
 """
@@ -59,6 +65,18 @@ def test_a_run_that_is_preempted_twice_loses_nothing(
     assert losses(lines) == losses(undisturbed)
 
 
+@contextlib.contextmanager
+def standing_still() -> Iterator[None]:
+    """Holds the training up, which may be over before another program has started."""
+    below = psutil.Process().children(recursive=True)
+    [trainer] = [one for one in below if "examples/elastic_train.py" in one.cmdline()[1:2]]
+    trainer.suspend()
+    try:
+        yield
+    finally:
+        trainer.resume()
+
+
 class Disturbed:
     """Somebody of higher priority comes at some steps of a run."""
 
@@ -85,7 +103,10 @@ class Disturbed:
 
     def _come(self) -> None:
         try:
-            with program(HIGH) as high:
+            with contextlib.ExitStack() as until_the_notice, program(HIGH) as high:
+                until_the_notice.enter_context(standing_still())
+                high.expect("waits")
+                until_the_notice.close()
                 assert high.expect("computed")["y"] == [3.0] * 4
                 assert high.wait() == 0
         except BaseException as error:  # noqa: BLE001 - told by `join`
