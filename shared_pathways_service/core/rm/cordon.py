@@ -13,7 +13,6 @@ from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.deadlines import Deadlines
 from shared_pathways_service.core.rm.ledger import Ledger
 from shared_pathways_service.core.rm.messages import (
-    Announce,
     SliceCordoned,
     SliceDrained,
     SliceMark,
@@ -68,13 +67,11 @@ class Cordons:
             self._end_move(found)
         if found.state in _IN:
             self.enter(found)
-        self._speaker.say(
-            Announce(
-                kind=f"slice.{mark or 'uncordoned'}",
-                tenant=found.tenant.name if found.tenant else None,
-                slice=found.id,
-                data={"instance_type": found.pool.name, "state": found.state},
-            )
+        self._speaker.announce(
+            f"slice.{mark or 'uncordoned'}",
+            {"instance_type": found.pool.name, "state": found.state},
+            tenant=found.tenant.name if found.tenant else None,
+            about=found.id,
         )
 
     def enter(self, found: Slice) -> None:

@@ -44,8 +44,8 @@ class DecisionKind(enum.StrEnum):
     RECOVERED = "rm.recovered"
 
 
-# (Not frozen: that doubles what making one costs, and an event makes several.)
-@dataclasses.dataclass(kw_only=True, slots=True)
+# (Not frozen, and made by position where an event makes several: either doubles what one costs.)
+@dataclasses.dataclass(slots=True)
 class Decision:
     """One thing that was decided; never changed once it is made.
 

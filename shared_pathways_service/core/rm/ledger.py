@@ -29,6 +29,8 @@ __all__ = ["Ledger"]
 
 #: Ended tenants that are remembered, so that a proxy which comes back late is told why.
 _ENDED_LIMIT = 10_000
+#: What a slice's coming to a state is called in the history.
+_COME_TO = {state: DecisionKind(f"slice.{state}") for state in SliceState}
 
 
 class Ledger:
@@ -82,7 +84,7 @@ class Ledger:
 
     def add_slice(self, slice_id: str, pool: Pool) -> Slice:
         """Enters a slice that was not known, without workers."""
-        found = Slice(id=slice_id, pool=pool, since=self.now, workers=[None] * pool.kind.hosts)
+        found = Slice(id=slice_id, pool=pool, since=self.now, workers=[None] * pool.hosts)
         found.mark = self.marks.get(slice_id, SliceMark.NONE)
         self.slices[slice_id] = pool.slices[slice_id] = found
         return found
@@ -104,15 +106,8 @@ class Ledger:
         if changed.tenant is not None:
             self._holder_changed(changed.pool, changed.tenant)
         self._count_free(changed, was_free)
-        self.decide(
-            Decision(
-                time=self.now,
-                kind=f"slice.{state}",
-                slice=changed.id,
-                instance_type=changed.pool.name,
-                reason=reason,
-            )
-        )
+        kind, of = _COME_TO[state], changed.pool.name
+        self.decide(Decision(self.now, kind, "", "", "", changed.id, None, 0, of, reason))
 
     def set_mark(self, marked: Slice, mark: SliceMark) -> None:
         """Enters what an operator says of a slice."""
@@ -444,18 +439,10 @@ class Ledger:
           ends: Whether its wait ends by that, if it waits.
           related: The other tenant that has to do with it.
         """
+        who = tenant.name, tenant.user, tenant.team
+        began = tenant.waits_since if ends else None
         self.decide(
-            Decision(
-                time=self.now,
-                kind=kind,
-                tenant=tenant.name,
-                user=tenant.user,
-                team=tenant.team,
-                instance_type=tenant.wanted,
-                reason=reason,
-                related=related,
-                began=tenant.waits_since if ends else None,
-            )
+            Decision(self.now, kind, *who, "", None, 0, tenant.wanted, reason, related, began)
         )
 
     def decide_held(
@@ -472,18 +459,18 @@ class Ledger:
         assert tenant is not None
         self.decide(
             Decision(
-                time=self.now,
-                kind=kind,
-                tenant=tenant.name,
-                user=tenant.user,
-                team=tenant.team,
-                slice=held.id,
-                virtual_index=held.index,
-                generation=held.generation,
-                instance_type=held.pool.name,
-                reason=reason,
-                related=related,
-                began=began,
+                self.now,
+                kind,
+                tenant.name,
+                tenant.user,
+                tenant.team,
+                held.id,
+                held.index,
+                held.generation,
+                held.pool.name,
+                reason,
+                related,
+                began,
             )
         )
 
@@ -506,25 +493,27 @@ class Ledger:
         """Returns what the disk must be told before anybody else is; None: nothing."""
         changed = self._unwritten or self._forgotten or self._unwritten_marks
         is_news = bool(changed or self._counters_changed)
-        if not is_news and not self._decisions:
+        decisions = self._decisions
+        if not is_news and not decisions:
             return None
-        self._counters_changed = False
+        grants = tuple([grant_of(tenant) for tenant in self._unwritten.values()])
+        persist = Persist(
+            grants,
+            tuple(self._forgotten),
+            self.last_generation,
+            self.last_order,
+            self._state_lost,
+            tuple([self._mark_of(slice_id) for slice_id in self._unwritten_marks]),
+            tuple(decisions),
+            not is_news and not any(one.tenant for one in decisions),
+        )
         for tenant in self._unwritten.values():
             tenant.persisted = True
-        persist = Persist(
-            grants=tuple(map(grant_of, self._unwritten.values())),
-            forgotten=tuple(self._forgotten),
-            last_generation=self.last_generation,
-            last_order=self.last_order,
-            state_lost=self._state_lost,
-            marks=tuple(map(self._mark_of, self._unwritten_marks)),
-            decisions=tuple(self._decisions),
-            can_wait=not is_news and not any(one.tenant for one in self._decisions),
-        )
-        self._unwritten_marks = {}
-        self._unwritten = {}
-        self._forgotten = {}
-        self._decisions = []
+        self._counters_changed = False
+        self._unwritten_marks.clear()
+        self._unwritten.clear()
+        self._forgotten.clear()
+        decisions.clear()
         return persist
 
     def _mark_of(self, slice_id: str) -> PersistedMark:
@@ -537,35 +526,36 @@ class Ledger:
 
 def grant_of(tenant: Tenant) -> PersistedGrant:
     """Returns what the disk must know of a tenant."""
-    placed = tenant.placed
+    placements: dict[int, tuple[str, int]] = {}
+    incarnations: dict[str, tuple[str, ...]] = {}
+    held_since: dict[str, float] = {}
+    for index, held in tenant.placed.items():
+        placements[index] = held.id, held.generation
+        incarnations[held.id] = held.relied_on
+        held_since[held.id] = held.held_since
+    told = tenant.notice
     return PersistedGrant(
-        tenant=tenant.name,
-        incarnation=tenant.incarnation,
-        virtual_slices=tenant.kinds,
-        num_elastic=len(tenant.kinds) - tenant.needed,
-        priority=tenant.priority,
-        queue_timeout_s=tenant.queue_timeout,
-        user=tenant.user,
-        team=tenant.team,
-        host=tenant.host,
-        pid=tenant.pid,
-        order=tenant.order,
-        running=tenant.running,
-        placements={index: (held.id, held.generation) for index, held in placed.items()},
-        asked_at=tenant.asked_at,
-        waits_since=tenant.waits_since,
-        lost=tuple(tenant.lost),
-        incarnations={held.id: held.relied_on for held in placed.values()},
-        preempted=tenant.preempted,
-        notice=(
-            None
-            if tenant.notice is None
-            else PersistedNotice(
-                by=tenant.notice.by, said=tenant.notice.said, ends_at=tenant.notice.ends_at
-            )
-        ),
-        ends_at=tenant.ends_at,
-        held_since={held.id: held.held_since for held in placed.values()},
+        tenant.name,
+        tenant.incarnation,
+        tenant.kinds,
+        len(tenant.kinds) - tenant.needed,
+        tenant.priority,
+        tenant.queue_timeout,
+        tenant.user,
+        tenant.team,
+        tenant.host,
+        tenant.pid,
+        tenant.order,
+        tenant.running,
+        placements,
+        tenant.asked_at,
+        tenant.waits_since,
+        tuple(tenant.lost),
+        incarnations,
+        tenant.preempted,
+        None if told is None else PersistedNotice(by=told.by, said=told.said, ends_at=told.ends_at),
+        tenant.ends_at,
+        held_since,
     )
 
 

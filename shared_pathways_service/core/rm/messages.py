@@ -240,7 +240,10 @@ ResourceManagerEvent = (
     | Tick
 )
 
-# ---- instructions (not frozen: that doubles what making one costs, and an event makes several)
+# ---- instructions
+#
+# An event makes several. So they are not frozen, and those of most events are made by position:
+# either would double what making one costs.
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -272,7 +275,7 @@ class PersistedMark:
     moves_at: float | None = None
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class PersistedGrant:
     """All that the RM must remember of one tenant that it has answered.
 
@@ -319,7 +322,7 @@ class PersistedGrant:
         return self.asked_at if self.waits_since is None else self.waits_since
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Persist:
     """Write these before any instruction behind this one is carried out.
 
@@ -365,7 +368,7 @@ class Restored:
     marks: tuple[PersistedMark, ...] = ()
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class WelcomeWorker:
     """The worker is in.
 
@@ -392,7 +395,7 @@ class RefuseWorker:
     reason: str
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class WelcomeTenant:
     """The tenant is known from here on."""
 
@@ -401,7 +404,7 @@ class WelcomeTenant:
     recovering: bool
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class TellQueued:
     """The tenant waits; sent again whenever position or reason change."""
 
@@ -411,7 +414,7 @@ class TellQueued:
     holders: tuple[str, ...]
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class TellPlaced:
     """A virtual slice has come to a physical one."""
 
@@ -422,7 +425,7 @@ class TellPlaced:
     generation: int
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class TellUnplaced:
     """A virtual slice has lost its physical one."""
 
@@ -452,7 +455,7 @@ class TellPreempting:
     withdrawn: bool = False
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class TellRunning:
     """The tenant's gang is placed. Sent once, and again to a proxy that came back.
 
@@ -492,7 +495,7 @@ class EndTenantStream:
     reason: str
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Announce:
     """An event for watchers and logs; the server adds the time.
 

@@ -26,7 +26,6 @@ from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.deadlines import Deadlines
 from shared_pathways_service.core.rm.decisions import DecisionKind
 from shared_pathways_service.core.rm.ledger import Ledger
-from shared_pathways_service.core.rm.messages import Announce
 from shared_pathways_service.core.rm.records import Notice, Plan, Pool, Tenant
 from shared_pathways_service.core.rm.scheduler import Scheduler, grantable_to
 from shared_pathways_service.core.rm.speaker import Speaker
@@ -296,7 +295,7 @@ class Preemption:
         ledger.decide_tenant(victim, DecisionKind.PREEMPTED, reason, ends=False, related=by)
         ledger.end_notice(victim)
         ledger.enqueue(victim)
-        self._speaker.say(Announce(kind="tenant.preempted", tenant=victim.name, reason=reason))
+        self._speaker.announce("tenant.preempted", tenant=victim.name, reason=reason)
         self._preempted[victim] = None
 
 

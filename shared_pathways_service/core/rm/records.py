@@ -233,6 +233,7 @@ class Pool:
 
     Attributes:
       count: Slices that there should be, spares included.
+      hosts: Of each slice.
       free_heap: Free slices, the first in the order of their names first; entries may be outdated.
       free: Slices that are free.
       ready: Slices that are ready, held or not.
@@ -274,6 +275,10 @@ class Pool:
     words: Words | None = None
     told_at: float = float("-inf")
     retell_at: float | None = None
+    hosts: int = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.hosts = self.kind.hosts
 
     def first_open(self) -> Entry | None:
         """Returns who is first of those in line that are not waiting for a preemption."""

@@ -19,7 +19,6 @@ from shared_pathways_service.core.rm.deadlines import Deadlines
 from shared_pathways_service.core.rm.decisions import Decision, DecisionKind
 from shared_pathways_service.core.rm.ledger import Ledger
 from shared_pathways_service.core.rm.messages import (
-    Announce,
     Claim,
     PersistedGrant,
     RefusalKind,
@@ -100,7 +99,7 @@ class Recovery:
         self._until = ledger.now + self._recovering_s
         self._speaker.waits_for = "the resource manager is recovering"
         self._decide(DecisionKind.RECOVERING, f"{len(ledger.tenants)} tenants are known")
-        self._speaker.say(Announce(kind="rm.recovering", data={"tenants": len(ledger.tenants)}))
+        self._speaker.announce("rm.recovering", {"tenants": len(ledger.tenants)})
         self._deadlines.add(lambda: self._until if self.active else None, self._end)
 
     def end_if_complete(self) -> None:
@@ -264,7 +263,7 @@ class Recovery:
                 self._workers.lose(found, reason)
         self._decide(DecisionKind.RECOVERED, f"{len(unheard)} slices were not heard of")
         data = {"tenants": len(self._ledger.tenants), "slices_unheard": len(unheard)}
-        self._speaker.say(Announce(kind="rm.recovered", data=data))
+        self._speaker.announce("rm.recovered", data)
         for pool in self._ledger.pools.values():
             self._ledger.unserved[pool] = None
             self._ledger.unplanned[pool] = None

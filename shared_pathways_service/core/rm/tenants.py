@@ -12,7 +12,6 @@ from shared_pathways_service.core.rm.deadlines import Deadlines
 from shared_pathways_service.core.rm.decisions import Decision, DecisionKind
 from shared_pathways_service.core.rm.ledger import Ledger
 from shared_pathways_service.core.rm.messages import (
-    Announce,
     Claim,
     EndTenantStream,
     PersistedGrant,
@@ -52,7 +51,7 @@ class Tenants:
         tenant.told = None
         tenant.heard_running = False
         self.welcome(event, recovering=recovering)
-        self._speaker.say(Announce(kind="tenant.returned", tenant=tenant.name))
+        self._speaker.announce("tenant.returned", tenant=tenant.name)
         known = self._check_claims(tenant, event.claims)
         for index in sorted(tenant.placed.keys() - known):
             self._speaker.tell_placed(tenant, index, tenant.placed[index])
@@ -138,9 +137,7 @@ class Tenants:
             return
         tenant.connected = False
         self._start_ttl(tenant)
-        self._speaker.say(
-            Announce(kind="tenant.disconnected", tenant=tenant.name, data={"ttl_s": self._ttl_s})
-        )
+        self._speaker.announce("tenant.disconnected", {"ttl_s": self._ttl_s}, tenant=tenant.name)
 
     def released(self, event: TenantReleased) -> None:
         """Frees what a tenant has, at once."""
@@ -201,7 +198,7 @@ class Tenants:
 
     def _end(self, tenant: Tenant, kind: RefusalKind, why: str) -> None:
         data = {"slices": len(tenant.placed)}
-        self._speaker.say(Announce(kind="tenant.gone", tenant=tenant.name, reason=why, data=data))
+        self._speaker.announce("tenant.gone", data, tenant=tenant.name, reason=why)
         self._ledger.remember_end(tenant, kind, why)
         ended = DecisionKind.EXPIRED if kind is RefusalKind.LOST else DecisionKind.RELEASED
         self._ledger.decide_tenant(tenant, ended, why, ends=not tenant.running)
@@ -269,9 +266,7 @@ class Tenants:
 
     def welcome(self, event: TenantAsked, *, recovering: bool) -> None:
         """Tells a proxy that it is heard."""
-        self._speaker.say(
-            WelcomeTenant(tenant=event.tenant, incarnation=event.incarnation, recovering=recovering)
-        )
+        self._speaker.say(WelcomeTenant(event.tenant, event.incarnation, recovering))
 
     def refuse(
         self,
