@@ -403,7 +403,7 @@ class Ledger:
             for index in range(len(tenant.kinds)):
                 if index not in tenant.placed:
                     self.stop_wanting(tenant, index)
-        else:
+        elif tenant.parked is None:
             self.dequeue(tenant)
         for held in list(tenant.placed.values()):
             self.let_go(held, DecisionKind.FREED, reason)
@@ -566,6 +566,8 @@ def grant_of(tenant: Tenant) -> PersistedGrant:
         ),
         ends_at=tenant.ends_at,
         held_since={held.id: held.held_since for held in placed.values()},
+        idled=tenant.idled,
+        parked=tenant.parked,
     )
 
 
