@@ -79,6 +79,7 @@ def _tenant(tenant: rm_pb.TenantStatus) -> dict[str, Any]:
         "state": tenant.state,
         "slices": slices,
         "since": tenant.since or None,
+        "idle_s": tenant.idle_s if tenant.HasField("idle_s") else None,
     }
 
 

@@ -111,6 +111,9 @@ class HomeEvent:
       ``tenant.preempting``  by, grace_s: its slices will be taken; reason tells by whom
       ``tenant.preempting_withdrawn``  by: that is no longer so
       ``tenant.preempted`` its slices were taken; it is queued, and comes back by itself
+      ``tenant.idling``    idle_s, release_s: it does not work, and its slices are taken back then
+      ``tenant.idling_withdrawn``  idle_s: it works again
+      ``tenant.idled``     idle_s: its slices were taken back, until it works again
       ``slice.unplaced``   virtual_index, slice_id, generation; reason tells why
       ``tunnel.broken``    an open connection to the proxy broke; reason tells why; error (as
                            that of ``home.lost``), final (bool): there will be no other

@@ -42,7 +42,15 @@ _FINAL = frozenset(
 
 #: What is told, in this order, of slices that are taken.
 _NOTICES = frozenset(
-    {"tenant.preempting", "tenant.preempting_withdrawn", "tenant.preempted", "slice.moving"}
+    {
+        "tenant.preempting",
+        "tenant.preempting_withdrawn",
+        "tenant.preempted",
+        "tenant.idling",
+        "tenant.idling_withdrawn",
+        "tenant.idled",
+        "slice.moving",
+    }
 )
 
 _log = logging.getLogger(__name__)
@@ -65,7 +73,7 @@ class TenantView:
         """Returns what is new in an event of the tenant, which may be of a snapshot."""
         news = HomeEvent(kind=event.kind, reason=event.reason or "", data=event.data)
         if event.kind in _NOTICES:
-            self._running &= event.kind != "tenant.preempted"
+            self._running &= event.kind not in {"tenant.preempted", "tenant.idled"}
             return [news]
         match event.kind:
             case "slice.placed":

@@ -167,6 +167,12 @@ class Rm:
         )
         return self.do(dataclasses.replace(self.asked[tenant], claims=made))
 
+    def tell(self, tenant: str, count: int, idle_s: float = 0.0) -> list[m.Instruction]:
+        """Has a proxy tell how often it was seen at work, and how long ago the last time was."""
+        return self.do(
+            m.TenantActivity(tenant=tenant, incarnation=f"{tenant}/1", count=count, idle_s=idle_s)
+        )
+
     def cut(self, tenant: str) -> None:
         self.do(m.TenantStreamEnded(tenant=tenant, incarnation=f"{tenant}/1"))
 

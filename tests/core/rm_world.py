@@ -14,6 +14,7 @@ from shared_pathways_service.core.rm import messages as m
 from shared_pathways_service.core.rm.aging import longest_lead
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.core import ResourceManagerCore
+from shared_pathways_service.core.rm.event_log import decisions_of, epoch_line, event_line
 from shared_pathways_service.core.rm.status import StatusReport
 from shared_pathways_service.core.topology import InstanceType
 from tests.core.rm_books import Books
@@ -50,6 +51,14 @@ class Proxy:
     came_at: int = 0
     released: bool = False
     honest: bool = True
+    tells: bool = True  # whether it works, as all but the oldest do
+    worked: int = 0  # looks that saw it at work
+    active_at: float = 0.0
+    told: int = -1  # the last of them that it has told of
+    owes: bool = False  # word of its work, which it was asked for
+    warned_until: float | None = None
+    answered: bool = False  # that warning
+    parked: bool = False
     view: dict[int, tuple[str, int]] = dataclasses.field(default_factory=dict)
     older_view: dict[int, tuple[str, int]] = dataclasses.field(default_factory=dict)
     queued: m.TellQueued | None = None
@@ -98,7 +107,13 @@ class World:
         self.planned: set[str] = set()  # who waited for a preemption before the last event
         self.marked: dict[str, m.SliceMark] = {}  # what operators had said before it
         self.taken: dict[str, str] = {}  # who was preempted by the last event: why
+        self.idled: dict[str, str] = {}  # whose slices were taken back by the last event: why
+        self.log: list[str] = []
+        self._begin_log(config, m.Restored())
         self.books = Books()
+
+    def _begin_log(self, config: RmConfig, restored: m.Restored) -> None:
+        self.log.append(epoch_line(config, restored, self.now, "test"))
 
     # ---- what happens
 
@@ -163,6 +178,8 @@ class World:
         proxy.running = False
         proxy.connected = self._is_heard
         proxy.queued = None
+        proxy.parked = False
+        proxy.owes = True
         proxy.view = dict(claims)
         self.do(
             dataclasses.replace(
@@ -174,6 +191,38 @@ class World:
                 ),
             )
         )
+
+    def work(self, proxy: Proxy) -> None:
+        """Has a proxy compute, of which it has yet to tell."""
+        proxy.worked += 1
+        proxy.active_at = self.now
+
+    def tell_of_work(self, proxy: Proxy) -> None:
+        """Has a proxy tell whether it works."""
+        if not (proxy.connected and proxy.tells and self.config.idle_release_s):
+            return
+        proxy.owes = False
+        if self._is_heard:
+            proxy.told = proxy.worked
+            proxy.answered = proxy.warned_until is not None
+        grant = self.grants.get(proxy.name)
+        if grant is not None and grant.parked is not None and proxy.worked > grant.parked:
+            # It asks anew by that.
+            self.made += 1
+            proxy.arrival, proxy.asked_at = self.made, self.now
+        self.do(
+            m.TenantActivity(
+                tenant=proxy.name,
+                incarnation=proxy.incarnation,
+                count=proxy.worked,
+                idle_s=self.now - max(proxy.active_at, proxy.asked_at),
+            )
+        )
+
+    def _tell_what_is_owed(self) -> None:
+        for proxy in self.proxies.values():
+            if proxy.owes or proxy.told != proxy.worked:
+                self.tell_of_work(proxy)
 
     def release(self, proxy: Proxy) -> None:
         proxy.released = True
@@ -192,6 +241,7 @@ class World:
             due = self.core.next_deadline()
             due = math.inf if due is None else max(due, self.now)
             self.now = min(end, due, beat_at)
+            self._tell_what_is_owed()
             if self.now == beat_at:
                 self._beat()
                 beat_at += BEAT_S
@@ -237,7 +287,8 @@ class World:
             restored = m.Restored()
         config = dataclasses.replace(self.config, state_lost=self.disk_missing)
         for proxy in self.proxies.values():
-            proxy.noticed_until = None
+            proxy.noticed_until = proxy.warned_until = None
+        self._begin_log(config, restored)
         self.core = ResourceManagerCore(config, restored, self.now)
         self._judge_restored()
         self.planned = set()
@@ -258,6 +309,7 @@ class World:
             state = known[name].state
             assert (state is m.TenantState.RUNNING) == grant.running
             assert (state is m.TenantState.PREEMPTED) == grant.preempted
+            assert (state is m.TenantState.IDLE) == (grant.parked is not None)
             assert bool(known[name].preempting_by) == (grant.notice is not None)
 
     # ---- operators
@@ -282,15 +334,19 @@ class World:
     def _do(self, event: m.ResourceManagerEvent) -> None:
         self.step += 1
         instructions = self.core.handle(event, self.now)
+        self.log.append(event_line(event, self.now, decisions_of(instructions)))
         self.core.validate_state()
         persists = [i for i, one in enumerate(instructions) if isinstance(one, m.Persist)]
         assert persists in ([], [0]), "what is on the disk comes first"
         crash_after, self.crash_after = self.crash_after, None
-        self.taken = {
-            str(one.tenant): str(one.reason)
-            for one in instructions
-            if isinstance(one, m.Announce) and one.kind == "tenant.preempted"
-        }
+        self.taken, self.idled = (
+            {
+                str(one.tenant): str(one.reason)
+                for one in instructions
+                if isinstance(one, m.Announce) and one.kind == kind
+            }
+            for kind in ("tenant.preempted", "tenant.idled")
+        )
         for one in instructions if crash_after != 0 else ():
             if isinstance(one, m.RefuseWorker):
                 self.broke[one.slice_id] = self.step
@@ -334,7 +390,7 @@ class World:
         broken = self.broke.get(slice_id, -1) >= self.placings[generation].step
         silent = self.now >= self.started_at + self.config.recovering_s
         disk_lost = self.disk_lost_at >= 0
-        taken = self.placings[generation].tenant in self.taken
+        taken = self.placings[generation].tenant in self.taken | self.idled
         drained = self.marked.get(slice_id) is m.SliceMark.DRAINING
         drained |= slice_id in self.marks and self.marks[slice_id].mark is m.SliceMark.DRAINING
         assert broken or silent or disk_lost or taken or drained, (
@@ -345,6 +401,8 @@ class World:
         match one:
             case m.TellPreempting():
                 self._told_preempting(one)
+            case m.TellIdle():
+                self._told_idle(one)
             case m.TellPlaced():
                 self._told_placed(one)
             case m.TellUnplaced():
@@ -353,12 +411,13 @@ class World:
                 proxy = self._listening(one.tenant)
                 assert one.placed >= proxy.needed, "half of a gang runs"
                 assert one.placed == len(proxy.view), "told to run before it was told where"
-                proxy.running = proxy.ran = True
+                proxy.running = proxy.ran = proxy.owes = True
+                proxy.parked = False
             case m.TellQueued():
                 proxy = self._listening(one.tenant)
                 assert proxy.running or one != proxy.queued, "told the same thing twice"
                 proxy.queued = one
-                proxy.running = False
+                proxy.running = proxy.parked = False
 
     def _persist(self, one: m.Persist) -> None:
         self.disk_missing = False
@@ -384,6 +443,9 @@ class World:
             if (slice_id, generation) not in grant.placements.values():
                 self._judge_end(slice_id, generation)
         self.grants[grant.tenant] = grant
+        if grant.parked is not None:
+            # From here on, what it is placed on is placed for the first time.
+            self.proxies[grant.tenant].came_at = self.step
         for index, (slice_id, generation) in grant.placements.items():
             known = self.placings.get(generation)
             what = (grant.tenant, index, slice_id)
@@ -428,6 +490,20 @@ class World:
             proxy.noticed_until = None if one.withdrawn else self.now + one.grace_s
         assert set(one.indices) <= proxy.view.keys()
 
+    def _told_idle(self, one: m.TellIdle) -> None:
+        proxy = self._listening(one.tenant)
+        if one.released:
+            assert not proxy.view, "released, and still placed"
+            # (It is told again when it speaks again.)
+            proxy.running = proxy.ran = False
+            proxy.parked = True
+        elif one.withdrawn:
+            proxy.warned_until = None
+        else:
+            assert proxy.tells, f"{proxy.name} cannot be warned"
+            proxy.warned_until = self.now + one.release_s
+            proxy.answered, proxy.owes = False, True
+
     def _told_refused(self, one: m.RefuseTenant) -> None:
         proxy = self._listening(one.tenant)
         if proxy.incarnation != one.incarnation:
@@ -459,6 +535,7 @@ class World:
     def _judge(self, after: StatusReport, instructions: list[m.Instruction]) -> None:
         self._judge_views(after)
         self._judge_preempted()
+        self._judge_released()
         self._judge_marked(after)
         self.books.judge(after)
         started = {
@@ -505,7 +582,10 @@ class World:
             if proxy.connected:
                 assert proxy.view == placed, f"{proxy.name} believes {proxy.view}"
                 runs = tenant.state is m.TenantState.RUNNING
-                assert runs or (not proxy.running and proxy.queued), "waits and does not know"
+                is_parked = tenant.state is m.TenantState.IDLE
+                assert is_parked == proxy.parked, "parked and does not know"
+                waits = not proxy.running and proxy.queued
+                assert runs or is_parked or waits, "waits and does not know"
                 assert proxy.running or not runs or len(placed) < proxy.needed, "never told to run"
         assert not holders, f"leaked: {holders}"
         known = {tenant.name for tenant in after.tenants}
@@ -524,6 +604,20 @@ class World:
                 assert victim.noticed_until is not None, f"{name} was not told"
                 assert self.now >= victim.noticed_until - 1e-3, f"{name} was told of more time"
             victim.noticed_until = None
+
+    def _judge_released(self) -> None:
+        """Only who was warned, in time, and is known to have done nothing since."""
+        for name in self.idled:
+            proxy = self.proxies[name]
+            release_s = self.config.idle_release_s
+            assert release_s is not None
+            assert proxy.connected
+            assert proxy.warned_until is not None, f"{name} was not warned"
+            assert proxy.answered, f"{name} was taken at its silence"
+            assert self.now >= proxy.warned_until - 1e-3, f"{name} was told of more time"
+            if proxy.told == proxy.worked:
+                assert self.now - proxy.active_at >= release_s - 1e-3, f"{name} is not idle"
+            proxy.warned_until = None
 
     def _judge_marked(self, after: StatusReport) -> None:
         """Nothing is placed on a slice that an operator has taken out."""
@@ -629,7 +723,7 @@ class World:
             one.instance_type
             for tenant in after.tenants
             for one in tenant.slices
-            if one.state is m.VirtualSliceState.UNPLACED
+            if one.state is m.VirtualSliceState.UNPLACED and tenant.state is m.TenantState.RUNNING
         }
         heads, planned = self._heads(waits), _planned(after)
         for proxy in waits:
@@ -651,6 +745,8 @@ class World:
         for tenant in after.tenants:
             for one in tenant.slices:
                 if one.state is not m.VirtualSliceState.UNPLACED:
+                    continue
+                if tenant.state is m.TenantState.IDLE:
                     continue
                 if (tenant.name, one.index) in once_placed and self.disk_lost_at < 0:
                     assert not free[one.instance_type], "lost, and not placed again"

@@ -9,6 +9,7 @@ from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.cordon import Cordons
 from shared_pathways_service.core.rm.deadlines import Deadlines
 from shared_pathways_service.core.rm.decisions import DecisionKind
+from shared_pathways_service.core.rm.idleness import Idleness
 from shared_pathways_service.core.rm.invariants import validate
 from shared_pathways_service.core.rm.ledger import Ledger
 from shared_pathways_service.core.rm.messages import (
@@ -18,6 +19,7 @@ from shared_pathways_service.core.rm.messages import (
     SliceCordoned,
     SliceDrained,
     SliceUncordoned,
+    TenantActivity,
     TenantAsked,
     TenantReleased,
     TenantStreamEnded,
@@ -63,6 +65,7 @@ class ResourceManagerCore:
         self._scheduler = scheduler = Scheduler(ledger, speaker)
         self._preemption = Preemption(config, ledger, speaker, deadlines, scheduler)
         self._cordons = Cordons(config, ledger, speaker, deadlines, scheduler)
+        self._idleness = Idleness(config, ledger, speaker, deadlines, self._newcomers.append)
         self._workers = Workers(config, ledger, speaker, deadlines)
         self._tenants = Tenants(config, ledger, speaker, deadlines)
         self._recovery = Recovery(
@@ -74,6 +77,7 @@ class ResourceManagerCore:
             WorkerJoined: self._joined,
             WorkerEnded: self._workers.ended,
             TenantAsked: self._asked,
+            TenantActivity: self._idleness.heard,
             TenantStreamEnded: self._tenants.stream_ended,
             TenantReleased: self._tenants.released,
             SliceCordoned: self._cordons.marked,
@@ -173,6 +177,7 @@ class ResourceManagerCore:
         if tenant is not None:
             if tenant.incarnation == event.incarnation:
                 self._tenants.returned(tenant, event, recovering=recovering)
+                self._idleness.returned(tenant)
                 self._newcomers.append(tenant)
             else:
                 self._tenants.turn_away(event, tenant)
@@ -197,7 +202,7 @@ class ResourceManagerCore:
             self._tenants.refuse_taken(hopeless)
             self._place()
         for newcomer in self._newcomers:
-            if not newcomer.running and not newcomer.gone:
+            if not newcomer.running and newcomer.parked is None and not newcomer.gone:
                 self._note_wait(newcomer)
                 self._speaker.queued(newcomer)
         self._newcomers.clear()

@@ -19,6 +19,7 @@ class DecisionKind(enum.StrEnum):
     # Of a tenant.
     QUEUED = "tenant.queued"
     PREEMPTED = "tenant.preempted"
+    IDLED = "tenant.idled"
     RUNNING = "tenant.running"
     REFUSED = "tenant.refused"
     TURNED_AWAY = "tenant.turned_away"
@@ -119,6 +120,7 @@ def span(seconds: float) -> str:
 _SENTENCES: Mapping[str, str] = {
     DecisionKind.QUEUED: "{tenant} was queued",
     DecisionKind.PREEMPTED: "{tenant} was preempted, and waits for slices again",
+    DecisionKind.IDLED: "{tenant} was idle, and its slices were taken back",
     DecisionKind.RUNNING: "{tenant} got its slices{lasted}",
     DecisionKind.REFUSED: "{tenant} was refused{lasted}",
     DecisionKind.TURNED_AWAY: "another proxy that called itself {tenant} was turned away",

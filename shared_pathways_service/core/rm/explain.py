@@ -26,6 +26,10 @@ _ENDS = frozenset(
 )
 
 
+#: How a tenant came to run, or ceased to, and is there still.
+_MOVED = frozenset({DecisionKind.RUNNING, DecisionKind.PREEMPTED, DecisionKind.IDLED})
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Holding:
     """A slice, and who holds it.
@@ -93,12 +97,14 @@ def explain(
     entry = next((one for one in report.queue if one.tenant == name), None)
     if tenant is None:
         return _explain_gone(name, decisions, now) if decisions else None
-    if entry is None:
+    if tenant.state is TenantState.IDLE:
+        told = _explain_parked(tenant, decisions, now)
+    elif entry is None:
         told = _explain_running(tenant, report, decisions, now)
     else:
         told = _explain_waiting(tenant, entry, report, expectations.get(name), now)
-        moved = [one for one in decisions if one.kind == DecisionKind.PREEMPTED]
-        if moved and tenant.state is TenantState.PREEMPTED:
+        moved = [one for one in decisions if one.kind in _MOVED]
+        if moved and moved[-1].kind != DecisionKind.RUNNING:
             told = dataclasses.replace(
                 told, sentences=(*told.sentences, f"Last, {sentence(moved[-1])}")
             )
@@ -152,6 +158,9 @@ def _explain_running(
     if tenant.preempting_by:
         left = span(tenant.preempting_s)
         said.append(f"It is about to be preempted, in {left}, by {tenant.preempting_by}")
+    if tenant.idle_release_s is not None and tenant.idle_s is not None:
+        idle, left = span(tenant.idle_s), span(tenant.idle_release_s)
+        said.append(f"It is idle for {idle}; its slices are taken back in {left} if it stays so")
     missing = [one for one in tenant.slices if one.state is VirtualSliceState.UNPLACED]
     free = _grantable(report, {one.instance_type: 1 for one in missing})
     for one in missing:
@@ -169,6 +178,20 @@ def _explain_running(
         free=free,
         holders=holdings,
     )
+
+
+def _explain_parked(tenant: TenantStatus, decisions: Sequence[Decision], now: float) -> Explanation:
+    held_nothing = span(now - tenant.since)
+    said = [
+        f"{tenant.name} is idle and holds nothing for {held_nothing}",
+        "It asks for its slices again as soon as it computes, compiles or moves data",
+    ]
+    taken = [one for one in decisions if one.kind == DecisionKind.IDLED]
+    if taken:
+        said.append(f"Last, {sentence(taken[-1])}")
+    if not tenant.connected:
+        said.append("Its proxy is not connected; it is given up unless it comes back")
+    return Explanation(tenant=tenant.name, state=tenant.state, sentences=tuple(said))
 
 
 def _explain_gone(name: str, decisions: Sequence[Decision], now: float) -> Explanation:

@@ -398,7 +398,7 @@ class Ledger:
             for index in range(len(tenant.kinds)):
                 if index not in tenant.placed:
                     self.stop_wanting(tenant, index)
-        else:
+        elif tenant.parked is None:
             self.dequeue(tenant)
         for held in list(tenant.placed.values()):
             self.let_go(held, DecisionKind.FREED, reason)
@@ -556,6 +556,8 @@ def grant_of(tenant: Tenant) -> PersistedGrant:
         None if told is None else PersistedNotice(by=told.by, said=told.said, ends_at=told.ends_at),
         tenant.ends_at,
         held_since,
+        tenant.idled,
+        tenant.parked,
     )
 
 

@@ -32,11 +32,13 @@ __all__ = [
     "SliceMark",
     "SliceState",
     "SliceUncordoned",
+    "TellIdle",
     "TellPlaced",
     "TellPreempting",
     "TellQueued",
     "TellRunning",
     "TellUnplaced",
+    "TenantActivity",
     "TenantAsked",
     "TenantReleased",
     "TenantState",
@@ -83,6 +85,7 @@ class TenantState(enum.StrEnum):
     WAITING = "waiting"
     RUNNING = "running"
     PREEMPTED = "preempted"
+    IDLE = "idle"
     GONE = "gone"
 
 
@@ -178,6 +181,21 @@ class TenantAsked:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class TenantActivity:
+    """A proxy tells how long ago its tenant was last at work.
+
+    Attributes:
+      count: Looks that found it at work; it grows if there was such a one since it was told last.
+      idle_s: Seconds since the last of them.
+    """
+
+    tenant: str
+    incarnation: str
+    count: int
+    idle_s: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class TenantStreamEnded:
     """A proxy's stream broke: its TTL starts.
 
@@ -232,6 +250,7 @@ ResourceManagerEvent = (
     | WorkerBeat
     | WorkerEnded
     | TenantAsked
+    | TenantActivity
     | TenantStreamEnded
     | TenantReleased
     | SliceCordoned
@@ -292,6 +311,8 @@ class PersistedGrant:
       notice: While its slices are about to be taken.
       ends_at: When its stated lifetime is over, by the core's clock; None: it stated none.
       held_since: Slice id to when it was placed there, by the core's clock.
+      idled: Whether it has not run since its slices were taken back, as it was idle.
+      parked: While it does not wait for others either: its count of activity at that time.
     """
 
     tenant: str
@@ -315,6 +336,8 @@ class PersistedGrant:
     notice: PersistedNotice | None = None
     ends_at: float | None = None
     held_since: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    idled: bool = False
+    parked: int | None = None
 
     @property
     def wait_began(self) -> float:
@@ -455,6 +478,24 @@ class TellPreempting:
     withdrawn: bool = False
 
 
+@dataclasses.dataclass(kw_only=True, slots=True)
+class TellIdle:
+    """The tenant does not work, and its slices will be taken back, or were.
+
+    Attributes:
+      idle_s: Seconds that it has been idle.
+      release_s: Seconds from now; 0 if there is nothing to come.
+      withdrawn: It was said before, and is not so any more.
+      released: They were taken back; it gets others when it works again.
+    """
+
+    tenant: str
+    idle_s: float
+    release_s: float = 0.0
+    withdrawn: bool = False
+    released: bool = False
+
+
 @dataclasses.dataclass(slots=True)
 class TellRunning:
     """The tenant's gang is placed. Sent once, and again to a proxy that came back.
@@ -521,6 +562,7 @@ Instruction = (
     | TellUnplaced
     | TellRunning
     | TellPreempting
+    | TellIdle
     | RefuseTenant
     | EndTenantStream
     | Announce

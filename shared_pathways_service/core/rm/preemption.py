@@ -29,6 +29,7 @@ from shared_pathways_service.core.rm.ledger import Ledger
 from shared_pathways_service.core.rm.records import Notice, Plan, Pool, Tenant
 from shared_pathways_service.core.rm.scheduler import Scheduler, grantable_to
 from shared_pathways_service.core.rm.speaker import Speaker
+from shared_pathways_service.core.rm.vacating import vacate
 
 __all__ = ["Preemption"]
 
@@ -158,7 +159,7 @@ class Preemption:
         if chosen is None:
             self._ledger.end_plan(tenant)
             self._ledger.end_promises(tenant)
-            if tenant.queue_timeout is None and not tenant.preempted:
+            if tenant.queue_timeout is None and not tenant.has_run:
                 self._ledger.undecided[tenant] = None
             return
         self._keep_free(tenant)
@@ -275,23 +276,11 @@ class Preemption:
     def _preempt(self, victim: Tenant, reason: str, by: str) -> None:
         """Takes all slices from a tenant, which goes back to its place in the queue."""
         ledger = self._ledger
-        for index in range(len(victim.kinds)):
-            if index not in victim.placed:
-                ledger.stop_wanting(victim, index)
-        for index, held in sorted(victim.placed.items()):
-            generation = held.generation
-            ledger.let_go(held, reason=reason, related=by)
-            self._speaker.unplaced(victim, index, held.id, generation, reason)
+        vacate(ledger, self._speaker, victim, reason, related=by)
         notice = victim.notice
         if notice is not None and notice.plan is not None:
             del notice.plan.victims[victim]
-        victim.running = False
-        victim.preempted = True
-        victim.lost.clear()
-        victim.heard_running = False
-        victim.told = None
-        victim.since = victim.waits_since = ledger.now
-        victim.was_queued = True
+        victim.preempted = victim.was_queued = True
         ledger.decide_tenant(victim, DecisionKind.PREEMPTED, reason, ends=False, related=by)
         ledger.end_notice(victim)
         ledger.enqueue(victim)

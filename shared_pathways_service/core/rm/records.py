@@ -14,7 +14,7 @@ from shared_pathways_service.core.rm.lines import Entry, Line
 from shared_pathways_service.core.rm.messages import SliceMark, SliceState
 from shared_pathways_service.core.topology import InstanceType
 
-__all__ = ["BARRED", "Notice", "Plan", "Pool", "Slice", "Tenant", "Words", "Worker"]
+__all__ = ["BARRED", "IdleWatch", "Notice", "Plan", "Pool", "Slice", "Tenant", "Words", "Worker"]
 
 #: States of slices that an operator has taken out.
 BARRED = frozenset({SliceState.CORDONED, SliceState.DRAINING})
@@ -145,6 +145,19 @@ class Notice:
 
 
 @dataclasses.dataclass(eq=False, slots=True)
+class IdleWatch:
+    """The look-out for idleness of a tenant that runs.
+
+    Attributes:
+      ends_at: While it is warned: when its slices are taken back.
+      confirmed: Whether its proxy has heard the warning, and nothing was done since.
+    """
+
+    ends_at: float | None = None
+    confirmed: bool = False
+
+
+@dataclasses.dataclass(eq=False, slots=True)
 class Tenant:
     """One tenant, from its request until it is gone.
 
@@ -167,6 +180,11 @@ class Tenant:
       notice: While its slices are about to be taken.
       plan: While it waits for others to be preempted.
       promised: Slices that nobody holds and that are kept for it, by pool.
+      idled: Whether its slices were taken back as it was idle, and it has not run since.
+      parked: While it does not wait for others either: `worked` at that time.
+      worked: Its count of activity, as it told last; None: it never told.
+      active_at: When it was last at work, as far as it has told.
+      idle_watch: While it runs, and tells whether it works.
       rank: Sorts tenants as the queue does: the smallest is served first.
     """
 
@@ -201,12 +219,33 @@ class Tenant:
     notice: Notice | None = None
     plan: Plan | None = None
     promised: dict[Pool, list[Slice]] = dataclasses.field(default_factory=dict)
+    idled: bool = False
+    parked: int | None = None
+    worked: int | None = None
+    active_at: float = 0.0
+    idle_watch: IdleWatch | None = None
     rank: tuple[float, int] = (0.0, 0)
     label: str = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         who = self.user or self.name
         self.label = f"{who}@{self.host}" if self.host else who
+
+    @property
+    def idle_since(self) -> float:
+        """When it was last at work, as far as is known; what it runs on was placed then at least.
+
+        Of one that is parked after a restart: since when it is.
+        """
+        if not self.running:
+            return self.active_at or self.waits_since
+        began = min((held.held_since for held in self.placed.values()), default=self.since)
+        return max(self.active_at, began)
+
+    @property
+    def has_run(self) -> bool:
+        """Whether it waits for slices once more, which it does for as long as it takes."""
+        return self.preempted or self.idled
 
     @property
     def wanted(self) -> str:

@@ -160,7 +160,7 @@ class Recovery:
             team=grant.team,
             instance_type=",".join(map(str, grant.virtual_slices)),
             reason=why,
-            began=None if grant.running else grant.wait_began,
+            began=None if grant.running or grant.parked is not None else grant.wait_began,
         )
         ledger.decide(ended)
         for index, (slice_id, generation) in sorted(grant.placements.items()):

@@ -108,7 +108,7 @@ class Scheduler:
         ledger, promised = self._ledger, tenant.promised
         ledger.dequeue(tenant)
         tenant.running = True
-        tenant.preempted = False
+        tenant.preempted = tenant.idled = False
         tenant.since = ledger.now
         ledger.decide_tenant(tenant, DecisionKind.RUNNING, ends=True)
         for index, pool in enumerate(tenant.pools):

@@ -84,6 +84,8 @@ class TenantStatus:
       preempting_by: While it is under notice: by whom, for people; empty: it is not.
       preempting_s: The seconds that are left of it.
       ends_at: When its stated lifetime is over, by the core's clock; None: it stated none.
+      idle_s: Seconds since it was last at work; None: it does not run, or does not tell.
+      idle_release_s: While it is warned: the seconds until its slices are taken back.
     """
 
     name: str
@@ -100,6 +102,8 @@ class TenantStatus:
     preempting_by: str = ""
     preempting_s: float = 0.0
     ends_at: float | None = None
+    idle_s: float | None = None
+    idle_release_s: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,7 +154,8 @@ def report(
 ) -> StatusReport:
     """Describes a ledger."""
     slices = sorted(ledger.slices.values(), key=lambda s: (s.pool.kind, s.sort_key))
-    waiting = sorted((t for t in ledger.tenants.values() if not t.running), key=lambda t: t.rank)
+    queued = (t for t in ledger.tenants.values() if not t.running and t.parked is None)
+    waiting = sorted(queued, key=lambda t: t.rank)
     return StatusReport(
         state=state,
         types=tuple(pool.name for pool in ledger.pools.values()),
@@ -193,7 +198,8 @@ def slice_status(about: Slice, now: float) -> SliceStatus:
 
 
 def _tenant(about: Tenant, now: float) -> TenantStatus:
-    notice = about.notice
+    notice, watch = about.notice, about.idle_watch
+    ends_at = None if watch is None else watch.ends_at
     return TenantStatus(
         name=about.name,
         incarnation=about.incarnation,
@@ -209,6 +215,8 @@ def _tenant(about: Tenant, now: float) -> TenantStatus:
         preempting_by=notice.said if notice else "",
         preempting_s=max(0.0, notice.ends_at - now) if notice else 0.0,
         ends_at=about.ends_at,
+        idle_s=None if watch is None else max(0.0, now - about.idle_since),
+        idle_release_s=None if ends_at is None else max(0.0, ends_at - now),
     )
 
 
@@ -221,6 +229,8 @@ def _name(whom: Tenant | Slice | None) -> str:
 def _state(about: Tenant) -> TenantState:
     if about.running:
         return TenantState.RUNNING
+    if about.parked is not None:
+        return TenantState.IDLE
     return TenantState.PREEMPTED if about.preempted else TenantState.WAITING
 
 
@@ -229,7 +239,8 @@ def _virtual_slice(tenant: Tenant, index: int) -> VirtualSliceStatus:
     if held is not None:
         state = VirtualSliceState.PLACED
     else:
-        state = VirtualSliceState.UNPLACED if tenant.running else VirtualSliceState.QUEUED
+        is_queued = not tenant.running and tenant.parked is None
+        state = VirtualSliceState.QUEUED if is_queued else VirtualSliceState.UNPLACED
     return VirtualSliceStatus(
         index=index,
         instance_type=tenant.pools[index].name,

@@ -38,6 +38,7 @@ class Tenants:
     ) -> None:
         self._ttl_s = config.tenant_ttl_s
         self._aging_s = config.aging_s
+        self._parks = config.idle_release_s is not None
         self._ledger = ledger
         self._speaker = speaker
         self._deadlines = deadlines
@@ -114,7 +115,10 @@ class Tenants:
         )
         tenant = self._make(event, grant.order, grant.asked_at, running=grant.running)
         tenant.persisted = tenant.was_queued = True
-        tenant.preempted = grant.preempted
+        tenant.preempted, tenant.idled = grant.preempted, grant.idled
+        if grant.parked is not None:
+            tenant.parked = grant.parked if self._parks else None
+            tenant.was_queued = False
         tenant.waits_since = grant.wait_began
         tenant.ends_at = grant.ends_at
         self._ledger.add_tenant(tenant)
@@ -125,7 +129,7 @@ class Tenants:
             notice = Notice(by=told.by, said=told.said, ends_at=told.ends_at, told=told.said)
             self._ledger.give_notice(tenant, notice)
             self._ledger.orphans[tenant] = None
-        if not grant.running:
+        if not grant.running and tenant.parked is None:
             self._enqueue(tenant)
         self._start_ttl(tenant)
         return tenant
@@ -201,7 +205,8 @@ class Tenants:
         self._speaker.announce("tenant.gone", data, tenant=tenant.name, reason=why)
         self._ledger.remember_end(tenant, kind, why)
         ended = DecisionKind.EXPIRED if kind is RefusalKind.LOST else DecisionKind.RELEASED
-        self._ledger.decide_tenant(tenant, ended, why, ends=not tenant.running)
+        waited = not tenant.running and tenant.parked is None
+        self._ledger.decide_tenant(tenant, ended, why, ends=waited)
         self._ledger.remove_tenant(tenant, why)
 
     # ---- parts
@@ -231,14 +236,14 @@ class Tenants:
 
     def _enqueue(self, tenant: Tenant) -> None:
         self._ledger.enqueue(tenant)
-        if tenant.preempted:
+        if tenant.has_run:
             return  # it has had its slices, and waits as long as it takes
         if tenant.queue_timeout is None:
             self._ledger.undecided[tenant] = None
         elif math.isfinite(tenant.queue_timeout):
             until = tenant.asked_at + tenant.queue_timeout
             self._deadlines.add(
-                lambda: None if tenant.running or tenant.preempted or tenant.gone else until,
+                lambda: None if tenant.running or tenant.has_run or tenant.gone else until,
                 lambda: self.refuse_taken(tenant),
             )
 

@@ -12,6 +12,7 @@ from shared_pathways_service.servers.proxy.calls import Calls
 from shared_pathways_service.servers.proxy.core_server import CoreServer
 from shared_pathways_service.servers.proxy.public_server import PublicServer
 from shared_pathways_service.servers.proxy.service import ProxyService
+from shared_pathways_service.servers.proxy.transfers import Transfers
 
 __all__ = ["GrpcTransport"]
 
@@ -55,6 +56,11 @@ class GrpcTransport:
         else:
             glog("I", "grpcio's public API serves: small requests take two or three times as long")
             self._server = PublicServer(options, self._calls, self._pool)
+
+    @property
+    def transfers(self) -> Transfers:
+        """Uploads and downloads under way."""
+        return self._calls.transfers
 
     def start(
         self, *, server_port: int | None, server_socket: str, default_port: int, bind_address: str

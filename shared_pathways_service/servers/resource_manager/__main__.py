@@ -92,6 +92,7 @@ def _restore(
         glog("E", damage)
     why = "" if store.restored.grants else "nobody held or wanted anything"
     store.note(Decision(time=clock(), kind=DecisionKind.STARTED, reason=damage or why))
+    idle_release_s, idle_warning_s, _ = options.idle_times
     config = RmConfig(
         slices=options.slices(),
         spares=options.num_spares,
@@ -100,6 +101,8 @@ def _restore(
         recovering_s=options.recovering_s,
         preemption_grace_s=options.preemption_grace_s,
         aging_s=options.aging_s or None,
+        idle_release_s=idle_release_s,
+        idle_warning_s=idle_warning_s,
         limits=options.limits(),
     )
     now = clock()
@@ -135,7 +138,11 @@ async def _serve(options: ResourceManagerOptions) -> int:
             core,
             store,
             WorkerStreams(options.beat_interval_s),
-            TenantStreams(options.tenant_ttl_s, options.proxy_memory_limit_bytes or 0),
+            TenantStreams(
+                options.tenant_ttl_s,
+                options.proxy_memory_limit_bytes or 0,
+                activity_s=options.idle_times[-1],
+            ),
             clock=clock,
             watcher_limit=options.watcher_limit,
             on_event=_SliceCounter(sum(options.instance_count)),

@@ -24,6 +24,9 @@ from shared_pathways_service.servers.options import (
 __all__ = ["ResourceManagerOptions"]
 
 NODE_TYPE = "resource_manager"
+#: Seconds: the warning of idleness, and between two looks at it, unless the time is short.
+_WARNING_S = 60.0
+_LOOK_S = 5.0
 
 
 def _counts(text: str) -> tuple[int, ...]:
@@ -120,6 +123,18 @@ class ResourceManagerOptions:
         env="SPS_AGING_S",
         help="Seconds of waiting that are worth one doubling of priority; 0: none are.",
     )
+    idle_release_s: float = flag(
+        0.0,
+        parse=_seconds_or_none,
+        env="SPS_IDLE_RELEASE_S",
+        help="Seconds without work after which a tenant's slices are taken back; 0: never.",
+    )
+    idle_warning_s: float | None = flag(
+        None,
+        parse=_seconds_or_none,
+        env="SPS_IDLE_WARNING_S",
+        help="Seconds before that at which it is warned; by default 60, or half of that time.",
+    )
     max_slices_per_tenant: int | None = flag(
         None,
         parse=positive_int,
@@ -193,11 +208,29 @@ class ResourceManagerOptions:
             raise InvalidRequestError(
                 "--hung_after_s", self.hung_after_s, "more than --beat_interval_s"
             )
+        if self.idle_release_s and (self.idle_warning_s or 0.0) >= self.idle_release_s:
+            raise InvalidRequestError(
+                "--idle_warning_s", self.idle_warning_s, "less than --idle_release_s"
+            )
         if min(self.instance_count) <= self.num_spares:
             raise InvalidRequestError(
                 "--num_spares", self.num_spares, "fewer than the slices of each type"
             )
         self.slices()
+
+    @property
+    def idle_times(self) -> tuple[float | None, float, float]:
+        """After how long slices are taken back, how long before a warning comes, how often to look.
+
+        In seconds; without the first, the others are 0.
+        """
+        release_s = self.idle_release_s
+        if not release_s:
+            return None, 0.0, 0.0
+        warning_s = self.idle_warning_s
+        if warning_s is None:
+            warning_s = min(_WARNING_S, release_s / 2)
+        return release_s, warning_s, min(_LOOK_S, release_s / 10)
 
     def limits(self) -> Limits:
         """Returns what a tenant and a team may have at most."""

@@ -153,8 +153,11 @@ class ResourceManagerService(CordonCalls):
         """Reads what a proxy says."""
         while (message := await context.read()) is not grpc.aio.EOF:
             other = message.WhichOneof("message")
+            if other == "activity":
+                self._authority.handle(wire.activity(asked, message.activity))
+                continue
             if other != "bye":
-                raise InvalidRequestError("message", other, "bye after the hello")
+                raise InvalidRequestError("message", other, "activity or bye after the hello")
             reason = wire.reason(message.bye.reason)
             self._authority.release(
                 messages.TenantReleased(

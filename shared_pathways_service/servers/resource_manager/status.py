@@ -112,6 +112,15 @@ def _tenant_events(tenant: TenantStatus) -> Iterator[Event]:
             reason=tenant.preempting_by,
             data=data,
         )
+    if tenant.idle_release_s is not None:
+        yield Event(
+            kind="tenant.idling",
+            source=_SOURCE,
+            tenant=tenant.name,
+            data={"idle_s": tenant.idle_s, "release_s": tenant.idle_release_s},
+        )
+    if tenant.state is TenantState.IDLE:
+        yield Event(kind="tenant.idled", source=_SOURCE, tenant=tenant.name)
     if tenant.state is TenantState.PREEMPTED:
         yield Event(kind="tenant.preempted", source=_SOURCE, tenant=tenant.name)
     if not tenant.connected:
@@ -170,5 +179,7 @@ def _tenant(tenant: TenantStatus) -> pb.TenantStatus:
         pid=tenant.pid,
         preempting_by=tenant.preempting_by,
         preempting_s=tenant.preempting_s,
+        idle_s=tenant.idle_s,
+        idle_release_s=tenant.idle_release_s,
         ends="" if tenant.ends_at is None else rfc3339(tenant.ends_at),
     )

@@ -92,10 +92,17 @@ class WorkerStreams(_Streams[tuple[str, int, str], pb.WorkerInstruction]):
 class TenantStreams(_Streams[tuple[str, str], pb.TenantUpdate]):
     """The streams of the tenants' proxies."""
 
-    def __init__(self, ttl_s: float, memory_limit_bytes: int = 0) -> None:
-        """Starts with none; `ttl_s` and the limit (0: none) are what tenants are told."""
+    def __init__(self, ttl_s: float, memory_limit_bytes: int = 0, activity_s: float = 0.0) -> None:
+        """Starts with none.
+
+        Args:
+          ttl_s: What tenants are told of their slices' time to live.
+          memory_limit_bytes: And of what they may hold on a device; 0: no limit.
+          activity_s: How often they look whether they work, in seconds; 0: they need not tell.
+        """
         super().__init__(_TENANT_LIMIT)
         self._memory_limit_bytes = memory_limit_bytes
+        self._activity_s = activity_s
         self._ttl_s = ttl_s
         #: The incarnation that each connected tenant has.
         self._incarnations: dict[str, str] = {}
@@ -120,6 +127,7 @@ class TenantStreams(_Streams[tuple[str, str], pb.TenantUpdate]):
                 ttl_s=self._ttl_s,
                 recovering=told.recovering,
                 memory_limit_bytes=self._memory_limit_bytes,
+                activity_s=self._activity_s,
             )
             stream.outbox.put(pb.TenantUpdate(welcome=welcome))
 
