@@ -22,6 +22,8 @@ class ProxySpec:
       virtual_slices: Instance types, one a virtual slice, e.g. ``("tpuv6e:2x2", "tpuv6e:2x2")``;
         empty: one slice of the service's first type.
       num_elastic_slices: How many of them may be missing at the start.
+      priority: Higher goes first; that of `priority_class` where the home does not know better.
+      priority_class: A PriorityClass of the cluster, whose value is the priority; empty: none.
       queue_timeout_s: None: fail at once when slices are taken; else seconds to wait.
       options: What it is started with beside its slices.
       image: Its container image; empty: the one that goes with the resource manager's.
@@ -37,6 +39,7 @@ class ProxySpec:
     virtual_slices: tuple[str, ...]
     num_elastic_slices: int = 0
     priority: int = 0
+    priority_class: str = ""
     queue_timeout_s: float | None = None
     options: ProxyOptions = dataclasses.field(default_factory=ProxyOptions)
     image: str = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import logging
 import secrets
@@ -11,8 +12,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from shared_pathways_service.constants import PROXY_PORT
-from shared_pathways_service.core.kubernetes.images import proxy_image_for
-from shared_pathways_service.core.kubernetes.lifetime import deadline_s
 from shared_pathways_service.core.kubernetes.links import log_link
 from shared_pathways_service.core.kubernetes.names import LABEL_SESSION, bears_session
 from shared_pathways_service.core.kubernetes.proxy_job import (
@@ -35,6 +34,7 @@ from shared_pathways_service.homes.base import (
 from shared_pathways_service.homes.kubernetes_deadline import DeadlineKeeper
 from shared_pathways_service.homes.kubernetes_dial import dial_pod
 from shared_pathways_service.homes.kubernetes_errors import after_creating, before_creating
+from shared_pathways_service.homes.kubernetes_inputs import proxy_job_inputs
 from shared_pathways_service.homes.kubernetes_manager import ManagerLink
 from shared_pathways_service.homes.kubernetes_preflight import Preflight
 from shared_pathways_service.homes.kubernetes_proxy import ProxyFollower
@@ -109,6 +109,7 @@ class KubernetesHome:
         self._api: KubeApi | None = None
         self._service: Service | None = None
         self._manager: ManagerLink | None = None
+        self._priority = 0
         self._spec: ProxySpec | None = None
         self._job: Mapping[str, Any] = {}
         self._follower: ProxyFollower | None = None
@@ -122,7 +123,8 @@ class KubernetesHome:
 
         Raises:
           AccessDenied: Something that is needed is not permitted; all of it is listed.
-          InvalidRequestError: The service has no such slices, or not so many.
+          InvalidRequestError: The service has no such slices, or not so many, or the cluster has no
+            such PriorityClass.
           PreflightError: The API server cannot be reached, or does not do what it is asked.
           ServiceNotFound: There is no such service, or more than one.
           ServiceNotReady: It cannot become ready by itself, or its resource manager is silent.
@@ -130,7 +132,9 @@ class KubernetesHome:
         """
         with before_creating():
             api = await self._connected()
-            readiness = await Preflight(api, self._namespace, self._address).run(spec, tell)
+            preflight = Preflight(api, self._namespace, self._address)
+            readiness = await preflight.run(spec, tell)
+        self._priority = preflight.priority
         service = self._service = readiness.service
         if service.is_ours:
             head = readiness.head.name if readiness.head else ""
@@ -156,7 +160,12 @@ class KubernetesHome:
         assert service is not None, "preflight comes first"
         if self._manager is not None:
             self._manager.news.follow(spec.name, self._events.put_nowait)
-        inputs = self._inputs(spec, service)
+        inputs = proxy_job_inputs(
+            dataclasses.replace(spec, priority=self._priority),
+            service,
+            namespace=self._namespace,
+            ahead_s=self._settings.proxy_deadline_s,
+        )
         with after_creating(spec.name):
             job = await self._create_job(api, inputs)
             uid = str(job["metadata"]["uid"])
@@ -311,30 +320,6 @@ class KubernetesHome:
     @property
     def _is_over(self) -> bool:
         return self._manager is None or self._manager.news.tenant_is_over
-
-    def _inputs(self, spec: ProxySpec, service: Service) -> ProxyJobInputs:
-        return ProxyJobInputs(
-            name=spec.name,
-            namespace=self._namespace,
-            session=spec.session,
-            service_address=service.address,
-            service_name=service.name,
-            virtual_slices=spec.virtual_slices or tuple(service.instances)[:1],
-            image=spec.image or proxy_image_for(service.image),
-            gcs_bucket=spec.gcs_bucket or service.gcs_scratch_location,
-            num_elastic_slices=spec.num_elastic_slices,
-            queue_timeout_s=spec.queue_timeout_s,
-            priority=spec.priority,
-            options=spec.options,
-            user=spec.user,
-            host=spec.host,
-            team=spec.team,
-            labels=spec.labels,
-            created_by_pid=spec.owner_pid,
-            deadline_s=deadline_s(
-                0.0, spec.max_lifetime_s, ahead_s=self._settings.proxy_deadline_s
-            ),
-        )
 
     async def _create_job(self, api: KubeApi, inputs: ProxyJobInputs) -> Mapping[str, Any]:
         try:
