@@ -32,7 +32,7 @@ class Entry:
       uid: The proxy's; empty until it is known.
       owner: The process for which it was begun.
       agent: The process that takes it down.
-      state: The phase of the session when this was last written.
+      state: `Snapshot.state` of the session when this was last written.
       since: RFC 3339: when it was begun.
       slices: Instance types asked for; empty: one of the service's first type.
     """

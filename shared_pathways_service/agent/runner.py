@@ -297,7 +297,7 @@ class SessionRunner:
         entry = dataclasses.replace(
             before,
             uid=snapshot.uid,
-            state=snapshot.phase.value,
+            state=snapshot.state,
             service=snapshot.service,
             namespace=snapshot.namespace,
         )
