@@ -35,6 +35,7 @@ class Entry:
       state: `Snapshot.state` of the session when this was last written.
       since: RFC 3339: when it was begun.
       slices: Instance types asked for; empty: one of the service's first type.
+      metrics: URL of the agent's metrics; empty: it serves none.
     """
 
     session: str
@@ -50,6 +51,7 @@ class Entry:
     user: str = ""
     host: str = ""
     slices: tuple[str, ...] = ()
+    metrics: str = ""
 
     @property
     def abandoned(self) -> bool:

@@ -90,6 +90,8 @@ def start_of(request: ConnectRequest, settings: Settings) -> Start:
         owner=owner.to_json(),
         journal=str(journal),
         collect_metrics=request.collect_service_metrics,
+        metrics_port=settings.agent_metrics_port,
+        metrics_address=settings.agent_metrics_address,
     )
 
 

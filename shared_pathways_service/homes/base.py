@@ -9,7 +9,16 @@ from typing import Protocol
 from shared_pathways_service.core.proxy_options import ProxyOptions
 from shared_pathways_service.events import Scalar
 
-__all__ = ["Home", "HomeEvent", "ProxyHandle", "ProxySpec", "ServiceInfo", "Tell", "unheard"]
+__all__ = [
+    "Home",
+    "HomeCounters",
+    "HomeEvent",
+    "ProxyHandle",
+    "ProxySpec",
+    "ServiceInfo",
+    "Tell",
+    "unheard",
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,6 +135,31 @@ class HomeEvent:
     data: Mapping[str, Scalar] = dataclasses.field(default_factory=dict)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HomeCounters:
+    """What a home has counted since it was made; where it has no tunnel, that is none.
+
+    Attributes:
+      tunnel_opened: Connections that went through the tunnel.
+      tunnel_connections: Of these, those that are open.
+      tunnel_redials: Dials of the tunnel that followed one that failed.
+      tunnel_sent_bytes: Through the tunnel to the proxy; what the user sent, without framing.
+      tunnel_received_bytes: Through the tunnel from the proxy, likewise.
+      manager_reconnects: Times that the resource manager's news broke off and were listened to
+        anew.
+      beat_at: When the proxy was last said to be still wanted, in seconds since the epoch; None:
+        not yet, or nobody needs to be told.
+    """
+
+    tunnel_opened: int = 0
+    tunnel_connections: int = 0
+    tunnel_redials: int = 0
+    tunnel_sent_bytes: int = 0
+    tunnel_received_bytes: int = 0
+    manager_reconnects: int = 0
+    beat_at: float | None = None
+
+
 #: Takes news; must not block.
 Tell = Callable[[HomeEvent], object]
 
@@ -164,6 +198,9 @@ class Home(Protocol):
 
     async def delete_proxy(self, name: str, uid: str, session: str) -> bool:
         """Deletes the proxy and gives its slices back; False when there was none."""
+
+    def counters(self) -> HomeCounters:
+        """Returns what was counted; at any time, after `close` too."""
 
     async def close(self) -> None:
         """Lets go of the service, tunnels and watches included; the proxy is not touched.
