@@ -118,6 +118,7 @@ class ManagerNews:
 
     Attributes:
       changed: Set at every event; the waiter's to clear.
+      reconnects: Times that listening broke off and began anew.
     """
 
     def __init__(
@@ -127,6 +128,7 @@ class ManagerNews:
         token: str | None = None,
     ) -> None:
         self.changed = asyncio.Event()
+        self.reconnects = 0
         self._resource_manager = resource_manager
         self._address = address
         self._metadata = bearer(token)
@@ -251,6 +253,7 @@ class ManagerNews:
                     ) from error
                 _log.info("the resource manager is asked again for its news: %s", error.details())
             await asyncio.sleep(pause)
+            self.reconnects += 1
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     def _hear(self, event: Event) -> None:
