@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import TypeVar
 
 import grpc
@@ -43,26 +43,33 @@ class Manager:
     address: str
     version: str
 
-    async def answer(self, call: Awaitable[_Answer]) -> _Answer:
-        """Waits for an answer.
+    async def ask(
+        self,
+        method: Callable[..., Awaitable[_Answer]],
+        request: object,
+        *,
+        timeout_s: float = ANSWER_S,
+    ) -> _Answer:
+        """Asks something; the answer of a resource manager that is just started is waited for.
+
+        Args:
+          method: Of the stub.
+          request: What it takes.
+          timeout_s: For the answer.
 
         Raises:
           VersionSkew: The service is too old to know what it is asked.
+          ServiceNotReady: It does not answer in time.
           SharedPathwaysError: As the service says.
         """
         with self.translating():
-            return await call
+            return await method(
+                request, metadata=self.metadata, timeout=timeout_s, wait_for_ready=True
+            )
 
     async def status(self) -> pb.GetStatusResponse:
-        """Returns who holds what, and who waits.
-
-        Raises:
-          SharedPathwaysError: As for `answer`.
-        """
-        call = self.stub.GetStatus(
-            pb.GetStatusRequest(), metadata=self.metadata, timeout=ANSWER_S, wait_for_ready=True
-        )
-        return await self.answer(call)
+        """Returns who holds what, and who waits; raises what `ask` does."""
+        return await self.ask(self.stub.GetStatus, pb.GetStatusRequest())
 
     @contextlib.contextmanager
     def translating(self) -> Iterator[None]:

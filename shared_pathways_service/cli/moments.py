@@ -29,14 +29,21 @@ def parse_moment(field: str, text: str | None) -> float:
     """
     if text is None:
         return 0.0
+    expected = "a span such as 90s, 1h or 7d, or a time such as 2026-01-31T12:00:00Z"
     if found := _SPAN.fullmatch(text.strip()):
-        return -float(found[1]) * _SECONDS[found[2]]
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        expected = "a span such as 90s, 1h or 7d, or a time such as 2026-01-31T12:00:00Z"
-        raise InvalidRequestError(field, text, expected) from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        moment = -float(found[1]) * _SECONDS[found[2]]
+    else:
+        try:
+            time = datetime.fromisoformat(text.strip())
+        except ValueError:
+            raise InvalidRequestError(field, text, expected) from None
+        moment = (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+        if moment < 0:
+            raise InvalidRequestError(field, text, "a time since 1970")
+    if not moment:
+        # It would be taken for no limit.
+        raise InvalidRequestError(field, text, "more than 0 seconds")
+    return moment
 
 
 def shown(moment: str) -> str:

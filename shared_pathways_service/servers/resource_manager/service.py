@@ -18,6 +18,7 @@ from shared_pathways_service.servers.resource_manager import inquiries, wire
 from shared_pathways_service.servers.resource_manager.authority import Authority
 from shared_pathways_service.servers.resource_manager.calls import Context, refusing
 from shared_pathways_service.servers.resource_manager.cordon import CordonCalls
+from shared_pathways_service.servers.resource_manager.history_wire import follow_filter_of
 
 __all__ = ["ResourceManagerService"]
 
@@ -122,9 +123,12 @@ class ResourceManagerService(CordonCalls):
 
     async def _follow(self, request: pb.WatchRequest, context: Context) -> None:
         """One who follows the decisions, from one of the history on."""
-        async for message in inquiries.followed(self._authority, request):
+        wanted = follow_filter_of(request)
+        # There may be none for hours: it is told at once that it is heard.
+        await context.send_initial_metadata(())
+        async for message in inquiries.followed(self._authority, wanted, request.after):
             await context.write(message)
-        outbox = self._authority.follow(inquiries.follow_filter(request))
+        outbox = self._authority.follow(wanted)
         try:
             await outbox.send(context.write)
         finally:
