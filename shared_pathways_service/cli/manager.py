@@ -16,7 +16,7 @@ from shared_pathways_service.errors import ServiceNotFound, VersionSkew
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as rm_grpc
 from shared_pathways_service.protocol.status import error_of
-from shared_pathways_service.settings import Settings, private_directory
+from shared_pathways_service.settings import Settings
 from shared_pathways_service.version import __version__
 
 __all__ = ["ANSWER_S", "Manager", "manager_of"]
@@ -124,17 +124,16 @@ async def _embedded(settings: Settings) -> AsyncIterator[Manager]:
 async def _in_cluster(place: Place, settings: Settings) -> AsyncIterator[Manager]:
     # Without a cluster, what they import is of no use.
     from shared_pathways_service.cli.cluster import opened  # noqa: PLC0415
-    from shared_pathways_service.homes.kubernetes_manager import ManagerLink  # noqa: PLC0415
+    from shared_pathways_service.cli.manager_link import link_to_manager  # noqa: PLC0415
 
-    runtime_dir = private_directory(settings.runtime_dir, "SPS_RUNTIME_DIR")
-    async with opened(place) as cluster, contextlib.AsyncExitStack() as undo:
+    async with opened(place) as cluster:
         service = await cluster.service()
         if not service.is_ours:
             raise ServiceNotFound(
                 f"{service.name} runs {service.image}, whose resource manager tells nothing",
                 hint="`sps status` shows what pods and labels say",
             )
-        link = ManagerLink(cluster.api, service, runtime_dir=runtime_dir)
-        await link.open()
-        undo.push_async_callback(link.close)
-        yield Manager(stub=link.stub, metadata=(), address=service.address, version=service.image)
+        async with link_to_manager(cluster, service, settings) as link:
+            yield Manager(
+                stub=link.stub, metadata=(), address=service.address, version=service.image
+            )

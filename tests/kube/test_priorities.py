@@ -62,6 +62,16 @@ def test_a_class_has_its_value_and_an_unknown_name_is_answered_with_those_there_
     assert "system-" not in error.expected
 
 
+def test_the_cluster_knows_better_what_the_known_names_mean(control_plane: ControlPlane) -> None:
+    name = next(iter(PRIORITIES))
+    control_plane.call("POST", CLASSES, {"metadata": {"name": name}, "value": 77})
+    try:
+        assert read(control_plane, control_plane.admin, name) == 77
+        assert read(control_plane, control_plane.alice, name) == PRIORITIES[name]
+    finally:
+        control_plane.call("DELETE", f"{CLASSES}/{name}")
+
+
 def test_who_may_not_read_them_has_the_known_ones_and_is_told_what_is_missing(
     control_plane: ControlPlane, made: dict[str, int]
 ) -> None:
