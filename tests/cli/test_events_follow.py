@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import grpc
 import grpc.aio
 import pytest
 
@@ -16,15 +17,17 @@ from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grp
 from tests.e2e.harness import DEADLINE_S
 from tests.processes import run_async
 
+SERVICE = pb.DESCRIPTOR.services_by_name["ResourceManager"].full_name
 
-class Restarting(pb_grpc.ResourceManagerServicer):
+
+class Restarting:
     """Ends each stream once it was heard that it began; says something on the third."""
 
     def __init__(self) -> None:
         self.heard = asyncio.Event()
         self.streams = 0
 
-    async def Watch(self, _request: pb.WatchRequest, context: Any) -> None:  # noqa: N802
+    async def watch(self, _request: pb.WatchRequest, context: Any) -> None:
         self.streams += 1
         self.heard.clear()
         if self.streams == 4:
@@ -64,12 +67,19 @@ def test_only_who_is_away_for_long_is_given_up(monkeypatch: pytest.MonkeyPatch) 
         told: list[int] = []
         servicer = Restarting()
         server = grpc.aio.server()
-        pb_grpc.add_ResourceManagerServicer_to_server(servicer, server)
+        watch = grpc.unary_stream_rpc_method_handler(
+            servicer.watch,
+            request_deserializer=pb.WatchRequest.FromString,
+            response_serializer=pb.EventMessage.SerializeToString,
+        )
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE, {"Watch": watch}),)
+        )
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
         try:
             async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-                stub: Any = Stub(pb_grpc.ResourceManagerStub(channel), servicer)  # type: ignore[arg-type]
+                stub: Any = Stub(pb_grpc.ResourceManagerStub(channel), servicer)
                 manager = Manager(stub=stub, metadata=(), address="here", version="1")
                 following = events._follow(
                     manager, pb.GetHistoryRequest(), 0, lambda said: told.append(said.sequence)
