@@ -89,7 +89,7 @@ async def _mark(
     if as_json:
         data: dict[str, Any] = {"slice": slice_id, "state": state, "tenant": tenant or None}
         if isinstance(told, pb.DrainSliceResponse):
-            grace_s = told.grace_s if told.onto else None
+            grace_s = round(told.grace_s, 3) if told.onto else None
             data |= {"onto": told.onto or None, "grace_s": grace_s}
         print_json(data)
     else:
@@ -125,4 +125,4 @@ def _holder(told: _Marked, tenant: str) -> str:
         return holds
     if not told.onto:
         return f"{holds}, and ends by itself"
-    return f"{holds}, and moves to {told.onto} in {told.grace_s:g} s"
+    return f"{holds}, and moves to {told.onto} in {told.grace_s:.1f} s"

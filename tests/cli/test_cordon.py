@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from shared_pathways_service.cli.cordon import _holder
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from tests.cli.test_embedded_commands import HOLDER, failing
 from tests.e2e.connecting import embedded, nothing_left, status
 from tests.e2e.harness import DEADLINE_S, program, sps, wait_until
@@ -60,3 +62,11 @@ def test_a_slice_is_taken_out_its_holder_moved_and_it_is_given_back(
         assert code == 2, err
         assert "slice-9" in err
         assert "slice-0" in err
+
+
+def test_where_a_holder_goes_is_told_in_words() -> None:
+    assert _holder(pb.CordonSliceResponse(), "ada") == "ada holds it"
+    assert _holder(pb.DrainSliceResponse(onto="slice-2"), "") == "nobody holds it"
+    moves = pb.DrainSliceResponse(onto="slice-2", grace_s=29.9971)
+    assert _holder(moves, "ada") == "ada holds it, and moves to slice-2 in 30.0 s"
+    assert _holder(pb.DrainSliceResponse(), "ada") == "ada holds it, and ends by itself"

@@ -77,6 +77,22 @@ def test_a_file_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path) -
         Recording(str(tmp_path / "none" / "log"))
 
 
+def test_a_file_that_was_moved_away_is_told_all_the_same(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    kept = Recording(str(log))
+    kept.begin(RmConfig(slices={InstanceType.parse(KIND): 1}), Restored(), 1.0)
+    log.rename(tmp_path / "log.1")
+    kept.add(Tick(), 2.0, ())
+
+    async def export() -> str:
+        return "".join([text async for text in kept.export()])
+
+    text = run_async(export())
+    kept.close()
+    assert text == (tmp_path / "log.1").read_text()
+    assert len(text.splitlines()) == 2
+
+
 def test_half_a_line_from_before_is_ended(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text('{"at":1,')
