@@ -105,6 +105,7 @@ class Authority:
         self._followers = Followers(watcher_limit)
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
         self._not_before = 0.0
         self._held_since: float | None = None
         self._closed = False
@@ -356,30 +357,44 @@ class Authority:
             data=announced.data,
         )
         self._on_event(event)
-        message = wire.event_message(event)
-        for outbox, tenant in self._watchers.items():
-            if tenant in {"", announced.tenant}:
+        takers = [box for box, who in self._watchers.items() if who in {"", announced.tenant}]
+        if takers:
+            # A message costs more than all else here, and mostly nobody watches.
+            message = wire.event_message(event)
+            for outbox in takers:
                 outbox.put(message)
 
     # ---- time
 
+    def _due(self) -> float | None:
+        """Returns when the core is to be told the time; None: not before another event."""
+        deadline = self._core.next_deadline()
+        return None if deadline is None else max(deadline, self._not_before)
+
     def _arm(self) -> None:
-        """Sets the timer to the core's next deadline."""
+        """Sets the timer to the core's next deadline, or leaves one that comes sooner.
+
+        Most events only put deadlines off, beats above all: a timer that comes too soon once in a
+        while is cheaper than another one each time.
+        """
+        due = None if self._closed else self._due()
         if self._timer is not None:
+            if due is not None and self._timer_due <= due:
+                return
             self._timer.cancel()
             self._timer = None
-        deadline = self._core.next_deadline()
-        if deadline is not None and not self._closed:
-            due = max(deadline, self._not_before)
-            delay = max(0.0, due - self._clock())
-            self._timer = self._loop.call_later(delay, self._tick)
+        if due is not None:
+            self._timer_due = due
+            self._timer = self._loop.call_later(max(0.0, due - self._clock()), self._tick)
 
     def _tick(self) -> None:
         # (The pulse that was due before this has run before it.)
-        if self._clock() < self._not_before:
-            self._arm()
-        else:
+        self._timer = None
+        due = self._due()
+        if due is not None and self._clock() >= due:
             self.handle(messages.Tick())
+        else:
+            self._arm()
 
     def _pulse(self, due: float) -> None:
         now = self._clock()
