@@ -12,6 +12,9 @@ three kinds side by side, the time from what triggers a placement to the notice 
 - freed: a holder says that it ends; the head of the queue hears that its gang is placed
 - lost: a worker's stream breaks; its slice's holder hears of its place on a spare
 - asked: a new tenant says hello; it hears that its gang is placed
+
+At the end the manager is killed, and started again: until all are back, or it waits no longer.
+The second table leaves out what the machine's other work disturbed (`DISTURBED_S`).
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ import json
 import math
 import os
 import random
+import re
 import resource
 import statistics
 import subprocess
@@ -39,11 +43,11 @@ import psutil
 from benchmarks.common import ROOT, own_directories, write_result
 from benchmarks.rm_scale_tenants import LIMIT_S, Tenant, Tenants
 from benchmarks.run_delay import RunDelay
+from shared_pathways_service.constants import RECOVERING_S
 
 LINE, FREE = "tpuv6e:2x2", "tpuv5e:2x2"
 HOLDERS, TENANTS, TENANT_CONNECTIONS = 800, 1_000, 10
-STREAMS = 100
-#: What is run; with another profiler in front of it, for example.
+STREAMS = 100  #: What is run; with another profiler in front of it, for example.
 MANAGER = os.environ.get(
     "BENCH_MANAGER", "-m shared_pathways_service.servers.resource_manager"
 ).split()
@@ -86,34 +90,38 @@ class Shape:
 
 
 class Manager:
-    """The resource manager's process."""
+    """The resource manager's process, which can be killed and started again."""
 
     def __init__(self, shape: Shape, scratch: Path) -> None:
-        read_fd, write_fd = os.pipe()
         counts = shape.counts
+        self._flags = [
+            f"--instance_type={','.join(counts)}",
+            f"--instance_count={','.join(map(str, counts.values()))}",
+            f"--num_spares={shape.spares}",
+            f"--state_file={scratch / 'state'}",
+        ]
+        self._log = scratch / "rm.log"
+        port = self._start("--first_start", "--server_port=0")
+        self.address = f"127.0.0.1:{port}"
+        self._port = port
+
+    def _start(self, *flags: str) -> int:
+        read_fd, write_fd = os.pipe()
         with (
             os.fdopen(read_fd) as ready,
             os.fdopen(write_fd, "w") as told,
-            (scratch / "rm.log").open("wb") as log,
+            self._log.open("wb") as log,
         ):
+            told_fd = told.fileno()
             self.process = psutil.Popen(
-                [
-                    *(sys.executable, *MANAGER),
-                    f"--instance_type={','.join(counts)}",
-                    f"--instance_count={','.join(map(str, counts.values()))}",
-                    f"--num_spares={shape.spares}",
-                    f"--state_file={scratch / 'state'}",
-                    "--first_start",
-                    "--server_port=0",
-                    f"--ready_fd={told.fileno()}",
-                ],
+                [sys.executable, *MANAGER, *self._flags, *flags, f"--ready_fd={told_fd}"],
                 stdin=subprocess.DEVNULL,
                 stderr=log,
-                pass_fds=(told.fileno(),),
+                pass_fds=(told_fd,),
                 cwd=ROOT,
             )
             told.close()
-            self.address = f"127.0.0.1:{json.loads(ready.readline())['port']}"
+            return int(json.loads(ready.readline())["port"])
 
     def cpu_s(self) -> float:
         times = self.process.cpu_times()
@@ -121,6 +129,17 @@ class Manager:
 
     def rss(self) -> int:
         return int(self.process.memory_info().rss)
+
+    def restart(self) -> None:
+        """Kills it and starts it again on the same port."""
+        self.process.kill()
+        self.process.wait(LIMIT_S)
+        self._start(f"--server_port={self._port}")
+
+    def unheard(self) -> int | None:
+        """Returns how many slices did not come back before it granted again; None: it waits."""
+        found = re.search(r"rm.recovered .*slices_unheard=(\d+)", self._log.read_text())
+        return None if found is None else int(found[1])
 
     def close(self) -> None:
         self.process.terminate()
@@ -260,6 +279,8 @@ async def measure(shape: Shape, rounds: int, beats_s: float) -> dict[str, Any]:
                 began, cpu = time.monotonic(), manager.cpu_s()
                 await house.run()
                 load = {"wall_s": time.monotonic() - began, "cpu_s": manager.cpu_s() - cpu}
+                full = manager.rss()
+                back = await _restart(manager)
             finally:
                 await tenants.close()
         assert manager.process.poll() is None
@@ -271,7 +292,8 @@ async def measure(shape: Shape, rounds: int, beats_s: float) -> dict[str, Any]:
             "joining": joined,
             "beats": beats,
             "load": {**load, "cpu_ratio": load["cpu_s"] / load["wall_s"]},
-            "rss_bytes": {"empty": empty, "full": manager.rss()},
+            "rss_bytes": {"empty": empty, "full": full},
+            "restart": back,
             "latency": {name: _latency(took) for name, took in house.took.items()},
         }
 
@@ -283,6 +305,21 @@ async def _rest(manager: Manager, seconds: float) -> dict[str, float]:
     await asyncio.sleep(seconds)
     wall = time.monotonic() - began
     return {"wall_s": wall, "cpu_ratio": (manager.cpu_s() - cpu) / wall}
+
+
+async def _restart(manager: Manager) -> dict[str, Any]:
+    """Measures how everybody comes back to a manager that was killed."""
+    manager.restart()
+    began, cpu = time.monotonic(), manager.cpu_s()
+    while (unheard := manager.unheard()) is None:  # noqa: ASYNC110 - another process wrote it
+        await asyncio.sleep(0.1)
+    wall, cpu = time.monotonic() - began, manager.cpu_s() - cpu
+    return {
+        "wall_s": wall,
+        "cpu_s": cpu,
+        "cpu_to_limit": cpu / RECOVERING_S,
+        "slices_unheard": unheard,
+    }
 
 
 def _latency(took: Sequence[tuple[float, float]]) -> dict[str, Any]:
@@ -315,7 +352,7 @@ def rows(results: Sequence[Mapping[str, Any]], which: str) -> Iterator[list[str]
     """
     yield [
         *("slices", "freed p50/p99", "lost p50/p99", "asked p50/p99", "worst p99 to 100 ms"),
-        *("beats, of a core", "load, of a core", "RSS"),
+        *("beats, of a core", "load, of a core", "restart, CPU to 20 s", "RSS"),
     ]
     for one in results:
         latency = [both[which] for both in one["latency"].values()]
@@ -324,6 +361,7 @@ def rows(results: Sequence[Mapping[str, Any]], which: str) -> Iterator[list[str]
         yield [
             *(f"{one['slices']:,}", *times, f"{worst:.2f}"),
             *(f"{one['beats']['cpu_ratio']:.1%}", f"{one['load']['cpu_ratio']:.1%}"),
+            f"{one['restart']['cpu_to_limit']:.2f}",
             f"{one['rss_bytes']['full'] / 2**20:.0f} MiB",
         ]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc.aio
 
-from benchmarks.rm_scale_workers import OPTIONS
+from benchmarks.rm_scale_workers import OPTIONS, again
 from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
@@ -36,8 +36,11 @@ class Tenant:
         self.running: asyncio.Future[float] = loop.create_future()
         self.queued: asyncio.Future[None] = loop.create_future()
         self.slices: dict[int, str] = {}
+        self._generations: dict[int, int] = {}
         self._moved: dict[int, asyncio.Future[float]] = {}
+        self._leaves = False
         self.asked_at = time.monotonic()
+        self._stub = stub
         self._call = stub.TenantSession()
         self._hello = pb.TenantHello(
             versions=pb.VersionRange(min=PROTOCOL_MIN, max=PROTOCOL_MAX),
@@ -49,7 +52,7 @@ class Tenant:
             host="laptop",
             pid=1,
         )
-        self._task = asyncio.create_task(self._converse())
+        self._task = asyncio.create_task(self._run())
 
     def moved(self, index: int) -> asyncio.Future[float]:
         """Returns when a virtual slice is placed the next time."""
@@ -58,17 +61,36 @@ class Tenant:
     async def leave(self) -> float:
         """Gives its slices back; returns when it said so."""
         at = time.monotonic()
+        self._leaves = True
         await self._call.write(pb.TenantMessage(bye=pb.TenantBye(reason="done")))
         return at
 
     async def close(self) -> None:
         """Ends the stream from this side."""
+        self._leaves = True
+        self._task.cancel()
         self._call.cancel()
         with contextlib.suppress(asyncio.CancelledError, grpc.aio.AioRpcError):
             await self._task
 
-    async def _converse(self) -> None:
-        await self._call.write(pb.TenantMessage(hello=self._hello))
+    async def _run(self) -> None:
+        """Keeps a stream, and dials again when the manager breaks it."""
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            await self._converse(self._hello)
+        while not self._leaves:
+            await again(self._return)
+
+    async def _return(self) -> None:
+        self._call = self._stub.TenantSession()
+        hello = pb.TenantHello(running=self.running.done())
+        hello.MergeFrom(self._hello)
+        for index, slice_id in self.slices.items():
+            generation = self._generations[index]
+            hello.claims.add(virtual_index=index, slice_id=slice_id, generation=generation)
+        await self._converse(hello)
+
+    async def _converse(self, hello: pb.TenantHello) -> None:
+        await self._call.write(pb.TenantMessage(hello=hello))
         while (update := await self._call.read()) is not grpc.aio.EOF:
             now = time.monotonic()
             what = update.WhichOneof("update")
@@ -81,6 +103,7 @@ class Tenant:
             elif what == "placement" and update.placement.state == pb.Placement.PLACED:
                 index = update.placement.virtual_index
                 self.slices[index] = update.placement.slice_id
+                self._generations[index] = update.placement.generation
                 if future := self._moved.pop(index, None):
                     future.set_result(now)
 

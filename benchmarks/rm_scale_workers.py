@@ -5,7 +5,8 @@
 A worker is one stream, as the protocol has it: hello, welcome, a beat every 10 s. STREAMS of them
 share a connection. Their beats are spread evenly over the time between two of one worker. For each
 line `SLICE` on standard input that slice's stream is broken off, and the line `SLICE SECONDS` says
-when, by the monotonic clock; its worker comes back as another process would.
+when, by the monotonic clock; its worker comes back as another process would. When the manager
+breaks the streams they dial again, as workers do.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import random
 import sys
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import grpc.aio
@@ -29,7 +31,12 @@ from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grp
 AT_ONCE = 50
 AWAY_S = 0.2
 #: Every channel with its own connection.
-OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
+OPTIONS = (
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+)
 
 
 class Worker:
@@ -39,24 +46,16 @@ class Worker:
         self.slice_id = slice_id
         self._stub = stub
         self._kind = kind
+        self._incarnation = ""
+        self._welcomed_at: int | None = None
         self._beats = itertools.count(1)
         self._call: Any = None
+        self._returning: asyncio.Task[None] | None = None
 
-    async def join(self) -> float:
-        """Says hello and waits for the welcome; returns the seconds between two beats."""
-        self._call = self._stub.WorkerSession()
-        hello = pb.WorkerHello(
-            versions=pb.VersionRange(min=PROTOCOL_MIN, max=PROTOCOL_MAX),
-            slice_id=self.slice_id,
-            instance_type=self._kind,
-            host_count=1,
-            incarnation=str(uuid.uuid4()),
-            address="127.0.0.1:29005",
-            host=f"host-of-{self.slice_id}",
-            pid=1,
-        )
-        await self._call.write(pb.WorkerMessage(hello=hello))
-        return float((await self._call.read()).welcome.beat_interval_s)
+    async def start(self) -> float:
+        """Joins as a new process; returns the seconds between two beats."""
+        self._incarnation, self._welcomed_at = str(uuid.uuid4()), None
+        return await self._join()
 
     async def beat(self) -> None:
         """Says that it is alive; one that is away says nothing."""
@@ -70,7 +69,48 @@ class Worker:
         print(f"{self.slice_id} {time.monotonic()}", flush=True)
         call.cancel()
         await asyncio.sleep(AWAY_S)
-        await self.join()
+        await self.start()
+
+    async def _join(self) -> float:
+        call = self._stub.WorkerSession()
+        hello = pb.WorkerHello(
+            versions=pb.VersionRange(min=PROTOCOL_MIN, max=PROTOCOL_MAX),
+            slice_id=self.slice_id,
+            instance_type=self._kind,
+            host_count=1,
+            incarnation=self._incarnation,
+            address="127.0.0.1:29005",
+            host=f"host-of-{self.slice_id}",
+            pid=1,
+            welcomed_at=self._welcomed_at,
+        )
+        await call.write(pb.WorkerMessage(hello=hello))
+        welcome = (await call.read()).welcome
+        if self._welcomed_at is None:
+            self._welcomed_at = welcome.last_generation
+        self._call = call
+        call.add_done_callback(self._ended)
+        return float(welcome.beat_interval_s)
+
+    def _ended(self, call: Any) -> None:
+        if call is self._call:
+            self._call = None
+            self._returning = asyncio.ensure_future(self._return())
+
+    async def _return(self) -> None:
+        await again(self._join)
+
+
+async def again(dial: Callable[[], Awaitable[Any]]) -> None:
+    """Dials until it succeeds, with the pauses of the real worker and the real proxy."""
+    delay = 0.1
+    while True:
+        await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+        # (A stream that breaks before its first answer gives none to look at.)
+        with contextlib.suppress(grpc.aio.AioRpcError, AttributeError):
+            await dial()
+            return
+        delay = min(2 * delay, 2.0)
 
 
 async def beat(workers: Sequence[Worker], interval_s: float) -> None:
@@ -100,12 +140,12 @@ async def run(address: str, streams: int, kinds: dict[str, int]) -> None:
         there: list[Worker] = []
         # Whoever is in first must beat before the last is.
         first = workers[:AT_ONCE]
-        interval_s, *_ = await asyncio.gather(*[worker.join() for worker in first])
+        interval_s, *_ = await asyncio.gather(*[worker.start() for worker in first])
         there += first
         beating = asyncio.create_task(beat(there, interval_s))
         for start in range(AT_ONCE, len(workers), AT_ONCE):
             some = workers[start : start + AT_ONCE]
-            await asyncio.gather(*[worker.join() for worker in some])
+            await asyncio.gather(*[worker.start() for worker in some])
             there += some
         by_slice = {worker.slice_id: worker for worker in workers}
         print("ready", flush=True)

@@ -27,21 +27,15 @@ from shared_pathways_service.servers.resource_manager.followers import Followers
 from shared_pathways_service.servers.resource_manager.history import Filter, History, Numbered
 from shared_pathways_service.servers.resource_manager.metrics import Meter
 from shared_pathways_service.servers.resource_manager.outbox import Outbox, StreamEnded
+from shared_pathways_service.servers.resource_manager.patience import Patience
 from shared_pathways_service.servers.resource_manager.recording import Recording
 from shared_pathways_service.servers.resource_manager.store import Store
 from shared_pathways_service.servers.resource_manager.streams import TenantStreams, WorkerStreams
 
 __all__ = ["Authority", "SteadyClock"]
 
-# A timer runs as a pulse. A pulse that comes this late says that this process stood still: it was
-# stopped, the machine slept, or had no time for it (of three services on one machine, all stood
-# still for 26 s, and two took their workers for dead in the moment they went on). What came
-# meanwhile is not read yet, and who beats may have stood still as well: nothing runs out before
-# some time has passed, unless that goes on and on.
+#: A timer runs as a pulse, by which `Patience` knows that this process stood still.
 _PULSE_S = 1.0
-_STALLED_S = 1.0
-_CATCH_UP_S = 5.0
-_HELD_S = 30.0
 
 #: Decisions from before that are looked at for how long slices were held.
 _REMEMBERED = 5000
@@ -106,8 +100,7 @@ class Authority:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
-        self._not_before = 0.0
-        self._held_since: float | None = None
+        self._patience = Patience()
         self._closed = False
         if store is not None:
             for decision in store.history.tail(_REMEMBERED):
@@ -150,6 +143,7 @@ class Authority:
 
     def _decide(self, event: messages.ResourceManagerEvent) -> list[messages.Instruction]:
         now = self._clock()
+        self._patience.heard(event, now)
         instructions: list[messages.Instruction] = []
         try:
             instructions = self._core.handle(event, now)
@@ -348,6 +342,7 @@ class Authority:
             self._followers.tell(written)
 
     def _announce(self, announced: messages.Announce) -> None:
+        self._patience.announced(announced.kind)
         event = Event(
             kind=announced.kind,
             source="rm",
@@ -369,7 +364,7 @@ class Authority:
     def _due(self) -> float | None:
         """Returns when the core is to be told the time; None: not before another event."""
         deadline = self._core.next_deadline()
-        return None if deadline is None else max(deadline, self._not_before)
+        return None if deadline is None else max(deadline, self._patience.until)
 
     def _arm(self) -> None:
         """Sets the timer to the core's next deadline, or leaves one that comes sooner.
@@ -399,12 +394,6 @@ class Authority:
     def _pulse(self, due: float) -> None:
         now = self._clock()
         self._pulse_timer = self._loop.call_later(_PULSE_S, self._pulse, now + _PULSE_S)
-        if now - due < _STALLED_S:
-            if now >= self._not_before:
-                self._held_since = None
-            return
-        glog("W", f"This process stood still for {now - due:.1f} s; beats are heard first")
-        if self._held_since is None:
-            self._held_since = now
-        self._not_before = min(now + _CATCH_UP_S, self._held_since + _HELD_S)
-        self._arm()
+        if self._patience.pulsed(now, due):
+            glog("W", f"This process stood still for {now - due:.1f} s; beats are heard first")
+            self._arm()
