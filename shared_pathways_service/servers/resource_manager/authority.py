@@ -27,21 +27,15 @@ from shared_pathways_service.servers.resource_manager.followers import Followers
 from shared_pathways_service.servers.resource_manager.history import Filter, History, Numbered
 from shared_pathways_service.servers.resource_manager.metrics import Meter
 from shared_pathways_service.servers.resource_manager.outbox import Outbox, StreamEnded
+from shared_pathways_service.servers.resource_manager.patience import Patience
 from shared_pathways_service.servers.resource_manager.recording import Recording
 from shared_pathways_service.servers.resource_manager.store import Store
 from shared_pathways_service.servers.resource_manager.streams import TenantStreams, WorkerStreams
 
 __all__ = ["Authority", "SteadyClock"]
 
-# A timer runs as a pulse. A pulse that comes this late says that this process stood still: it was
-# stopped, the machine slept, or had no time for it (of three services on one machine, all stood
-# still for 26 s, and two took their workers for dead in the moment they went on). What came
-# meanwhile is not read yet, and who beats may have stood still as well: nothing runs out before
-# some time has passed, unless that goes on and on.
+#: A timer runs as a pulse, by which `Patience` knows that this process stood still.
 _PULSE_S = 1.0
-_STALLED_S = 1.0
-_CATCH_UP_S = 5.0
-_HELD_S = 30.0
 
 #: Decisions from before that are looked at for how long slices were held.
 _REMEMBERED = 5000
@@ -105,8 +99,8 @@ class Authority:
         self._followers = Followers(watcher_limit)
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._not_before = 0.0
-        self._held_since: float | None = None
+        self._timer_due = 0.0
+        self._patience = Patience()
         self._closed = False
         if store is not None:
             for decision in store.history.tail(_REMEMBERED):
@@ -149,6 +143,7 @@ class Authority:
 
     def _decide(self, event: messages.ResourceManagerEvent) -> list[messages.Instruction]:
         now = self._clock()
+        self._patience.heard(event, now)
         instructions: list[messages.Instruction] = []
         try:
             instructions = self._core.handle(event, now)
@@ -347,6 +342,7 @@ class Authority:
             self._followers.tell(written)
 
     def _announce(self, announced: messages.Announce) -> None:
+        self._patience.announced(announced.kind)
         event = Event(
             kind=announced.kind,
             source="rm",
@@ -356,40 +352,48 @@ class Authority:
             data=announced.data,
         )
         self._on_event(event)
-        message = wire.event_message(event)
-        for outbox, tenant in self._watchers.items():
-            if tenant in {"", announced.tenant}:
+        takers = [box for box, who in self._watchers.items() if who in {"", announced.tenant}]
+        if takers:
+            # A message costs more than all else here, and mostly nobody watches.
+            message = wire.event_message(event)
+            for outbox in takers:
                 outbox.put(message)
 
     # ---- time
 
+    def _due(self) -> float | None:
+        """Returns when the core is to be told the time; None: not before another event."""
+        deadline = self._core.next_deadline()
+        return None if deadline is None else max(deadline, self._patience.until)
+
     def _arm(self) -> None:
-        """Sets the timer to the core's next deadline."""
+        """Sets the timer to the core's next deadline, or leaves one that comes sooner.
+
+        Most events only put deadlines off, beats above all: a timer that comes too soon once in a
+        while is cheaper than another one each time.
+        """
+        due = None if self._closed else self._due()
         if self._timer is not None:
+            if due is not None and self._timer_due <= due:
+                return
             self._timer.cancel()
             self._timer = None
-        deadline = self._core.next_deadline()
-        if deadline is not None and not self._closed:
-            due = max(deadline, self._not_before)
-            delay = max(0.0, due - self._clock())
-            self._timer = self._loop.call_later(delay, self._tick)
+        if due is not None:
+            self._timer_due = due
+            self._timer = self._loop.call_later(max(0.0, due - self._clock()), self._tick)
 
     def _tick(self) -> None:
         # (The pulse that was due before this has run before it.)
-        if self._clock() < self._not_before:
-            self._arm()
-        else:
+        self._timer = None
+        due = self._due()
+        if due is not None and self._clock() >= due:
             self.handle(messages.Tick())
+        else:
+            self._arm()
 
     def _pulse(self, due: float) -> None:
         now = self._clock()
         self._pulse_timer = self._loop.call_later(_PULSE_S, self._pulse, now + _PULSE_S)
-        if now - due < _STALLED_S:
-            if now >= self._not_before:
-                self._held_since = None
-            return
-        glog("W", f"This process stood still for {now - due:.1f} s; beats are heard first")
-        if self._held_since is None:
-            self._held_since = now
-        self._not_before = min(now + _CATCH_UP_S, self._held_since + _HELD_S)
-        self._arm()
+        if self._patience.pulsed(now, due):
+            glog("W", f"This process stood still for {now - due:.1f} s; beats are heard first")
+            self._arm()
