@@ -20,13 +20,14 @@ __all__ = ["GrpcTransport"]
 _SPARE_THREADS = 16
 #: Threads for calls that are answered at once: a few work, and those whose request is late go soon.
 _PLAIN_THREADS = 64
-#: Calls that wait for a thread, and the seconds they may: one step with many arguments uploads
+#: Calls that wait to be taken in, which happens at once (what waits for a thread is counted by
+#: --max_calls), and the seconds they may: one step with many arguments uploads
 #: thousands of buffers at once, and gRPC by itself refuses from 1,000 on (RST_STREAM, error 7),
 #: which the client takes for the end of its session. So does a bound on streams: a client counts
 #: one as over before its server does.
 _PATIENCE = (
-    ("grpc.server.max_pending_requests", 1 << 20),
-    ("grpc.server.max_pending_requests_hard_limit", 1 << 21),
+    ("grpc.server.max_pending_requests", 1 << 15),
+    ("grpc.server.max_pending_requests_hard_limit", 1 << 16),
     ("grpc.server_max_unrequested_time_in_server", 3600),
 )
 

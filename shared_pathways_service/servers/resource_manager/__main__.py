@@ -39,9 +39,9 @@ from shared_pathways_service.servers.resource_manager.streams import TenantStrea
 _LIMITS = (
     ("grpc.max_receive_message_length", 1 << 20),
     # Where calls come faster than they are taken in, gRPC by itself breaks some off from 1,000 on,
-    # whosever they are. Their number is bounded by those of connections and of streams on each.
-    ("grpc.server.max_pending_requests", 1 << 20),
-    ("grpc.server.max_pending_requests_hard_limit", 1 << 21),
+    # whosever they are.
+    ("grpc.server.max_pending_requests", 1 << 15),
+    ("grpc.server.max_pending_requests_hard_limit", 1 << 16),
     # A peer whose machine is gone sends no end of stream; workers' beats tell earlier.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 60_000),
