@@ -88,7 +88,7 @@ class Decoder:
 def _parse(body: bytes) -> dict[str, Any]:
     try:
         message = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MessageError(f"no JSON: {error}") from error
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
         raise MessageError("no JSON object with a type")

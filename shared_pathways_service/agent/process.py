@@ -28,6 +28,11 @@ __all__ = ["serve"]
 
 #: Seconds that deleting goes on when nobody waits for it any more.
 ORPHAN_DELETE_S = 600.0
+#: Requests of the client's that are answered at a time.
+_MOST_ANSWERS = 16
+#: Lines of a log that are fetched for one of them; a message has room for no more, but for the
+#: shortest.
+_MOST_LINES = 100_000
 #: Seconds for the client's first message.
 _FIRST_S = 60.0
 
@@ -149,13 +154,22 @@ async def _logged(coroutine: Coroutine[Any, Any, None]) -> None:
 async def _listen(
     messages: AsyncIterator[dict[str, Any]], channel: Channel, runner: SessionRunner
 ) -> None:
+    room = asyncio.Semaphore(_MOST_ANSWERS)
     async with asyncio.TaskGroup() as answers:
         async for message in messages:
             match message["type"]:
                 case "close":
                     runner.cancel(Cancelled(reason=str(message.get("reason"))))
+                case "logs" if room.locked():
+                    # (Not waited for: behind them may be the wish to end.)
+                    text = f"{_MOST_ANSWERS} requests of this session are not answered yet"
+                    error = SharedPathwaysError(text, hint="wait for their answers")
+                    said = {"type": "reply", "id": message.get("id"), "error": error.to_json()}
+                    channel.send(said)
                 case "logs":
-                    answers.create_task(_logged(_answer_logs(message, channel, runner)))
+                    await room.acquire()
+                    answer = answers.create_task(_logged(_answer_logs(message, channel, runner)))
+                    answer.add_done_callback(lambda _: room.release())
                 case other:
                     _log.warning("the client said %r, which is nothing to me", other)
         # The socket is closed at the very end of a connection, or by a program that put another in
@@ -166,7 +180,7 @@ async def _listen(
 async def _answer_logs(message: Mapping[str, Any], channel: Channel, runner: SessionRunner) -> None:
     reply = {"type": "reply", "id": message["id"]}
     try:
-        lines = await runner.logs(int(message["lines"]))
+        lines = await runner.logs(min(int(message["lines"]), _MOST_LINES))
     except SharedPathwaysError as error:
         channel.send({**reply, "error": error.to_json()})
     else:

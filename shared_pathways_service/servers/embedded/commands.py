@@ -108,6 +108,7 @@ def resource_manager_command(
         f"--tenant_ttl_s={options.tenant_ttl_s}",
         f"--recovering_s={options.recovering_s}",
         f"--first_start={str(first_start).lower()}",
+        f"--tenant_token_file={paths.tenant_token}",
         *_common(paths.token, ready_fd),
     ]
 
@@ -144,7 +145,7 @@ def proxy_arguments(
     """Returns a proxy's arguments."""
     arguments = [
         f"--resource_manager_address=unix:{paths.resource_manager_socket}",
-        f"--resource_manager_token_file={paths.token}",
+        f"--resource_manager_token_file={paths.tenant_token}",
         f"--virtual_slices={','.join(request.virtual_slices)}",
         f"--num_elastic_slices={request.num_elastic_slices}",
         f"--server_socket={paths.proxy_socket(uid)}",

@@ -163,7 +163,7 @@ def _serve(options: ProxyServerOptions, stop_signals: StopSignals) -> int:
             on_session_end=watchdog.on_session_end,
             limits=options.limits(),
         )
-        transport = GrpcTransport(service, options.transport)
+        transport = GrpcTransport(service, options.transport, options)
         stack.callback(transport.stop)
         listening = transport.start(
             server_port=options.server_port,

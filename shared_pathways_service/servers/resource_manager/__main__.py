@@ -22,6 +22,7 @@ from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysEr
 from shared_pathways_service.events import Event
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import TokenInterceptor, read_token
+from shared_pathways_service.servers.admission import Admission
 from shared_pathways_service.servers.glog import glog, send_logging_to_glog
 from shared_pathways_service.servers.health import HEALTH_SERVICE, health_handler
 from shared_pathways_service.servers.listening import SERVER_OPTIONS, listen
@@ -38,13 +39,17 @@ from shared_pathways_service.servers.resource_manager.streams import TenantStrea
 #: No message is near these: what is larger is a mistake or an attack.
 _LIMITS = (
     ("grpc.max_receive_message_length", 1 << 20),
-    ("grpc.max_concurrent_streams", 1000),
+    # Where calls come faster than they are taken in, gRPC by itself breaks some off from 1,000 on,
+    # whosever they are.
+    ("grpc.server.max_pending_requests", 1 << 15),
+    ("grpc.server.max_pending_requests_hard_limit", 1 << 16),
     # A peer whose machine is gone sends no end of stream; workers' beats tell earlier.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 60_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
 )
-_MAX_CALLS = 50_000
+#: All that a proxy calls; by the rest one tenant could end another, or a slice.
+_TENANTS_METHODS = ("/shared_pathways_service.v1.ResourceManager/TenantSession",)
 #: Characters of an event in the log.
 _LINE_LIMIT = 1000
 
@@ -159,16 +164,33 @@ async def _serve(options: ResourceManagerOptions) -> int:
         )
         stack.callback(authority.close)
         token = read_token(options.token_file)
-        guards = [] if token is None else [TokenInterceptor(token, open_services=(HEALTH_SERVICE,))]
+        tenant_token = read_token(options.tenant_token_file, field="--tenant_token_file")
+        guards = (
+            []
+            if token is None
+            else [
+                TokenInterceptor(
+                    token,
+                    open_services=(HEALTH_SERVICE,),
+                    lesser={} if tenant_token is None else {tenant_token: _TENANTS_METHODS},
+                )
+            ]
+        )
         server = grpc.aio.server(
-            interceptors=guards,
-            options=(*SERVER_OPTIONS, *_LIMITS),
-            maximum_concurrent_rpcs=_MAX_CALLS,
+            interceptors=[*guards, Admission(options)],
+            options=(
+                *SERVER_OPTIONS,
+                *_LIMITS,
+                *options.connection_options(),
+                ("grpc.max_concurrent_streams", options.max_streams_per_connection),
+            ),
         )
         stack.push_async_callback(server.stop, 0)
         # Last in, first out: the streams that end with the server are no deaths.
         stack.callback(authority.close)
-        service = ResourceManagerService(authority, tuple(options.slices()))
+        service = ResourceManagerService(
+            authority, tuple(options.slices()), hello_s=options.request_timeout_s
+        )
         pb_grpc.add_ResourceManagerServicer_to_server(
             cast("pb_grpc.ResourceManagerServicer", service), server
         )

@@ -10,6 +10,7 @@ from shared_pathways_service import constants
 from shared_pathways_service.core.rm.limits import Limits
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.servers.connections import ConnectionOptions
 from shared_pathways_service.servers.glog import read_log_format
 from shared_pathways_service.servers.listening import LOOPBACK
 from shared_pathways_service.servers.options import (
@@ -51,7 +52,7 @@ def _days(text: str) -> float:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ResourceManagerOptions:
+class ResourceManagerOptions(ConnectionOptions):
     """How a resource manager runs."""
 
     server_port: int | None = flag(
@@ -99,6 +100,12 @@ class ResourceManagerOptions:
         help="Nobody holds anything yet: without a state file's word, reports are not awaited.",
     )
     token_file: str = flag("", env="SPS_TOKEN_FILE", help="File with the token callers must show.")
+    tenant_token_file: str = flag(
+        "",
+        env="SPS_TENANT_TOKEN_FILE",
+        help="File with a second token, for proxies: who shows it may ask for slices and hold "
+        "them, and nothing else.",
+    )
     beat_interval_s: float = flag(
         constants.WORKER_BEAT_S, parse=seconds, help="Seconds between two beats of a worker."
     )
@@ -168,6 +175,42 @@ class ResourceManagerOptions:
     watcher_limit: int = flag(
         10_000, parse=positive_int, help="Events that may wait for a watcher that does not read."
     )
+    max_connections: int = flag(
+        4096,
+        parse=positive_int,
+        env="SPS_MAX_CONNECTIONS",
+        help="Connections at a time; one more is closed at once. Every worker and proxy has one.",
+    )
+    max_streams_per_connection: int = flag(
+        100,
+        parse=positive_int,
+        env="SPS_MAX_STREAMS_PER_CONNECTION",
+        help="Calls at a time on one connection; a client holds back those beyond.",
+    )
+    max_calls: int = flag(
+        10_000,
+        parse=positive_int,
+        env="SPS_MAX_CALLS",
+        help="Calls at a time, of all clients; one that is held open costs 32 KiB.",
+    )
+    max_calls_per_host: int = flag(
+        2000,
+        parse=positive_int,
+        env="SPS_MAX_CALLS_PER_HOST",
+        help="Calls at a time of one IP address.",
+    )
+    request_timeout_s: float = flag(
+        10.0,
+        parse=seconds,
+        env="SPS_REQUEST_TIMEOUT_S",
+        help="Seconds for the request of a call to come; a stream has as long for its hello.",
+    )
+    slow_reader_s: float = flag(
+        60.0,
+        parse=seconds,
+        env="SPS_SLOW_READER_S",
+        help="Seconds for a client to read an answer that waits; then its call is ended.",
+    )
     stop_exit_code: int = flag(
         0,
         parse=count,
@@ -192,6 +235,10 @@ class ResourceManagerOptions:
         if self.gcs_scratch_location and not self.gcs_scratch_location.startswith("gs://"):
             raise InvalidRequestError(
                 "--gcs_scratch_location", self.gcs_scratch_location, "a location gs://…"
+            )
+        if self.tenant_token_file and not self.token_file:
+            raise InvalidRequestError(
+                "--tenant_token_file", self.tenant_token_file, "given beside --token_file only"
             )
         if not self.instance_type:
             raise InvalidRequestError("--instance_type", "", "at least one type")

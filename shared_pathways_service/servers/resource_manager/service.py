@@ -23,7 +23,7 @@ from shared_pathways_service.servers.resource_manager.history_wire import follow
 __all__ = ["ResourceManagerService"]
 
 #: Seconds that a new stream may stay silent.
-HELLO_S = 10.0
+_HELLO_S = 10.0
 
 
 class ResourceManagerService(CordonCalls):
@@ -33,15 +33,24 @@ class ResourceManagerService(CordonCalls):
     other side does not read; the generated base class has no type for that.
     """
 
-    def __init__(self, authority: Authority, types: tuple[InstanceType, ...]) -> None:
-        """Serves `authority`, whose service has slices of these types."""
+    def __init__(
+        self, authority: Authority, types: tuple[InstanceType, ...], *, hello_s: float = _HELLO_S
+    ) -> None:
+        """Serves `authority`, whose service has slices of these types.
+
+        Args:
+          authority: Decides.
+          types: Of its slices.
+          hello_s: Seconds that a new stream may stay silent.
+        """
         super().__init__(authority)
+        self._hello_s = hello_s
         self._types = types
 
     @refusing
     async def WorkerSession(self, _requests: object, context: Context) -> None:  # noqa: N802
         """One worker, from its hello to its end."""
-        hello = await _hello(context)
+        hello = await _hello(context, self._hello_s)
         version = negotiate(hello.versions.min, hello.versions.max)
         joined = wire.worker_joined(hello, self._types)
         outbox = self._authority.join_worker(joined, version)
@@ -54,7 +63,7 @@ class ResourceManagerService(CordonCalls):
     @refusing
     async def TenantSession(self, _requests: object, context: Context) -> None:  # noqa: N802
         """One proxy, from its hello to its end."""
-        hello = await _hello(context)
+        hello = await _hello(context, self._hello_s)
         version = negotiate(hello.versions.min, hello.versions.max)
         asked = wire.tenant_asked(hello)
         outbox = self._authority.join_tenant(asked, version)
@@ -171,12 +180,12 @@ class ResourceManagerService(CordonCalls):
             return
 
 
-async def _hello(context: Context) -> Any:
+async def _hello(context: Context, within_s: float) -> Any:
     """Reads the first message of a stream, which must be a hello."""
     try:
-        message = await asyncio.wait_for(context.read(), HELLO_S)
+        message = await asyncio.wait_for(context.read(), within_s)
     except TimeoutError:
-        raise InvalidRequestError("hello", None, f"within {HELLO_S:.0f} s") from None
+        raise InvalidRequestError("hello", None, f"within {within_s:g} s") from None
     first = None if message is grpc.aio.EOF else message.WhichOneof("message")
     if first != "hello":
         raise InvalidRequestError("message", first, "hello first")
