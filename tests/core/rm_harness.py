@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from shared_pathways_service.core.rm import messages as m
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.core import ResourceManagerCore
+from shared_pathways_service.core.rm.reserved import Reservation
 from shared_pathways_service.core.rm.status import SliceStatus, TenantStatus
 from shared_pathways_service.core.topology import InstanceType
 
@@ -43,6 +44,7 @@ class Rm:
         }
         self.restored = restored or m.Restored()
         self.marks = {one.slice_id: one for one in self.restored.marks}
+        self.reservations = {one.name: one for one in self.restored.reservations}
         self.said: list[m.Instruction] = []
         self.core = ResourceManagerCore(self.config, restored, now)
         self.asked: dict[str, m.TenantAsked] = {}
@@ -65,12 +67,16 @@ class Rm:
                 for gone in one.forgotten:
                     del self.grants[gone]
                 self.marks.update({marked.slice_id: marked for marked in one.marks})
+                self.reservations.update({new.name: new for new in one.reservations})
+                for gone in one.reservations_over:
+                    del self.reservations[gone]
                 self.restored = m.Restored(
                     grants=tuple(self.grants.values()),
                     last_generation=one.last_generation,
                     last_order=one.last_order,
                     state_lost=one.state_lost,
                     marks=tuple(self.marks.values()),
+                    reservations=tuple(self.reservations.values()),
                 )
         self.said += instructions
         return instructions
@@ -136,6 +142,32 @@ class Rm:
                         )
                     )
 
+    # ---- reservations
+
+    def reserve(
+        self,
+        count: int,
+        *,
+        user: str = "",
+        team: str = "",
+        starts_in: float = 0.0,
+        ends_in: float,
+        kind: InstanceType = SMALL,
+    ) -> str:
+        """Reserves slices; returns the reservation's name."""
+        name = f"res-{len(self.reservations)}"
+        made = Reservation(
+            name=name,
+            instance_type=str(kind),
+            count=count,
+            user=user,
+            team=team,
+            starts=self.now + starts_in,
+            ends=self.now + ends_in,
+        )
+        self.do(m.ReservationMade(reservation=made))
+        return name
+
     # ---- tenants
 
     def ask(
@@ -147,6 +179,8 @@ class Rm:
         priority: int = 0,
         queue: float | None = None,
         life: str = "1",
+        team: str = "",
+        lifetime: float | None = None,
     ) -> list[m.Instruction]:
         self.asked[tenant] = m.TenantAsked(
             tenant=tenant,
@@ -156,6 +190,8 @@ class Rm:
             priority=priority,
             queue_timeout_s=queue,
             user=tenant,
+            team=team,
+            max_lifetime_s=lifetime,
             host="laptop",
         )
         return self.do(self.asked[tenant])

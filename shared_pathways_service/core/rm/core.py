@@ -14,6 +14,8 @@ from shared_pathways_service.core.rm.invariants import validate
 from shared_pathways_service.core.rm.ledger import Ledger
 from shared_pathways_service.core.rm.messages import (
     Instruction,
+    ReservationCancelled,
+    ReservationMade,
     ResourceManagerEvent,
     Restored,
     SliceCordoned,
@@ -31,6 +33,8 @@ from shared_pathways_service.core.rm.messages import (
 from shared_pathways_service.core.rm.preemption import Preemption
 from shared_pathways_service.core.rm.records import Pool, Tenant
 from shared_pathways_service.core.rm.recovery import Recovery
+from shared_pathways_service.core.rm.reservations import Reservations
+from shared_pathways_service.core.rm.reserved import Reservation
 from shared_pathways_service.core.rm.scheduler import Scheduler
 from shared_pathways_service.core.rm.speaker import Speaker
 from shared_pathways_service.core.rm.status import SliceStatus, StatusReport, report, slice_status
@@ -66,11 +70,13 @@ class ResourceManagerCore:
         self._preemption = Preemption(config, ledger, speaker, deadlines, scheduler)
         self._cordons = Cordons(config, ledger, speaker, deadlines, scheduler)
         self._idleness = Idleness(config, ledger, speaker, deadlines, self._newcomers.append)
+        self._reservations = Reservations(ledger, speaker, deadlines)
         self._workers = Workers(config, ledger, speaker, deadlines)
         self._tenants = Tenants(config, ledger, speaker, deadlines)
         self._recovery = Recovery(
             config, ledger, speaker, deadlines, workers=self._workers, tenants=self._tenants
         )
+        self._reservations.restore(restored or Restored())
         self._recovery.begin(restored or Restored())
         self._take_in: Mapping[type[ResourceManagerEvent], Callable[[Any], None]] = {
             WorkerBeat: self._workers.beat,
@@ -83,6 +89,8 @@ class ResourceManagerCore:
             SliceCordoned: self._cordons.marked,
             SliceDrained: self._cordons.marked,
             SliceUncordoned: self._cordons.marked,
+            ReservationMade: self._reservations.made,
+            ReservationCancelled: self._reservations.cancelled,
             Tick: self._ticked,
         }
         # Whoever waits for a service that starts is judged when that time is over, event or not.
@@ -152,6 +160,15 @@ class ResourceManagerCore:
           KeyError: There is no such slice.
         """
         return slice_status(self._ledger.slices[slice_id], now)
+
+    def refusal_of(self, asked: Reservation, now: float) -> tuple[str, str] | None:
+        """Returns which field of a reservation cannot be, and what would be right; None: it can."""
+        self._ledger.now = max(self._ledger.now, now)
+        return self._reservations.refusal(asked)
+
+    def knows_reservation(self, name: str) -> bool:
+        """Returns whether there is a reservation of that name."""
+        return self._reservations.knows(name)
 
     def validate_state(self) -> None:
         """Raises AssertionError where the state contradicts itself; for tests."""
@@ -253,7 +270,7 @@ def _left_when_started(pool: Pool) -> dict[Tenant, int]:
     if pool.ready + pool.barred >= pool.count:
         # Nothing more will come: the free slices are those of whoever is first.
         left = dict.fromkeys((entry[-1] for entry in pool.waiting.entries), 0)
-        left.update((tenant, pool.grantable) for tenant in list(left)[:1])
+        left.update((tenant, pool.room_for(tenant)) for tenant in list(left)[:1])
         return left
     left = {}
     rest = pool.usable - pool.held - len(pool.repairs) - len(pool.fills)

@@ -39,6 +39,10 @@ class DecisionKind(enum.StrEnum):
     LOST = "slice.lost"
     CORDONED = "slice.cordoned"
     DRAINING = "slice.draining"
+    # Of a reservation.
+    RESERVED = "reservation.made"
+    RESERVATION_STARTED = "reservation.started"
+    RESERVATION_ENDED = "reservation.ended"
     # Of the resource manager.
     STARTED = "rm.started"
     RECOVERING = "rm.recovering"
@@ -138,6 +142,9 @@ _SENTENCES: Mapping[str, str] = {
     DecisionKind.LOST: "{slice} is lost",
     DecisionKind.CORDONED: "{slice} is cordoned: nobody new gets it",
     DecisionKind.DRAINING: "{slice} drains",
+    DecisionKind.RESERVED: "{type} is reserved",
+    DecisionKind.RESERVATION_STARTED: "the reservation of {type} begins",
+    DecisionKind.RESERVATION_ENDED: "the reservation of {type} is over",
     DecisionKind.STARTED: "the resource manager started",
     DecisionKind.RECOVERING: "the resource manager recovers",
     DecisionKind.RECOVERED: "the resource manager has recovered",

@@ -127,6 +127,7 @@ def _explain_waiting(
         f"{tenant.name} waits for {wants} for {span(entry.waiting_s)}, {place_now}: {entry.reason}",
         *_of_holders(holders, now),
     ]
+    said += _of_reservations(report, entry.wants)
     if before:
         said.append(f"Before it: {_listed(before)}")
     if expectation is not None and expectation.wait_s is not None:
@@ -230,6 +231,16 @@ def _of_holders(holders: Sequence[Holding], now: float) -> Iterator[str]:
         yield f"{one.tenant}{who} holds {one.slice_id} for {span(now - one.since)}"
     if len(holders) > _NAMED:
         yield f"and {len(holders) - _NAMED} more slices are held"
+
+
+def _of_reservations(report: StatusReport, types: Mapping[str, int]) -> Iterator[str]:
+    for one in report.reservations[:_NAMED]:
+        about = one.reservation
+        if about.instance_type in types:
+            yield (
+                f"{about.count} x {about.instance_type} are reserved {about.said} ({about.name}), "
+                f"which holds {one.held} of them"
+            )
 
 
 def _listed(names: Sequence[str]) -> str:

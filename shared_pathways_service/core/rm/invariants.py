@@ -176,7 +176,7 @@ def _check_nobody_forgotten(ledger: Ledger) -> None:
         assert could < tenant.needed, f"{tenant.name}: waits, though it could be placed"
     for pool in ledger.pools.values():
         first = _first_in_line(pool)
-        stuck = first is not None and first.running and pool.grantable > 0
+        stuck = first is not None and first.running and pool.room_for(first) > 0
         assert not stuck, f"{pool.name}: an elastic slice waits, though it could be placed"
 
 
@@ -184,7 +184,8 @@ def _for(tenant: Tenant, pool: Pool) -> int:
     """Returns how many free slices a waiting tenant could have, with those before it served."""
     before = [one for *_, one in pool.waiting.entries if one.rank < tenant.rank and not one.plan]
     before += [one for *_, one in pool.fills.entries if one.rank < tenant.rank]
-    return 0 if before else pool.grantable
+    own = 0 if pool.reserved is None else pool.reserved.own_room(tenant)
+    return own if before else max(own, pool.room_for(tenant))
 
 
 def _first_in_line(pool: Pool) -> Tenant | None:

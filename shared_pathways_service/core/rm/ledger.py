@@ -23,6 +23,7 @@ from shared_pathways_service.core.rm.messages import (
     SliceState,
 )
 from shared_pathways_service.core.rm.records import BARRED, Notice, Plan, Pool, Slice, Tenant
+from shared_pathways_service.core.rm.reserved import Reservation
 from shared_pathways_service.core.topology import InstanceType
 
 __all__ = ["Ledger"]
@@ -50,6 +51,7 @@ class Ledger:
       shaken: Waiting tenants whose plan to preempt has lost something.
       orphans: Tenants under notice for which nobody stands any more.
       marks: What operators said of slices, also of those that are not there.
+      reserves: Whether anything is reserved.
       teams: What each team has.
       undecided: Tenants that do not want to queue and are neither placed nor refused yet.
     """
@@ -72,12 +74,14 @@ class Ledger:
         self.orphans: dict[Tenant, None] = {}
         self.marks: dict[str, SliceMark] = {}
         self.undecided: dict[Tenant, None] = {}
+        self.reserves = False
         self.teams = Teams(config.limits)
         self._state_lost = False
         self._counters_changed = False
         self._unwritten: dict[str, Tenant] = {}
         self._forgotten: dict[str, None] = {}
         self._unwritten_marks: dict[str, None] = {}
+        self._unwritten_reservations: dict[str, Reservation | None] = {}
         self._decisions: list[Decision] = []
 
     # ---- slices
@@ -240,9 +244,30 @@ class Ledger:
             else:
                 pool.stated.pop(tenant, None)
         pool.yielding.changed(tenant, pool.yield_of)
+        if pool.reserved is not None:
+            self._shelter_changed(pool)
+            self.unserved[pool] = None
         self.unplanned[pool] = None
         if tenant.notice is not None and tenant.notice.plan is not None:
             self.shaken[tenant.notice.plan.preemptor] = None
+
+    # ---- reservations
+
+    def reservations_changed(self, pool: Pool) -> None:
+        """Notes that other slices of a pool are reserved than before."""
+        self.reserves = any(one.reserved is not None for one in self.pools.values())
+        self._shelter_changed(pool)
+        self._touch(pool)
+        self.unserved[pool] = self.unplanned[pool] = None
+
+    def _shelter_changed(self, pool: Pool) -> None:
+        for tenant in pool.holders:
+            for wanted in tenant.wants:
+                wanted.yielding.changed(tenant, wanted.yield_of)
+
+    def write_reservation(self, about: Reservation, *, over: bool = False) -> None:
+        """Notes that the disk does not know a reservation yet, or that it is to forget it."""
+        self._unwritten_reservations[about.name] = None if over else about
 
     # ---- promises
 
@@ -492,25 +517,28 @@ class Ledger:
     def take_unwritten(self) -> Persist | None:
         """Returns what the disk must be told before anybody else is; None: nothing."""
         changed = self._unwritten or self._forgotten or self._unwritten_marks
-        is_news = bool(changed or self._counters_changed)
+        reservations = self._unwritten_reservations
+        is_news = bool(changed or self._counters_changed or reservations)
         decisions = self._decisions
         if not is_news and not decisions:
             return None
-        grants = tuple([grant_of(tenant) for tenant in self._unwritten.values()])
         persist = Persist(
-            grants,
-            tuple(self._forgotten),
-            self.last_generation,
-            self.last_order,
-            self._state_lost,
-            tuple([self._mark_of(slice_id) for slice_id in self._unwritten_marks]),
-            tuple(decisions),
-            not is_news and not any(one.tenant for one in decisions),
+            grants=tuple([grant_of(tenant) for tenant in self._unwritten.values()]),
+            forgotten=tuple(self._forgotten),
+            last_generation=self.last_generation,
+            last_order=self.last_order,
+            state_lost=self._state_lost,
+            marks=tuple([self._mark_of(slice_id) for slice_id in self._unwritten_marks]),
+            reservations=tuple([one for one in reservations.values() if one is not None]),
+            reservations_over=tuple([name for name, one in reservations.items() if one is None]),
+            decisions=tuple(decisions),
+            can_wait=not is_news and not any(one.tenant for one in decisions),
         )
         for tenant in self._unwritten.values():
             tenant.persisted = True
         self._counters_changed = False
         self._unwritten_marks.clear()
+        reservations.clear()
         self._unwritten.clear()
         self._forgotten.clear()
         decisions.clear()

@@ -11,6 +11,7 @@ import enum
 from collections.abc import Mapping
 
 from shared_pathways_service.core.rm.decisions import Decision
+from shared_pathways_service.core.rm.reserved import Reservation
 from shared_pathways_service.core.topology import InstanceType
 
 __all__ = [
@@ -25,6 +26,8 @@ __all__ = [
     "RefusalKind",
     "RefuseTenant",
     "RefuseWorker",
+    "ReservationCancelled",
+    "ReservationMade",
     "ResourceManagerEvent",
     "Restored",
     "SliceCordoned",
@@ -241,6 +244,20 @@ class SliceUncordoned:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ReservationMade:
+    """An operator reserves slices; that can be, and nobody else has its name."""
+
+    reservation: Reservation
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ReservationCancelled:
+    """An operator takes a reservation back."""
+
+    name: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Tick:
     """Time has passed: deadlines are looked at. The server ticks at the core's `next_deadline`."""
 
@@ -256,6 +273,8 @@ ResourceManagerEvent = (
     | SliceCordoned
     | SliceDrained
     | SliceUncordoned
+    | ReservationMade
+    | ReservationCancelled
     | Tick
 )
 
@@ -357,6 +376,8 @@ class Persist:
       state_lost: What was there before is not known, and not all of it may be known again: a
         restart must hear everybody's claims once more.
       marks: Slices whose mark changed.
+      reservations: New ones.
+      reservations_over: Names of those that are no more.
       decisions: For the history, in this order; what they say is what the rest of this makes so.
       can_wait: Whether there are decisions only, none of which anybody is told behind this: they
         may be written with the next one.
@@ -368,6 +389,8 @@ class Persist:
     last_order: int
     state_lost: bool = False
     marks: tuple[PersistedMark, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    reservations_over: tuple[str, ...] = ()
     decisions: tuple[Decision, ...] = ()
     can_wait: bool = False
 
@@ -382,6 +405,7 @@ class Restored:
       last_order: As of the last `Persist`.
       state_lost: As of the last `Persist`; True before the first one, unless the service is new.
       marks: Of all slices that have one.
+      reservations: In any order.
     """
 
     grants: tuple[PersistedGrant, ...] = ()
@@ -389,6 +413,7 @@ class Restored:
     last_order: int = 0
     state_lost: bool = False
     marks: tuple[PersistedMark, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
 
 
 @dataclasses.dataclass(slots=True)

@@ -170,7 +170,7 @@ class Preemption:
         """Returns who else must be preempted; None: it cannot start even then."""
         has = {
             pool: min(count, len(tenant.promised.get(pool, ())) + grantable_to(tenant, pool))
-            for pool, count in tenant.wants.items()
+            for pool, count in _wants(tenant).items()
         }
         for victim in victims:
             _add(has, tenant, victim)
@@ -191,7 +191,7 @@ class Preemption:
 
     def _may_suffice(self, tenant: Tenant, has: dict[Pool, int]) -> bool:
         """Whether all of lower priority together would do; asked before any is looked at."""
-        could = 0
+        could, wants = 0, _wants(tenant)
         for pool, count in has.items():
             pool.yielding.refresh(pool.yield_of)
             below = pool.yielding.below(tenant.priority)
@@ -200,7 +200,7 @@ class Preemption:
                 for one in self._ledger.orphans
                 if one.priority < tenant.priority
             )
-            could += min(tenant.wants[pool], count + below)
+            could += min(wants[pool], count + below)
         return could >= tenant.needed
 
     def _candidates(self, tenant: Tenant) -> Iterator[Tenant]:
@@ -237,7 +237,7 @@ class Preemption:
     def _superfluous(self, plan: Plan, more: dict[Pool, int]) -> list[Tenant]:
         """Returns victims that a plan could do without, had it `more` free slices."""
         tenant = plan.preemptor
-        wants = tenant.wants
+        wants = _wants(tenant)
         has = {pool: len(tenant.promised.get(pool, ())) + more.get(pool, 0) for pool in wants}
         for victim in plan.victims:
             for pool in wants:
@@ -290,13 +290,20 @@ class Preemption:
 
 def _add(has: dict[Pool, int], tenant: Tenant, victim: Tenant) -> int:
     """Adds to what a tenant has what it would gain by a victim; returns how much that is."""
-    gained = 0
+    gained, wants = 0, _wants(tenant)
     for pool, count in has.items():
-        more = min(_yield_of(pool, victim), tenant.wants[pool] - count)
+        more = min(_yield_of(pool, victim), wants[pool] - count)
         if more > 0:
             has[pool] += more
             gained += more
     return gained
+
+
+def _wants(tenant: Tenant) -> dict[Pool, int]:
+    """Returns what a tenant wants, as far as others' reservations let it have that at all."""
+    if all(pool.reserved is None for pool in tenant.wants):
+        return tenant.wants
+    return {pool: min(count, pool.most_for(tenant)) for pool, count in tenant.wants.items()}
 
 
 def _yield_of(pool: Pool, victim: Tenant) -> int:

@@ -12,6 +12,7 @@ import re
 from shared_pathways_service.core.rm.holders import Holders
 from shared_pathways_service.core.rm.lines import Entry, Line
 from shared_pathways_service.core.rm.messages import SliceMark, SliceState
+from shared_pathways_service.core.rm.reserved import Reserved
 from shared_pathways_service.core.topology import InstanceType
 
 __all__ = ["BARRED", "IdleWatch", "Notice", "Plan", "Pool", "Slice", "Tenant", "Words", "Worker"]
@@ -286,6 +287,7 @@ class Pool:
       brief: Of those that wait, how many stated their lifetime.
       stated: How many slices each holder has that stated its lifetime.
       yielding: Who holds slices of this type, as they would be preempted.
+      reserved: What is reserved of this type; None: nothing.
       holders: Who holds slices of this type, as others are told, in the order they came.
       words: What the speaker says of it to all who wait, until something changes.
       told_at: When the line was last told of changes.
@@ -310,6 +312,7 @@ class Pool:
     stated: dict[Tenant, int] = dataclasses.field(default_factory=dict)
     drains: dict[Slice, None] = dataclasses.field(default_factory=dict)
     holders: dict[Tenant, int] = dataclasses.field(default_factory=dict)
+    reserved: Reserved | None = None
     yielding: Holders = dataclasses.field(default_factory=Holders)
     words: Words | None = None
     told_at: float = float("-inf")
@@ -337,6 +340,9 @@ class Pool:
         held = self.holders.get(tenant, 0)
         if not held or tenant.notice is not None or not tenant.running:
             return 0
+        # (Nobody is preempted in part: what shelters it anywhere shelters all of it.)
+        if any(pool.reserved and pool.reserved.shelters(tenant) for pool in tenant.wants):
+            return 0
         return self.useful(tenant, held)
 
     def useful(self, tenant: Tenant, held: int) -> int:
@@ -351,6 +357,14 @@ class Pool:
         """Free slices that a new request, or an elastic slice, may take."""
         beyond = self.free - self.spares
         return beyond if beyond > 0 else 0  # noqa: FURB136 - asked at every event; max() is slower
+
+    def room_for(self, tenant: Tenant) -> int:
+        """Returns how many free slices a tenant may take, were it first in line."""
+        return self.grantable if self.reserved is None else self.reserved.room_for(tenant)
+
+    def most_for(self, tenant: Tenant) -> int:
+        """Returns how many slices a tenant may have, were all others that hold some to go."""
+        return self.usable if self.reserved is None else self.reserved.most_for(tenant)
 
     @property
     def usable(self) -> int:

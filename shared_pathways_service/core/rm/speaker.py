@@ -316,6 +316,8 @@ def _words(pool: Pool) -> Words:
         free = f" x {pool.name} wanted, {pool.grantable} free"
         if kept := min(pool.free, pool.spares):
             free += f" beside {kept} kept as spare"
+        if pool.reserved is not None:
+            free += pool.reserved.words()
         if pool.ready < pool.count:
             free += f", {pool.ready} of {pool.count} ready"
         first = itertools.islice(pool.holders.items(), _HOLDERS)

@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping
 from shared_pathways_service.core.rm.ledger import Ledger
 from shared_pathways_service.core.rm.messages import SliceState, TenantState, VirtualSliceState
 from shared_pathways_service.core.rm.records import Slice, Tenant
+from shared_pathways_service.core.rm.reserved import Reservation
 from shared_pathways_service.core.rm.speaker import holders_of, position_of
 
 __all__ = [
     "QueueEntry",
+    "ReservationStatus",
     "SliceStatus",
     "StatusReport",
     "TenantStatus",
@@ -124,6 +126,19 @@ class QueueEntry:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ReservationStatus:
+    """A reservation.
+
+    Attributes:
+      reservation: It.
+      held: Of its slices, how many the owner holds; 0 before its start.
+    """
+
+    reservation: Reservation
+    held: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class StatusReport:
     """All of it.
 
@@ -132,6 +147,7 @@ class StatusReport:
       queue: In the order of priority, then arrival.
       spares: Slices of each type that are kept for re-placement.
       since: When the core was started, by its clock.
+      reservations: In the order of their starts.
     """
 
     state: str
@@ -141,6 +157,7 @@ class StatusReport:
     queue: tuple[QueueEntry, ...]
     spares: int
     since: float
+    reservations: tuple[ReservationStatus, ...] = ()
 
 
 def report(
@@ -164,7 +181,18 @@ def report(
         queue=tuple(_queue_entry(tenant, reason_of(tenant), now) for tenant in waiting),
         spares=spares,
         since=since,
+        reservations=tuple(_reservations(ledger)),
     )
+
+
+def _reservations(ledger: Ledger) -> list[ReservationStatus]:
+    found = [
+        ReservationStatus(reservation=one, held=pool.reserved.held(one))
+        for pool in ledger.pools.values()
+        if pool.reserved is not None
+        for one in pool.reserved.entries
+    ]
+    return sorted(found, key=lambda one: (one.reservation.starts, one.reservation.name))
 
 
 def slice_status(about: Slice, now: float) -> SliceStatus:

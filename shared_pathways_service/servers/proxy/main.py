@@ -245,7 +245,9 @@ def _link(
         engine.slices,
         ending,
         token,
-        on_memory_limit=engine.memory.lower,
+        on_memory_limit=lambda limit: engine.memory.lower(
+            limit, "--proxy_memory_limit_bytes of the resource manager"
+        ),
         reporter=ActivityReporter(activity.look),
     )
 

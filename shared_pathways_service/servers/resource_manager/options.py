@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import math
 
 from shared_pathways_service import constants
 from shared_pathways_service.core.rm.limits import Limits
@@ -21,38 +20,19 @@ from shared_pathways_service.servers.options import (
     positive_int,
     seconds,
 )
+from shared_pathways_service.servers.policies import PolicyOptions
 
 __all__ = ["ResourceManagerOptions"]
 
 NODE_TYPE = "resource_manager"
-#: Seconds: the warning of idleness, and between two looks at it, unless the time is short.
-_WARNING_S = 60.0
-_LOOK_S = 5.0
 
 
 def _counts(text: str) -> tuple[int, ...]:
     return tuple(positive_int(word) for word in comma_separated(text))
 
 
-def _seconds_or_none(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < math.inf:
-        raise ValueError("seconds from 0 up")
-    return number
-
-
-def _days(text: str) -> float:
-    days = float(text)
-    if not days > 0:
-        raise ValueError("a number of days above 0")
-    return days
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ResourceManagerOptions(ConnectionOptions):
+class ResourceManagerOptions(ConnectionOptions, PolicyOptions):
     """How a resource manager runs."""
 
     server_port: int | None = flag(
@@ -75,21 +55,6 @@ class ResourceManagerOptions(ConnectionOptions):
         help="Of the slices, how many of each type are kept free for re-placement.",
     )
     state_file: str = flag("", env="SPS_STATE_FILE", help="SQLite file; empty: nothing is kept.")
-    history_rows: int = flag(
-        1_000_000,
-        parse=positive_int,
-        help="Decisions that the history keeps; without a state file 10000 at most, in memory.",
-    )
-    history_days: float = flag(
-        90.0, parse=_days, help="Days after which the history drops a decision."
-    )
-    metrics_port: int | None = flag(
-        None,
-        parse=port,
-        env="SPS_METRICS_PORT",
-        help="TCP port of http://HOST:PORT/metrics; 0: any. By default there is none.",
-    )
-    metrics_address: str = flag(LOOPBACK, env="SPS_METRICS_ADDRESS", help="Address to bind for it.")
     record_events: str = flag(
         "",
         env="SPS_RECORD_EVENTS",
@@ -117,60 +82,6 @@ class ResourceManagerOptions(ConnectionOptions):
     )
     recovering_s: float = flag(
         constants.RECOVERING_S, parse=seconds, help="How long reports are awaited after a restart."
-    )
-    preemption_grace_s: float = flag(
-        constants.PREEMPTION_GRACE_S,
-        parse=_seconds_or_none,
-        env="SPS_PREEMPTION_GRACE_S",
-        help="Seconds between the notice that slices are taken and their being taken; 0: at once.",
-    )
-    aging_s: float = flag(
-        constants.AGING_S,
-        parse=_seconds_or_none,
-        env="SPS_AGING_S",
-        help="Seconds of waiting that are worth one doubling of priority; 0: none are.",
-    )
-    idle_release_s: float = flag(
-        0.0,
-        parse=_seconds_or_none,
-        env="SPS_IDLE_RELEASE_S",
-        help="Seconds without work after which a tenant's slices are taken back; 0: never.",
-    )
-    idle_warning_s: float | None = flag(
-        None,
-        parse=_seconds_or_none,
-        env="SPS_IDLE_WARNING_S",
-        help="Seconds before that at which it is warned; by default 60, or half of that time.",
-    )
-    max_slices_per_tenant: int | None = flag(
-        None,
-        parse=positive_int,
-        env="SPS_MAX_SLICES_PER_TENANT",
-        help="Slices that a tenant may ask for at most; by default as many as there are.",
-    )
-    max_slices_per_team: int | None = flag(
-        None,
-        parse=positive_int,
-        env="SPS_MAX_SLICES_PER_TEAM",
-        help="Slices that all tenants of a team may have asked for at most.",
-    )
-    max_tenants_per_team: int | None = flag(
-        None,
-        parse=positive_int,
-        env="SPS_MAX_TENANTS_PER_TEAM",
-        help="Tenants of a team at most, those that wait too.",
-    )
-    max_wait_s: float | None = flag(
-        None,
-        parse=seconds,
-        env="SPS_MAX_WAIT_S",
-        help="Seconds that a tenant may ask to wait for slices at most.",
-    )
-    proxy_memory_limit_bytes: int | None = flag(
-        None,
-        parse=positive_int,
-        env="SPS_PROXY_MEMORY_LIMIT_BYTES",
-        help="Bytes of memory a device that a proxy may give its clients at most.",
     )
     watcher_limit: int = flag(
         10_000, parse=positive_int, help="Events that may wait for a watcher that does not read."
@@ -230,6 +141,7 @@ class ResourceManagerOptions(ConnectionOptions):
 
     def __post_init__(self) -> None:
         """Checks what concerns several flags."""
+        super().__post_init__()
         if self.node_type != NODE_TYPE:
             raise InvalidRequestError("--node_type", self.node_type, NODE_TYPE)
         if self.gcs_scratch_location and not self.gcs_scratch_location.startswith("gs://"):
@@ -255,29 +167,11 @@ class ResourceManagerOptions(ConnectionOptions):
             raise InvalidRequestError(
                 "--hung_after_s", self.hung_after_s, "more than --beat_interval_s"
             )
-        if self.idle_release_s and (self.idle_warning_s or 0.0) >= self.idle_release_s:
-            raise InvalidRequestError(
-                "--idle_warning_s", self.idle_warning_s, "less than --idle_release_s"
-            )
         if min(self.instance_count) <= self.num_spares:
             raise InvalidRequestError(
                 "--num_spares", self.num_spares, "fewer than the slices of each type"
             )
         self.slices()
-
-    @property
-    def idle_times(self) -> tuple[float | None, float, float]:
-        """After how long slices are taken back, how long before a warning comes, how often to look.
-
-        In seconds; without the first, the others are 0.
-        """
-        release_s = self.idle_release_s
-        if not release_s:
-            return None, 0.0, 0.0
-        warning_s = self.idle_warning_s
-        if warning_s is None:
-            warning_s = min(_WARNING_S, release_s / 2)
-        return release_s, warning_s, min(_LOOK_S, release_s / 10)
 
     def limits(self) -> Limits:
         """Returns what a tenant and a team may have at most."""
