@@ -107,7 +107,9 @@ class Ledger:
             self._holder_changed(changed.pool, changed.tenant)
         self._count_free(changed, was_free)
         kind, of = _COME_TO[state], changed.pool.name
-        self.decide(Decision(self.now, kind, "", "", "", changed.id, None, 0, of, reason))
+        self._decisions.append(
+            Decision(self.now, kind, "", "", "", changed.id, None, 0, of, reason)
+        )
 
     def set_mark(self, marked: Slice, mark: SliceMark) -> None:
         """Enters what an operator says of a slice."""
@@ -161,8 +163,9 @@ class Ledger:
 
         Of what is new in that, the caller makes a decision.
         """
-        was_free = onto.free
         pool = onto.pool
+        if onto.free:
+            pool.free -= 1
         onto.tenant, onto.index, onto.generation = tenant, index, generation
         onto.since = onto.held_since = self.now
         onto.relied_on = incarnations_of(onto)
@@ -172,7 +175,6 @@ class Ledger:
         self._holder_changed(pool, tenant)
         tenant.placed[index] = onto
         tenant.lost.discard(index)
-        self._count_free(onto, was_free)
         self.write(tenant)
 
     def rely(self, held: Slice) -> None:
@@ -200,7 +202,6 @@ class Ledger:
         tenant, pool = held.tenant, held.pool
         assert tenant is not None
         self.decide_held(held, kind, reason, began=held.held_since, related=related)
-        was_free = held.free
         self._end_move(held)
         del tenant.placed[held.index]
         held.tenant, held.index = None, -1
@@ -216,7 +217,7 @@ class Ledger:
             self.set_state(held, SliceState.CORDONED)
         if (notice := tenant.notice) is not None and notice.plan is not None:
             self._bequeath(held, notice.plan.preemptor)
-        self._count_free(held, was_free)
+        self._count_free(held, was_free=False)
         self.write(tenant)
 
     def _end_move(self, held: Slice) -> None:
@@ -441,7 +442,7 @@ class Ledger:
         """
         who = tenant.name, tenant.user, tenant.team
         began = tenant.waits_since if ends else None
-        self.decide(
+        self._decisions.append(
             Decision(self.now, kind, *who, "", None, 0, tenant.wanted, reason, related, began)
         )
 
@@ -457,7 +458,7 @@ class Ledger:
         """Adds what was decided of a slice and its holder to the history."""
         tenant = held.tenant
         assert tenant is not None
-        self.decide(
+        self._decisions.append(
             Decision(
                 self.now,
                 kind,

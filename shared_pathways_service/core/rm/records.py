@@ -162,6 +162,7 @@ class Tenant:
       was_queued: Whether the history has that it waits.
       waits_since: When its present wait began, or its last one: it asked, or was preempted.
       label: How other tenants are told of this one: user@host.
+      wanted: What it asked for, e.g. ``tpuv6e:2x2=2,tpuv5e:2x2=1``.
       ends_at: When its stated lifetime is over; None: it stated none.
       preempted: Whether it waits because it was preempted, and ran before.
       notice: While its slices are about to be taken.
@@ -203,15 +204,12 @@ class Tenant:
     promised: dict[Pool, list[Slice]] = dataclasses.field(default_factory=dict)
     rank: tuple[float, int] = (0.0, 0)
     label: str = dataclasses.field(init=False)
+    wanted: str = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         who = self.user or self.name
         self.label = f"{who}@{self.host}" if self.host else who
-
-    @property
-    def wanted(self) -> str:
-        """What it asked for, e.g. ``tpuv6e:2x2=2,tpuv5e:2x2=1``."""
-        return ",".join(f"{pool.name}={count}" for pool, count in self.wants.items())
+        self.wanted = ",".join([f"{pool.name}={count}" for pool, count in self.wants.items()])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
