@@ -93,6 +93,12 @@ class Slice:
         return None not in self.workers
 
     @property
+    def incarnations(self) -> tuple[str, ...]:
+        """Its workers', one a host; empty unless all are in."""
+        known = tuple([worker.incarnation for worker in self.workers if worker])
+        return known if len(known) == len(self.workers) else ()
+
+    @property
     def state_when_complete(self) -> SliceState:
         """Its state once all its workers are in."""
         if self.mark is SliceMark.NONE:
