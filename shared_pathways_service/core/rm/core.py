@@ -227,7 +227,8 @@ class ResourceManagerCore:
         while untold:
             pool = next(iter(untold))
             del untold[pool]
-            self._retell(pool)
+            if pool.waiting.entries and pool.retell_at is None:
+                self._retell(pool)
 
     def _place(self) -> None:
         self._scheduler.run()

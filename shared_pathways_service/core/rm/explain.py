@@ -103,12 +103,13 @@ def explain(
         told = _explain_running(tenant, report, decisions, now)
     else:
         told = _explain_waiting(tenant, entry, report, expectations.get(name), now)
-        moved = [one for one in decisions if one.kind in _MOVED]
-        if moved and moved[-1].kind != DecisionKind.RUNNING:
-            told = dataclasses.replace(
-                told, sentences=(*told.sentences, f"Last, {sentence(moved[-1])}")
-            )
-    return dataclasses.replace(told, decisions=tuple(decisions))
+    said = list(told.sentences)
+    if not tenant.connected:
+        said.append("Its proxy is not connected; it is given up unless it comes back")
+    moved = [one for one in decisions if one.kind in _MOVED]
+    if entry is not None and moved and moved[-1].kind != DecisionKind.RUNNING:
+        said.append(f"Last, {sentence(moved[-1])}")
+    return dataclasses.replace(told, sentences=tuple(said), decisions=tuple(decisions))
 
 
 def _explain_waiting(
@@ -135,8 +136,6 @@ def _explain_waiting(
         said.append(f"It may expect to wait {wait} more, going by {expectation.basis}")
     elif expectation is not None:
         said.append(f"How long it will wait cannot be told: {expectation.basis}")
-    if not tenant.connected:
-        said.append("Its proxy is not connected; it is given up unless it comes back")
     return Explanation(
         tenant=tenant.name,
         state=tenant.state,
@@ -170,8 +169,6 @@ def _explain_running(
     moved = [one for one in decisions if one.kind == DecisionKind.UNPLACED]
     if moved:
         said.append(f"Last, {sentence(moved[-1])}")
-    if not tenant.connected:
-        said.append("Its proxy is not connected; it is given up unless it comes back")
     return Explanation(
         tenant=tenant.name,
         state=tenant.state,
@@ -190,8 +187,6 @@ def _explain_parked(tenant: TenantStatus, decisions: Sequence[Decision], now: fl
     taken = [one for one in decisions if one.kind == DecisionKind.IDLED]
     if taken:
         said.append(f"Last, {sentence(taken[-1])}")
-    if not tenant.connected:
-        said.append("Its proxy is not connected; it is given up unless it comes back")
     return Explanation(tenant=tenant.name, state=tenant.state, sentences=tuple(said))
 
 

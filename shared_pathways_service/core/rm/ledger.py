@@ -11,19 +11,11 @@ import heapq
 from collections.abc import Sequence
 
 from shared_pathways_service.core.rm.config import RmConfig
-from shared_pathways_service.core.rm.decisions import Decision, DecisionKind
+from shared_pathways_service.core.rm.decisions import DecisionKind
+from shared_pathways_service.core.rm.journal import Journal
 from shared_pathways_service.core.rm.limits import Teams
-from shared_pathways_service.core.rm.messages import (
-    Persist,
-    PersistedGrant,
-    PersistedMark,
-    PersistedNotice,
-    RefusalKind,
-    SliceMark,
-    SliceState,
-)
+from shared_pathways_service.core.rm.messages import RefusalKind, SliceMark, SliceState
 from shared_pathways_service.core.rm.records import BARRED, Notice, Plan, Pool, Slice, Tenant
-from shared_pathways_service.core.rm.reserved import Reservation
 from shared_pathways_service.core.topology import InstanceType
 
 __all__ = ["Ledger"]
@@ -34,55 +26,39 @@ _ENDED_LIMIT = 10_000
 _COME_TO = {state: DecisionKind(f"slice.{state}") for state in SliceState}
 
 
-class Ledger:
-    """The resource manager's books.
+class Ledger(Journal):
+    """The resource manager's books, those that the disk must be told of among them.
 
     Attributes:
-      now: The time of the event that is being handled.
       pools: By instance type; a type that only an older configuration had is not among them.
-      slices: Every physical slice that is known, by id.
       tenants: Every tenant that is not gone, by name.
       ended: By incarnation, why it is gone.
-      last_generation: The highest ever given or heard of.
-      last_order: The highest arrival number ever given.
       unserved: Pools that somebody may have become placeable in, in the order they changed.
       untold: Pools whose line, free slices or holders changed since their waiting were told.
       unplanned: Pools in which somebody may have come to preempt, in the order they changed.
       shaken: Waiting tenants whose plan to preempt has lost something.
       orphans: Tenants under notice for which nobody stands any more.
-      marks: What operators said of slices, also of those that are not there.
       reserves: Whether anything is reserved.
       teams: What each team has.
       undecided: Tenants that do not want to queue and are neither placed nor refused yet.
     """
 
     def __init__(self, config: RmConfig, now: float) -> None:
-        self.now = now
+        super().__init__(now)
         self.pools: dict[InstanceType, Pool] = {
             kind: Pool(kind=kind, name=str(kind), count=count, spares=config.spares)
             for kind, count in config.slices.items()
         }
-        self.slices: dict[str, Slice] = {}
         self.tenants: dict[str, Tenant] = {}
         self.ended: dict[str, tuple[str, RefusalKind, str]] = {}
-        self.last_generation = 0
-        self.last_order = 0
         self.unserved: dict[Pool, None] = {}
         self.untold: dict[Pool, None] = {}
         self.unplanned: dict[Pool, None] = {}
         self.shaken: dict[Tenant, None] = {}
         self.orphans: dict[Tenant, None] = {}
-        self.marks: dict[str, SliceMark] = {}
         self.undecided: dict[Tenant, None] = {}
         self.reserves = False
         self.teams = Teams(config.limits)
-        self._state_lost = False
-        self._counters_changed = False
-        self._unwritten: dict[str, Tenant] = {}
-        self._forgotten: dict[str, None] = {}
-        self._unwritten_marks: dict[str, None] = {}
-        self._unwritten_reservations: dict[str, Reservation | None] = {}
-        self._decisions: list[Decision] = []
 
     # ---- slices
 
@@ -110,8 +86,7 @@ class Ledger:
         if changed.tenant is not None:
             self._holder_changed(changed.pool, changed.tenant)
         self._count_free(changed, was_free)
-        kind, of = _COME_TO[state], changed.pool.name
-        self.decide(Decision(self.now, kind, "", "", "", changed.id, None, 0, of, reason))
+        self.decide_slice(changed, _COME_TO[state], reason)
 
     def set_mark(self, marked: Slice, mark: SliceMark) -> None:
         """Enters what an operator says of a slice."""
@@ -120,7 +95,7 @@ class Ledger:
             self.marks.pop(marked.id, None)
         else:
             self.marks[marked.id] = mark
-        self._unwritten_marks[marked.id] = None
+        self.write_mark(marked)
 
     def void(self, about: Slice, until: float) -> None:
         """Enters that no claim of a generation up to `until` is true of a slice."""
@@ -165,24 +140,24 @@ class Ledger:
 
         Of what is new in that, the caller makes a decision.
         """
-        was_free = onto.free
         pool = onto.pool
+        if onto.free:
+            pool.free -= 1
         onto.tenant, onto.index, onto.generation = tenant, index, generation
         onto.since = onto.held_since = self.now
-        onto.relied_on = incarnations_of(onto)
+        onto.relied_on = onto.incarnations
         pool.held += 1
         self._touch(pool)
         pool.holders[tenant] = pool.holders.get(tenant, 0) + 1
         self._holder_changed(pool, tenant)
         tenant.placed[index] = onto
         tenant.lost.discard(index)
-        self._count_free(onto, was_free)
         self.write(tenant)
 
     def rely(self, held: Slice) -> None:
         """Enters whom the holder of a slice relies on, where that was not known."""
         if held.tenant is not None and not held.relied_on:
-            held.relied_on = incarnations_of(held)
+            held.relied_on = held.incarnations
             self.write(held.tenant)
 
     def let_go(
@@ -204,7 +179,6 @@ class Ledger:
         tenant, pool = held.tenant, held.pool
         assert tenant is not None
         self.decide_held(held, kind, reason, began=held.held_since, related=related)
-        was_free = held.free
         self._end_move(held)
         del tenant.placed[held.index]
         held.tenant, held.index = None, -1
@@ -220,7 +194,7 @@ class Ledger:
             self.set_state(held, SliceState.CORDONED)
         if (notice := tenant.notice) is not None and notice.plan is not None:
             self._bequeath(held, notice.plan.preemptor)
-        self._count_free(held, was_free)
+        self._count_free(held, was_free=False)
         self.write(tenant)
 
     def _end_move(self, held: Slice) -> None:
@@ -229,12 +203,12 @@ class Ledger:
         held.pool.drains.pop(held, None)
         if held.moves_at is not None:
             held.moves_at = None
-            self._unwritten_marks[held.id] = None
+            self.write_mark(held)
 
     def set_moves_at(self, drained: Slice, when: float | None) -> None:
         """Enters when the holder of a slice that is drained is moved; None: it is not."""
         drained.moves_at = when
-        self._unwritten_marks[drained.id] = None
+        self.write_mark(drained)
 
     def _holder_changed(self, pool: Pool, tenant: Tenant) -> None:
         if tenant.ends_at is not None:
@@ -264,10 +238,6 @@ class Ledger:
         for tenant in pool.holders:
             for wanted in tenant.wants:
                 wanted.yielding.changed(tenant, wanted.yield_of)
-
-    def write_reservation(self, about: Reservation, *, over: bool = False) -> None:
-        """Notes that the disk does not know a reservation yet, or that it is to forget it."""
-        self._unwritten_reservations[about.name] = None if over else about
 
     # ---- promises
 
@@ -435,161 +405,11 @@ class Ledger:
             self.end_notice(tenant)
         del self.tenants[tenant.name]
         self.teams.went(tenant)
-        self._unwritten.pop(tenant.name, None)
+        self.write_no_more(tenant)
         tenant.gone = True
-        if tenant.persisted:
-            self.forget(tenant.name)
 
     def remember_end(self, tenant: Tenant, kind: RefusalKind, why: str) -> None:
         """Remembers what to tell a proxy that comes back after its tenant is gone."""
         self.ended[tenant.incarnation] = (tenant.name, kind, why)
         if len(self.ended) > _ENDED_LIMIT:
             del self.ended[next(iter(self.ended))]
-
-    # ---- the history
-
-    def decide(self, decision: Decision) -> None:
-        """Adds to the history."""
-        self._decisions.append(decision)
-
-    def decide_tenant(
-        self, tenant: Tenant, kind: str, reason: str = "", *, ends: bool, related: str = ""
-    ) -> None:
-        """Adds what was decided of a tenant to the history.
-
-        Args:
-          tenant: It.
-          kind: What.
-          reason: Why.
-          ends: Whether its wait ends by that, if it waits.
-          related: The other tenant that has to do with it.
-        """
-        who = tenant.name, tenant.user, tenant.team
-        began = tenant.waits_since if ends else None
-        self.decide(
-            Decision(self.now, kind, *who, "", None, 0, tenant.wanted, reason, related, began)
-        )
-
-    def decide_held(
-        self,
-        held: Slice,
-        kind: str,
-        reason: str = "",
-        *,
-        began: float | None = None,
-        related: str = "",
-    ) -> None:
-        """Adds what was decided of a slice and its holder to the history."""
-        tenant = held.tenant
-        assert tenant is not None
-        self.decide(
-            Decision(
-                self.now,
-                kind,
-                tenant.name,
-                tenant.user,
-                tenant.team,
-                held.id,
-                held.index,
-                held.generation,
-                held.pool.name,
-                reason,
-                related,
-                began,
-            )
-        )
-
-    # ---- what the disk must know
-
-    def write(self, tenant: Tenant) -> None:
-        """Notes that what the disk knows of a tenant is outdated."""
-        self._unwritten[tenant.name] = tenant
-
-    def set_state_lost(self, lost: bool) -> None:
-        """Notes whether a restart must hear everybody's claims again."""
-        self._counters_changed |= lost != self._state_lost
-        self._state_lost = lost
-
-    def forget(self, name: str) -> None:
-        """Notes that the disk knows a tenant that is none any more."""
-        self._forgotten[name] = None
-
-    def take_unwritten(self) -> Persist | None:
-        """Returns what the disk must be told before anybody else is; None: nothing."""
-        changed = self._unwritten or self._forgotten or self._unwritten_marks
-        reservations = self._unwritten_reservations
-        is_news = bool(changed or self._counters_changed or reservations)
-        decisions = self._decisions
-        if not is_news and not decisions:
-            return None
-        persist = Persist(
-            grants=tuple([grant_of(tenant) for tenant in self._unwritten.values()]),
-            forgotten=tuple(self._forgotten),
-            last_generation=self.last_generation,
-            last_order=self.last_order,
-            state_lost=self._state_lost,
-            marks=tuple([self._mark_of(slice_id) for slice_id in self._unwritten_marks]),
-            reservations=tuple([one for one in reservations.values() if one is not None]),
-            reservations_over=tuple([name for name, one in reservations.items() if one is None]),
-            decisions=tuple(decisions),
-            can_wait=not is_news and not any(one.tenant for one in decisions),
-        )
-        for tenant in self._unwritten.values():
-            tenant.persisted = True
-        self._counters_changed = False
-        self._unwritten_marks.clear()
-        reservations.clear()
-        self._unwritten.clear()
-        self._forgotten.clear()
-        decisions.clear()
-        return persist
-
-    def _mark_of(self, slice_id: str) -> PersistedMark:
-        mark = self.marks.get(slice_id, SliceMark.NONE)
-        marked = self.slices.get(slice_id)
-        return PersistedMark(
-            slice_id=slice_id, mark=mark, moves_at=None if marked is None else marked.moves_at
-        )
-
-
-def grant_of(tenant: Tenant) -> PersistedGrant:
-    """Returns what the disk must know of a tenant."""
-    placements: dict[int, tuple[str, int]] = {}
-    incarnations: dict[str, tuple[str, ...]] = {}
-    held_since: dict[str, float] = {}
-    for index, held in tenant.placed.items():
-        placements[index] = held.id, held.generation
-        incarnations[held.id] = held.relied_on
-        held_since[held.id] = held.held_since
-    told = tenant.notice
-    return PersistedGrant(
-        tenant.name,
-        tenant.incarnation,
-        tenant.kinds,
-        len(tenant.kinds) - tenant.needed,
-        tenant.priority,
-        tenant.queue_timeout,
-        tenant.user,
-        tenant.team,
-        tenant.host,
-        tenant.pid,
-        tenant.order,
-        tenant.running,
-        placements,
-        tenant.asked_at,
-        tenant.waits_since,
-        tuple(tenant.lost),
-        incarnations,
-        tenant.preempted,
-        None if told is None else PersistedNotice(by=told.by, said=told.said, ends_at=told.ends_at),
-        tenant.ends_at,
-        held_since,
-        tenant.idled,
-        tenant.parked,
-    )
-
-
-def incarnations_of(found: Slice) -> tuple[str, ...]:
-    """Returns the incarnations of a slice's workers, one a host; empty unless all are in."""
-    incarnations = tuple([worker.incarnation for worker in found.workers if worker])
-    return incarnations if len(incarnations) == len(found.workers) else ()

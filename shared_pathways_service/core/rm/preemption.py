@@ -19,6 +19,7 @@ holders or lines changed, is looked at, and its victims are found by an index.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterator
 
 from shared_pathways_service.core.priorities import describe_priority
@@ -110,6 +111,8 @@ class Preemption:
         if plan is None or not free:
             return False
         most = min(free, tenant.wants[pool] - len(tenant.promised.get(pool, ())))
+        if not self._superfluous(plan, {pool: most}):
+            return False  # nor would fewer spare anybody
         for count in range(1, most + 1):
             if self._superfluous(plan, {pool: count}):
                 for _ in range(count):
@@ -215,6 +218,8 @@ class Preemption:
                 yield victim
 
     def _give_notice(self, plan: Plan, chosen: list[Tenant]) -> None:
+        if not chosen:
+            return
         who = plan.preemptor
         said = f"{who.label} of priority {describe_priority(who.priority)}"
         for victim in chosen:
@@ -239,9 +244,16 @@ class Preemption:
         tenant = plan.preemptor
         wants = _wants(tenant)
         has = {pool: len(tenant.promised.get(pool, ())) + more.get(pool, 0) for pool in wants}
+        least: float = math.inf
         for victim in plan.victims:
+            yields = 0
             for pool in wants:
-                has[pool] += _yield_of(pool, victim)
+                count = _yield_of(pool, victim)
+                has[pool] += count
+                yields += count
+            least = min(least, yields)
+        if sum(has.values()) - least < tenant.needed:
+            return []  # most often: none can be done without
         # Who would be disturbed most is spared first.
         spared: list[Tenant] = []
         for victim in sorted(plan.victims, key=lambda one: (-one.priority, one.order)):

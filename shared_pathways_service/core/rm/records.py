@@ -94,6 +94,12 @@ class Slice:
         return None not in self.workers
 
     @property
+    def incarnations(self) -> tuple[str, ...]:
+        """Its workers', one a host; empty unless all are in."""
+        known = tuple([worker.incarnation for worker in self.workers if worker])
+        return known if len(known) == len(self.workers) else ()
+
+    @property
     def state_when_complete(self) -> SliceState:
         """Its state once all its workers are in."""
         if self.mark is SliceMark.NONE:
@@ -176,6 +182,7 @@ class Tenant:
       was_queued: Whether the history has that it waits.
       waits_since: When its present wait began, or its last one: it asked, or was preempted.
       label: How other tenants are told of this one: user@host.
+      wanted: What it asked for, e.g. ``tpuv6e:2x2=2,tpuv5e:2x2=1``.
       ends_at: When its stated lifetime is over; None: it stated none.
       preempted: Whether it waits because it was preempted, and ran before.
       notice: While its slices are about to be taken.
@@ -227,10 +234,12 @@ class Tenant:
     idle_watch: IdleWatch | None = None
     rank: tuple[float, int] = (0.0, 0)
     label: str = dataclasses.field(init=False)
+    wanted: str = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         who = self.user or self.name
         self.label = f"{who}@{self.host}" if self.host else who
+        self.wanted = ",".join([f"{pool.name}={count}" for pool, count in self.wants.items()])
 
     @property
     def idle_since(self) -> float:
@@ -247,11 +256,6 @@ class Tenant:
     def has_run(self) -> bool:
         """Whether it waits for slices once more, which it does for as long as it takes."""
         return self.preempted or self.idled
-
-    @property
-    def wanted(self) -> str:
-        """What it asked for, e.g. ``tpuv6e:2x2=2,tpuv5e:2x2=1``."""
-        return ",".join(f"{pool.name}={count}" for pool, count in self.wants.items())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -75,6 +75,8 @@ class Scheduler:
             self._place_running(lost[-1], lost[2], pool)
         while pool.free and pool.drains:
             self.move(next(iter(pool.drains)))
+        if not pool.waiting.entries and not pool.fills.entries:
+            return
         while self._ledger.reserves and pool.grantable and self._serve_owner(pool):
             pass
         while pool.grantable and self._serve_one(pool):
@@ -156,7 +158,7 @@ def grantable_to(tenant: Tenant, pool: Pool) -> int:
     What is promised to it is not counted.
     """
     # A line that has not been served yet may still have free slices for those who go first.
-    if pool.repairs or pool.drains:
+    if pool.repairs.entries or pool.drains:
         return 0
     first, fill = pool.first_open(), pool.fills.first()
     if first is not None and first[-1] is not tenant and first[:2] < tenant.rank:

@@ -204,8 +204,10 @@ class Speaker:
         self._tell_place(tenant, position_of(tenant))
 
     def _tell_place(self, tenant: Tenant, position: int) -> None:
+        if not tenant.connected:
+            return
         told = (position, self.reason(tenant), holders_of(tenant.wants))
-        if told == tenant.told or not tenant.connected:
+        if told == tenant.told:
             return
         tenant.told = told
         _, reason, holders = told
@@ -221,16 +223,19 @@ class Speaker:
     def retell(self, pool: Pool, now: float, pause: float) -> bool:
         """Tells a line of a change, now or later.
 
+        Args:
+          pool: Whose line it is; it is not to be told later already.
+          now: The time.
+          pause: Seconds between two times that it is told.
+
         Returns:
-          True: later, and `pool.retell_at`, which says when, was not set before.
+          Whether later: `pool.retell_at` says when.
         """
-        if not len(pool.waiting) or pool.retell_at is not None:
-            return False
         due = pool.told_at + pause
         if due <= now:
             pool.told_at = now
             self._tell_line(pool, _PROMPT)
-            if len(pool.waiting) <= _PROMPT:
+            if len(pool.waiting.entries) <= _PROMPT:
                 return False
             due = now + pause
         pool.retell_at = due
@@ -299,7 +304,8 @@ def position_of(tenant: Tenant) -> int:
 def holders_of(pools: Mapping[Pool, int]) -> tuple[str, ...]:
     """Returns who holds slices of these types, as others are told."""
     if len(pools) == 1:
-        return _words(next(iter(pools))).holders
+        (pool,) = pools
+        return _words(pool).holders
     return tuple(holder for pool in pools for holder in _words(pool).holders)
 
 

@@ -66,7 +66,9 @@ class Tenants:
             self.refuse(event, ended[1], ended[2])
             return True
         known = self._ledger.pools
-        if unknown := {str(kind) for kind in event.virtual_slices if kind not in known}:
+        pools = tuple(filter(None, map(known.get, event.virtual_slices)))
+        if len(pools) < len(event.virtual_slices):
+            unknown = {str(kind) for kind in event.virtual_slices if kind not in known}
             types = tuple(pool.name for pool in known.values())
             message = f"{', '.join(sorted(unknown))}: the service has {', '.join(types)}"
             self.refuse(event, RefusalKind.UNKNOWN_TYPE, message, types=types)
@@ -74,8 +76,8 @@ class Tenants:
         if above := self._ledger.teams.exceeded_by(event):
             self.refuse(event, RefusalKind.LIMIT, above)
             return True
-        wants = _count(known[kind] for kind in event.virtual_slices)
-        most = sum(min(count, pool.usable) for pool, count in wants.items())
+        wants = _count(pools)
+        most = sum([min(count, pool.usable) for pool, count in wants.items()])
         if most < len(event.virtual_slices) - event.num_elastic:
             said = "; ".join(
                 f"{count} x {pool.name} wanted, {pool.usable} in the whole service"
