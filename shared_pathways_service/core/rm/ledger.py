@@ -158,6 +158,7 @@ class Ledger:
         """Gives a free slice to a virtual slice, with a generation of its own."""
         self.last_generation += 1
         again = index in tenant.lost
+        onto.granted = True
         self.hold(tenant, index, onto, self.last_generation)
         self.decide_held(onto, DecisionKind.REPLACED if again else DecisionKind.PLACED)
 

@@ -5,9 +5,11 @@ is right if it is the one on the disk.
 
 Without it, it believes the claims: of two for one slice, the one with the higher generation; none
 for a slice that was lost, or whose worker was replaced, in the meantime. A proxy that comes when
-the recovery has ended is still believed as far as nobody was given its slices: names take a while
-to lead to another machine. A service that is new cannot be told from one whose state is gone until
-all its workers are in, and none of them was let in before: then nobody holds anything.
+the recovery has ended is believed for one more time to live, as names take a while to lead to
+another machine, and only of slices that are there and that nobody was given or promised since: what
+this resource manager itself has granted is more than what a proxy says. A service that is new
+cannot be told from one whose state is gone until all its workers are in, and none of them was let
+in before: then nobody holds anything.
 """
 
 from __future__ import annotations
@@ -68,6 +70,7 @@ class Recovery:
         self._tenants = tenants
         self._state_lost = config.state_lost
         self._recovering_s = config.recovering_s
+        self._believed_s = config.tenant_ttl_s
         self._until = ledger.now
         self._unheard_tenants: list[Tenant] = []
         self._unheard_slices: list[Slice] = []
@@ -208,16 +211,25 @@ class Recovery:
 
     def _stands(self, event: TenantAsked, claim: Claim) -> bool:
         """Whether a claim can be true as far as other placements go, be its slice there or not."""
-        if not self._state_lost or not 0 <= claim.virtual_index < len(event.virtual_slices):
+        if not self._believes or not 0 <= claim.virtual_index < len(event.virtual_slices):
             return False
         latest = int((self._ledger.now + _MAX_SKEW_S) * _GENERATIONS_PER_S)
         if not 0 < claim.generation <= latest:
             return False
         found = self._ledger.slices.get(claim.slice_id)
         if found is None:
-            return True
+            return self.active
+        if not self.active and (found.granted or found.tenant is not None or found.kept_for):
+            return False
         pool = self._ledger.pools[event.virtual_slices[claim.virtual_index]]
         return found.pool is pool and claim.generation > found.generation
+
+    @property
+    def _believes(self) -> bool:
+        """Whether anything that a proxy claims may be true."""
+        if not self._state_lost:
+            return False
+        return self.active or self._ledger.now < self._until + self._believed_s
 
     def _may_adopt(self, tenant: Tenant, claim: Claim) -> bool:
         """Whether the slice of a claim that stands is still there, as it was."""
@@ -240,6 +252,8 @@ class Recovery:
             self._workers.unplace(found, why, related=tenant.name)
         self._ledger.hold(tenant, claim.virtual_index, found, claim.generation)
         self._ledger.decide_held(found, DecisionKind.CLAIMED, _BELIEVED)
+        if found.complete:
+            self._workers.enter(found)
 
     def _want_missing(self, tenant: Tenant, claimed: set[int]) -> None:
         missing = [index for index in range(len(tenant.kinds)) if index not in tenant.placed]
@@ -255,6 +269,7 @@ class Recovery:
 
     def _end(self) -> None:
         self.active = False
+        self._until = self._ledger.now
         self._ledger.set_state_lost(False)
         self._speaker.waits_for = ""
         unheard = [s for s in self._ledger.slices.values() if s.state is SliceState.STARTING]
