@@ -519,3 +519,20 @@ def test_a_claim_of_a_drained_slice_while_it_recovers_moves_its_holder_afterward
     assert rm.on("late") == ["slice-0"]
     rm.after(51.0)
     assert rm.on("late") == ["slice-1"]
+
+
+def test_who_wants_more_than_a_smaller_service_has_blocks_nobody() -> None:
+    rm = Rm(3)
+    rm.ask("ada", 1)
+    rm.ask("big", 3, queue=math.inf)
+    where = rm.placed("ada")[0]
+    fresh = rm.restarted(slices={SMALL: 2})
+    fresh.join("slice-0")
+    fresh.join("slice-1")
+    fresh.come_back("ada", (0, *where))
+    assert fresh.tenants == ["ada"]
+    fresh.ask("small", 1, queue=math.inf)
+    assert fresh.on("small") == ["slice-1"]
+    fresh.come_back("big")
+    assert fresh.refusal("big").kind is m.RefusalKind.TOO_MANY
+    assert "2 in the whole service" in fresh.refusal("big").message

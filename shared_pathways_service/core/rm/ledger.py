@@ -240,15 +240,25 @@ class Ledger:
 
     def _holder_changed(self, pool: Pool, tenant: Tenant) -> None:
         if tenant.ends_at is not None:
-            held = pool.holders.get(tenant, 0)
-            if held:
-                pool.stated[tenant] = held
-            else:
-                pool.stated.pop(tenant, None)
+            self._state(pool, tenant)
         pool.yielding.changed(tenant, pool.yield_of)
         self.unplanned[pool] = None
         if tenant.notice is not None and tenant.notice.plan is not None:
             self.shaken[tenant.notice.plan.preemptor] = None
+
+    def _state(self, pool: Pool, tenant: Tenant) -> None:
+        """Counts what a holder has that stated its lifetime."""
+        held = pool.holders.get(tenant, 0)
+        if held:
+            pool.stated[tenant] = held
+        else:
+            pool.stated.pop(tenant, None)
+        # By that it is known when a head of several types can start at the earliest, and so who may
+        # start before it (`core.rm.backfill`), in its other pools too.
+        for other in self.pools.values() if len(self.pools) > 1 else ():
+            first = other.first_open()
+            if first is not None and pool in first[-1].wants:
+                self.unserved.update(dict.fromkeys(p for p in first[-1].wants if p.brief))
 
     # ---- promises
 
@@ -313,6 +323,8 @@ class Ledger:
         tenant.plan = plan
         for pool in tenant.wants:
             pool.planned.add(tenant)
+            # Whoever is behind it is first of those without a plan now.
+            self.unserved[pool] = None
         self.undecided.pop(tenant, None)
 
     def end_plan(self, tenant: Tenant) -> None:

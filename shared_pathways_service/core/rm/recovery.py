@@ -86,11 +86,15 @@ class Recovery:
         ledger.marks.update({marked.slice_id: marked.mark for marked in restored.marks})
         self._moves_at = {marked.slice_id: marked.moves_at for marked in restored.marks}
         for grant in sorted(restored.grants, key=lambda grant: grant.order):
-            if all(kind in ledger.pools for kind in grant.virtual_slices):
-                self._restore(grant)
+            # Whoever is forgotten hears why when it comes back, as a new request of its kind does.
+            if not all(kind in ledger.pools for kind in grant.virtual_slices):
+                self._forget(grant, "the service has no such slices any more")
+            elif not grant.running and not self._tenants.could_fit(
+                grant.virtual_slices, grant.num_elastic
+            ):
+                self._forget(grant, "the service has fewer slices than it wants")
             else:
-                # Its type is no longer the service's; it hears so when it comes back.
-                self._forget(grant)
+                self._restore(grant)
         self._state_lost |= restored.state_lost
         if self._state_lost:
             ledger.set_state_lost(True)
@@ -152,10 +156,9 @@ class Recovery:
 
     # ---- the disk
 
-    def _forget(self, grant: PersistedGrant) -> None:
-        """Ends a tenant whose instance type the service has no more."""
+    def _forget(self, grant: PersistedGrant, why: str) -> None:
+        """Ends a tenant that can have no slices of the service any more."""
         ledger = self._ledger
-        why = "the service has no such slices any more"
         ended = Decision(
             time=ledger.now,
             kind=DecisionKind.FORGOTTEN,

@@ -25,6 +25,7 @@ from shared_pathways_service.core.rm.messages import (
 )
 from shared_pathways_service.core.rm.records import Notice, Tenant
 from shared_pathways_service.core.rm.speaker import Speaker, holders_of, position_of
+from shared_pathways_service.core.topology import InstanceType
 
 __all__ = ["Tenants"]
 
@@ -60,8 +61,13 @@ class Tenants:
             self._speaker.tell_running(tenant)
         self._speaker.tell_notices(tenant)
 
-    def refuses_at_once(self, event: TenantAsked) -> bool:
-        """Refuses a new request that can never be met; returns whether it did."""
+    def refuses_at_once(self, event: TenantAsked, *, ran: bool) -> bool:
+        """Refuses a new request that can never be met; returns whether it did.
+
+        Args:
+          event: The request.
+          ran: Whether its proxy says that it ran: no limit of today ends work that goes on.
+        """
         if (ended := self._ledger.ended.get(event.incarnation)) and ended[0] == event.tenant:
             self.refuse(event, ended[1], ended[2])
             return True
@@ -71,12 +77,11 @@ class Tenants:
             message = f"{', '.join(sorted(unknown))}: the service has {', '.join(types)}"
             self.refuse(event, RefusalKind.UNKNOWN_TYPE, message, types=types)
             return True
-        if above := self._ledger.teams.exceeded_by(event):
+        if not ran and (above := self._ledger.teams.exceeded_by(event)):
             self.refuse(event, RefusalKind.LIMIT, above)
             return True
-        wants = _count(known[kind] for kind in event.virtual_slices)
-        most = sum(min(count, pool.usable) for pool, count in wants.items())
-        if most < len(event.virtual_slices) - event.num_elastic:
+        if not self.could_fit(event.virtual_slices, event.num_elastic):
+            wants = _count(known[kind] for kind in event.virtual_slices)
             said = "; ".join(
                 f"{count} x {pool.name} wanted, {pool.usable} in the whole service"
                 + (f" beside {pool.spares} kept as spare" if pool.spares else "")
@@ -85,6 +90,12 @@ class Tenants:
             self.refuse(event, RefusalKind.TOO_MANY, said)
             return True
         return False
+
+    def could_fit(self, virtual_slices: tuple[InstanceType, ...], num_elastic: int) -> bool:
+        """Returns whether the service, were it all free, could let a gang start."""
+        wants = _count(self._ledger.pools[kind] for kind in virtual_slices)
+        most = sum(min(count, pool.usable) for pool, count in wants.items())
+        return most >= len(virtual_slices) - num_elastic
 
     def enter(self, event: TenantAsked, *, running: bool = False) -> Tenant:
         """Enters a tenant that is new: into the line, or as one that runs."""

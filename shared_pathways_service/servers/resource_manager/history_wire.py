@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from shared_pathways_service.core.rm.decisions import Decision
 from shared_pathways_service.core.rm.explain import Explanation, Holding
 from shared_pathways_service.core.rm.usage import UsageBy
@@ -12,6 +10,9 @@ from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.events import Scalar, rfc3339
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.servers.resource_manager.history import Filter
+
+#: The last second of the year 9999: no time beyond can be said in RFC 3339.
+_LAST = 253_402_300_799.0
 
 __all__ = ["decision_message", "explanation_message", "filter_of", "usage_by", "window_of"]
 
@@ -60,8 +61,9 @@ def window_of(since: float, until: float, now: float) -> tuple[float | None, flo
       InvalidRequestError: It is none.
     """
     for field, value in (("since", since), ("until", until)):
-        if not math.isfinite(value):
-            raise InvalidRequestError(field, value, "a number of seconds")
+        if not abs(value) <= _LAST:
+            expected = f"seconds since the epoch, {_LAST:.0f} (the year 9999) at the most"
+            raise InvalidRequestError(field, value, expected)
     begin = since if since > 0 else now + since
     end = until if until > 0 else now + until
     if begin > end:
