@@ -9,6 +9,8 @@ WORKER_HUNG_S = 30.0
 TENANT_TTL_S = 15.0
 #: Seconds between the notice that slices are taken and their being taken.
 PREEMPTION_GRACE_S = 30.0
+#: Seconds that a tenant may state as its lifetime at the most: a hundred years.
+LONGEST_LIFETIME_S = 3_155_760_000.0
 #: Seconds of waiting that are worth one band of priority.
 AGING_S = 3600.0
 #: Seconds that a restarted resource manager waits for reports before it grants again.

@@ -14,6 +14,9 @@ __all__ = ["Event", "Scalar"]
 #: What `Event.data` may hold: JSON's scalars.
 Scalar = str | int | float | bool | None
 
+#: The first second of the year 1, and the last of the year 9999.
+_FIRST, _LAST = -62_135_596_800.0, 253_402_300_799.0
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Event:
@@ -64,7 +67,8 @@ def rfc3339(seconds: float) -> str:
     """Returns a moment as RFC 3339 in UTC with milliseconds.
 
     Args:
-      seconds: Since the epoch, as `time.time` gives them.
+      seconds: Since the epoch, as `time.time` gives them; what is beyond the years 1 to 9999, which
+        RFC 3339 can say, is told as their begin or end.
     """
-    moment = datetime.fromtimestamp(seconds, UTC)
+    moment = datetime.fromtimestamp(min(max(seconds, _FIRST), _LAST), UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, cast
 
+from shared_pathways_service.constants import LONGEST_LIFETIME_S
 from shared_pathways_service.core.instances import (
     parse_instance_counts,
     parse_instance_texts,
@@ -168,7 +169,8 @@ class ConnectRequest:
           priority: A number, higher goes first, or a name of `PRIORITIES`, in a cluster of any
             PriorityClass; None: 0.
           labels: Labels added to the proxy's Job.
-          max_lifetime: Seconds until the proxy ends in any case; None: no limit.
+          max_lifetime: Seconds until the proxy ends in any case, a hundred years at the most; None:
+            no limit.
           local_port: A loopback TCP port, 0 for any; None: a Unix socket.
           local_devices: Whether JAX keeps this machine's devices beside the proxy's.
           tune_allocator: Whether glibc's allocator is set to keep memory.
@@ -217,7 +219,9 @@ class ConnectRequest:
             max_lifetime=(
                 None
                 if max_lifetime is None
-                else check_seconds("max_lifetime", max_lifetime, zero=False)
+                else check_seconds(
+                    "max_lifetime", max_lifetime, zero=False, high=LONGEST_LIFETIME_S
+                )
             ),
             local_port=None if local_port is None else check_port("local_port", local_port),
             local_devices=check_bool("local_devices", local_devices),

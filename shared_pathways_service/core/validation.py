@@ -63,7 +63,9 @@ def check_json(field: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
     raise InvalidRequestError(field, value, wanted)
 
 
-def check_seconds(field: str, value: object, *, zero: bool = True, infinity: bool = False) -> float:
+def check_seconds(
+    field: str, value: object, *, zero: bool = True, infinity: bool = False, high: float = math.inf
+) -> float:
     """Returns seconds as a float.
 
     Args:
@@ -71,14 +73,16 @@ def check_seconds(field: str, value: object, *, zero: bool = True, infinity: boo
       value: What was given.
       zero: Whether 0 will do.
       infinity: Whether infinity will do.
+      high: The most that will do.
     """
     if not isinstance(value, bool) and isinstance(value, numbers.Real):
         seconds = float(value)
         enough = seconds >= 0 if zero else seconds > 0
-        if enough and (infinity or math.isfinite(seconds)):
+        if enough and seconds <= high and (infinity or math.isfinite(seconds)):
             return seconds
     kind = "number of seconds, infinity too" if infinity else "finite number of seconds"
-    raise InvalidRequestError(field, value, f"a {kind}, {'0 or more' if zero else 'above 0'}")
+    most = f", and {high:.0f} at the most" if math.isfinite(high) else ""
+    raise InvalidRequestError(field, value, f"a {kind}, {'0 or more' if zero else 'above 0'}{most}")
 
 
 def check_port(field: str, value: object) -> int:

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from shared_pathways_service.core.rm import messages as m
 from shared_pathways_service.core.topology import InstanceType
 from tests.core.rm_harness import OTHER, SMALL, Rm
 from tests.core.test_rm_limits import ask
@@ -87,3 +88,29 @@ def test_two_heads_are_both_left_what_they_want() -> None:
     assert rm.queue == ["head-1", "head-2", "two"]
     rm.ask("one", (third,), queue=math.inf)
     assert len(rm.placed("one")) == 1
+
+
+def test_what_is_learnt_of_one_type_lets_somebody_start_on_another() -> None:
+    rm = Rm({SMALL: 2, OTHER: 1}, ready=False)
+    rm.join("o-0", kind=OTHER)
+
+    def ask_first(tenant: str, wants: tuple[InstanceType, ...], priority: int, s: float) -> None:
+        lifetime_s = None if math.isinf(s) else s
+        rm.do(
+            m.TenantAsked(
+                tenant=tenant,
+                incarnation=f"{tenant}/1",
+                virtual_slices=wants,
+                priority=priority,
+                queue_timeout_s=math.inf,
+                max_lifetime_s=lifetime_s,
+            )
+        )
+
+    ask_first("head", (SMALL, SMALL, OTHER), 2, math.inf)
+    ask_first("brief", (OTHER,), 1, 10.0)
+    ask_first("holder", (SMALL,), 5, 1000.0)
+    assert rm.queue == ["holder", "head", "brief"]
+    rm.join("slice-0")
+    assert rm.on("holder") == ["slice-0"]
+    assert rm.on("brief") == ["o-0"], "head cannot start before holder has ended"

@@ -141,3 +141,17 @@ def test_without_aging_the_priority_alone_decides() -> None:
     rm.after(1e6)
     rm.ask("high", 1, priority=1, queue=math.inf)
     assert rm.queue == ["high", "low"]
+
+
+def test_a_limit_ends_no_work_that_goes_on() -> None:
+    rm = Rm(2, limits=Limits(team_slices=1))
+    ask(rm, "ada", 1, team="red")
+    where = rm.placed("ada")[0]
+    fresh = rm.restarted(state_lost=True)
+    fresh.join("slice-0")
+    fresh.join("slice-1")
+    ask(fresh, "bob", 1, team="red", queue_timeout_s=math.inf)
+    claim = m.Claim(virtual_index=0, slice_id=where[0], generation=where[1])
+    ask(fresh, "ada", 1, team="red", running=True, claims=(claim,))
+    assert fresh.heard("ada", m.RefuseTenant) == []
+    assert fresh.placed("ada") == {0: where}

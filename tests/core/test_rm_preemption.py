@@ -348,3 +348,18 @@ def test_a_notice_is_withdrawn_when_the_preemptor_does_not_outlive_the_restart()
     assert noticed(rm) == {}
     assert rm.heard("low-1", m.TellPreempting)[-1].withdrawn
     assert rm.on("low-1") == ["slice-0"]
+
+
+def test_who_stood_behind_one_that_plans_is_placed_where_it_can_be() -> None:
+    rm = Rm({SMALL: 2, OTHER: 3}, ready=False)
+    rm.join("slice-0")
+    rm.ask("low", 1)
+    rm.join("o-0", kind=OTHER)
+    rm.join("o-1", kind=OTHER)
+    rm.ask("vip", (SMALL, SMALL, OTHER), priority=1, queue=WAITS)
+    rm.ask("elastic", (OTHER, OTHER), elastic=1, priority=1)
+    assert len(rm.placed("elastic")) == 1
+    rm.join("o-2", kind=OTHER)
+    rm.join("slice-1")
+    assert list(noticed(rm)) == ["low"], "with both slices vip can start"
+    assert len(rm.placed("elastic")) == 2, "its other slice waits behind vip no more"

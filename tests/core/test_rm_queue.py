@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared_pathways_service.core.rm import messages as m
-from tests.core.rm_harness import OTHER, SMALL, Rm
+from tests.core.rm_harness import OTHER, SMALL, Rm, name
 
 
 def full(**config: Any) -> Rm:
@@ -335,3 +335,15 @@ def test_who_waits_can_be_released() -> None:
     rm.release("bob")
     assert rm.queue == []
     assert "bob" not in rm.grants
+
+
+def test_slices_that_others_wait_for_too_are_not_counted_below_none() -> None:
+    rm = Rm({SMALL: 2, OTHER: 2}, ready=False)
+    rm.join("slice-0")
+    rm.ask("ada", 1)
+    rm.ask("bob", 2, queue=math.inf)
+    rm.ask("eve", (SMALL, OTHER, OTHER), elastic=1)
+    assert rm.heard("eve", m.RefuseTenant) == [], "two of the other type are enough, and will come"
+    for index in range(2):
+        rm.join(name(OTHER, index), kind=OTHER)
+    assert len(rm.placed("eve")) == 2

@@ -105,6 +105,7 @@ def test_the_life_of_a_tenant_is_told_in_order(service: Service) -> None:
         ("GetHistory", pb.GetHistoryRequest(tenant="No Name"), "tenant"),
         ("GetUsage", pb.GetUsageRequest(by="colour"), "by"),
         ("GetUsage", pb.GetUsageRequest(by="type", until=float("inf")), "until"),
+        ("GetUsage", pb.GetUsageRequest(by="type", since=1e12, until=1e13), "since"),
         ("Explain", pb.ExplainRequest(tenant=""), "tenant"),
         ("Watch", pb.WatchRequest(versions=VERSIONS, after=0, tenant="No Name"), "tenant"),
     ],

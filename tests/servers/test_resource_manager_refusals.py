@@ -76,6 +76,8 @@ def _claim(**fields: int | str) -> pb.Claim:
         ({"queue_timeout_s": -1}, "queue_timeout_s"),
         ({"queue_timeout_s": math.nan}, "queue_timeout_s"),
         ({"queue_timeout_s": -math.inf}, "queue_timeout_s"),
+        ({"max_lifetime_s": -1}, "max_lifetime_s"),
+        ({"max_lifetime_s": 1e12}, "max_lifetime_s"),
         ({"user": "two\nlines"}, "user"),
         ({"team": "\x1b[31m"}, "team"),
         ({"host": "h" * 300}, "host"),

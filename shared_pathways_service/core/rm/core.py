@@ -200,9 +200,10 @@ class ResourceManagerCore:
                 self._tenants.turn_away(event, tenant)
             return
         self._tenants.welcome(event, recovering=recovering)
-        if self._tenants.refuses_at_once(event):
+        ran = self._recovery.concerns(event)
+        if self._tenants.refuses_at_once(event, ran=ran):
             return
-        if self._recovery.concerns(event):
+        if ran:
             self._recovery.claimed(event)
         else:
             self._newcomers.append(self._tenants.enter(event))
@@ -276,6 +277,6 @@ def _left_when_started(pool: Pool) -> dict[Tenant, int]:
     left = {}
     rest = pool.usable - pool.held - len(pool.repairs) - len(pool.fills)
     for *_, tenant in pool.waiting.entries:
-        left[tenant] = rest
+        left[tenant] = max(0, rest)
         rest -= tenant.wants[pool]
     return left

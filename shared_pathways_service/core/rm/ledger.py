@@ -132,6 +132,7 @@ class Ledger(Journal):
         """Gives a free slice to a virtual slice, with a generation of its own."""
         self.last_generation += 1
         again = index in tenant.lost
+        onto.granted = True
         self.hold(tenant, index, onto, self.last_generation)
         self.decide_held(onto, DecisionKind.REPLACED if again else DecisionKind.PLACED)
 
@@ -212,11 +213,7 @@ class Ledger(Journal):
 
     def _holder_changed(self, pool: Pool, tenant: Tenant) -> None:
         if tenant.ends_at is not None:
-            held = pool.holders.get(tenant, 0)
-            if held:
-                pool.stated[tenant] = held
-            else:
-                pool.stated.pop(tenant, None)
+            self._state(pool, tenant)
         pool.yielding.changed(tenant, pool.yield_of)
         if pool.reserved is not None:
             self._shelter_changed(pool)
@@ -224,6 +221,20 @@ class Ledger(Journal):
         self.unplanned[pool] = None
         if tenant.notice is not None and tenant.notice.plan is not None:
             self.shaken[tenant.notice.plan.preemptor] = None
+
+    def _state(self, pool: Pool, tenant: Tenant) -> None:
+        """Counts what a holder has that stated its lifetime."""
+        held = pool.holders.get(tenant, 0)
+        if held:
+            pool.stated[tenant] = held
+        else:
+            pool.stated.pop(tenant, None)
+        # By that it is known when a head of several types can start at the earliest, and so who may
+        # start before it (`core.rm.backfill`), in its other pools too.
+        for other in self.pools.values() if len(self.pools) > 1 else ():
+            first = other.first_open()
+            if first is not None and pool in first[-1].wants:
+                self.unserved.update(dict.fromkeys(p for p in first[-1].wants if p.brief))
 
     # ---- reservations
 
@@ -302,6 +313,8 @@ class Ledger(Journal):
         tenant.plan = plan
         for pool in tenant.wants:
             pool.planned.add(tenant)
+            # Whoever is behind it is first of those without a plan now.
+            self.unserved[pool] = None
         self.undecided.pop(tenant, None)
 
     def end_plan(self, tenant: Tenant) -> None:

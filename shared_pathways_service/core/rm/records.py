@@ -48,6 +48,7 @@ class Slice:
       since: When `state`, or the holder, last changed.
       relied_on: The incarnations of its workers that the holder relies on, one a host; empty when
         nobody holds it, or when they are not known.
+      granted: Whether this life of the resource manager has placed somebody on it.
       void_until: No placement of a generation up to this is on it, whoever claims it: it was lost
         since, or its workers are younger.
       kept_for: Who alone gets it although nobody holds it: a waiting tenant that was promised it,
@@ -68,6 +69,7 @@ class Slice:
     index: int = -1
     generation: int = 0
     relied_on: tuple[str, ...] = ()
+    granted: bool = False
     void_until: float = 0
     kept_for: Tenant | Slice | None = None
     mark: SliceMark = SliceMark.NONE

@@ -5,9 +5,11 @@ is right if it is the one on the disk.
 
 Without it, it believes the claims: of two for one slice, the one with the higher generation; none
 for a slice that was lost, or whose worker was replaced, in the meantime. A proxy that comes when
-the recovery has ended is still believed as far as nobody was given its slices: names take a while
-to lead to another machine. A service that is new cannot be told from one whose state is gone until
-all its workers are in, and none of them was let in before: then nobody holds anything.
+the recovery has ended is believed for one more time to live, as names take a while to lead to
+another machine, and only of slices that are there and that nobody was given or promised since: what
+this resource manager itself has granted is more than what a proxy says. A service that is new
+cannot be told from one whose state is gone until all its workers are in, and none of them was let
+in before: then nobody holds anything.
 """
 
 from __future__ import annotations
@@ -67,6 +69,7 @@ class Recovery:
         self._tenants = tenants
         self._state_lost = config.state_lost
         self._recovering_s = config.recovering_s
+        self._believed_s = config.tenant_ttl_s
         self._until = ledger.now
         self._unheard_tenants: list[Tenant] = []
         self._unheard_slices: list[Slice] = []
@@ -82,11 +85,15 @@ class Recovery:
         ledger.marks.update({marked.slice_id: marked.mark for marked in restored.marks})
         self._moves_at = {marked.slice_id: marked.moves_at for marked in restored.marks}
         for grant in sorted(restored.grants, key=lambda grant: grant.order):
-            if all(kind in ledger.pools for kind in grant.virtual_slices):
-                self._restore(grant)
+            # Whoever is forgotten hears why when it comes back, as a new request of its kind does.
+            if not all(kind in ledger.pools for kind in grant.virtual_slices):
+                self._forget(grant, "the service has no such slices any more")
+            elif not grant.running and not self._tenants.could_fit(
+                grant.virtual_slices, grant.num_elastic
+            ):
+                self._forget(grant, "the service has fewer slices than it wants")
             else:
-                # Its type is no longer the service's; it hears so when it comes back.
-                self._forget(grant)
+                self._restore(grant)
         self._state_lost |= restored.state_lost
         if self._state_lost:
             ledger.set_state_lost(True)
@@ -148,10 +155,9 @@ class Recovery:
 
     # ---- the disk
 
-    def _forget(self, grant: PersistedGrant) -> None:
-        """Ends a tenant whose instance type the service has no more."""
+    def _forget(self, grant: PersistedGrant, why: str) -> None:
+        """Ends a tenant that can have no slices of the service any more."""
         ledger = self._ledger
-        why = "the service has no such slices any more"
         ended = Decision(
             time=ledger.now,
             kind=DecisionKind.FORGOTTEN,
@@ -207,16 +213,25 @@ class Recovery:
 
     def _stands(self, event: TenantAsked, claim: Claim) -> bool:
         """Whether a claim can be true as far as other placements go, be its slice there or not."""
-        if not self._state_lost or not 0 <= claim.virtual_index < len(event.virtual_slices):
+        if not self._believes or not 0 <= claim.virtual_index < len(event.virtual_slices):
             return False
         latest = int((self._ledger.now + _MAX_SKEW_S) * _GENERATIONS_PER_S)
         if not 0 < claim.generation <= latest:
             return False
         found = self._ledger.slices.get(claim.slice_id)
         if found is None:
-            return True
+            return self.active
+        if not self.active and (found.granted or found.tenant is not None or found.kept_for):
+            return False
         pool = self._ledger.pools[event.virtual_slices[claim.virtual_index]]
         return found.pool is pool and claim.generation > found.generation
+
+    @property
+    def _believes(self) -> bool:
+        """Whether anything that a proxy claims may be true."""
+        if not self._state_lost:
+            return False
+        return self.active or self._ledger.now < self._until + self._believed_s
 
     def _may_adopt(self, tenant: Tenant, claim: Claim) -> bool:
         """Whether the slice of a claim that stands is still there, as it was."""
@@ -239,6 +254,8 @@ class Recovery:
             self._workers.unplace(found, why, related=tenant.name)
         self._ledger.hold(tenant, claim.virtual_index, found, claim.generation)
         self._ledger.decide_held(found, DecisionKind.CLAIMED, _BELIEVED)
+        if found.complete:
+            self._workers.enter(found)
 
     def _want_missing(self, tenant: Tenant, claimed: set[int]) -> None:
         missing = [index for index in range(len(tenant.kinds)) if index not in tenant.placed]
@@ -254,6 +271,7 @@ class Recovery:
 
     def _end(self) -> None:
         self.active = False
+        self._until = self._ledger.now
         self._ledger.set_state_lost(False)
         self._speaker.waits_for = ""
         unheard = [s for s in self._ledger.slices.values() if s.state is SliceState.STARTING]

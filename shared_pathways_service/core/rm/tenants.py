@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from shared_pathways_service.core.rm.aging import rank_of
@@ -22,8 +22,9 @@ from shared_pathways_service.core.rm.messages import (
     TenantStreamEnded,
     WelcomeTenant,
 )
-from shared_pathways_service.core.rm.records import Notice, Tenant
+from shared_pathways_service.core.rm.records import Notice, Pool, Tenant
 from shared_pathways_service.core.rm.speaker import Speaker, holders_of, position_of
+from shared_pathways_service.core.topology import InstanceType
 
 __all__ = ["Tenants"]
 
@@ -60,8 +61,13 @@ class Tenants:
             self._speaker.tell_running(tenant)
         self._speaker.tell_notices(tenant)
 
-    def refuses_at_once(self, event: TenantAsked) -> bool:
-        """Refuses a new request that can never be met; returns whether it did."""
+    def refuses_at_once(self, event: TenantAsked, *, ran: bool) -> bool:
+        """Refuses a new request that can never be met; returns whether it did.
+
+        Args:
+          event: The request.
+          ran: Whether its proxy says that it ran: no limit of today ends work that goes on.
+        """
         if (ended := self._ledger.ended.get(event.incarnation)) and ended[0] == event.tenant:
             self.refuse(event, ended[1], ended[2])
             return True
@@ -73,12 +79,11 @@ class Tenants:
             message = f"{', '.join(sorted(unknown))}: the service has {', '.join(types)}"
             self.refuse(event, RefusalKind.UNKNOWN_TYPE, message, types=types)
             return True
-        if above := self._ledger.teams.exceeded_by(event):
+        if not ran and (above := self._ledger.teams.exceeded_by(event)):
             self.refuse(event, RefusalKind.LIMIT, above)
             return True
         wants = _count(pools)
-        most = sum([min(count, pool.usable) for pool, count in wants.items()])
-        if most < len(event.virtual_slices) - event.num_elastic:
+        if not _could_fit(wants, len(pools) - event.num_elastic):
             said = "; ".join(
                 f"{count} x {pool.name} wanted, {pool.usable} in the whole service"
                 + (f" beside {pool.spares} kept as spare" if pool.spares else "")
@@ -87,6 +92,11 @@ class Tenants:
             self.refuse(event, RefusalKind.TOO_MANY, said)
             return True
         return False
+
+    def could_fit(self, virtual_slices: tuple[InstanceType, ...], num_elastic: int) -> bool:
+        """Returns whether the service, were it all free, could let a gang start."""
+        wants = _count(self._ledger.pools[kind] for kind in virtual_slices)
+        return _could_fit(wants, len(virtual_slices) - num_elastic)
 
     def enter(self, event: TenantAsked, *, running: bool = False) -> Tenant:
         """Enters a tenant that is new: into the line, or as one that runs."""
@@ -322,6 +332,10 @@ class Tenants:
                 reason=reason,
             )
         )
+
+
+def _could_fit(wants: Mapping[Pool, int], needed: int) -> bool:
+    return sum([min(count, pool.usable) for pool, count in wants.items()]) >= needed
 
 
 def _count(things: Iterable[T]) -> dict[T, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
+from shared_pathways_service.constants import LONGEST_LIFETIME_S
 from shared_pathways_service.core.proxy_limits import ProxyLimits, asked_limits
 from shared_pathways_service.core.validation import (
     check_dns_label,
@@ -57,7 +58,7 @@ def read_proxy_request(
     if message.HasField("queue_timeout_s"):
         queue_timeout = check_seconds("queue_timeout_s", message.queue_timeout_s, infinity=True)
     if message.max_lifetime_s:
-        lifetime = check_seconds("max_lifetime_s", message.max_lifetime_s)
+        lifetime = check_seconds("max_lifetime_s", message.max_lifetime_s, high=LONGEST_LIFETIME_S)
     if not message.session:
         raise InvalidRequestError("session", "", "not to be empty")
     return ProxyRequest(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from shared_pathways_service.core.rm.decisions import Decision, DecisionKind
 from shared_pathways_service.core.rm.explain import Explanation, Holding
 from shared_pathways_service.core.rm.usage import UsageBy
@@ -22,6 +20,8 @@ __all__ = [
     "window_of",
 ]
 
+#: The last second of the year 9999: no time beyond can be said in RFC 3339.
+_LAST = 253_402_300_799.0
 #: Whole, and what stands behind the dot.
 _KINDS = frozenset(name for kind in DecisionKind for name in (kind, kind.partition(".")[2]))
 
@@ -87,8 +87,9 @@ def window_of(since: float, until: float, now: float) -> tuple[float | None, flo
       InvalidRequestError: It is none.
     """
     for field, value in (("since", since), ("until", until)):
-        if not math.isfinite(value):
-            raise InvalidRequestError(field, value, "a number of seconds")
+        if not abs(value) <= _LAST:
+            expected = f"seconds since the epoch, {_LAST:.0f} (the year 9999) at the most"
+            raise InvalidRequestError(field, value, expected)
     begin = since if since > 0 else now + since
     end = until if until > 0 else now + until
     if begin > end:

@@ -9,6 +9,7 @@ import collections
 from collections.abc import Iterable
 from typing import TypeAlias
 
+from shared_pathways_service.constants import LONGEST_LIFETIME_S
 from shared_pathways_service.core.rm import messages
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.core.validation import (
@@ -124,7 +125,7 @@ def tenant_asked(hello: pb.TenantHello) -> messages.TenantAsked:
         running=hello.running,
         claims=_claims(hello.claims, count),
         max_lifetime_s=(
-            check_seconds("max_lifetime_s", hello.max_lifetime_s)
+            check_seconds("max_lifetime_s", hello.max_lifetime_s, high=LONGEST_LIFETIME_S)
             if hello.HasField("max_lifetime_s")
             else None
         ),

@@ -143,6 +143,7 @@ class TestRequests:
             ("queue_timeout_s", math.nan),
             ("max_lifetime_s", -1.0),
             ("max_lifetime_s", math.inf),
+            ("max_lifetime_s", 1e12),
             ("user", "a\x00b"),
             ("team", "x" * 300),
             ("host", "a\nb"),
