@@ -16,7 +16,7 @@ from shared_pathways_service.cli.manager import Manager, manager_of
 from shared_pathways_service.cli.moments import shown
 from shared_pathways_service.cli.output import AsJson, print_json
 from shared_pathways_service.cli.serve_display import holder_of
-from shared_pathways_service.cli.status_messages import occupancy_of
+from shared_pathways_service.cli.status_messages import occupancy_of, reservation_line
 from shared_pathways_service.cli.usage import read_usage, utilisation
 from shared_pathways_service.core.rm.decisions import span
 from shared_pathways_service.errors import ServiceNotReady
@@ -170,6 +170,7 @@ def _table(picture: _Picture) -> RenderableType:
         head.append(f"{one['instance_type']}: {held}, {past}")
     if service["spares"]:
         head.append(f"of the free ones {service['spares']} of each type kept as spare")
+    head += [f"reserved {reservation_line(one)}" for one in told["reservations"]]
     users = {one["name"]: f"{one['user'] or '?'}@{one['host'] or '?'}" for one in told["tenants"]}
     slices = Table("SLICE", "TYPE", "STATE", "TENANT", "USER", "SINCE", box=None)
     for one in told["slices"]:

@@ -1476,9 +1476,100 @@ class UncordonSliceResponse(_message.Message):
 Global___UncordonSliceResponse: _TypeAlias = UncordonSliceResponse  # noqa: Y015
 
 @_typing.final
-class ReservationStatus(_message.Message):
+class ReserveSlicesRequest(_message.Message):
     """---- reservations"""
 
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INSTANCE_TYPE_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
+    TEAM_FIELD_NUMBER: _builtins.int
+    STARTS_FIELD_NUMBER: _builtins.int
+    ENDS_FIELD_NUMBER: _builtins.int
+    instance_type: _builtins.str
+    count: _builtins.int
+    user: _builtins.str
+    """for this one's tenants, or"""
+    team: _builtins.str
+    """for this team's"""
+    starts: _builtins.float
+    """Seconds since the epoch; negative: so many seconds from now, by the server's clock; 0: now."""
+    ends: _builtins.float
+    def __init__(
+        self,
+        *,
+        instance_type: _builtins.str = ...,
+        count: _builtins.int = ...,
+        user: _builtins.str = ...,
+        team: _builtins.str = ...,
+        starts: _builtins.float = ...,
+        ends: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "ends", b"ends", "instance_type", b"instance_type", "starts", b"starts", "team", b"team", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReserveSlicesRequest: _TypeAlias = ReserveSlicesRequest  # noqa: Y015
+
+@_typing.final
+class ReserveSlicesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESERVATION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def reservation(self) -> Global___ReservationStatus: ...
+    def __init__(
+        self,
+        *,
+        reservation: Global___ReservationStatus | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["reservation", b"reservation"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reservation", b"reservation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReserveSlicesResponse: _TypeAlias = ReserveSlicesResponse  # noqa: Y015
+
+@_typing.final
+class CancelReservationRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelReservationRequest: _TypeAlias = CancelReservationRequest  # noqa: Y015
+
+@_typing.final
+class CancelReservationResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelReservationResponse: _TypeAlias = CancelReservationResponse  # noqa: Y015
+
+@_typing.final
+class ReservationStatus(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int

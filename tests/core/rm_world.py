@@ -15,6 +15,7 @@ from shared_pathways_service.core.rm.aging import longest_lead
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.core import ResourceManagerCore
 from shared_pathways_service.core.rm.event_log import decisions_of, epoch_line, event_line
+from shared_pathways_service.core.rm.reserved import Reservation
 from shared_pathways_service.core.rm.status import StatusReport
 from shared_pathways_service.core.topology import InstanceType
 from tests.core.rm_books import Books
@@ -87,6 +88,7 @@ class World:
         self.last_order = 0
         self.state_lost = False
         self.marks: dict[str, m.PersistedMark] = {}
+        self.reservations: dict[str, Reservation] = {}
         self.disk_missing = False
         self.core = ResourceManagerCore(config, None, self.now)
         self.workers = {
@@ -277,13 +279,14 @@ class World:
             last_order=self.last_order,
             state_lost=self.state_lost,
             marks=tuple(self.marks.values()),
+            reservations=tuple(self.reservations.values()),
         )
         if lose_disk:
             self.disk_lost_at = self.now
             self.disk_missing = True
             self.books = Books()
             self.grants, self.last_generation, self.last_order = {}, 0, 0
-            self.marks = {}
+            self.marks, self.reservations = {}, {}
             restored = m.Restored()
         config = dataclasses.replace(self.config, state_lost=self.disk_missing)
         for proxy in self.proxies.values():
@@ -298,6 +301,8 @@ class World:
     def _judge_restored(self) -> None:
         """What was written down is so again."""
         known = {tenant.name: tenant for tenant in self.core.status(self.now).tenants}
+        reserved = {one.reservation for one in self.core.status(self.now).reservations}
+        assert reserved == set(self.reservations.values())
         assert known.keys() == self.grants.keys()
         for name, grant in self.grants.items():
             placed = {
@@ -313,6 +318,13 @@ class World:
             assert bool(known[name].preempting_by) == (grant.notice is not None)
 
     # ---- operators
+
+    def reserve(self, asked: Reservation) -> None:
+        """Reserves slices, if that can be."""
+        if self.core.refusal_of(asked, self.now) is None:
+            self.do(m.ReservationMade(reservation=asked))
+            usable = self.config.slices[InstanceType.parse(asked.instance_type)]
+            assert asked.count <= usable - self.config.spares
 
     def mark(self, slice_id: str, mark: m.SliceMark) -> None:
         match mark:
@@ -425,6 +437,9 @@ class World:
             self.marks[marked.slice_id] = marked
             if marked.mark is m.SliceMark.NONE:
                 del self.marks[marked.slice_id]
+        self.reservations.update({new.name: new for new in one.reservations})
+        for over in one.reservations_over:
+            del self.reservations[over]
         for decision in one.decisions:
             self.books.hear(decision)
         highest = max(self.placings, default=0)
@@ -536,6 +551,7 @@ class World:
         self._judge_views(after)
         self._judge_preempted()
         self._judge_released()
+        self._judge_reserved(after)
         self._judge_marked(after)
         self.books.judge(after)
         started = {
@@ -597,7 +613,7 @@ class World:
         holds = {placing.tenant for placing in self.placings.values() if placing.step == self.step}
         for name, reason in self.taken.items():
             victim = self.proxies[name]
-            by = self.proxies[reason.removeprefix("preempted by ").split(" of priority ")[0]]
+            by = self.proxies[_name(reason.removeprefix("preempted by "))]
             assert by.asks.priority > victim.asks.priority
             assert by.name in holds, f"{name} was preempted for {by.name}, which did not start"
             if victim.connected and self.config.preemption_grace_s:
@@ -618,6 +634,57 @@ class World:
             if proxy.told == proxy.worked:
                 assert self.now - proxy.active_at >= release_s - 1e-3, f"{name} is not idle"
             proxy.warned_until = None
+
+    def _judge_reserved(self, after: StatusReport) -> None:
+        """Whoever starts, or gets more, leaves those alone for whom slices are reserved."""
+        assert {one.reservation for one in after.reservations} == set(self.reservations.values())
+        late = [one for one in self.reservations.values() if one.ends < self.now - 1e-3]
+        assert not late, f"over, and still there: {late}"
+        placed_before = self._placed_before(self.step)
+        got = {
+            (placing.tenant, self.proxies[placing.tenant].asks.virtual_slices[placing.index])
+            for placing in self.placings.values()
+            if placing.step == self.step and (placing.tenant, placing.index) not in placed_before
+        }
+        for name, kind in got if self.disk_lost_at < 0 else ():
+            if name in self.planned:
+                continue  # on what others were preempted from, or was promised before
+            lacking = self._lacking(self.proxies[name], kind, after)
+            free = _free(after)[str(kind)] - self.config.spares
+            assert not lacking or free >= lacking, f"{name} got what was reserved for others"
+
+    def _lacking(self, proxy: Proxy, kind: InstanceType, after: StatusReport) -> int:
+        """Returns how many slices others lack of what is reserved for them and in force."""
+        users = {tenant.name: tenant.user for tenant in after.tenants}
+        held = Counter(
+            users[one.tenant]
+            for one in after.slices
+            if one.tenant and one.instance_type == str(kind)
+        )
+        lacking = 0
+        for one in sorted(self.reservations.values(), key=lambda one: (one.starts, one.name)):
+            if one.instance_type != str(kind) or one.starts > self.now - 1e-3:
+                continue
+            has = min(held[one.user], one.count)
+            held[one.user] -= has
+            if one.user != proxy.asks.user:
+                lacking += one.count - has
+        return lacking
+
+    def _barred(self, proxy: Proxy) -> bool:
+        """Whether others' reservations of a type that one wants may keep it waiting."""
+        kinds = set(map(str, proxy.asks.virtual_slices))
+        return any(
+            one.instance_type in kinds and one.user != proxy.asks.user
+            for one in self.reservations.values()
+        )
+
+    def _has_a_reservation(self, proxy: Proxy) -> bool:
+        kinds = set(map(str, proxy.asks.virtual_slices))
+        return any(
+            one.instance_type in kinds and one.user == proxy.asks.user
+            for one in self.reservations.values()
+        )
 
     def _judge_marked(self, after: StatusReport) -> None:
         """Nothing is placed on a slice that an operator has taken out."""
@@ -663,12 +730,16 @@ class World:
         }
 
     def _judge_overtaking(self, started: Proxy, waits: list[Proxy], after: StatusReport) -> None:
-        if self._keeps_nobody(started, waits, after):
+        if self._keeps_nobody(started, waits, after) or self._has_a_reservation(started):
             return
         kinds = {started.asks.virtual_slices[index] for index in started.view}
         for other in waits:
             shares = kinds & set(other.asks.virtual_slices)
-            exempt = started.name in self.planned or other.name in self.planned | self.taken.keys()
+            exempt = (
+                self._barred(other)
+                or started.name in self.planned
+                or other.name in self.planned | self.taken.keys()
+            )
             assert exempt or not (shares and self._ahead(other, started)), (
                 f"{started.name} was placed before {other.name}"
             )
@@ -727,7 +798,7 @@ class World:
         }
         heads, planned = self._heads(waits), _planned(after)
         for proxy in waits:
-            if proxy in heads or proxy.name in planned:
+            if proxy in heads or proxy.name in planned or self._barred(proxy):
                 continue
             could = sum(
                 min(wanted, max(0, self._left(kind, heads, after)))
@@ -750,11 +821,15 @@ class World:
                     continue
                 if (tenant.name, one.index) in once_placed and self.disk_lost_at < 0:
                     assert not free[one.instance_type], "lost, and not placed again"
+                elif self._barred(self.proxies[tenant.name]):
+                    continue
                 elif not self._preceded(self.proxies[tenant.name], one.instance_type, waits):
                     kept = self.config.spares
                     assert free[one.instance_type] <= kept, "missing, though a slice is free"
 
     def _fits(self, proxy: Proxy, after: StatusReport, waits: list[Proxy]) -> bool:
+        if self._barred(proxy):
+            return False  # what is left to it is judged by the core's own invariants
         free = _free(after)
         could = 0
         for kind, wanted in Counter(proxy.asks.virtual_slices).items():
@@ -797,9 +872,14 @@ class World:
                 assert told == place, f"{name} was told {told}, and is at {place}"
 
 
+def _name(said: str) -> str:
+    """Returns the tenant that a notice names: it is its own host."""
+    return said.split(" of priority ")[0].rpartition("@")[2]
+
+
 def _planned(report: StatusReport) -> set[str]:
     """Returns who waits for others to be preempted."""
-    said = {tenant.preempting_by.split(" of priority ")[0] for tenant in report.tenants}
+    said = {_name(tenant.preempting_by) for tenant in report.tenants}
     waiting = {entry.tenant for entry in report.queue}
     return waiting & (said | {one.kept_for for one in report.slices})
 

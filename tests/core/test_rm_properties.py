@@ -11,6 +11,7 @@ from shared_pathways_service.core.rm import messages as m
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.event_log import replay
 from shared_pathways_service.core.rm.messages import SliceMark
+from shared_pathways_service.core.rm.reserved import Reservation
 from shared_pathways_service.core.topology import InstanceType
 from tests.core.rm_world import LARGE, SMALL, Proxy, World
 
@@ -110,6 +111,36 @@ class ResourceManagerMachine(RuleBasedStateMachine):
         known = [one.id for one in self.world.core.status(self.world.now).slices]
         self.world.mark(data.draw(st.sampled_from(known)), mark)
 
+    @rule(
+        small=st.booleans(),
+        count=st.integers(1, 3),
+        user=st.sampled_from(["", "", "ada"]),
+        starts_in=st.sampled_from([0.0, 0.0, 10.0, 40.0]),
+        lasts=st.sampled_from([5.0, 30.0, 100.0]),
+    )
+    def operator_reserves_slices(
+        self, small: bool, count: int, user: str, starts_in: float, lasts: float
+    ) -> None:
+        world = self.world
+        starts = world.now + starts_in
+        world.reserve(
+            Reservation(
+                name=world.new_name(),
+                instance_type=str(SMALL if small else LARGE),
+                count=count,
+                user=user or "bob",
+                team="",
+                starts=starts,
+                ends=starts + lasts,
+            )
+        )
+
+    @precondition(lambda self: self.world.reservations)
+    @rule(data=st.data())
+    def operator_cancels_a_reservation(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.world.reservations)))
+        self.world.do(m.ReservationCancelled(name=name))
+
     # ---- tenants
 
     @rule(
@@ -120,6 +151,7 @@ class ResourceManagerMachine(RuleBasedStateMachine):
         queue_timeout=st.sampled_from([None, 0.0, 20.0, float("inf")]),
         lifetime_s=st.sampled_from([None, None, 3.0, 20.0, 40.0]),
         tells=st.booleans(),
+        user=st.sampled_from(["", "ada", "bob"]),
     )
     def tenant_asks(
         self,
@@ -130,10 +162,17 @@ class ResourceManagerMachine(RuleBasedStateMachine):
         queue_timeout: float | None,
         lifetime_s: float | None,
         tells: bool,
+        user: str,
     ) -> None:
         kinds = (SMALL,) * small + (LARGE,) * large or (SMALL,)
         self.ask(
-            kinds, min(elastic, len(kinds) - 1), priority, queue_timeout, lifetime_s, tells=tells
+            kinds,
+            min(elastic, len(kinds) - 1),
+            priority,
+            queue_timeout,
+            lifetime_s,
+            tells=tells,
+            user=user,
         )
 
     @rule(
@@ -153,6 +192,7 @@ class ResourceManagerMachine(RuleBasedStateMachine):
         lifetime_s: float | None = None,
         *,
         tells: bool = True,
+        user: str = "",
     ) -> Proxy:
         name = self.world.new_name()
         asks = m.TenantAsked(
@@ -163,7 +203,8 @@ class ResourceManagerMachine(RuleBasedStateMachine):
             priority=priority,
             queue_timeout_s=queue_timeout,
             max_lifetime_s=lifetime_s,
-            user=name,
+            user=user or name,
+            host=name,
         )
         proxy = Proxy(name, asks.incarnation, asks, arrival=0, tells=tells)
         self.world.proxies[name] = proxy
@@ -268,6 +309,8 @@ class ResourceManagerMachine(RuleBasedStateMachine):
         self.all_workers_are_back()
         for one in world.core.status(world.now).slices:
             world.mark(one.id, SliceMark.NONE)
+        for reserved in list(world.reservations):
+            world.do(m.ReservationCancelled(name=reserved))
         for kind, count in world.config.slices.items():
             kinds = (kind,) * (count - world.config.spares)
             proxy = self.ask(kinds)

@@ -68,7 +68,8 @@ class Reservations:
                 for one in (pool.reserved.entries if pool.reserved else ())
                 if one.starts < asked.ends and one.ends > asked.starts
             )
-            return "count", f"{left} at most, or another time: there is {others}"
+            most = f"{left} at most, or another time" if left else "another time"
+            return "count", f"{most}: there is {others}"
         return None
 
     def made(self, event: ReservationMade) -> None:

@@ -17,6 +17,7 @@ from shared_pathways_service.core.rm import messages
 from shared_pathways_service.core.rm.core import ResourceManagerCore
 from shared_pathways_service.core.rm.event_log import decisions_of
 from shared_pathways_service.core.rm.expectation import HoldingTimes, expect
+from shared_pathways_service.core.rm.reserved import Reservation, moment
 from shared_pathways_service.core.rm.status import SliceStatus, StatusReport
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.events import Event
@@ -231,9 +232,7 @@ class Authority:
         """
         known = self._core.knows(released.tenant, released.incarnation)
         self.handle(released)
-        if self._closed:
-            error = SharedPathwaysError(f"{released.tenant} is not released: the server is ending")
-            raise StreamEnded(error, grpc.StatusCode.UNAVAILABLE)
+        self._check_open(f"{released.tenant} is not released")
         return known
 
     def mark(
@@ -250,10 +249,43 @@ class Authority:
             known = ", ".join(self._core.slice_ids(limit=_NAMED)) or "none yet"
             raise InvalidRequestError("slice", marked.slice_id, f"one of {known}")
         self.handle(marked)
-        if self._closed:
-            error = SharedPathwaysError(f"{marked.slice_id} is as it was: the server is ending")
-            raise StreamEnded(error, grpc.StatusCode.UNAVAILABLE)
+        self._check_open(f"{marked.slice_id} is as it was")
         return self._core.slice_status(marked.slice_id, self._clock())
+
+    def reserve(self, asked: Reservation) -> None:
+        """Takes in a reservation.
+
+        Raises:
+          InvalidRequestError: It cannot be.
+          StreamEnded: This process is about to end, and it was not taken in.
+        """
+        wrong = self._core.refusal_of(asked, self._clock())
+        if wrong is not None:
+            field, expected = wrong
+            value = getattr(asked, field)
+            raise InvalidRequestError(field, moment(value) if field == "ends" else value, expected)
+        self.handle(messages.ReservationMade(reservation=asked))
+        self._check_open("nothing is reserved")
+
+    def cancel(self, cancelled: messages.ReservationCancelled) -> None:
+        """Ends a reservation before its time.
+
+        Raises:
+          InvalidRequestError: There is no such reservation.
+          StreamEnded: This process is about to end, and it was not taken in.
+        """
+        if not self._core.knows_reservation(cancelled.name):
+            known = [one.reservation.name for one in self.report().reservations[:_NAMED]]
+            raise InvalidRequestError(
+                "name", cancelled.name, f"one of {', '.join(known) or 'none: nothing is reserved'}"
+            )
+        self.handle(cancelled)
+        self._check_open(f"{cancelled.name} is as it was")
+
+    def _check_open(self, as_it_is: str) -> None:
+        if self._closed:
+            error = SharedPathwaysError(f"{as_it_is}: the server is ending")
+            raise StreamEnded(error, grpc.StatusCode.UNAVAILABLE)
 
     # ---- streams
 

@@ -19,6 +19,7 @@ from shared_pathways_service.servers.resource_manager.authority import Authority
 from shared_pathways_service.servers.resource_manager.calls import Context, refusing
 from shared_pathways_service.servers.resource_manager.cordon import CordonCalls
 from shared_pathways_service.servers.resource_manager.history_wire import follow_filter_of
+from shared_pathways_service.servers.resource_manager.reservations import ReservationCalls
 
 __all__ = ["ResourceManagerService"]
 
@@ -26,7 +27,7 @@ __all__ = ["ResourceManagerService"]
 _HELLO_S = 10.0
 
 
-class ResourceManagerService(CordonCalls):
+class ResourceManagerService(CordonCalls, ReservationCalls):
     """Refuses bad input with a status that names the field; decides nothing.
 
     The streams' methods write to their context instead of yielding, which can be given up while the

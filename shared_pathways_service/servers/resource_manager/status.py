@@ -10,6 +10,7 @@ from types import MappingProxyType
 from shared_pathways_service.core.rm.expectation import Expectation
 from shared_pathways_service.core.rm.messages import SliceState, TenantState, VirtualSliceState
 from shared_pathways_service.core.rm.status import (
+    ReservationStatus,
     SliceStatus,
     StatusReport,
     TenantStatus,
@@ -17,7 +18,7 @@ from shared_pathways_service.core.rm.status import (
 from shared_pathways_service.events import Event, Scalar, rfc3339
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 
-__all__ = ["snapshot_events", "status_message"]
+__all__ = ["reservation_message", "snapshot_events", "status_message"]
 
 _SOURCE = "rm"
 
@@ -50,6 +51,22 @@ def status_message(
         spares=report.spares,
         since=rfc3339(report.since),
         pid=os.getpid(),
+        reservations=map(reservation_message, report.reservations),
+    )
+
+
+def reservation_message(one: ReservationStatus) -> pb.ReservationStatus:
+    """Makes the message of a reservation."""
+    about = one.reservation
+    return pb.ReservationStatus(
+        name=about.name,
+        instance_type=about.instance_type,
+        count=about.count,
+        user=about.user,
+        team=about.team,
+        starts=about.starts,
+        ends=about.ends,
+        held=one.held,
     )
 
 
