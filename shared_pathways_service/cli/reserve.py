@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from shared_pathways_service.cli.cluster_options import Place, takes_place
-from shared_pathways_service.cli.manager import ANSWER_S, manager_of
+from shared_pathways_service.cli.manager import manager_of
 from shared_pathways_service.cli.moments import parse_coming, shown
 from shared_pathways_service.cli.output import AsJson, print_json, print_line, print_table
 from shared_pathways_service.cli.status_messages import (
@@ -111,8 +111,7 @@ def unreserve(
 
 async def _reserve(place: Place, request: pb.ReserveSlicesRequest) -> pb.ReservationStatus:
     async with manager_of(place, Settings.load()) as manager:
-        call = manager.stub.ReserveSlices(request, metadata=manager.metadata, timeout=ANSWER_S)
-        return (await manager.answer(call)).reservation
+        return (await manager.ask(manager.stub.ReserveSlices, request)).reservation
 
 
 async def _list(place: Place) -> list[dict[str, Any]]:
@@ -123,5 +122,4 @@ async def _list(place: Place) -> list[dict[str, Any]]:
 async def _cancel(place: Place, name: str) -> None:
     request = pb.CancelReservationRequest(name=name)
     async with manager_of(place, Settings.load()) as manager:
-        call = manager.stub.CancelReservation(request, metadata=manager.metadata, timeout=ANSWER_S)
-        await manager.answer(call)
+        await manager.ask(manager.stub.CancelReservation, request)

@@ -12,6 +12,7 @@ from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.decisions import Decision, DecisionKind
 from shared_pathways_service.core.rm.event_log import decisions_of
 from shared_pathways_service.core.rm.explain import explain
+from shared_pathways_service.core.rm.states import TenantState
 from tests.core.rm_harness import SMALL, Rm
 
 RELEASE_S = 600.0
@@ -43,7 +44,7 @@ def parked(**config: Any) -> Rm:
     rm.tell("ada", 1, RELEASE_S - WARNING_S)
     rm.said.clear()
     rm.after(WARNING_S)
-    assert rm.tenant("ada").state is m.TenantState.IDLE
+    assert rm.tenant("ada").state is TenantState.IDLE
     rm.said.clear()
     return rm
 
@@ -69,7 +70,7 @@ def test_who_does_nothing_is_warned_and_loses_its_slices() -> None:
     (told,) = rm.heard("ada", m.TellIdle)
     assert (told.idle_s, told.released) == (RELEASE_S, True)
     assert rm.announced("tenant.idled") == ["tenant.idled"]
-    assert rm.tenant("ada").state is m.TenantState.IDLE
+    assert rm.tenant("ada").state is TenantState.IDLE
     assert rm.queue == [], "it keeps nobody from anything"
     rm.ask("eve", 1)
     assert rm.on("eve") == ["slice-0"]
@@ -104,7 +105,7 @@ def test_nobody_is_taken_at_its_silence() -> None:
     assert rm.on("ada") == ["slice-0"], "the warning was not answered"
     rm.tell("ada", 1, 11 * RELEASE_S)
     rm.after(0)
-    assert rm.tenant("ada").state is m.TenantState.IDLE
+    assert rm.tenant("ada").state is TenantState.IDLE
 
 
 def test_a_proxy_that_never_tells_keeps_its_slices() -> None:
@@ -141,13 +142,13 @@ def test_it_gets_slices_again_when_it_works_and_behind_those_who_wait() -> None:
     assert [one.kind for one in decided] == [DecisionKind.QUEUED]
     assert rm.queue == ["bob", "ada"], "as if it asked now"
     assert [one.position for one in rm.heard("ada", m.TellQueued)] == [2]
-    assert rm.tenant("ada").state is m.TenantState.WAITING
+    assert rm.tenant("ada").state is TenantState.WAITING
     rm.after(1e6)
     assert rm.queue == ["bob", "ada"], "it waits as long as it takes, though it would not queue"
     rm.release("eve")
     rm.release("bob")
     assert rm.on("ada") == ["slice-0"]
-    assert rm.tenant("ada").state is m.TenantState.RUNNING
+    assert rm.tenant("ada").state is TenantState.RUNNING
 
 
 def test_with_a_free_slice_it_is_back_at_once_and_watched_again() -> None:
@@ -168,7 +169,7 @@ def test_one_that_is_parked_stays_so_over_reconnects_and_hears_of_it() -> None:
     assert [one.released for one in rm.heard("ada", m.TellIdle)] == [True]
     assert rm.heard("ada", m.TellQueued) == []
     rm.tell("ada", 1, RELEASE_S)
-    assert rm.tenant("ada").state is m.TenantState.IDLE
+    assert rm.tenant("ada").state is TenantState.IDLE
 
 
 def test_one_that_is_parked_is_given_up_and_released_as_any_other() -> None:
@@ -214,7 +215,7 @@ def test_a_warning_is_told_again_to_a_proxy_that_comes_back() -> None:
 def test_after_a_restart_one_that_is_parked_is_so_still_and_the_idle_are_warned_anew() -> None:
     rm = parked().restarted()
     rm.come_back("ada")
-    assert rm.tenant("ada").state is m.TenantState.IDLE
+    assert rm.tenant("ada").state is TenantState.IDLE
     rm.tell("ada", 2)
     rm.join("slice-0")
     assert rm.on("ada") == ["slice-0"]
@@ -249,9 +250,9 @@ def test_what_an_idle_victim_leaves_goes_to_whom_it_would_be_preempted_for() -> 
     assert rm.tenant("ada").preempting_by
     rm.after(WARNING_S)
     assert rm.on("vip") == ["slice-0"]
-    assert rm.tenant("ada").state is m.TenantState.IDLE
+    assert rm.tenant("ada").state is TenantState.IDLE
     rm.tell("ada", 2)
-    assert rm.tenant("ada").state is m.TenantState.WAITING
+    assert rm.tenant("ada").state is TenantState.WAITING
 
 
 def test_preemption_ends_a_warning() -> None:
@@ -259,7 +260,7 @@ def test_preemption_ends_a_warning() -> None:
     rm.tell("ada", 1, RELEASE_S - WARNING_S)
     rm.ask("vip", 1, priority=5)
     rm.after(1)
-    assert rm.tenant("ada").state is m.TenantState.PREEMPTED
+    assert rm.tenant("ada").state is TenantState.PREEMPTED
     rm.after(1e4)
     assert rm.queue == ["ada"]
 
@@ -272,7 +273,7 @@ def test_a_part_of_an_elastic_gang_that_was_never_placed_is_no_longer_wanted() -
     rm.after(RELEASE_S - WARNING_S)
     rm.tell("ada", 1, RELEASE_S - WARNING_S)
     rm.after(WARNING_S)
-    assert rm.tenant("ada").state is m.TenantState.IDLE
+    assert rm.tenant("ada").state is TenantState.IDLE
     rm.release("eve")
     assert rm.on("ada") == []
     rm.tell("ada", 2)

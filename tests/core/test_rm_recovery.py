@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from shared_pathways_service.core.rm import messages as m
+from shared_pathways_service.core.rm.states import SliceState, TenantState
 from tests.core.rm_harness import OTHER, SMALL, TWO_HOSTS, Rm
 
 
@@ -345,7 +346,7 @@ def test_without_the_disk_a_tenant_whose_slices_are_all_lost_is_placed_again() -
     rm.join("slice-2", life="2")
     rm.come_back("bob", (0, "slice-2", 3))
     assert rm.placed("bob") == {}
-    assert rm.tenant("bob").state is m.TenantState.RUNNING
+    assert rm.tenant("bob").state is TenantState.RUNNING
     rm.after(21.0)
     assert rm.on("bob") == ["slice-2"]
     assert rm.placed("bob")[0][1] > 3
@@ -502,11 +503,11 @@ def test_a_late_claim_of_a_drained_slice_moves_its_holder() -> None:
     rm = served(2)
     rm.do(m.SliceDrained(slice_id="slice-0"))
     claim_late(rm, (0, "slice-0", 9))
-    assert rm.slice("slice-0").state is m.SliceState.DRAINING
+    assert rm.slice("slice-0").state is SliceState.DRAINING
     assert [one.withdrawn for one in rm.heard("late", m.TellPreempting)] == [False]
     rm.after(30.0)
     assert rm.on("late") == ["slice-1"]
-    assert rm.slice("slice-0").state is m.SliceState.CORDONED
+    assert rm.slice("slice-0").state is SliceState.CORDONED
 
 
 def test_a_claim_of_a_drained_slice_while_it_recovers_moves_its_holder_afterwards() -> None:

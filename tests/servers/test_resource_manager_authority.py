@@ -14,6 +14,7 @@ import pytest
 from shared_pathways_service.core.rm import messages as m
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.core import ResourceManagerCore
+from shared_pathways_service.core.rm.persisted import PersistedGrant, Restored
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.servers.resource_manager.authority import Authority, SteadyClock
 from shared_pathways_service.servers.resource_manager.outbox import StreamEnded
@@ -37,7 +38,7 @@ class Made:
     """
 
     def __init__(
-        self, path: Path, config: RmConfig = ONE_SLICE, restored: m.Restored | None = None
+        self, path: Path, config: RmConfig = ONE_SLICE, restored: Restored | None = None
     ) -> None:
         clock = SteadyClock()
         self.store = Store(str(path / "state"), first_start=True)
@@ -139,7 +140,7 @@ def test_a_slice_that_comes_back_late_behind_others_is_not_given_up(
             )
             for one in slices
         ]
-        grant = m.PersistedGrant(
+        grant = PersistedGrant(
             tenant="ada",
             incarnation="1",
             virtual_slices=(KIND,) * 3,
@@ -157,7 +158,7 @@ def test_a_slice_that_comes_back_late_behind_others_is_not_given_up(
             incarnations={one: (one,) for one in slices},
         )
         config = RmConfig(slices={KIND: 3}, recovering_s=0.5, tenant_ttl_s=600.0)
-        made = Made(tmp_path, config, m.Restored(grants=(grant,)))
+        made = Made(tmp_path, config, Restored(grants=(grant,)))
         for worker in workers[:2]:
             made.authority.join_worker(worker, 1)
         # Its time would be over.

@@ -17,7 +17,6 @@ from shared_pathways_service.core.rm.messages import (
     ReservationCancelled,
     ReservationMade,
     ResourceManagerEvent,
-    Restored,
     SliceCordoned,
     SliceDrained,
     SliceUncordoned,
@@ -30,6 +29,7 @@ from shared_pathways_service.core.rm.messages import (
     WorkerEnded,
     WorkerJoined,
 )
+from shared_pathways_service.core.rm.persisted import Restored
 from shared_pathways_service.core.rm.preemption import Preemption
 from shared_pathways_service.core.rm.records import Pool, Tenant
 from shared_pathways_service.core.rm.recovery import Recovery

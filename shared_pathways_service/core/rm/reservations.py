@@ -16,12 +16,8 @@ from __future__ import annotations
 from shared_pathways_service.core.rm.deadlines import Deadlines
 from shared_pathways_service.core.rm.decisions import Decision, DecisionKind
 from shared_pathways_service.core.rm.ledger import Ledger
-from shared_pathways_service.core.rm.messages import (
-    Announce,
-    ReservationCancelled,
-    ReservationMade,
-    Restored,
-)
+from shared_pathways_service.core.rm.messages import Announce, ReservationCancelled, ReservationMade
+from shared_pathways_service.core.rm.persisted import Restored
 from shared_pathways_service.core.rm.records import Pool
 from shared_pathways_service.core.rm.reserved import Reservation, Reserved, moment
 from shared_pathways_service.core.rm.speaker import Speaker
