@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 from shared_pathways_service.core.rm import messages as m
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.core import ResourceManagerCore
+from shared_pathways_service.core.rm.persisted import Persist, PersistedGrant, Restored
+from shared_pathways_service.core.rm.states import VirtualSliceState
 from shared_pathways_service.core.rm.status import SliceStatus, TenantStatus
 from shared_pathways_service.core.topology import InstanceType
 
@@ -31,17 +33,17 @@ class Rm:
         slices: int | dict[InstanceType, int] = 2,
         *,
         ready: bool = True,
-        restored: m.Restored | None = None,
+        restored: Restored | None = None,
         now: float = 1e9,
         **config: Any,
     ) -> None:
         counts = slices if isinstance(slices, dict) else {SMALL: slices}
         self.config = RmConfig(slices=counts, **config)
         self.now = now
-        self.grants: dict[str, m.PersistedGrant] = {
-            g.tenant: g for g in (restored or m.Restored()).grants
+        self.grants: dict[str, PersistedGrant] = {
+            g.tenant: g for g in (restored or Restored()).grants
         }
-        self.restored = restored or m.Restored()
+        self.restored = restored or Restored()
         self.marks = {one.slice_id: one for one in self.restored.marks}
         self.said: list[m.Instruction] = []
         self.core = ResourceManagerCore(self.config, restored, now)
@@ -59,13 +61,13 @@ class Rm:
         instructions = self.core.handle(event, self.now)
         self.core.validate_state()
         for one in instructions:
-            if isinstance(one, m.Persist):
+            if isinstance(one, Persist):
                 assert one is instructions[0]
                 self.grants.update({grant.tenant: grant for grant in one.grants})
                 for gone in one.forgotten:
                     del self.grants[gone]
                 self.marks.update({marked.slice_id: marked for marked in one.marks})
-                self.restored = m.Restored(
+                self.restored = Restored(
                     grants=tuple(self.grants.values()),
                     last_generation=one.last_generation,
                     last_order=one.last_order,
@@ -197,7 +199,7 @@ class Rm:
         return {
             one.index: (one.slice_id, one.generation)
             for one in self.tenant(tenant).slices
-            if one.state is m.VirtualSliceState.PLACED
+            if one.state is VirtualSliceState.PLACED
         }
 
     def on(self, tenant: str) -> list[str]:

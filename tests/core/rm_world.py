@@ -14,6 +14,18 @@ from shared_pathways_service.core.rm import messages as m
 from shared_pathways_service.core.rm.aging import longest_lead
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.core import ResourceManagerCore
+from shared_pathways_service.core.rm.persisted import (
+    Persist,
+    PersistedGrant,
+    PersistedMark,
+    Restored,
+)
+from shared_pathways_service.core.rm.states import (
+    SliceMark,
+    SliceState,
+    TenantState,
+    VirtualSliceState,
+)
 from shared_pathways_service.core.rm.status import StatusReport
 from shared_pathways_service.core.topology import InstanceType
 from tests.core.rm_books import Books
@@ -73,11 +85,11 @@ class World:
         self.config = config
         self.now = 1e9
         self.step = 0
-        self.grants: dict[str, m.PersistedGrant] = {}
+        self.grants: dict[str, PersistedGrant] = {}
         self.last_generation = 0
         self.last_order = 0
         self.state_lost = False
-        self.marks: dict[str, m.PersistedMark] = {}
+        self.marks: dict[str, PersistedMark] = {}
         self.disk_missing = False
         self.core = ResourceManagerCore(config, None, self.now)
         self.workers = {
@@ -96,7 +108,7 @@ class World:
         self.crash_after: int | None = None
         self.sound = True  # no judgement has failed
         self.planned: set[str] = set()  # who waited for a preemption before the last event
-        self.marked: dict[str, m.SliceMark] = {}  # what operators had said before it
+        self.marked: dict[str, SliceMark] = {}  # what operators had said before it
         self.taken: dict[str, str] = {}  # who was preempted by the last event: why
         self.books = Books()
 
@@ -221,7 +233,7 @@ class World:
                 proxy.away_since = self.now
             proxy.connected = False
         self.started_at = self.now
-        restored = m.Restored(
+        restored = Restored(
             grants=tuple(self.grants.values()),
             last_generation=self.last_generation,
             last_order=self.last_order,
@@ -234,7 +246,7 @@ class World:
             self.books = Books()
             self.grants, self.last_generation, self.last_order = {}, 0, 0
             self.marks = {}
-            restored = m.Restored()
+            restored = Restored()
         config = dataclasses.replace(self.config, state_lost=self.disk_missing)
         for proxy in self.proxies.values():
             proxy.noticed_until = None
@@ -256,19 +268,19 @@ class World:
             }
             assert placed == dict(grant.placements)
             state = known[name].state
-            assert (state is m.TenantState.RUNNING) == grant.running
-            assert (state is m.TenantState.PREEMPTED) == grant.preempted
+            assert (state is TenantState.RUNNING) == grant.running
+            assert (state is TenantState.PREEMPTED) == grant.preempted
             assert bool(known[name].preempting_by) == (grant.notice is not None)
 
     # ---- operators
 
-    def mark(self, slice_id: str, mark: m.SliceMark) -> None:
+    def mark(self, slice_id: str, mark: SliceMark) -> None:
         match mark:
-            case m.SliceMark.CORDONED:
+            case SliceMark.CORDONED:
                 self.do(m.SliceCordoned(slice_id=slice_id))
-            case m.SliceMark.DRAINING:
+            case SliceMark.DRAINING:
                 self.do(m.SliceDrained(slice_id=slice_id))
-            case m.SliceMark.NONE:
+            case SliceMark.NONE:
                 self.do(m.SliceUncordoned(slice_id=slice_id))
 
     # ---- what is done about it
@@ -283,7 +295,7 @@ class World:
         self.step += 1
         instructions = self.core.handle(event, self.now)
         self.core.validate_state()
-        persists = [i for i, one in enumerate(instructions) if isinstance(one, m.Persist)]
+        persists = [i for i, one in enumerate(instructions) if isinstance(one, Persist)]
         assert persists in ([], [0]), "what is on the disk comes first"
         crash_after, self.crash_after = self.crash_after, None
         self.taken = {
@@ -306,7 +318,7 @@ class World:
 
     def _carry_out(self, one: m.Instruction) -> None:
         match one:
-            case m.Persist():
+            case Persist():
                 self._persist(one)
             case m.WelcomeWorker():
                 worker = self._worker(one)
@@ -335,8 +347,8 @@ class World:
         silent = self.now >= self.started_at + self.config.recovering_s
         disk_lost = self.disk_lost_at >= 0
         taken = self.placings[generation].tenant in self.taken
-        drained = self.marked.get(slice_id) is m.SliceMark.DRAINING
-        drained |= slice_id in self.marks and self.marks[slice_id].mark is m.SliceMark.DRAINING
+        drained = self.marked.get(slice_id) is SliceMark.DRAINING
+        drained |= slice_id in self.marks and self.marks[slice_id].mark is SliceMark.DRAINING
         assert broken or silent or disk_lost or taken or drained, (
             f"nothing is wrong with {slice_id}"
         )
@@ -360,11 +372,11 @@ class World:
                 proxy.queued = one
                 proxy.running = False
 
-    def _persist(self, one: m.Persist) -> None:
+    def _persist(self, one: Persist) -> None:
         self.disk_missing = False
         for marked in one.marks:
             self.marks[marked.slice_id] = marked
-            if marked.mark is m.SliceMark.NONE:
+            if marked.mark is SliceMark.NONE:
                 del self.marks[marked.slice_id]
         for decision in one.decisions:
             self.books.hear(decision)
@@ -378,7 +390,7 @@ class World:
         self.state_lost = one.state_lost
         self.last_generation, self.last_order = one.last_generation, one.last_order
 
-    def _granted(self, grant: m.PersistedGrant, highest: int) -> None:
+    def _granted(self, grant: PersistedGrant, highest: int) -> None:
         former = self.grants.get(grant.tenant)
         for slice_id, generation in former.placements.values() if former else ():
             if (slice_id, generation) not in grant.placements.values():
@@ -496,15 +508,15 @@ class World:
             placed = {
                 one.index: (one.slice_id, one.generation)
                 for one in tenant.slices
-                if one.state is m.VirtualSliceState.PLACED
+                if one.state is VirtualSliceState.PLACED
             }
             for index, (slice_id, _) in placed.items():
                 assert holders.pop(slice_id) == (tenant.name, index)
-            assert tenant.state is m.TenantState.RUNNING or not placed, "half a gang"
+            assert tenant.state is TenantState.RUNNING or not placed, "half a gang"
             assert tenant.connected == proxy.connected
             if proxy.connected:
                 assert proxy.view == placed, f"{proxy.name} believes {proxy.view}"
-                runs = tenant.state is m.TenantState.RUNNING
+                runs = tenant.state is TenantState.RUNNING
                 assert runs or (not proxy.running and proxy.queued), "waits and does not know"
                 assert proxy.running or not runs or len(placed) < proxy.needed, "never told to run"
         assert not holders, f"leaked: {holders}"
@@ -532,10 +544,10 @@ class World:
                 barred = self.marked.keys() & self.marks.keys()
                 assert placing.slice_id not in barred, f"{placing.slice_id} is cordoned"
         for one in after.slices:
-            if one.state in (m.SliceState.CORDONED, m.SliceState.DRAINING, m.SliceState.READY):
+            if one.state in (SliceState.CORDONED, SliceState.DRAINING, SliceState.READY):
                 marked = one.id in self.marks
-                assert marked == (one.state is not m.SliceState.READY)
-            if one.state is m.SliceState.DRAINING:
+                assert marked == (one.state is not SliceState.READY)
+            if one.state is SliceState.DRAINING:
                 assert one.tenant
 
     def _judge_broken(self, after: StatusReport) -> None:
@@ -629,7 +641,7 @@ class World:
             one.instance_type
             for tenant in after.tenants
             for one in tenant.slices
-            if one.state is m.VirtualSliceState.UNPLACED
+            if one.state is VirtualSliceState.UNPLACED
         }
         heads, planned = self._heads(waits), _planned(after)
         for proxy in waits:
@@ -650,7 +662,7 @@ class World:
         once_placed = self._placed_before(self.step + 1)
         for tenant in after.tenants:
             for one in tenant.slices:
-                if one.state is not m.VirtualSliceState.UNPLACED:
+                if one.state is not VirtualSliceState.UNPLACED:
                     continue
                 if (tenant.name, one.index) in once_placed and self.disk_lost_at < 0:
                     assert not free[one.instance_type], "lost, and not placed again"
@@ -712,5 +724,5 @@ def _free(report: StatusReport) -> Counter[str]:
     return Counter(
         one.instance_type
         for one in report.slices
-        if one.state is m.SliceState.READY and not one.tenant and not one.kept_for
+        if one.state is SliceState.READY and not one.tenant and not one.kept_for
     )

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from shared_pathways_service.core.rm import messages as m
 from shared_pathways_service.core.rm.config import RmConfig
-from shared_pathways_service.core.rm.messages import SliceMark
+from shared_pathways_service.core.rm.states import SliceMark
 from shared_pathways_service.core.topology import InstanceType
 from tests.core.rm_world import LARGE, SMALL, Proxy, World
 

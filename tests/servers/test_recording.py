@@ -9,7 +9,8 @@ import pytest
 
 from shared_pathways_service.core.rm import event_log
 from shared_pathways_service.core.rm.config import RmConfig
-from shared_pathways_service.core.rm.messages import Restored, Tick
+from shared_pathways_service.core.rm.messages import Tick
+from shared_pathways_service.core.rm.persisted import Restored
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.errors import InvalidRequestError, PreflightError
 from shared_pathways_service.protocol import resource_manager_pb2 as pb

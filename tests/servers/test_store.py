@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from shared_pathways_service.core.rm.messages import (
+from shared_pathways_service.core.rm.persisted import (
     Persist,
     PersistedGrant,
     PersistedMark,
     PersistedNotice,
     Restored,
-    SliceMark,
 )
+from shared_pathways_service.core.rm.states import SliceMark
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.servers.resource_manager import store as store_module

@@ -15,13 +15,15 @@ from shared_pathways_service.core.rm.ledger import Ledger
 from shared_pathways_service.core.rm.messages import (
     SliceCordoned,
     SliceDrained,
-    SliceMark,
-    SliceState,
     SliceUncordoned,
 )
 from shared_pathways_service.core.rm.records import Slice
 from shared_pathways_service.core.rm.scheduler import Scheduler
 from shared_pathways_service.core.rm.speaker import Speaker
+from shared_pathways_service.core.rm.states import (
+    SliceMark,
+    SliceState,
+)
 
 __all__ = ["Cordons"]
 

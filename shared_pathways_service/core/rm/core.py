@@ -14,7 +14,6 @@ from shared_pathways_service.core.rm.ledger import Ledger
 from shared_pathways_service.core.rm.messages import (
     Instruction,
     ResourceManagerEvent,
-    Restored,
     SliceCordoned,
     SliceDrained,
     SliceUncordoned,
@@ -26,6 +25,7 @@ from shared_pathways_service.core.rm.messages import (
     WorkerEnded,
     WorkerJoined,
 )
+from shared_pathways_service.core.rm.persisted import Restored
 from shared_pathways_service.core.rm.preemption import Preemption
 from shared_pathways_service.core.rm.records import Pool, Tenant
 from shared_pathways_service.core.rm.recovery import Recovery

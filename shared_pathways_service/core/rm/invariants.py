@@ -6,8 +6,11 @@ import itertools
 
 from shared_pathways_service.core.rm.ledger import Ledger
 from shared_pathways_service.core.rm.lines import Entry
-from shared_pathways_service.core.rm.messages import SliceMark, SliceState
 from shared_pathways_service.core.rm.records import Plan, Pool, Slice, Tenant
+from shared_pathways_service.core.rm.states import (
+    SliceMark,
+    SliceState,
+)
 
 __all__ = ["validate"]
 

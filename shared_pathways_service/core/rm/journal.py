@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from shared_pathways_service.core.rm.decisions import Decision
-from shared_pathways_service.core.rm.messages import (
+from shared_pathways_service.core.rm.persisted import (
     Persist,
     PersistedGrant,
     PersistedMark,
     PersistedNotice,
-    SliceMark,
 )
 from shared_pathways_service.core.rm.records import Slice, Tenant
+from shared_pathways_service.core.rm.states import SliceMark
 
 __all__ = ["Journal"]
 

@@ -14,8 +14,12 @@ from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.decisions import DecisionKind
 from shared_pathways_service.core.rm.journal import Journal
 from shared_pathways_service.core.rm.limits import Teams
-from shared_pathways_service.core.rm.messages import RefusalKind, SliceMark, SliceState
+from shared_pathways_service.core.rm.messages import RefusalKind
 from shared_pathways_service.core.rm.records import BARRED, Notice, Plan, Pool, Slice, Tenant
+from shared_pathways_service.core.rm.states import (
+    SliceMark,
+    SliceState,
+)
 from shared_pathways_service.core.topology import InstanceType
 
 __all__ = ["Ledger"]

@@ -11,7 +11,10 @@ import re
 
 from shared_pathways_service.core.rm.holders import Holders
 from shared_pathways_service.core.rm.lines import Entry, Line
-from shared_pathways_service.core.rm.messages import SliceMark, SliceState
+from shared_pathways_service.core.rm.states import (
+    SliceMark,
+    SliceState,
+)
 from shared_pathways_service.core.topology import InstanceType
 
 __all__ = ["BARRED", "Notice", "Plan", "Pool", "Slice", "Tenant", "Words", "Worker"]

@@ -20,15 +20,17 @@ from shared_pathways_service.core.rm.decisions import Decision, DecisionKind
 from shared_pathways_service.core.rm.ledger import Ledger
 from shared_pathways_service.core.rm.messages import (
     Claim,
-    PersistedGrant,
     RefusalKind,
-    Restored,
-    SliceState,
     TenantAsked,
     WorkerJoined,
 )
+from shared_pathways_service.core.rm.persisted import (
+    PersistedGrant,
+    Restored,
+)
 from shared_pathways_service.core.rm.records import Slice, Tenant
 from shared_pathways_service.core.rm.speaker import Speaker
+from shared_pathways_service.core.rm.states import SliceState
 from shared_pathways_service.core.rm.tenants import Tenants
 from shared_pathways_service.core.rm.workers import Workers
 

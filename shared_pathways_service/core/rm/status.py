@@ -6,9 +6,13 @@ import dataclasses
 from collections.abc import Callable, Mapping
 
 from shared_pathways_service.core.rm.ledger import Ledger
-from shared_pathways_service.core.rm.messages import SliceState, TenantState, VirtualSliceState
 from shared_pathways_service.core.rm.records import Slice, Tenant
 from shared_pathways_service.core.rm.speaker import holders_of, position_of
+from shared_pathways_service.core.rm.states import (
+    SliceState,
+    TenantState,
+    VirtualSliceState,
+)
 
 __all__ = [
     "QueueEntry",

@@ -14,7 +14,6 @@ from shared_pathways_service.core.rm.ledger import Ledger
 from shared_pathways_service.core.rm.messages import (
     Claim,
     EndTenantStream,
-    PersistedGrant,
     RefusalKind,
     RefuseTenant,
     TenantAsked,
@@ -22,6 +21,7 @@ from shared_pathways_service.core.rm.messages import (
     TenantStreamEnded,
     WelcomeTenant,
 )
+from shared_pathways_service.core.rm.persisted import PersistedGrant
 from shared_pathways_service.core.rm.records import Notice, Tenant
 from shared_pathways_service.core.rm.speaker import Speaker, holders_of, position_of
 

@@ -11,7 +11,6 @@ from shared_pathways_service.core.rm.decisions import DecisionKind
 from shared_pathways_service.core.rm.ledger import Ledger
 from shared_pathways_service.core.rm.messages import (
     RefuseWorker,
-    SliceState,
     WelcomeWorker,
     WorkerBeat,
     WorkerEnded,
@@ -19,6 +18,7 @@ from shared_pathways_service.core.rm.messages import (
 )
 from shared_pathways_service.core.rm.records import Pool, Slice, Worker
 from shared_pathways_service.core.rm.speaker import Speaker
+from shared_pathways_service.core.rm.states import SliceState
 
 __all__ = ["Workers"]
 

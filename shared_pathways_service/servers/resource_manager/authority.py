@@ -17,6 +17,7 @@ from shared_pathways_service.core.rm import messages
 from shared_pathways_service.core.rm.core import ResourceManagerCore
 from shared_pathways_service.core.rm.event_log import decisions_of
 from shared_pathways_service.core.rm.expectation import HoldingTimes, expect
+from shared_pathways_service.core.rm.persisted import Persist
 from shared_pathways_service.core.rm.status import SliceStatus, StatusReport
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.events import Event
@@ -316,7 +317,7 @@ class Authority:
 
     def _carry_out(self, instruction: messages.Instruction) -> None:
         match instruction:
-            case messages.Persist():
+            case Persist():
                 self._persist(instruction)
             case messages.Announce():
                 self._announce(instruction)
@@ -331,7 +332,7 @@ class Authority:
             case _:
                 self._tenants.tell(instruction)
 
-    def _persist(self, persist: messages.Persist) -> None:
+    def _persist(self, persist: Persist) -> None:
         store = self._store
         if store is None:
             return

@@ -12,7 +12,8 @@ from typing import BinaryIO
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.decisions import Decision
 from shared_pathways_service.core.rm.event_log import epoch_line, event_line
-from shared_pathways_service.core.rm.messages import ResourceManagerEvent, Restored
+from shared_pathways_service.core.rm.messages import ResourceManagerEvent
+from shared_pathways_service.core.rm.persisted import Restored
 from shared_pathways_service.errors import InvalidRequestError, PreflightError
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.version import __version__

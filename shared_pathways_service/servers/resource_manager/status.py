@@ -8,7 +8,11 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from shared_pathways_service.core.rm.expectation import Expectation
-from shared_pathways_service.core.rm.messages import SliceState, TenantState, VirtualSliceState
+from shared_pathways_service.core.rm.states import (
+    SliceState,
+    TenantState,
+    VirtualSliceState,
+)
 from shared_pathways_service.core.rm.status import (
     SliceStatus,
     StatusReport,

@@ -17,14 +17,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shared_pathways_service.core.rm.decisions import Decision
-from shared_pathways_service.core.rm.messages import (
+from shared_pathways_service.core.rm.persisted import (
     Persist,
     PersistedGrant,
     PersistedMark,
     PersistedNotice,
     Restored,
-    SliceMark,
 )
+from shared_pathways_service.core.rm.states import SliceMark
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.servers.resource_manager.history import (
