@@ -297,6 +297,8 @@ def main() -> int:
         "rounds": arguments.rounds,
         "connections": SIZE,
         "aim": AIM,
+        # Of a machine that does other work, shares say little.
+        "load_average": os.getloadavg(),
         "least_share": least,
         "attacks": found,
     }
