@@ -39,12 +39,28 @@ OPTIONS = (
 )
 
 
+class Connection:
+    """A connection that streams share; its return is waited for once, for all of them."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self.stub: Any = pb_grpc.ResourceManagerStub(channel)
+        self._channel = channel
+        self._opening: asyncio.Future[None] | None = None
+
+    async def open(self) -> None:
+        """Waits until it is there."""
+        if self._opening is None or self._opening.done():
+            self._opening = asyncio.ensure_future(self._channel.channel_ready())
+        await self._opening
+
+
 class Worker:
     """One worker of one slice of one host."""
 
-    def __init__(self, stub: Any, slice_id: str, kind: str) -> None:
+    def __init__(self, connection: Connection, slice_id: str, kind: str) -> None:
         self.slice_id = slice_id
-        self._stub = stub
+        self._connection = connection
+        self._stub = connection.stub
         self._kind = kind
         self._incarnation = ""
         self._welcomed_at: int | None = None
@@ -98,6 +114,8 @@ class Worker:
             self._returning = asyncio.ensure_future(self._return())
 
     async def _return(self) -> None:
+        # (Ten thousand dials of one process in vain would keep it from the one that is not.)
+        await self._connection.open()
         await again(self._join)
 
 
@@ -135,8 +153,8 @@ async def run(address: str, streams: int, kinds: dict[str, int]) -> None:
             channel = await stack.enter_async_context(
                 grpc.aio.insecure_channel(address, options=OPTIONS)
             )
-            stub = pb_grpc.ResourceManagerStub(channel)
-            workers += [Worker(stub, *one) for one in named[start : start + streams]]
+            connection = Connection(channel)
+            workers += [Worker(connection, *one) for one in named[start : start + streams]]
         there: list[Worker] = []
         # Whoever is in first must beat before the last is.
         first = workers[:AT_ONCE]

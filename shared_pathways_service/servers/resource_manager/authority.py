@@ -154,10 +154,10 @@ class Authority:
             self.recording.add(event, now, decisions_of(instructions))
         return instructions
 
-    def status(self) -> pb.GetStatusResponse:
+    async def status(self) -> pb.GetStatusResponse:
         """Returns who holds what, and who waits for what."""
         report = self.report()
-        return status.status_message(report, expect(report, self.holding_times, self.now))
+        return await status.status_message(report, expect(report, self.holding_times, self.now))
 
     # ---- looking back
 
@@ -329,9 +329,9 @@ class Authority:
         Args:
           tenant: Only what concerns this one; empty: everything.
         """
-        events = status.snapshot_events(self._core.status(self._clock()))
-        wanted = (event for event in events if tenant in {"", event.tenant})
-        snapshot = [wire.event_message(event, snapshot=True) for event in wanted]
+        report = self.report()
+        events = status.tenant_events(report, tenant) if tenant else status.snapshot_events(report)
+        snapshot = [wire.event_message(event, snapshot=True) for event in events]
         outbox = Outbox(self._watcher_limit, snapshot)
         self._watchers[outbox] = tenant
         return outbox

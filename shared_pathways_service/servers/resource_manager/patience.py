@@ -16,8 +16,8 @@ _CATCH_UP_S = 5.0
 _HELD_S = 30.0
 
 # Whoever is alive dials a restarted manager every 2 s at the latest. As long as somebody still
-# comes, others may stand in line behind it: ten thousand workers take 6 s of a core to be let in,
-# on a machine that has no more than a third of one for it they would be given up after 20 s.
+# comes, others may stand in line behind it: to let ten thousand workers in takes 7 s of a core, and
+# of a machine that has no more than a third of one for it longer than the 20 s that are waited.
 _COMING_S = 4.0
 _COMING_MOST_S = 180.0
 

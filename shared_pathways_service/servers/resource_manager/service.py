@@ -92,7 +92,7 @@ class ResourceManagerService(CordonCalls, ReservationCalls):
         self, _request: pb.GetStatusRequest, _context: Context
     ) -> pb.GetStatusResponse:
         """Who holds what, and who waits for what."""
-        return self._authority.status()
+        return await self._authority.status()
 
     @refusing
     async def ReleaseTenant(  # noqa: N802

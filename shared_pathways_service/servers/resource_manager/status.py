@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import collections
+import dataclasses
 import os
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -18,25 +20,25 @@ from shared_pathways_service.core.rm.status import (
 from shared_pathways_service.events import Event, Scalar, rfc3339
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 
-__all__ = ["reservation_message", "snapshot_events", "status_message"]
+__all__ = ["reservation_message", "snapshot_events", "status_message", "tenant_events"]
 
 _SOURCE = "rm"
+#: Slices, or tenants, that a piece of an answer has: 2 ms.
+_PIECE = 200
 
 
-def status_message(
+async def status_message(
     report: StatusReport, expectations: Mapping[str, Expectation] = MappingProxyType({})
 ) -> pb.GetStatusResponse:
-    """Makes the answer of `GetStatus`.
+    """Makes the answer of `GetStatus`, in pieces between which others have their turn.
 
     Args:
       report: How things stand.
       expectations: Of those that wait.
     """
-    return pb.GetStatusResponse(
+    message = pb.GetStatusResponse(
         state=report.state,
         types=report.types,
-        slices=map(_slice, report.slices),
-        tenants=map(_tenant, report.tenants),
         queue=[
             pb.QueueEntry(
                 tenant=entry.tenant,
@@ -53,6 +55,13 @@ def status_message(
         pid=os.getpid(),
         reservations=map(reservation_message, report.reservations),
     )
+    for start in range(0, len(report.slices), _PIECE):
+        message.slices.extend(map(_slice, report.slices[start : start + _PIECE]))
+        await asyncio.sleep(0)
+    for start in range(0, len(report.tenants), _PIECE):
+        message.tenants.extend(map(_tenant, report.tenants[start : start + _PIECE]))
+        await asyncio.sleep(0)
+    return message
 
 
 def reservation_message(one: ReservationStatus) -> pb.ReservationStatus:
@@ -68,6 +77,17 @@ def reservation_message(one: ReservationStatus) -> pb.ReservationStatus:
         ends=about.ends,
         held=one.held,
     )
+
+
+def tenant_events(report: StatusReport, name: str) -> Iterator[Event]:
+    """Tells of one tenant what `snapshot_events` tells of all."""
+    only = dataclasses.replace(
+        report,
+        slices=(),
+        tenants=tuple(tenant for tenant in report.tenants if tenant.name == name),
+        queue=tuple(entry for entry in report.queue if entry.tenant == name),
+    )
+    return (event for event in snapshot_events(only) if event.tenant == name)
 
 
 def snapshot_events(report: StatusReport) -> Iterator[Event]:
