@@ -874,7 +874,7 @@ class World:
 
 def _name(said: str) -> str:
     """Returns the tenant that a notice names: it is its own host."""
-    return said.split(" of priority ")[0].rpartition("@")[2]
+    return said.split(" of priority ", maxsplit=1)[0].rpartition("@")[2]
 
 
 def _planned(report: StatusReport) -> set[str]:
