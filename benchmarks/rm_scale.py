@@ -98,6 +98,7 @@ class Manager:
             f"--instance_type={','.join(counts)}",
             f"--instance_count={','.join(map(str, counts.values()))}",
             f"--num_spares={shape.spares}",
+            "--max_calls_per_host=16384",  # all are on this one
             f"--state_file={scratch / 'state'}",
         ]
         self._log = scratch / "rm.log"

@@ -87,7 +87,7 @@ class ResourceManagerOptions(ConnectionOptions, PolicyOptions):
         10_000, parse=positive_int, help="Events that may wait for a watcher that does not read."
     )
     max_connections: int = flag(
-        4096,
+        16_384,
         parse=positive_int,
         env="SPS_MAX_CONNECTIONS",
         help="Connections at a time; one more is closed at once. Every worker and proxy has one.",
@@ -99,10 +99,11 @@ class ResourceManagerOptions(ConnectionOptions, PolicyOptions):
         help="Calls at a time on one connection; a client holds back those beyond.",
     )
     max_calls: int = flag(
-        10_000,
+        16_384,
         parse=positive_int,
         env="SPS_MAX_CALLS",
-        help="Calls at a time, of all clients; one that is held open costs 32 KiB.",
+        help="Calls at a time, of all clients, workers and proxies included; one that is held open "
+        "costs 32 KiB.",
     )
     max_calls_per_host: int = flag(
         2000,
