@@ -52,14 +52,14 @@ def test_the_idle_are_warned_released_and_come_back_when_they_work(
     assert 0 < tenant.expect("welcome").activity_s <= 1
     tenant.expect("running")
     _tell(tenant, 1)
-    assert _warned_and_released(service, tenant) == "released: idle for 1 s"
+    assert _warned_and_released(service, tenant).startswith("released: idle for ")
     (status,) = service.status().tenants
     assert status.state == "idle"
     assert not status.HasField("idle_s")
     assert not service.status().queue
     explained = service.stub.Explain(pb.ExplainRequest(tenant="ada"))
     assert explained.state == "idle"
-    assert "released: idle for 1 s" in explained.sentences[-1]
+    assert "released: idle for " in explained.sentences[-1]
     eve = _running(service, "eve")
     _tell(tenant, 2)
     assert tenant.expect("queued").position == 1
@@ -86,7 +86,7 @@ def test_watchers_hear_of_it_and_metrics_count_it(make_service: MakeService) -> 
         message = watch.next()
         kinds.append(message.kind)
     assert kinds.index("tenant.idling") < kinds.index("tenant.idled")
-    assert message.reason == "released: idle for 1 s"
+    assert message.reason.startswith("released: idle for ")
     late = service.watch("ada")
     while late.next().kind != "tenant.idled":  # who watches from now on hears of it too
         pass
