@@ -172,6 +172,7 @@ class ResourceManagerCore:
         tenant = self._ledger.tenants.get(event.tenant)
         if tenant is not None:
             if tenant.incarnation == event.incarnation:
+                self._preemption.returned(tenant)
                 self._tenants.returned(tenant, event, recovering=recovering)
                 self._newcomers.append(tenant)
             else:

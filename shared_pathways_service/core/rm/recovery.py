@@ -199,6 +199,8 @@ class Recovery:
             relied_on = tuple(grant.incarnations.get(slice_id, ()))
             found.relied_on = relied_on if len(relied_on) == len(found.workers) else ()
             found.moves_at = self._moves_at.get(slice_id)
+            if found.moves_at is not None:
+                tenant.warned[index,] = f"a drain of {slice_id}"
             found.held_since = grant.held_since.get(slice_id, self._ledger.now)
             self._unheard_slices.append(found)
         lost = set(grant.lost)
