@@ -169,6 +169,7 @@ class ResourceManagerCore:
                 f"num_elastic={event.num_elastic} of {len(event.virtual_slices)} virtual slices"
             )
         recovering = self._recovery.active
+        self._recovery.heard_tenant(event)
         tenant = self._ledger.tenants.get(event.tenant)
         if tenant is not None:
             if tenant.incarnation == event.incarnation:
