@@ -120,3 +120,14 @@ def test_nobody_is_hung_when_the_manager_stood_still_until_just_before(
         made.authority.close()
 
     asyncio.run(asyncio.wait_for(work(), 60))
+
+
+def test_a_clock_that_was_set_back_goes_on_where_the_last_one_was() -> None:
+    clock = SteadyClock()
+    now = clock()
+    clock.go_on_from(now - 60.0)
+    assert now <= clock() < now + 30.0, "it is ahead already"
+    clock.go_on_from(now + 3600.0)
+    assert clock() >= now + 3600.0
+    clock.go_on_from(now + 10 * 86_400.0)
+    assert clock() < now + 2 * 3600.0, "that one was wrong"
