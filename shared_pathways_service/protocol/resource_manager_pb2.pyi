@@ -304,6 +304,7 @@ class TenantHello(_message.Message):
     CLAIMS_FIELD_NUMBER: _builtins.int
     RUNNING_FIELD_NUMBER: _builtins.int
     MAX_LIFETIME_S_FIELD_NUMBER: _builtins.int
+    LAST_GENERATION_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     """The session's name, e.g. "isc-proxy-ada-x7k2p"; DNS label."""
     incarnation: _builtins.str
@@ -330,8 +331,12 @@ class TenantHello(_message.Message):
     it, also when it has no slice left to claim.
     """
     max_lifetime_s: _builtins.float
-    """Seconds from the proxy's first hello until it ends in any case; absent: not known. The RM
-    takes the slices back then.
+    """Seconds from this hello until the proxy ends in any case; absent: not known. The RM takes the
+    slices back then. Of a tenant that it knows, what the first hello said holds.
+    """
+    last_generation: _builtins.int
+    """The highest generation that the proxy heard of, held or lost; 0: none. An RM that has lost its
+    state gives none up to that one: the proxy would take it for old news.
     """
     @_builtins.property
     def versions(self) -> Global___VersionRange: ...
@@ -361,10 +366,11 @@ class TenantHello(_message.Message):
         claims: _abc.Iterable[Global___Claim] | None = ...,
         running: _builtins.bool = ...,
         max_lifetime_s: _builtins.float | None = ...,
+        last_generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_lifetime_s", b"_max_lifetime_s", "_queue_timeout_s", b"_queue_timeout_s", "max_lifetime_s", b"max_lifetime_s", "queue_timeout_s", b"queue_timeout_s", "versions", b"versions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_lifetime_s", b"_max_lifetime_s", "_queue_timeout_s", b"_queue_timeout_s", "address", b"address", "claims", b"claims", "host", b"host", "incarnation", b"incarnation", "max_lifetime_s", b"max_lifetime_s", "num_elastic_slices", b"num_elastic_slices", "pid", b"pid", "priority", b"priority", "queue_timeout_s", b"queue_timeout_s", "running", b"running", "team", b"team", "tenant", b"tenant", "user", b"user", "versions", b"versions", "virtual_slices", b"virtual_slices"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_lifetime_s", b"_max_lifetime_s", "_queue_timeout_s", b"_queue_timeout_s", "address", b"address", "claims", b"claims", "host", b"host", "incarnation", b"incarnation", "last_generation", b"last_generation", "max_lifetime_s", b"max_lifetime_s", "num_elastic_slices", b"num_elastic_slices", "pid", b"pid", "priority", b"priority", "queue_timeout_s", b"queue_timeout_s", "running", b"running", "team", b"team", "tenant", b"tenant", "user", b"user", "versions", b"versions", "virtual_slices", b"virtual_slices"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_lifetime_s: _TypeAlias = _typing.Literal["max_lifetime_s"]  # noqa: Y015
     _WhichOneofArgType__max_lifetime_s: _TypeAlias = _typing.Literal["_max_lifetime_s", b"_max_lifetime_s"]  # noqa: Y015
@@ -932,7 +938,7 @@ class EventMessage(_message.Message):
     snapshot: _builtins.bool
     """True for what already was so when the watch began."""
     sequence: _builtins.int
-    """Of a decision: its number in the history, from 1, growing. 0: it is no decision."""
+    """Of a decision: its number in the history, growing. 0: it is no decision."""
     @_builtins.property
     def data(self) -> _struct_pb2.Struct: ...
     def __init__(

@@ -784,6 +784,10 @@ class World:
             return False
         held = [one for one in after.slices if one.tenant and ends_at[one.tenant] is not None]
         for head in heads:
+            if not kinds & set(head.asks.virtual_slices):
+                continue
+            if head.asks.num_elastic:
+                return False  # which of its slices it starts with is open
             starts_at = -math.inf
             for kind, wanted in Counter(head.asks.virtual_slices).items():
                 ends = sorted(
@@ -796,7 +800,7 @@ class World:
                 others = self.config.slices[kind] - self.config.spares - len(ends)
                 if wanted > others:
                     starts_at = max(starts_at, ends[wanted - others - 1])
-            if kinds & set(head.asks.virtual_slices) and mine > starts_at:
+            if mine > starts_at:
                 return False
         return True
 

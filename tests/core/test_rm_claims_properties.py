@@ -16,8 +16,8 @@ from shared_pathways_service.core.rm.status import StatusReport
 from tests.core.rm_harness import SMALL, Rm
 
 _GHOST = "ghost"
-#: Of claims: how far their generations are from those that are given now.
-_OFFSETS = st.sampled_from([-10_000_000, -1, 1, 3_600_000, 80_000_000, 2**62])
+#: Of claims: how far their generations are from those that are given now, and never one of them.
+_OFFSETS = st.sampled_from([-9_999_500, -500, 500, 3_600_500, 80_000_500, 2**62])
 _MARKS = (m.SliceCordoned, m.SliceDrained, m.SliceUncordoned)
 
 
@@ -82,7 +82,7 @@ class ClaimsMachine(RuleBasedStateMachine):
         running=st.booleans(),
     )
     def stranger_claims(self, names: list[int], offsets: list[int], running: bool) -> None:
-        now = int(self.rm.now * 1000) + 2 * self.made
+        now = int(self.rm.now * 1000) + 4 * self.made
         claims = {
             index: ([*self.names, _GHOST][min(name, len(self.names))], max(1, now + offset))
             for index, (name, offset) in enumerate(zip(names, offsets, strict=False))
@@ -91,6 +91,13 @@ class ClaimsMachine(RuleBasedStateMachine):
             return  # no proxy was ever told such a thing
         if len({slice_id for slice_id, _ in claims.values()}) == len(claims):
             self.ask(len(claims), claims=claims, running=running)
+
+    @precondition(lambda self: self.kept)
+    @rule(data=st.data(), offset=_OFFSETS)
+    def stranger_claims_what_is_kept(self, data: st.DataObject, offset: int) -> None:
+        name = data.draw(st.sampled_from(self.kept))
+        generation = max(1, int(self.rm.now * 1000) + 4 * self.made + offset)
+        self.ask(1, claims={0: (name, generation)}, running=True)
 
     @precondition(lambda self: self.connected)
     @rule(data=st.data())
@@ -129,8 +136,9 @@ class ClaimsMachine(RuleBasedStateMachine):
         set_back_s=st.sampled_from([0.0, 0.0, 3600.0]),
         ended=st.booleans(),
         back=st.booleans(),
+        promises=st.booleans(),
     )
-    def state_is_lost(self, set_back_s: float, ended: bool, back: bool) -> None:
+    def state_is_lost(self, set_back_s: float, ended: bool, back: bool, promises: bool) -> None:
         """Killed with its disk; its successor's clock may be behind."""
         self.rm.now -= set_back_s
         self.rm = self.rm.restarted(state_lost=True)
@@ -141,12 +149,19 @@ class ClaimsMachine(RuleBasedStateMachine):
             self.all_workers_are_there()
         if ended:
             self.time_passes(21.0)
+        if ended and promises:
+            self.ask(1)
+            self.ask(2, priority=3, queue=math.inf)
 
     # ---- parts
 
     @property
     def connected(self) -> list[Proxy]:
         return [proxy for proxy in self.proxies.values() if proxy.connected]
+
+    @property
+    def kept(self) -> list[str]:
+        return [one.id for one in self.report.slices if one.kept_for]
 
     @property
     def away(self) -> list[Proxy]:
@@ -208,7 +223,7 @@ class ClaimsMachine(RuleBasedStateMachine):
         self.do(dataclasses.replace(proxy.asks, claims=claims))
         known = proxy.asks.tenant in {one.name for one in before.tenants}
         if before.state == "serving" and claims and not known:
-            self.judge_claims(proxy, before)
+            self.judge_claims(proxy, {one.slice_id for one in claims}, before)
 
     @property
     def report(self) -> StatusReport:
@@ -251,7 +266,7 @@ class ClaimsMachine(RuleBasedStateMachine):
                     assert slice_id not in holders, f"{slice_id}: {name} and {holders[slice_id]}"
                     holders[slice_id] = name
 
-    def judge_claims(self, proxy: Proxy, before: StatusReport) -> None:
+    def judge_claims(self, proxy: Proxy, claimed: set[str], before: StatusReport) -> None:
         """Once it serves, a claim takes nothing that somebody was given or promised."""
         after = {one.id: one for one in self.report.slices}
         for one in before.slices:
@@ -260,9 +275,8 @@ class ClaimsMachine(RuleBasedStateMachine):
             if one.kept_for:
                 assert after[one.id].kept_for == one.kept_for, f"promised to {one.kept_for}"
         if proxy.asks.tenant in self.proxies:
-            said = {slice_id for slice_id, _ in proxy.view.values()}
             free = {one.id for one in before.slices if not one.tenant and not one.kept_for}
-            assert said & free or not proxy.view, "let in without anything that could be its"
+            assert claimed & free, "let in before the line without anything that could be its"
 
 
 TestClaims = ClaimsMachine.TestCase

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from shared_pathways_service.core.rm import messages as m
+from shared_pathways_service.core.rm.persisted import Persist
 from shared_pathways_service.core.rm.states import SliceState
 from tests.core.rm_harness import Rm
 
@@ -248,3 +249,85 @@ def test_what_an_operator_said_outlives_a_restart(mark: str) -> None:
     rm = rm.restarted()
     rm.join("slice-0")
     assert rm.slice("slice-0").state is SliceState.READY
+
+
+def told(rm: Rm, tenant: str) -> list[tuple[bool, float]]:
+    """Returns what a tenant heard of notices: whether one was withdrawn, and the grace."""
+    return [(one.withdrawn, one.grace_s) for one in rm.heard(tenant, m.TellPreempting)]
+
+
+def test_a_move_that_was_withdrawn_has_a_grace_of_its_own_when_it_comes_again() -> None:
+    rm = Rm(2)
+    rm.ask("ada", 1)
+    drain(rm, "slice-0")
+    rm.after(1.0)
+    cordon(rm, "slice-1")
+    assert told(rm, "ada") == [(False, GRACE_S), (True, 0.0)]
+    rm.after(3600.0)
+    uncordon(rm, "slice-1")
+    assert told(rm, "ada")[2:] == [(False, GRACE_S)]
+    rm.after(GRACE_S - 1.0)
+    assert rm.on("ada") == ["slice-0"]
+    rm.after(1.0)
+    assert rm.on("ada") == ["slice-1"]
+
+
+def test_when_the_slice_that_it_would_move_to_is_lost_the_notice_is_withdrawn() -> None:
+    rm = Rm(2)
+    rm.ask("ada", 1)
+    drain(rm, "slice-0")
+    rm.end_worker("slice-1")
+    assert told(rm, "ada") == [(False, GRACE_S), (True, 0.0)]
+    assert rm.announced("slice.moving_withdrawn") == ["slice.moving_withdrawn"]
+    rm.after(3600.0)
+    rm.join("slice-1", life="2")
+    assert told(rm, "ada")[2:] == [(False, GRACE_S)]
+    rm.after(GRACE_S)
+    assert rm.on("ada") == ["slice-1"]
+
+
+def test_a_move_that_is_withdrawn_says_no_grace() -> None:
+    rm = Rm(2)
+    rm.ask("ada", 1)
+    drain(rm, "slice-0")
+    rm.after(1.0)
+    uncordon(rm, "slice-0")
+    assert told(rm, "ada") == [(False, GRACE_S), (True, 0.0)]
+
+
+def test_who_was_away_when_a_move_was_withdrawn_hears_of_it_when_it_is_back() -> None:
+    rm = Rm(2)
+    rm.ask("ada", 1)
+    drain(rm, "slice-0")
+    rm.cut("ada")
+    uncordon(rm, "slice-0")
+    rm.come_back("ada", (0, *rm.placed("ada")[0]))
+    assert told(rm, "ada") == [(False, GRACE_S), (True, 0.0)]
+
+
+def test_a_move_that_may_not_have_been_heard_of_leaves_some_time() -> None:
+    rm = Rm(2, tenant_ttl_s=60.0)
+    rm.ask("ada", 1)
+    drain(rm, "slice-0")
+    where = rm.placed("ada")[0]
+    rm.now += 2 * GRACE_S  # the manager is away
+    rm = rm.restarted()
+    rm.join("slice-0")
+    rm.join("slice-1")
+    rm.come_back("ada", (0, *where))
+    assert told(rm, "ada") == [(False, 5.0)]
+    rm.after(4.0)
+    assert rm.on("ada") == ["slice-0"]
+    rm.after(1.0)
+    assert rm.on("ada") == ["slice-1"]
+
+
+def test_a_drain_is_told_as_a_move_in_the_history() -> None:
+    rm = Rm(2)
+    rm.ask("ada", 1)
+    rm.said.clear()
+    drain(rm, "slice-0")
+    rm.after(GRACE_S)
+    decided = [one for said in rm.said if isinstance(said, Persist) for one in said.decisions]
+    kinds = [one.kind for one in decided if one.tenant]
+    assert kinds == ["slice.unplaced", "slice.replaced"]

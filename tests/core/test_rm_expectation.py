@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from shared_pathways_service.core.rm import messages as m
 from shared_pathways_service.core.rm.decisions import Decision, DecisionKind, sentence, span
 from shared_pathways_service.core.rm.expectation import HoldingTimes, expect
 from shared_pathways_service.core.rm.explain import explain
@@ -172,3 +173,26 @@ def test_a_kind_of_a_newer_version_is_told_by_its_name() -> None:
 )  # fmt: skip
 def test_spans(seconds: float, text: str) -> None:
     assert span(seconds) == text
+
+
+def test_what_is_kept_for_another_is_not_free() -> None:
+    rm = Rm(2)
+    rm.ask("low")
+    rm.ask("vip", 2, priority=1, queue=math.inf)
+    rm.ask("bob", queue=math.inf)
+    assert rm.slice("slice-1").kept_for == "vip"
+    rm.after(10.0)
+    report, times = rm.core.status(rm.now), past(100.0)
+    found = explain("bob", report, [], expect(report, times, rm.now), rm.now)
+    assert found is not None
+    assert found.free == {str(SMALL): 0}
+    assert waits(rm, times) == {"vip": pytest.approx(90.0), "bob": pytest.approx(190.0)}
+
+
+def test_what_a_drained_slices_holder_moves_to_is_as_if_it_held_it() -> None:
+    rm = Rm(2)
+    rm.ask("ada")
+    rm.do(m.SliceDrained(slice_id="slice-0"))
+    rm.ask("bob", queue=math.inf)
+    rm.after(10.0)
+    assert waits(rm, past(100.0)) == {"bob": pytest.approx(90.0)}

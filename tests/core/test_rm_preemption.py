@@ -364,3 +364,80 @@ def test_who_stood_behind_one_that_plans_is_placed_where_it_can_be() -> None:
     rm.join("slice-1")
     assert list(noticed(rm)) == ["low"], "with both slices vip can start"
     assert len(rm.placed("elastic")) == 2, "its other slice waits behind vip no more"
+
+
+def test_who_was_away_when_a_notice_was_withdrawn_hears_of_it_when_it_is_back() -> None:
+    rm = held(1)
+    rm.ask("vip", 1, priority=1, queue=WAITS)
+    rm.cut("low-1")
+    rm.release("vip")
+    rm.said.clear()
+    where = rm.placed("low-1")[0]
+    rm.come_back("low-1", (0, *where))
+    (told,) = rm.heard("low-1", m.TellPreempting)
+    assert (told.withdrawn, told.by) == (True, "vip@laptop of priority 1")
+    rm.said.clear()
+    rm.come_back("low-1", (0, *where))
+    assert rm.heard("low-1", m.TellPreempting) == [], "it is told once"
+
+
+def test_who_never_heard_of_a_notice_hears_nothing_of_its_end() -> None:
+    rm = held(1)
+    rm.cut("low-1")
+    rm.ask("vip", 1, priority=1, queue=WAITS)
+    rm.release("vip")
+    rm.come_back("low-1", (0, *rm.placed("low-1")[0]))
+    assert rm.heard("low-1", m.TellPreempting) == []
+
+
+def test_a_notice_that_may_not_have_been_heard_of_leaves_some_time() -> None:
+    rm = held(1, tenant_ttl_s=60.0)
+    where = rm.placed("low-1")[0]
+    rm.ask("vip", 1, priority=1, queue=WAITS)
+    rm.now += GRACE_S + 10.0  # the manager is away
+    rm = rm.restarted()
+    rm.join("slice-0")
+    rm.come_back("low-1", (0, *where))
+    assert [one.grace_s for one in rm.heard("low-1", m.TellPreempting)] == [5.0]
+    rm.come_back("vip")
+    rm.after(4.0)
+    assert rm.on("low-1") == ["slice-0"]
+    rm.after(1.0)
+    assert rm.on("vip") == ["slice-0"]
+
+
+def test_a_preemptor_that_is_away_preempts_nobody_until_it_is_back() -> None:
+    rm = held(1, preemption_grace_s=3.0)
+    rm.ask("vip", 1, priority=1, queue=WAITS)
+    rm.cut("vip")
+    rm.after(4.0)
+    assert rm.on("low-1") == ["slice-0"]
+    rm.come_back("vip")
+    rm.after(0.0)
+    assert rm.on("vip") == ["slice-0"]
+
+
+def test_a_preemptor_that_does_not_come_back_preempts_nobody() -> None:
+    rm = held(1, preemption_grace_s=3.0)
+    rm.ask("vip", 1, priority=1, queue=WAITS)
+    rm.cut("vip")
+    rm.after(60.0)
+    assert rm.on("low-1") == ["slice-0"]
+    assert [one.withdrawn for one in rm.heard("low-1", m.TellPreempting)] == [False, True]
+
+
+def test_a_plan_is_due_when_those_whom_it_still_takes_have_had_their_time() -> None:
+    rm = Rm(4)
+    rm.ask("keep", 1, priority=5)
+    for number in (1, 2, 3):
+        rm.ask(f"low-{number}", 1)
+    rm.ask("vip", 2, priority=1, queue=WAITS)
+    assert sorted(noticed(rm)) == ["low-2", "low-3"]
+    rm.after(20.0)
+    rm.end_worker("slice-3")
+    assert sorted(noticed(rm)) == ["low-1", "low-2"], "low-1 has 30 s from now"
+    rm.join("slice-3", life="2")
+    rm.release("keep")
+    assert list(noticed(rm)) == ["low-2"], "low-1 is spared, and low-2 was told 20 s ago"
+    rm.after(GRACE_S - 20.0)
+    assert len(rm.placed("vip")) == 2

@@ -537,3 +537,20 @@ def test_who_wants_more_than_a_smaller_service_has_blocks_nobody() -> None:
     fresh.come_back("big")
     assert fresh.refusal("big").kind is m.RefusalKind.TOO_MANY
     assert "2 in the whole service" in fresh.refusal("big").message
+
+
+def test_without_the_disk_a_proxy_is_told_no_generation_below_one_that_it_knows() -> None:
+    rm = Rm(1, ready=False, state_lost=True)
+    ahead = int((rm.now + 3600.0) * 1000)  # of a manager whose clock was an hour ahead
+    for tenant, knows in (("ada", ahead), ("liar", 2**63)):
+        rm.asked[tenant] = m.TenantAsked(
+            tenant=tenant,
+            incarnation=tenant,
+            virtual_slices=(SMALL,),
+            running=True,
+            last_generation=knows,
+        )
+        rm.come_back(tenant)
+    rm.join("slice-0")
+    rm.after(21.0)
+    assert rm.placed("ada") == {0: ("slice-0", ahead + 1)}

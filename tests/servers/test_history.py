@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,23 +73,28 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     path = str(tmp_path / "state")
     first, second, third = (_decision(n) for n in (1, 2, 3))
     with contextlib.closing(Store(path, first_start=True)) as store:
-        assert store.write(_persist(first, second)) == [(1, first), (2, second)]
+        number = store.history.last
+        assert store.write(_persist(first, second)) == [(number + 1, first), (number + 2, second)]
     with contextlib.closing(Store(path, first_start=False)) as store:
         assert store.history.tail(10) == [first, second]
         assert store.history.began == first.time
-        assert store.write(_persist(third)) == [(3, third)]
+        assert store.write(_persist(third)) == [(number + 3, third)]
 
 
 def test_what_can_wait_goes_with_the_next_write_in_its_order(tmp_path: Path) -> None:
     path = str(tmp_path / "state")
     ready = _decision(1, tenant="", kind=DecisionKind.READY)
     with contextlib.closing(Store(path, first_start=True)) as store:
+        number = store.history.last
         assert store.write(_persist(ready, can_wait=True)) == []
         assert store.has_waiting
-        assert store.history.last == 0
-        assert store.write(_persist(_decision(2))) == [(1, ready), (2, _decision(2))]
+        assert store.history.last == number
+        assert store.write(_persist(_decision(2))) == [
+            (number + 1, ready),
+            (number + 2, _decision(2)),
+        ]
         store.write(_persist(ready, can_wait=True))
-        assert store.flush() == [(3, ready)]
+        assert store.flush() == [(number + 3, ready)]
         assert store.flush() == []
 
 
@@ -101,7 +107,8 @@ def test_a_state_file_from_before_the_history_goes_on(tmp_path: Path) -> None:
         old.commit()
     with contextlib.closing(Store(path, first_start=False)) as store:
         assert store.restored.last_generation == 1
-        assert store.write(_persist(_decision(1)))[0][0] == 1
+        number = store.history.last
+        assert store.write(_persist(_decision(1))) == [(number + 1, _decision(1))]
 
 
 def test_it_is_read_in_pieces_by_what_is_wanted(db: sqlite3.Connection) -> None:
@@ -167,3 +174,33 @@ def test_numbers_are_never_given_twice(db: sqlite3.Connection) -> None:
     db.execute("DELETE FROM decisions")
     again = History(db)
     assert again.append([_decision(5)]) == [(3, _decision(5))]
+
+
+def test_a_clock_that_was_set_back_hides_nothing(db: sqlite3.Connection) -> None:
+    history = History(db)
+    times = [100.0, 101.0, 102.0, 50.0, 55.0, 60.0]
+    history.append(
+        [dataclasses.replace(_decision(n), time=at) for n, at in enumerate(times, start=1)]
+    )
+    assert _read(history, Filter(since=55.0)) == [1, 2, 3, 5, 6]
+    assert _read(history, Filter(since=101.5)) == [3]
+    assert _read(history, Filter(since=103.0)) == []
+
+
+def test_the_first_of_a_time_is_found_in_a_long_history(db: sqlite3.Connection) -> None:
+    history = History(db)
+    late = [dataclasses.replace(_decision(n), time=9000.0 + n) for n in range(1, 3)]
+    history.append([*late, *(_decision(n) for n in range(3, 5001))])
+    assert _read(history, Filter(since=1001.0), piece=1000)[:3] == [1, 2, 3]
+    assert _read(history, Filter(since=5999.0), piece=1000) == [1, 2, 4999, 5000]
+
+
+def test_a_new_history_begins_above_all_that_another_can_have_had(tmp_path: Path) -> None:
+    before = time.time_ns() // 1_000_000
+    with contextlib.closing(Store(str(tmp_path / "state"), first_start=True)) as store:
+        after = time.time_ns() // 1_000_000
+        ((first, _), (second, _)) = store.write(_persist(_decision(1), _decision(2)))
+    assert before <= first <= after
+    assert second == first + 1
+    with contextlib.closing(Store(str(tmp_path / "state"), first_start=True)) as store:
+        assert store.write(_persist(_decision(3)))[0][0] == second + 1

@@ -181,3 +181,14 @@ def test_a_slice_that_comes_back_late_behind_others_is_not_given_up(
         made.authority.close()
 
     asyncio.run(asyncio.wait_for(work(), 60))
+
+
+def test_a_clock_that_was_set_back_goes_on_where_the_last_one_was() -> None:
+    clock = SteadyClock()
+    now = clock()
+    clock.go_on_from(now - 60.0)
+    assert now <= clock() < now + 30.0, "it is ahead already"
+    clock.go_on_from(now + 3600.0)
+    assert clock() >= now + 3600.0
+    clock.go_on_from(now + 10 * 86_400.0)
+    assert clock() < now + 2 * 3600.0, "that one was wrong"

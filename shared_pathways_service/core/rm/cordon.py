@@ -12,8 +12,12 @@ from __future__ import annotations
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.deadlines import Deadlines
 from shared_pathways_service.core.rm.ledger import Ledger
-from shared_pathways_service.core.rm.messages import SliceCordoned, SliceDrained, SliceUncordoned
-from shared_pathways_service.core.rm.records import Slice
+from shared_pathways_service.core.rm.messages import (
+    SliceCordoned,
+    SliceDrained,
+    SliceUncordoned,
+)
+from shared_pathways_service.core.rm.records import HEARD_S, Slice
 from shared_pathways_service.core.rm.scheduler import Scheduler
 from shared_pathways_service.core.rm.speaker import Speaker
 from shared_pathways_service.core.rm.states import SliceMark, SliceState
@@ -40,6 +44,7 @@ class Cordons:
         self._deadlines = deadlines
         self._scheduler = scheduler
         scheduler.move = self._begin_move
+        scheduler.stay = self._stay
 
     def marked(self, event: SliceCordoned | SliceDrained | SliceUncordoned) -> None:
         """Takes in what an operator says of a slice.
@@ -75,8 +80,6 @@ class Cordons:
         kept_for = found.kept_for
         if kept_for is not None and found.state is not SliceState.READY:
             self._ledger.keep_no_more(found)
-            if isinstance(kept_for, Slice):
-                self._withdraw(kept_for)
         if found.state is SliceState.DRAINING and found.onto is None:
             found.pool.drains[found] = None
             self._ledger.unserved[found.pool] = None
@@ -88,10 +91,12 @@ class Cordons:
         del drained.pool.drains[drained]
         self._ledger.keep(self._ledger.take_free(drained.pool), drained)
         now = self._ledger.now
-        # After a restart, or when the first choice was lost: no sooner than it was told.
-        ends_at = drained.moves_at
-        if ends_at is None:
-            ends_at = now + self._grace_s
+        ends_at = now + self._grace_s
+        if drained.moves_at is not None:
+            # After a restart, or when the first choice was lost: no sooner than it was told, if it
+            # heard that.
+            ends_at = max(drained.moves_at, now + min(self._grace_s, HEARD_S))
+        if ends_at != drained.moves_at:
             self._ledger.set_moves_at(drained, ends_at)
         onto = drained.onto
         self._speaker.moving(drained)
@@ -109,6 +114,7 @@ class Cordons:
         # The slice is cordoned by that, and the other one free.
         self._ledger.let_go(drained, reason=reason)
         self._speaker.unplaced(tenant, index, drained.id, generation, reason)
+        tenant.lost.add(index)
         self._ledger.place(tenant, index, onto)
         self._speaker.placed(tenant, index, onto)
 
@@ -117,10 +123,11 @@ class Cordons:
         if found.onto is not None:
             self._ledger.set_state(found, found.state_when_complete)
             self._ledger.keep_no_more(found.onto)
-            self._withdraw(found)
         if found.moves_at is not None:
-            self._ledger.set_moves_at(found, None)
+            self._stay(found)
 
-    def _withdraw(self, drained: Slice) -> None:
+    def _stay(self, drained: Slice) -> None:
+        """Ends the notice of a move; should there be one again, it has a grace of its own."""
+        self._ledger.set_moves_at(drained, None)
         if drained.tenant is not None:
             self._speaker.moving(drained)

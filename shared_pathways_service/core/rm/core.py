@@ -190,9 +190,11 @@ class ResourceManagerCore:
                 f"num_elastic={event.num_elastic} of {len(event.virtual_slices)} virtual slices"
             )
         recovering = self._recovery.active
+        self._recovery.heard_tenant(event)
         tenant = self._ledger.tenants.get(event.tenant)
         if tenant is not None:
             if tenant.incarnation == event.incarnation:
+                self._preemption.returned(tenant)
                 self._tenants.returned(tenant, event, recovering=recovering)
                 self._idleness.returned(tenant)
                 self._newcomers.append(tenant)

@@ -103,11 +103,17 @@ def expect(report: StatusReport, times: HoldingTimes, now: float) -> dict[str, E
         return {}
     past = {name: times.of(name) for name in report.types}
     frees = _frees(report, past, now)
+    kept = collections.Counter(
+        (one.kept_for, one.instance_type) for one in report.slices if one.kept_for
+    )
     # Nobody passes whoever stands before it in the line of a type.
     line = dict.fromkeys(report.types, 0.0)
     expected = {}
     for entry in report.queue:
-        start = max(max(_take(frees[name], n), line[name]) for name, n in entry.wants.items())
+        start = max(
+            max(_take(frees[name], max(0, count - kept[entry.tenant, name])), line[name])
+            for name, count in entry.wants.items()
+        )
         for name, count in entry.wants.items():
             line[name] = start
             lasts = past[name].mean
@@ -129,16 +135,25 @@ def _told(entry: QueueEntry, start: float, past: Mapping[str, Past]) -> Expectat
 def _take(frees: list[float], count: int) -> float:
     """Takes so many of the slices that are free first; returns when the last of them is."""
     taken = [heapq.heappop(frees) for _ in range(min(count, len(frees)))]
-    return taken[-1] if len(taken) == count else math.inf
+    if len(taken) < count:
+        return math.inf
+    return taken[-1] if taken else 0.0
 
 
 def _frees(report: StatusReport, past: Mapping[str, Past], now: float) -> dict[str, list[float]]:
-    """Returns in how many seconds each slice of a type can be had, spares left out."""
+    """Returns in how many seconds each slice of a type can be had, spares left out.
+
+    What is kept for one that waits is nobody else's; what is kept for the holder of a slice that is
+    drained is as if it were there.
+    """
+    moving = {one.onto: one for one in report.slices if one.onto}
     frees: dict[str, list[float]] = {name: [] for name in report.types}
     for found in report.slices:
         if found.state is not SliceState.READY or found.instance_type not in frees:
             continue
-        since = found.held_since
+        if found.kept_for and found.id not in moving:
+            continue
+        since = moving.get(found.id, found).held_since
         rest = 0.0 if since is None else past[found.instance_type].remaining(now - since)
         frees[found.instance_type].append(rest)
     # What is free first is what is kept back.

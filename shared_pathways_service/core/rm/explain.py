@@ -247,6 +247,6 @@ def _grantable(report: StatusReport, types: Mapping[str, int]) -> dict[str, int]
     free = collections.Counter(
         one.instance_type
         for one in report.slices
-        if one.state is SliceState.READY and one.held_since is None
+        if one.state is SliceState.READY and one.held_since is None and not one.kept_for
     )
     return {kind: max(0, free[kind] - report.spares) for kind in types}

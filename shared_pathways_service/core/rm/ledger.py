@@ -300,6 +300,13 @@ class Ledger(Journal):
             pool.yielding.changed(victim, pool.yield_of)
         self.write(victim)
 
+    def postpone(self, victim: Tenant, until: float) -> None:
+        """Enters that the slices of a tenant under notice are taken no earlier than `until`."""
+        notice = victim.notice
+        if notice is not None and notice.ends_at < until:
+            notice.ends_at = until
+            self.write(victim)
+
     def end_notice(self, victim: Tenant) -> None:
         """Enters that they will not, or that they were."""
         victim.notice = None

@@ -120,7 +120,8 @@ class TenantAsked:
       queue_timeout_s: None: refused at once when slices are taken; else seconds, infinity allowed.
       running: Whether it has heard that its gang was placed.
       claims: What it holds already.
-      max_lifetime_s: After its first hello it ends within so many seconds; None: not known.
+      max_lifetime_s: It ends within so many seconds; None: not known.
+      last_generation: The highest that it heard of; 0: none.
     """
 
     tenant: str
@@ -136,6 +137,7 @@ class TenantAsked:
     running: bool = False
     claims: tuple[Claim, ...] = ()
     max_lifetime_s: float | None = None
+    last_generation: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

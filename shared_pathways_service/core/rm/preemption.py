@@ -27,7 +27,7 @@ from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.deadlines import Deadlines
 from shared_pathways_service.core.rm.decisions import DecisionKind
 from shared_pathways_service.core.rm.ledger import Ledger
-from shared_pathways_service.core.rm.records import Notice, Plan, Pool, Tenant
+from shared_pathways_service.core.rm.records import HEARD_S, Notice, Plan, Pool, Tenant
 from shared_pathways_service.core.rm.scheduler import Scheduler, grantable_to
 from shared_pathways_service.core.rm.speaker import Speaker
 from shared_pathways_service.core.rm.vacating import vacate
@@ -149,10 +149,26 @@ class Preemption:
         self._ledger.begin_plan(plan)
         self._give_notice(plan, chosen)
         self._prune(plan)
-        self._deadlines.add(
-            lambda: plan.ends_at if plan.live else None, lambda: self._carry_out(plan)
-        )
+        self._await(plan)
         return True
+
+    def returned(self, tenant: Tenant) -> None:
+        """Goes on with what waited for a proxy that is there again."""
+        notice, plan = tenant.notice, tenant.plan
+        if notice is not None and notice.is_old:
+            notice.is_old = False
+            self._ledger.postpone(tenant, self._ledger.now + min(self._grace_s, HEARD_S))
+            if notice.plan is not None:
+                notice.plan.ends_at = max(notice.plan.ends_at, notice.ends_at)
+        if plan is not None and plan.waits:
+            plan.waits = False
+            self._await(plan)
+
+    def _await(self, plan: Plan) -> None:
+        self._deadlines.add(
+            lambda: plan.ends_at if plan.live and not plan.waits else None,
+            lambda: self._carry_out(plan),
+        )
 
     def _mend(self, tenant: Tenant, plan: Plan) -> None:
         """Makes a plan right again that has lost victims, their slices, or what was kept for it."""
@@ -225,19 +241,26 @@ class Preemption:
         for victim in chosen:
             known = victim.notice
             ends_at = self._ledger.now + self._grace_s if known is None else known.ends_at
-            told = "" if known is None else known.told
+            told, is_old = ("", False) if known is None else (known.told, known.is_old)
             self._ledger.orphans.pop(victim, None)
             self._ledger.give_notice(
-                victim, Notice(by=who.name, said=said, ends_at=ends_at, plan=plan, told=told)
+                victim,
+                Notice(
+                    by=who.name, said=said, ends_at=ends_at, plan=plan, told=told, is_old=is_old
+                ),
             )
             self._untold[victim] = None
             plan.victims[victim] = None
-            plan.ends_at = max(plan.ends_at, ends_at)
 
     def _prune(self, plan: Plan) -> None:
-        """Spares whom the plan can do without; tells those that are new in it."""
+        """Spares whom the plan can do without; it is due when the others have had their time."""
         for victim in self._superfluous(plan, {}):
             self._ledger.spare(plan, victim)
+        before = plan.ends_at
+        ends = [victim.notice.ends_at for victim in plan.victims if victim.notice is not None]
+        plan.ends_at = max(ends, default=self._ledger.now)
+        if plan.ends_at < before and not plan.waits:
+            self._await(plan)
 
     def _superfluous(self, plan: Plan, more: dict[Pool, int]) -> list[Tenant]:
         """Returns victims that a plan could do without, had it `more` free slices."""
@@ -277,6 +300,10 @@ class Preemption:
 
     def _carry_out(self, plan: Plan) -> None:
         tenant = plan.preemptor
+        if not tenant.connected:
+            # It may be gone for good, and nobody is to lose its work for that.
+            plan.waits = True
+            return
         reason = f"preempted by {tenant.label} of priority {describe_priority(tenant.priority)}"
         plan.is_due = True
         for victim in list(plan.victims):

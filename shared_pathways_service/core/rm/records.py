@@ -15,7 +15,21 @@ from shared_pathways_service.core.rm.reserved import Reserved
 from shared_pathways_service.core.rm.states import SliceMark, SliceState
 from shared_pathways_service.core.topology import InstanceType
 
-__all__ = ["BARRED", "IdleWatch", "Notice", "Plan", "Pool", "Slice", "Tenant", "Words", "Worker"]
+__all__ = [
+    "BARRED",
+    "HEARD_S",
+    "IdleWatch",
+    "Notice",
+    "Plan",
+    "Pool",
+    "Slice",
+    "Tenant",
+    "Words",
+    "Worker",
+]
+
+#: Seconds that are left of a notice at least when it is told again, as it may not have been heard.
+HEARD_S = 5.0
 
 #: States of slices that an operator has taken out.
 BARRED = frozenset({SliceState.CORDONED, SliceState.DRAINING})
@@ -124,6 +138,7 @@ class Plan:
       victims: Running tenants that are under notice for it.
       ends_at: When they are preempted: no earlier than each was told.
       is_due: Whether it is being carried out.
+      waits: Whether it was to be, and waits for the preemptor's proxy, which is away.
       live: Whether it still is to be.
     """
 
@@ -131,6 +146,7 @@ class Plan:
     victims: dict[Tenant, None]
     ends_at: float
     is_due: bool = False
+    waits: bool = False
     live: bool = True
 
 
@@ -144,6 +160,8 @@ class Notice:
       ends_at: When they are taken at the earliest.
       plan: None: nobody wants them any more, or it is not known yet after a restart.
       told: What of `said` the holder has heard; empty: nothing yet.
+      is_old: It is from before a restart, and the holder was not there since: whether it heard of
+        it is not known.
     """
 
     by: str
@@ -151,6 +169,7 @@ class Notice:
     ends_at: float
     plan: Plan | None = None
     told: str = ""
+    is_old: bool = False
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -179,6 +198,8 @@ class Tenant:
       lost: Virtual indices that were placed once and are not now.
       ttl_at: While its stream is broken: when it is given up.
       told: What it last heard of its place in the queue: position, reason, holders.
+      warned: What its proxy heard will be taken, and not that it will not: the virtual indices
+        (empty: all), by what it was told.
       heard_running: Whether its proxy, over the stream that it has now, heard that it may compute.
       persisted: Whether the disk knows it.
       was_queued: Whether the history has that it waits.
@@ -220,6 +241,7 @@ class Tenant:
     connected: bool = False
     ttl_at: float | None = None
     told: tuple[int, str, tuple[str, ...]] | None = None
+    warned: dict[tuple[int, ...], str] = dataclasses.field(default_factory=dict)
     heard_running: bool = False
     persisted: bool = False
     was_queued: bool = False

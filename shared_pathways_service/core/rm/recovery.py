@@ -122,6 +122,12 @@ class Recovery:
         """Takes note of a worker, before it is let in."""
         self._had_a_past |= event.welcomed_at is not None
 
+    def heard_tenant(self, event: TenantAsked) -> None:
+        """Takes note of the generations that a proxy knows, where they are not known any more."""
+        if self._state_lost and event.last_generation <= self._latest:
+            ledger = self._ledger
+            ledger.last_generation = max(ledger.last_generation, event.last_generation)
+
     def concerns(self, event: TenantAsked) -> bool:
         """Returns whether a proxy speaks of a past that is not known."""
         return bool(event.claims) or (event.running and self.active and self._state_lost)
@@ -192,6 +198,8 @@ class Recovery:
             relied_on = tuple(grant.incarnations.get(slice_id, ()))
             found.relied_on = relied_on if len(relied_on) == len(found.workers) else ()
             found.moves_at = self._moves_at.get(slice_id)
+            if found.moves_at is not None:
+                tenant.warned[index,] = f"a drain of {slice_id}"
             found.held_since = grant.held_since.get(slice_id, self._ledger.now)
             self._unheard_slices.append(found)
         lost = set(grant.lost)
@@ -209,8 +217,7 @@ class Recovery:
         """Whether a claim can be true as far as other placements go, be its slice there or not."""
         if not self._believes or not 0 <= claim.virtual_index < len(event.virtual_slices):
             return False
-        latest = int((self._ledger.now + _MAX_SKEW_S) * _GENERATIONS_PER_S)
-        if not 0 < claim.generation <= latest:
+        if not 0 < claim.generation <= self._latest:
             return False
         found = self._ledger.slices.get(claim.slice_id)
         if found is None:
@@ -219,6 +226,11 @@ class Recovery:
             return False
         pool = self._ledger.pools[event.virtual_slices[claim.virtual_index]]
         return found.pool is pool and claim.generation > found.generation
+
+    @property
+    def _latest(self) -> int:
+        """The highest generation that another resource manager can have given by now."""
+        return int((self._ledger.now + _MAX_SKEW_S) * _GENERATIONS_PER_S)
 
     @property
     def _believes(self) -> bool:

@@ -38,10 +38,12 @@ class Scheduler:
       relieve: Has a waiting tenant that was promised slices take free ones of a pool instead, as
         far as somebody can be spared by that; returns whether it did.
       move: Begins to move the holder of a slice that is drained to a free one.
+      stay: Tells the holder of one that was to be moved, and has nowhere to go any more.
     """
 
     relieve: Callable[[Tenant, Pool], bool]
     move: Callable[[Slice], None]
+    stay: Callable[[Slice], None]
 
     def __init__(self, ledger: Ledger, speaker: Speaker) -> None:
         self._ledger = ledger
@@ -75,6 +77,9 @@ class Scheduler:
             self._place_running(lost[-1], lost[2], pool)
         while pool.free and pool.drains:
             self.move(next(iter(pool.drains)))
+        for drained in pool.drains:
+            if drained.moves_at is not None:
+                self.stay(drained)
         if not pool.waiting.entries and not pool.fills.entries:
             return
         while self._ledger.reserves and pool.grantable and self._serve_owner(pool):

@@ -100,6 +100,7 @@ class Speaker:
         self, tenant: Tenant, index: int, slice_id: str, generation: int, reason: str
     ) -> None:
         """A virtual slice has lost its slice."""
+        tenant.warned.pop((index,), None)
         self.tell_unplaced(tenant, index, slice_id, generation, reason)
         data: Mapping[str, str | int] = {
             "virtual_index": index,
@@ -161,7 +162,10 @@ class Speaker:
         self.announce(kind, data, tenant=tenant.name, about=drained.id)
 
     def tell_notices(self, tenant: Tenant) -> None:
-        """Tells a tenant alone what will be taken from it, and when."""
+        """Tells a tenant that comes back what will be taken from it, and what will not any more."""
+        for indices, by in list(tenant.warned.items()):
+            if not _is_warned(tenant, indices):
+                self._tell_preempting(tenant, by, indices=indices, withdrawn=True)
         if tenant.notice is not None:
             left = max(0.0, tenant.notice.ends_at - self._ledger.now)
             self._tell_preempting(tenant, tenant.notice.said, grace_s=left)
@@ -172,13 +176,13 @@ class Speaker:
     def _tell_moving(self, drained: Slice) -> None:
         tenant = drained.tenant
         assert tenant is not None
-        due = drained.moves_at
+        due, withdrawn = drained.moves_at, drained.onto is None
         self._tell_preempting(
             tenant,
             f"a drain of {drained.id}",
-            grace_s=0.0 if due is None else max(0.0, due - self._ledger.now),
+            grace_s=0.0 if withdrawn or due is None else max(0.0, due - self._ledger.now),
             indices=(drained.index,),
-            withdrawn=drained.onto is None,
+            withdrawn=withdrawn,
         )
 
     def _tell_preempting(
@@ -191,6 +195,10 @@ class Speaker:
         withdrawn: bool = False,
     ) -> None:
         if tenant.connected:
+            if withdrawn:
+                tenant.warned.pop(indices, None)
+            else:
+                tenant.warned[indices] = by
             self.say(
                 TellPreempting(
                     tenant=tenant.name, grace_s=grace_s, by=by, indices=indices, withdrawn=withdrawn
@@ -294,6 +302,14 @@ class Speaker:
             "types": "\n".join(refusal.types),
         }
         self.announce("tenant.refused", data, tenant=refusal.tenant, reason=refusal.message)
+
+
+def _is_warned(tenant: Tenant, indices: tuple[int, ...]) -> bool:
+    """Whether what a tenant was once told will be taken still will be."""
+    if not indices:
+        return tenant.notice is not None
+    held = tenant.placed.get(indices[0])
+    return held is not None and held.moves_at is not None
 
 
 def position_of(tenant: Tenant) -> int:

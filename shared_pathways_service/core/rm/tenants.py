@@ -138,7 +138,10 @@ class Tenants:
         if grant.notice is not None:
             # Whoever wants its slices is found anew, and no sooner than it was told.
             told = grant.notice
-            notice = Notice(by=told.by, said=told.said, ends_at=told.ends_at, told=told.said)
+            notice = Notice(
+                by=told.by, said=told.said, ends_at=told.ends_at, told=told.said, is_old=True
+            )
+            tenant.warned[()] = told.said
             self._ledger.give_notice(tenant, notice)
             self._ledger.orphans[tenant] = None
         if not grant.running and tenant.parked is None:

@@ -31,6 +31,7 @@ def vacate(
     tenant.running = False
     tenant.lost.clear()
     tenant.heard_running = False
+    tenant.warned.clear()
     tenant.told = None
     tenant.idle_watch = None
     tenant.since = tenant.waits_since = ledger.now

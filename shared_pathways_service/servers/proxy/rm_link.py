@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import grpc
@@ -81,6 +82,7 @@ class ResourceManagerLink:
         self._metadata = bearer(token)
         self._on_memory_limit = on_memory_limit
         self._reporter = reporter
+        self._began = time.monotonic()
         self._closing = threading.Event()
         self._running = False
         self._messages: queue.SimpleQueue[pb.TenantMessage | None] = queue.SimpleQueue()
@@ -139,6 +141,11 @@ class ResourceManagerLink:
         hello.versions.min = PROTOCOL_MIN
         hello.versions.max = PROTOCOL_MAX
         hello.running = self._running
+        hello.last_generation = self._slices.newest_generation
+        if hello.HasField("max_lifetime_s"):
+            # What is left of it: to an RM that lost its state this is the first hello.
+            left = hello.max_lifetime_s - (time.monotonic() - self._began)
+            hello.max_lifetime_s = max(0.0, left)
         for epoch in self._slices.current():
             if epoch.generation is not None:
                 hello.claims.add(

@@ -94,6 +94,12 @@ class SliceTable:
         with self._lock:
             return tuple(self._current)
 
+    @property
+    def newest_generation(self) -> int:
+        """The highest generation that any slice was ever placed with; 0: none was."""
+        with self._lock:
+            return max(0, *self._newest)
+
     def add_listener(self, listener: Callable[[SliceChange], None]) -> None:
         """Has `listener` told of every change, on the thread that makes it."""
         self._listeners.append(listener)

@@ -103,6 +103,8 @@ def _restore(
     )
     if damage:
         glog("E", damage)
+    if (ended := store.history.ended) is not None:
+        clock.go_on_from(ended)
     why = "" if store.restored.grants else "nobody held or wanted anything"
     store.note(Decision(time=clock(), kind=DecisionKind.STARTED, reason=damage or why))
     idle_release_s, idle_warning_s, _ = options.idle_times

@@ -39,6 +39,9 @@ __all__ = ["Authority", "SteadyClock"]
 #: A timer runs as a pulse, by which `Patience` knows that this process stood still.
 _PULSE_S = 1.0
 
+#: A wall clock that was set back by so much between two lives is made up for.
+_SET_BACK_S = 86_400.0
+
 #: Decisions from before that are looked at for how long slices were held.
 _REMEMBERED = 5000
 
@@ -52,6 +55,17 @@ class SteadyClock:
 
     def __init__(self) -> None:
         self._offset = time.time() - time.monotonic()
+
+    def go_on_from(self, last: float) -> None:
+        """Begins no earlier than the clock of a former life had come to.
+
+        Args:
+          last: What that one said last. A clock that was ahead by more than a day was wrong, and is
+            not gone on with.
+        """
+        behind = last - self()
+        if 0 < behind <= _SET_BACK_S:
+            self._offset += behind
 
     def __call__(self) -> float:
         """Returns now."""

@@ -22,10 +22,12 @@ MAX_AGE_S = 90 * 86_400.0
 
 #: Rows that one piece of reading looks at: 1 to 2 ms.
 _PIECE = 250
+#: Entries of the index by time that one piece looks at: 1 ms.
+_TIMES = 2000
 #: Outdated rows that one write removes at least, so that each write stays short.
 _PRUNED = 64
 
-#: A decision and its number, from 1, growing.
+#: A decision and its number, growing.
 Numbered: TypeAlias = tuple[int, Decision]
 
 _COLUMNS = tuple(field.name for field in dataclasses.fields(Decision))
@@ -43,6 +45,10 @@ _INSERT = "INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _BETWEEN = "SELECT * FROM decisions WHERE sequence > ? AND sequence <= ? ORDER BY sequence"
 _OF_TENANT = "SELECT * FROM decisions WHERE tenant = ? AND sequence > ? ORDER BY sequence LIMIT ?"
 _LAST_OF_TENANT = "SELECT * FROM decisions WHERE tenant = ? ORDER BY sequence DESC LIMIT ?"
+_FROM_TIME = (
+    "SELECT time, sequence FROM decisions WHERE (time, sequence) > (?, ?) "
+    "ORDER BY time, sequence LIMIT ?"
+)
 _LAST = "SELECT * FROM decisions ORDER BY sequence DESC LIMIT ?"
 
 
@@ -82,10 +88,17 @@ class History:
       db: Where; its transactions are the caller's.
       max_rows: Decisions that are kept.
       max_age_s: Seconds after which one is not.
+      begins_at: The first number, where there was none before: above all of another history that a
+        follower may have heard, which is gone.
     """
 
     def __init__(
-        self, db: sqlite3.Connection, *, max_rows: int = MAX_ROWS, max_age_s: float = MAX_AGE_S
+        self,
+        db: sqlite3.Connection,
+        *,
+        max_rows: int = MAX_ROWS,
+        max_age_s: float = MAX_AGE_S,
+        begins_at: int = 1,
     ) -> None:
         self._db = db
         self._max_rows = max_rows
@@ -93,8 +106,8 @@ class History:
         for statement in _TABLES:
             db.execute(statement)
         last = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'decisions'").fetchone()
-        #: The number of the last decision ever; 0 before the first.
-        self.last: int = last[0] if last else 0
+        #: The number of the last decision ever; before the first, one less than that will have.
+        self.last: int = last[0] if last else begins_at - 1
         first = db.execute("SELECT min(sequence) FROM decisions").fetchone()[0]
         self._first: int = first or self.last + 1
 
@@ -106,6 +119,12 @@ class History:
         """The time of the first decision that is kept; None: there is none."""
         row = self._db.execute("SELECT time FROM decisions ORDER BY sequence LIMIT 1").fetchone()
         return row[0] if row else None
+
+    @property
+    def ended(self) -> float | None:
+        """The time of the last decision that is kept; None: there is none."""
+        row = self._db.execute(_LAST, (1,)).fetchone()
+        return None if row is None else _numbered(row)[1].time
 
     def append(self, decisions: Sequence[Decision]) -> list[Numbered]:
         """Writes decisions, within the caller's transaction; returns them with their numbers.
@@ -133,7 +152,7 @@ class History:
           after: Only with greater numbers.
           piece: Rows that are looked at before others have their turn.
         """
-        after = max(after, self._first_since(wanted.since) - 1)
+        after = max(after, await self._first_since(wanted.since) - 1)
         while after < self.last:
             if wanted.tenant:
                 # Of one tenant there are few, scattered over all.
@@ -159,14 +178,23 @@ class History:
         rows = self._db.execute(_LAST, (count,))
         return [_numbered(row)[1] for row in rows][::-1]
 
-    def _first_since(self, since: float | None) -> int:
+    async def _first_since(self, since: float | None) -> int:
+        """Returns the first number of this time or later, or one before it.
+
+        Where a clock was set back, decisions that came first have the later times: so the index by
+        time is read to its end, or until nothing earlier can come.
+        """
         if since is None:
             return self._first
-        row = self._db.execute(
-            "SELECT sequence FROM decisions WHERE time >= ? ORDER BY time, sequence LIMIT 1",
-            (since,),
-        ).fetchone()
-        return row[0] if row else self.last + 1
+        first, at = self.last + 1, (since, -1)
+        while first > self._first:
+            rows = self._db.execute(_FROM_TIME, (*at, _TIMES)).fetchall()
+            first = min([first, *(number for _, number in rows)])
+            if len(rows) < _TIMES:
+                break
+            at = rows[-1]
+            await asyncio.sleep(0)
+        return first
 
     def _prune(self, now: float, written: int) -> None:
         """Removes some of what is too much or too old: more than is written, and never many."""

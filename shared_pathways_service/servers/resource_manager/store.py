@@ -99,7 +99,12 @@ class Store:
             #: What the file held when it was opened, or was made with.
             self.restored = self._open(first_start=first_start)
             try:
-                self.history = History(self._db, max_rows=max_rows, max_age_s=max_age_s)
+                self.history = History(
+                    self._db,
+                    max_rows=max_rows,
+                    max_age_s=max_age_s,
+                    begins_at=time.time_ns() // 1_000_000,
+                )
             except sqlite3.DatabaseError as error:
                 raise ValueError(str(error)) from error
             undo.pop_all()

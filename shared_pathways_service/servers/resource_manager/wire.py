@@ -129,6 +129,7 @@ def tenant_asked(hello: pb.TenantHello) -> messages.TenantAsked:
             if hello.HasField("max_lifetime_s")
             else None
         ),
+        last_generation=hello.last_generation,
     )
 
 

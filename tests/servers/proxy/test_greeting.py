@@ -1,0 +1,82 @@
+"""What a proxy says to a resource manager that it comes back to, of what it knows and has left."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from concurrent import futures
+from pathlib import Path
+from typing import cast
+
+import grpc
+import pytest
+
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
+from shared_pathways_service.servers.proxy.executor import Executor
+from shared_pathways_service.servers.proxy.exits import Ending
+from shared_pathways_service.servers.proxy.rm_link import ResourceManagerLink
+from shared_pathways_service.servers.proxy.slices import Epoch, SliceTable
+from tests.processes import DEADLINE_S
+
+_PLACED = pb.Placement(virtual_index=0, state=pb.Placement.PLACED, slice_id="slice-0", generation=7)
+_LOST = pb.Placement(virtual_index=0, state=pb.Placement.UNPLACED, slice_id="slice-0", generation=7)
+
+
+class _Forgetful(pb_grpc.ResourceManagerServicer):
+    """Places a slice, takes it back, and breaks off: each time, as if it knew of nothing."""
+
+    def __init__(self) -> None:
+        self.hellos: queue.SimpleQueue[pb.TenantHello] = queue.SimpleQueue()
+
+    def TenantSession(  # noqa: N802 - gRPC's name
+        self, requests: Iterator[pb.TenantMessage], context: grpc.ServicerContext
+    ) -> Iterator[pb.TenantUpdate]:
+        self.hellos.put(next(requests).hello)
+        yield pb.TenantUpdate(welcome=pb.TenantWelcome(version=2, ttl_s=15.0))
+        yield pb.TenantUpdate(placement=_PLACED)
+        yield pb.TenantUpdate(placement=_LOST)
+        context.abort(grpc.StatusCode.UNAVAILABLE, "killed")
+
+
+@pytest.fixture
+def manager(own_directories: Path) -> Iterator[tuple[_Forgetful, str]]:
+    forgetful = _Forgetful()  # type: ignore[abstract]
+    address = f"unix:{own_directories / 'rm'}"
+    with futures.ThreadPoolExecutor(4) as threads:
+        server = grpc.server(threads)
+        pb_grpc.add_ResourceManagerServicer_to_server(forgetful, server)
+        server.add_insecure_port(address)
+        server.start()
+        yield forgetful, address
+        server.stop(None).wait(DEADLINE_S)
+
+
+class _Idle:
+    """In an executor's place: nothing runs here."""
+
+    def close(self) -> None:
+        """Ends nothing."""
+
+
+def _make_executor(_epoch: Epoch) -> Executor:
+    return cast("Executor", _Idle())
+
+
+def test_a_proxy_says_what_it_heard_last_and_how_long_it_still_lives(
+    manager: tuple[_Forgetful, str],
+) -> None:
+    forgetful, address = manager
+    slices = SliceTable(("tpuv6e:2x2",), _make_executor)
+    asks = pb.TenantHello(tenant="ada", incarnation="1", max_lifetime_s=1000.0)
+    link = ResourceManagerLink(address, asks, slices, Ending(""), None)
+    link.start()
+    try:
+        first = forgetful.hellos.get(timeout=DEADLINE_S)
+        again = forgetful.hellos.get(timeout=DEADLINE_S)
+    finally:
+        link.close("done")
+        slices.close()
+    assert (first.last_generation, again.last_generation) == (0, 7)
+    assert not again.claims, "it holds nothing, and knows of it all the same"
+    assert 0 < again.max_lifetime_s < first.max_lifetime_s <= 1000.0
