@@ -172,6 +172,11 @@ class _Patient:
             raise _GivenUp(grpc.StatusCode.INVALID_ARGUMENT, "the call has no request")
         return request
 
+    async def send_initial_metadata(self, metadata: Any) -> None:
+        """Tells the client that it is heard."""
+        self._opened = True
+        await self._context.send_initial_metadata(metadata)
+
     async def write(self, message: Any) -> None:
         """Sends a message.
 
@@ -181,8 +186,7 @@ class _Patient:
         if not self._opened:
             # On its own: a first write that is given up would take it along, and the status then
             # cannot be sent.
-            self._opened = True
-            await self._context.send_initial_metadata(())
+            await self.send_initial_metadata(())
         limit = self._bounds.slow_reader_s
         try:
             async with asyncio.timeout(limit):

@@ -230,8 +230,7 @@ def test_who_follows_misses_nothing_and_hears_nothing_twice(make_service: MakeSe
         release(service, f"u{turn}")
         while not (heard and heard[-1].kind == "slice.freed" and heard[-1].tenant == f"u{turn}"):
             message = following.next()
-            if message is None:
-                break
+            assert message is not None, following.status()
             heard.append(message)
             if (message.kind, message.tenant) == ("tenant.released", f"u{turn}"):
                 break

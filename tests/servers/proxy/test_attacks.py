@@ -208,7 +208,13 @@ def test_answers_that_are_never_read_are_broken_off(
         for _ in range(5):
             deaf.finish(deaf.open(path("GetVersion")), version_request())
         assert deaf.wait(ENDED, times=5, timeout_s=DEADLINE_S)
-    assert "did not read the last of them (--slow_reader_s=0.3" in capfd.readouterr().err
+    said = []
+
+    def is_said() -> bool:
+        said.append(capfd.readouterr().err)
+        return "did not read the last of them (--slow_reader_s=0.3" in "".join(said)
+
+    wait_until(is_said)
 
 
 # ---- tokens
