@@ -1,11 +1,12 @@
 """The resource manager's core on a simulated clock: what an event costs, and whether size matters.
 
-The state is fragmented (every slice is held, by tenants of 1 to 4 slices in random places) and
-1,000 tenants wait. Then tenants let go and new ones ask, workers die and come back, streams break
-and are taken up again, workers beat. Each event is timed by itself, in one process and one run, by
-the thread's processor time: what else the machine does is not counted. What reading that clock
-costs, a system call, is measured and taken off. The average is taken apart from that: the same
-events go into a new core, one after the other, and only the whole is timed.
+The state is fragmented (slices are held by tenants of 1 to 4 in random places). Either every slice
+is held and 1,000 tenants wait, or a tenth of the slices is free and nobody waits. Then tenants let
+go and new ones ask, workers die and come back, streams break and are taken up again, workers beat.
+Each event is timed by itself, in one process and one run, by the thread's processor time: what else
+the machine does is not counted. What reading that clock costs, a system call, is measured and taken
+off. The average is taken apart from that: the same events go into a new core, one after the other,
+and only the whole is timed.
 
     python -m benchmarks.rm_core --out rm_core.json
 """
@@ -34,6 +35,8 @@ from shared_pathways_service.core.topology import InstanceType
 KIND = InstanceType.parse("tpuv6e:2x2")
 #: Simulated seconds between two events.
 STEP_S = 0.0005
+#: Of the slices, how many are asked for where nobody is to wait: room for those that are lost.
+FILLED = 0.9
 #: The simulated clock at the start.
 START = 1e9
 
@@ -68,18 +71,27 @@ class Load:
         self.beaten = 0
         self.running: set[str | None] = set()
         self.alive: list[str] = []
+        self.wants: dict[str, int] = {}
+        self.wanted = 0
         self.placements: list[int] = []
         self.events: list[tuple[m.ResourceManagerEvent, float]] = []
         self.incarnations = ["0"] * slices
         self.core = ResourceManagerCore(RmConfig(slices={KIND: slices}), None, START)
         for index in range(slices):
             self.join(index)
-        while self.waiting < queued:
+        while not self.crowded:
             self.ask()
 
     @property
     def waiting(self) -> int:
         return len(self.alive) - len(self.running)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether somebody has to let go before more ask."""
+        if self.queued:
+            return self.waiting > self.queued
+        return self.wanted > FILLED * len(self.incarnations)
 
     def handle(self, event: m.ResourceManagerEvent) -> None:
         self.now += STEP_S
@@ -145,19 +157,22 @@ class Load:
         self.made += 1
         name = f"tenant-{self.made}"
         self.alive.append(name)
-        self.handle(self.asked(name, self.random.randint(1, 4)))
+        self.wants[name] = self.random.randint(1, 4)
+        self.wanted += self.wants[name]
+        self.handle(self.asked(name, self.wants[name]))
 
     def release(self) -> None:
         index = self.random.randrange(len(self.alive))
         self.alive[index], self.alive[-1] = self.alive[-1], self.alive[index]
         name = self.alive.pop()
         self.running.discard(name)
+        self.wanted -= self.wants.pop(name)
         self.handle(m.TenantReleased(tenant=name, reason="done"))
 
     def break_and_mend(self) -> None:
         name = self.random.choice(self.alive)
         self.handle(m.TenantStreamEnded(tenant=name, incarnation=name))
-        self.handle(self.asked(name, 1))
+        self.handle(self.asked(name, self.wants[name]))
 
     def run(self, rounds: int) -> None:
         for _ in range(rounds):
@@ -168,7 +183,7 @@ class Load:
                 self.break_and_mend()
             elif what < 0.65:
                 self.beat()
-            elif self.waiting > self.queued:
+            elif self.crowded:
                 self.release()
             else:
                 self.ask()
@@ -229,9 +244,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     results = [
-        measure(slices, options.queued, options.rounds, options.seed) for slices in (1_000, 10_000)
+        measure(slices, queued, options.rounds, options.seed)
+        for queued in (0, options.queued)
+        for slices in (1_000, 10_000)
     ]
-    ratio = results[1].placement_p99_us / results[0].placement_p99_us
+    ratios = [
+        large.placement_p99_us / small.placement_p99_us
+        for small, large in zip(results[::2], results[1::2], strict=True)
+    ]
     table = Table("slices", "queued", "events", "placement p50", "p99", "us/event")
     for one in results:
         table.add_row(
@@ -244,15 +264,17 @@ def main() -> None:
         )
     console = Console()
     console.print(table)
-    console.print(f"placement p99, 10,000 slices to 1,000: {ratio:.2f}x (aim: at most 2x)")
-    slowest = max(one.us_per_event for one in results)
-    console.print(f"an event: {slowest / 20:.2f} of the 20 us that it may take")
+    for one, ratio in zip(results[::2], ratios, strict=True):
+        what = f"with {one.queued:,} waiting, 10,000 slices to 1,000"
+        console.print(f"placement p99 {what}: {ratio:.2f}x (aim: at most 2x)")
+    slowest = max(one.us_per_event for one in results if not one.queued)
+    console.print(f"an event, nobody waiting: {slowest / 20:.2f} of the 20 us that it may take")
     if options.out:
         data = {
             "benchmark": "rm_core",
             "python": platform.python_version(),
             "results": [dataclasses.asdict(one) for one in results],
-            "placement_p99_ratio": ratio,
+            "placement_p99_ratio": max(ratios),
         }
         options.out.write_text(json.dumps(data, indent=2) + "\n")
 

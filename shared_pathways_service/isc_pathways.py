@@ -70,7 +70,8 @@ def connect(  # noqa: PLR0917 - upstream's, in upstream's order
       timeout: Seconds for the service and the proxy to become ready, and again for placement.
       elastic_slices: How many of the slices may be missing at the start.
       priority: Higher goes first in the queue, and may preempt lower ones: a number, or
-        ``low-priority-job`` (1,000,000) or ``high-priority-job`` (2,000,000); None: 0.
+        ``low-priority-job`` (1,000,000) or ``high-priority-job`` (2,000,000), in a cluster any of
+        its PriorityClasses, whose value is read there; None: 0.
       labels: Labels added to the proxy's Job.
       max_lifetime: Seconds after which the proxy ends in any case; None: with the block.
       local_port: A loopback TCP port for the proxy, 0 for any; None: a private Unix socket.

@@ -72,10 +72,20 @@ def warned(event: Event) -> str | None:
         "tenant.preempting": f"its slices will be taken{soon}{why}",
         "tenant.preempting_withdrawn": "its slices are not taken after all",
         "tenant.preempted": f"its slices were taken{why}; it waits, and comes back by itself",
+        "tenant.idling": _idling(event),
+        "tenant.idling_withdrawn": "it works again, and its slices are not taken back",
+        "tenant.idled": f"its slices were taken back{why}; it gets others when it computes again",
         "slice.unplaced": f"slice {event.slice} is lost{why}; waiting for another in its place",
         "slice.placed": f"slice {event.slice} is on {event.data.get('slice_id')} now",
     }
     return lines.get(event.kind)
+
+
+def _idling(event: Event) -> str:
+    idle_s, release_s = event.data.get("idle_s"), event.data.get("release_s")
+    if not isinstance(idle_s, int | float) or not isinstance(release_s, int | float):
+        return "it is idle, and its slices will be taken back"
+    return f"it is idle for {idle_s:.2g} s, and its slices will be taken back in {release_s:.2g} s"
 
 
 class Progress:

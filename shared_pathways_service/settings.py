@@ -36,6 +36,7 @@ _APP = "shared-pathways-service"
 RUNTIME_DIR_LIMIT = 82
 
 _SHORTEST_DEADLINE_S = 5.0
+_LAST_PORT = 65535
 
 LogFormat = Literal["text", "json"]
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -65,6 +66,10 @@ class Settings:
         ``none`` to have them go with the stream; None: they do.
       proxy_deadline_s: Seconds that a proxy in a cluster outlives the last sign of its session's
         life; from 5 up.
+      agent_metrics_port: Port on which the agent of each connection serves its metrics, from 0 to
+        65535; 0: any that is free, which suits several connections, and `sps status` shows it;
+        None: there are none.
+      agent_metrics_address: The address of this machine that the port is of.
     """
 
     runtime_dir: Path
@@ -78,6 +83,8 @@ class Settings:
     compile_cache_bytes: int = COMPILE_CACHE_BYTES
     shared_memory_dir: Path | None = Path("/dev/shm")  # noqa: S108 - in a directory of our own
     proxy_deadline_s: float = PROXY_DEADLINE_S
+    agent_metrics_port: int | None = None
+    agent_metrics_address: str = "127.0.0.1"
 
     @classmethod
     def load(
@@ -222,6 +229,15 @@ def _bytes(field: str, value: object) -> int:
     raise InvalidRequestError(field, value, "a whole number of bytes, 0 or more")
 
 
+def _port(field: str, value: object) -> int:
+    # (As for bytes.)
+    if type(value) is int or (isinstance(value, str) and value.isdecimal()):
+        number = int(value)
+        if 0 <= number <= _LAST_PORT:
+            return number
+    raise InvalidRequestError(field, value, f"a port, from 0 to {_LAST_PORT}")
+
+
 _READERS: dict[str, Callable[[str, object], Any]] = {
     "runtime_dir": _runtime_dir,
     "state_dir": _path,
@@ -233,6 +249,8 @@ _READERS: dict[str, Callable[[str, object], Any]] = {
     "compile_cache_bytes": _bytes,
     "shared_memory_dir": _path_or_none,
     "proxy_deadline_s": _deadline,
+    "agent_metrics_port": _port,
+    "agent_metrics_address": _address,
 }
 
 

@@ -169,6 +169,19 @@ def _unknown(number: int) -> object:
     raise KeyError(number)
 
 
+def test_the_port_of_the_agents_metrics_is_a_port(config: Path) -> None:
+    environ = {"SPS_CONFIG": str(config)}
+    settings = Settings.load(environ=environ)
+    assert (settings.agent_metrics_port, settings.agent_metrics_address) == (None, "127.0.0.1")
+    environ["SPS_AGENT_METRICS_PORT"] = "0"
+    assert Settings.load(environ=environ).agent_metrics_port == 0
+    for wrong in ("65536", "-1", "http"):
+        environ["SPS_AGENT_METRICS_PORT"] = wrong
+        with pytest.raises(InvalidRequestError, match="from 0 to 65535") as caught:
+            Settings.load(environ=environ)
+        assert caught.value.field == "SPS_AGENT_METRICS_PORT"
+
+
 def test_bytes_of_the_compilation_cache_are_a_whole_number(config: Path) -> None:
     environ = {"SPS_CONFIG": str(config), "SPS_COMPILE_CACHE_BYTES": "0"}
     assert Settings.load(environ=environ).compile_cache_bytes == 0

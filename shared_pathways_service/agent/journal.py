@@ -32,9 +32,10 @@ class Entry:
       uid: The proxy's; empty until it is known.
       owner: The process for which it was begun.
       agent: The process that takes it down.
-      state: The phase of the session when this was last written.
+      state: `Snapshot.state` of the session when this was last written.
       since: RFC 3339: when it was begun.
       slices: Instance types asked for; empty: one of the service's first type.
+      metrics: URL of the agent's metrics; empty: it serves none.
     """
 
     session: str
@@ -50,6 +51,7 @@ class Entry:
     user: str = ""
     host: str = ""
     slices: tuple[str, ...] = ()
+    metrics: str = ""
 
     @property
     def abandoned(self) -> bool:

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 #: Of these messages: client and agent are of one installation unless it was upgraded under them.
-VERSION = 1
+VERSION = 2
 #: Of one message.
 MAX_BYTES = 4 << 20
 _PREFIX = 4
@@ -88,7 +88,7 @@ class Decoder:
 def _parse(body: bytes) -> dict[str, Any]:
     try:
         message = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MessageError(f"no JSON: {error}") from error
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
         raise MessageError("no JSON object with a type")
@@ -116,6 +116,8 @@ class Start:
       owner: The owning process's identity, as `processes.Identity.to_json` gives it.
       journal: The journal's directory.
       collect_metrics: Whether metrics are sent to Google Cloud Monitoring.
+      metrics_port: Where the agent serves its own to a scraper, 0 for any port; None: nowhere.
+      metrics_address: The address of this machine that the port is of.
     """
 
     home: HomeChoice
@@ -124,6 +126,8 @@ class Start:
     owner: Mapping[str, Any]
     journal: str
     collect_metrics: bool = False
+    metrics_port: int | None = None
+    metrics_address: str = "127.0.0.1"
 
     def to_json(self) -> dict[str, Any]:
         """Returns it as plain data."""
@@ -149,6 +153,8 @@ class Start:
                 owner=dict(data["owner"]),
                 journal=str(data["journal"]),
                 collect_metrics=bool(data["collect_metrics"]),
+                metrics_port=data["metrics_port"],
+                metrics_address=str(data["metrics_address"]),
             )
         except (KeyError, TypeError) as error:
             raise MessageError(f"not a request: {error}") from error

@@ -16,7 +16,8 @@ from shared_pathways_service.agent.journal import Journal
 from shared_pathways_service.agent.messages import VERSION, MessageError, Start, last_that_fit
 from shared_pathways_service.agent.owner import wait_for_end
 from shared_pathways_service.agent.runner import Probe, SessionRunner
-from shared_pathways_service.core.session_messages import Cancelled
+from shared_pathways_service.agent.scraping import SessionMeter, served
+from shared_pathways_service.core.session_messages import Cancelled, Snapshot
 from shared_pathways_service.errors import ProxyFailed, SharedPathwaysError
 from shared_pathways_service.processes import Identity, identity_of
 
@@ -27,6 +28,11 @@ __all__ = ["serve"]
 
 #: Seconds that deleting goes on when nobody waits for it any more.
 ORPHAN_DELETE_S = 600.0
+#: Requests of the client's that are answered at a time.
+_MOST_ANSWERS = 16
+#: Lines of a log that are fetched for one of them; a message has room for no more, but for the
+#: shortest.
+_MOST_LINES = 100_000
 #: Seconds for the client's first message.
 _FIRST_S = 60.0
 
@@ -76,25 +82,30 @@ async def _run_session(
     journal = Journal(Path(start.journal))
     reporter = _reporter(start, channel) if start.collect_metrics else None
     home = make_home(start.home)
-    runner = SessionRunner(
-        start,
-        home=home,
-        journal=journal,
-        probe=probe,
-        send=channel.send,
-        watch=reporter.observe if reporter else None,
-    )
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        why = f"its agent was told to end ({number.name})"
-        error = ProxyFailed(f"the proxy {start.spec.name} was ended: {why}", hint="connect again")
-        loop.add_signal_handler(number, runner.cancel, Cancelled(reason=why, error=error))
-    beside = [
-        _listen(messages, channel, runner),
-        _watch_owner(Identity.from_json(start.owner), runner),
-        _sweep(journal, make_home),
-    ]
-    async with reporter or contextlib.nullcontext():
+    meter = SessionMeter(start, home.counters)
+
+    def watch(snapshot: Snapshot) -> None:
+        meter.observe(snapshot)
+        if reporter is not None:
+            reporter.observe(snapshot)
+
+    async with reporter or contextlib.nullcontext(), served(meter, start, channel.send) as metrics:
+        runner = SessionRunner(
+            start,
+            home=home,
+            journal=journal,
+            probe=probe,
+            send=channel.send,
+            watch=watch,
+            hear=meter.hear,
+            metrics=metrics,
+        )
+        _heed_signals(runner, start.spec.name)
+        beside = [
+            _listen(messages, channel, runner),
+            _watch_owner(Identity.from_json(start.owner), runner),
+            _sweep(journal, make_home),
+        ]
         async with _running(beside):
             end = await runner.run()
         goes_on = bool(end.left) and not runner.is_hopeless
@@ -105,6 +116,14 @@ async def _run_session(
             # Nobody waits any more, and the service may be back in a while. By its own home: that
             # was let in before, so that it takes no lack of credentials for final.
             await clean_up(journal, [left], lambda _: home, within_s=ORPHAN_DELETE_S)
+
+
+def _heed_signals(runner: SessionRunner, name: str) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        why = f"its agent was told to end ({number.name})"
+        error = ProxyFailed(f"the proxy {name} was ended: {why}", hint="connect again")
+        loop.add_signal_handler(number, runner.cancel, Cancelled(reason=why, error=error))
 
 
 def _reporter(start: Start, channel: Channel) -> MetricsReporter:
@@ -135,13 +154,22 @@ async def _logged(coroutine: Coroutine[Any, Any, None]) -> None:
 async def _listen(
     messages: AsyncIterator[dict[str, Any]], channel: Channel, runner: SessionRunner
 ) -> None:
+    room = asyncio.Semaphore(_MOST_ANSWERS)
     async with asyncio.TaskGroup() as answers:
         async for message in messages:
             match message["type"]:
                 case "close":
                     runner.cancel(Cancelled(reason=str(message.get("reason"))))
+                case "logs" if room.locked():
+                    # (Not waited for: behind them may be the wish to end.)
+                    text = f"{_MOST_ANSWERS} requests of this session are not answered yet"
+                    error = SharedPathwaysError(text, hint="wait for their answers")
+                    said = {"type": "reply", "id": message.get("id"), "error": error.to_json()}
+                    channel.send(said)
                 case "logs":
-                    answers.create_task(_logged(_answer_logs(message, channel, runner)))
+                    await room.acquire()
+                    answer = answers.create_task(_logged(_answer_logs(message, channel, runner)))
+                    answer.add_done_callback(lambda _: room.release())
                 case other:
                     _log.warning("the client said %r, which is nothing to me", other)
         # The socket is closed at the very end of a connection, or by a program that put another in
@@ -152,7 +180,7 @@ async def _listen(
 async def _answer_logs(message: Mapping[str, Any], channel: Channel, runner: SessionRunner) -> None:
     reply = {"type": "reply", "id": message["id"]}
     try:
-        lines = await runner.logs(int(message["lines"]))
+        lines = await runner.logs(min(int(message["lines"]), _MOST_LINES))
     except SharedPathwaysError as error:
         channel.send({**reply, "error": error.to_json()})
     else:

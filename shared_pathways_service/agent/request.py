@@ -53,6 +53,7 @@ def start_of(request: ConnectRequest, settings: Settings) -> Start:
         virtual_slices=types,
         num_elastic_slices=request.elastic_slices,
         priority=request.priority,
+        priority_class=request.priority_class,
         queue_timeout_s=request.queue_timeout,
         options=request.proxy_options,
         # (The default stands for whichever goes with the service.)
@@ -89,6 +90,8 @@ def start_of(request: ConnectRequest, settings: Settings) -> Start:
         owner=owner.to_json(),
         journal=str(journal),
         collect_metrics=request.collect_service_metrics,
+        metrics_port=settings.agent_metrics_port,
+        metrics_address=settings.agent_metrics_address,
     )
 
 

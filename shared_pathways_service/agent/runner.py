@@ -25,6 +25,7 @@ __all__ = ["Probe", "SessionRunner"]
 Probe = Callable[[str], Awaitable[None]]
 Send = Callable[[Mapping[str, Any]], None]
 Watch = Callable[[m.Snapshot], object]
+Hear = Callable[[Event], object]
 
 #: Seconds for a step that is broken off to end, for lines of a log that somebody waits for (less
 #: than the client does), and for those of a proxy that is to be deleted.
@@ -45,6 +46,8 @@ class SessionRunner:
       probe: Asks the proxy whether it answers.
       send: Sends a message to the client.
       watch: Is shown all that is known whenever it changed; must not block.
+      hear: Is told each event of the session; must not block.
+      metrics: Where the agent's metrics are, for the journal; empty: nowhere.
 
     Attributes:
       is_hopeless: Whether the deletion failed in a way that trying again does not help.
@@ -59,6 +62,8 @@ class SessionRunner:
         probe: Probe,
         send: Send,
         watch: Watch | None = None,
+        hear: Hear | None = None,
+        metrics: str = "",
     ) -> None:
         self._start = start
         self._home = home
@@ -66,6 +71,8 @@ class SessionRunner:
         self._probe = probe
         self._send = send
         self._watch = watch
+        self._hear = hear
+        self._metrics = metrics
         self._inbox: asyncio.Queue[tuple[int | None, m.SessionEvent]] = asyncio.Queue()
         self._step: asyncio.Task[None] | None = None
         self._step_number = 0
@@ -265,6 +272,8 @@ class SessionRunner:
             data=said.data,
         )
         _log.info("%s", event.to_json())
+        if self._hear is not None:
+            self._hear(event)
         self._send({"type": "event", "event": event.to_dict()})
 
     def _publish(self, snapshot: m.Snapshot) -> None:
@@ -293,11 +302,12 @@ class SessionRunner:
             user=spec.user,
             host=spec.host,
             slices=spec.virtual_slices,
+            metrics=self._metrics,
         )
         entry = dataclasses.replace(
             before,
             uid=snapshot.uid,
-            state=snapshot.phase.value,
+            state=snapshot.state,
             service=snapshot.service,
             namespace=snapshot.namespace,
         )

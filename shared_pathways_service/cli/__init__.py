@@ -167,6 +167,21 @@ COMMANDS = {
         function="uncordon",
         help="Undo `sps cordon` and `sps drain`.",
     ),
+    "reserve": _Command(
+        module="reserve",
+        function="reserve",
+        help="Keep slices of a type for a user or a team, from one moment until another.",
+    ),
+    "reservations": _Command(
+        module="reserve",
+        function="reservations",
+        help="List what is reserved: slices, for whom, from when until when, how many are in use.",
+    ),
+    "unreserve": _Command(
+        module="reserve",
+        function="unreserve",
+        help="End a reservation before its time; who holds slices by it keeps them.",
+    ),
     "replay": _Command(
         module="replay",
         function="replay",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
 from typing import Any
 
@@ -11,6 +10,7 @@ import grpc.aio
 
 from shared_pathways_service.cli.cluster import Cluster, Object, opened
 from shared_pathways_service.cli.cluster_options import Place
+from shared_pathways_service.cli.manager_link import link_to_manager
 from shared_pathways_service.cli.status_messages import occupancy_of, only
 from shared_pathways_service.core.kubernetes import names
 from shared_pathways_service.core.kubernetes.overview import occupancy, processes
@@ -18,10 +18,9 @@ from shared_pathways_service.core.kubernetes.readiness import ServiceReadiness, 
 from shared_pathways_service.core.kubernetes.services import Service, find_service
 from shared_pathways_service.errors import ServiceNotReady, SharedPathwaysError
 from shared_pathways_service.homes.base import HomeEvent
-from shared_pathways_service.homes.kubernetes_manager import ManagerLink
 from shared_pathways_service.homes.kubernetes_preflight import Preflight
 from shared_pathways_service.protocol.status import error_of
-from shared_pathways_service.settings import Settings, private_directory
+from shared_pathways_service.settings import Settings
 
 __all__ = ["read_cluster_status"]
 
@@ -84,12 +83,7 @@ async def _read(
 async def _ask_manager(
     cluster: Cluster, found: ServiceReadiness, settings: Settings
 ) -> dict[str, Any]:
-    runtime_dir = private_directory(settings.runtime_dir, "SPS_RUNTIME_DIR")
-    head = found.head.name if found.head is not None else ""
-    link = ManagerLink(cluster.api, found.service, runtime_dir=runtime_dir, head=head)
-    async with contextlib.AsyncExitStack() as undo:
-        await link.open()
-        undo.push_async_callback(link.close)
+    async with link_to_manager(cluster, found.service, settings, found=found) as link:
         try:
             return {**occupancy_of(await link.news.status())}
         except grpc.aio.AioRpcError as error:

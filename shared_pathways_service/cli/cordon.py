@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from shared_pathways_service.cli.cluster_options import Place, takes_place
-from shared_pathways_service.cli.manager import ANSWER_S, Manager, manager_of
+from shared_pathways_service.cli.manager import Manager, manager_of
 from shared_pathways_service.cli.output import AsJson, print_json, print_line
 from shared_pathways_service.errors import ServiceNotReady
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
@@ -19,7 +19,7 @@ from shared_pathways_service.settings import Settings
 __all__ = ["cordon", "drain", "uncordon"]
 
 _Marked = pb.CordonSliceResponse | pb.DrainSliceResponse | pb.UncordonSliceResponse
-_Call = Callable[[Manager], Awaitable[_Marked]]
+_Mark = Callable[[Manager], Awaitable[_Marked]]
 
 #: Seconds between two looks while waiting.
 _LOOK_S = 0.5
@@ -27,7 +27,9 @@ _LOOK_S = 0.5
 _Slice = Annotated[str, typer.Argument(help="As `sps status` names it, e.g. slice-0.")]
 _Wait = Annotated[
     float,
-    typer.Option("--wait", metavar="SECONDS", help="Wait so long for nobody to hold it any more."),
+    typer.Option(
+        "--wait", min=0, metavar="SECONDS", help="Wait so long for nobody to hold it any more."
+    ),
 ]
 
 
@@ -35,9 +37,12 @@ _Wait = Annotated[
 def cordon(slice_id: _Slice, *, wait: _Wait = 0.0, as_json: AsJson = False, place: Place) -> None:
     """Have nobody new placed on a slice; who holds it keeps it."""
     place.request()
-    asked = pb.CordonSliceRequest(slice=slice_id)
-    call: _Call = lambda m: m.stub.CordonSlice(asked, metadata=m.metadata, timeout=ANSWER_S)  # noqa: E731
-    asyncio.run(_mark(place, slice_id, call, wait=wait, as_json=as_json))
+    request = pb.CordonSliceRequest(slice=slice_id)
+
+    async def mark(manager: Manager) -> _Marked:
+        return await manager.ask(manager.stub.CordonSlice, request)
+
+    asyncio.run(_mark(place, slice_id, mark, wait=wait, as_json=as_json))
 
 
 @takes_place
@@ -47,38 +52,48 @@ def drain(slice_id: _Slice, *, wait: _Wait = 0.0, as_json: AsJson = False, place
     Where no other is free, its holder is left to end.
     """
     place.request()
-    asked = pb.DrainSliceRequest(slice=slice_id)
-    call: _Call = lambda m: m.stub.DrainSlice(asked, metadata=m.metadata, timeout=ANSWER_S)  # noqa: E731
-    asyncio.run(_mark(place, slice_id, call, wait=wait, as_json=as_json))
+    request = pb.DrainSliceRequest(slice=slice_id)
+
+    async def mark(manager: Manager) -> _Marked:
+        return await manager.ask(manager.stub.DrainSlice, request)
+
+    asyncio.run(_mark(place, slice_id, mark, wait=wait, as_json=as_json))
 
 
 @takes_place
 def uncordon(slice_id: _Slice, *, as_json: AsJson = False, place: Place) -> None:
     """Undo `sps cordon` and `sps drain`."""
     place.request()
-    asked = pb.UncordonSliceRequest(slice=slice_id)
-    call: _Call = lambda m: m.stub.UncordonSlice(asked, metadata=m.metadata, timeout=ANSWER_S)  # noqa: E731
-    asyncio.run(_mark(place, slice_id, call, as_json=as_json))
+    request = pb.UncordonSliceRequest(slice=slice_id)
+
+    async def mark(manager: Manager) -> _Marked:
+        return await manager.ask(manager.stub.UncordonSlice, request)
+
+    asyncio.run(_mark(place, slice_id, mark, as_json=as_json))
 
 
 async def _mark(
     place: Place,
     slice_id: str,
-    call: _Call,
+    mark: _Mark,
     *,
     wait: float = 0.0,
     as_json: bool,
 ) -> None:
     """Has a slice marked, and shows how it stands then."""
     async with manager_of(place, Settings.load()) as manager:
-        told = await manager.answer(call(manager))
+        told = await mark(manager)
         state, tenant = told.state, told.tenant
         if wait and tenant:
             state, tenant = await _wait_until_free(manager, slice_id, wait)
-    where = ""
-    if isinstance(told, pb.DrainSliceResponse):
-        where = f"moves to {told.onto} in {told.grace_s:g} s" if told.onto else "ends by itself"
-    _show(slice_id, state, tenant, where, as_json=as_json)
+    if as_json:
+        data: dict[str, Any] = {"slice": slice_id, "state": state, "tenant": tenant or None}
+        if isinstance(told, pb.DrainSliceResponse):
+            grace_s = round(told.grace_s, 3) if told.onto else None
+            data |= {"onto": told.onto or None, "grace_s": grace_s}
+        print_json(data)
+    else:
+        print_line(f"{slice_id} is {state}; {_holder(told, tenant)}")
 
 
 async def _wait_until_free(manager: Manager, slice_id: str, wait: float) -> tuple[str, str]:
@@ -101,9 +116,13 @@ async def _wait_until_free(manager: Manager, slice_id: str, wait: float) -> tupl
         await asyncio.sleep(_LOOK_S)
 
 
-def _show(slice_id: str, state: str, tenant: str, where: str = "", *, as_json: bool) -> None:
-    if as_json:
-        print_json({"slice": slice_id, "state": state, "tenant": tenant or None})
-        return
-    holder = f"; {tenant} holds it" if tenant else "; nobody holds it"
-    print_line(f"{slice_id} is {state}{holder}{f', and {where}' if tenant and where else ''}")
+def _holder(told: _Marked, tenant: str) -> str:
+    """Returns who holds a slice, and what becomes of that, in words."""
+    if not tenant:
+        return "nobody holds it"
+    holds = f"{tenant} holds it"
+    if not isinstance(told, pb.DrainSliceResponse):
+        return holds
+    if not told.onto:
+        return f"{holds}, and ends by itself"
+    return f"{holds}, and moves to {told.onto} in {told.grace_s:.1f} s"

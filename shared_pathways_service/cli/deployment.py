@@ -13,6 +13,7 @@ import grpc.aio
 
 from shared_pathways_service.cli.cluster import Cluster, Object
 from shared_pathways_service.cli.deploy_display import Look
+from shared_pathways_service.cli.manager_link import link_to_manager
 from shared_pathways_service.core.kubernetes import names
 from shared_pathways_service.core.kubernetes.priority_classes import priority_of
 from shared_pathways_service.core.kubernetes.readiness import ServiceReadiness
@@ -25,12 +26,11 @@ from shared_pathways_service.errors import (
     ServiceNotReady,
 )
 from shared_pathways_service.homes.base import HomeEvent
-from shared_pathways_service.homes.kubernetes_manager import ManagerLink
 from shared_pathways_service.homes.kubernetes_preflight import Preflight
 from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.kube.paths import collection, item
 from shared_pathways_service.kube.watch import watch
-from shared_pathways_service.settings import Settings, private_directory
+from shared_pathways_service.settings import Settings
 
 __all__ = [
     "check_priority_class",
@@ -169,12 +169,7 @@ async def wait_until_ready(
 
 
 async def _until_heard_of(cluster: Cluster, found: ServiceReadiness, settings: Settings) -> None:
-    runtime_dir = private_directory(settings.runtime_dir, "SPS_RUNTIME_DIR")
-    head = found.head.name if found.head is not None else ""
-    link = ManagerLink(cluster.api, found.service, runtime_dir=runtime_dir, head=head)
-    async with contextlib.AsyncExitStack() as undo:
-        await link.open()
-        undo.push_async_callback(link.close)
+    async with link_to_manager(cluster, found.service, settings, found=found) as link:
         while True:
             # (A head that is just starting again does not answer; the caller has a deadline.)
             with contextlib.suppress(grpc.aio.AioRpcError):

@@ -11,11 +11,15 @@ from shared_pathways_service.cli.cluster import Cluster, Object
 from shared_pathways_service.core.kubernetes.names import ANNOTATION_DRAINING, PROXY_SELECTOR
 from shared_pathways_service.core.kubernetes.proxies import KnownProxy
 from shared_pathways_service.core.kubernetes.tenants import in_use, tenants_of
+from shared_pathways_service.errors import AccessDenied, SharedPathwaysError
 from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.kube.paths import collection, item
 from shared_pathways_service.kube.watch import watch
 
 __all__ = ["drained"]
+
+#: What the server says of a JobSet that is gone, and of another one of its name.
+_ANOTHER_OR_NONE = ("NotFound", "Conflict", "Invalid")
 
 
 @contextlib.asynccontextmanager
@@ -36,14 +40,36 @@ async def drained(
     """
     path = item("jobsets", cluster.namespace, str(jobset["metadata"]["name"]))
     uid = jobset["metadata"]["uid"]
-    await cluster.api.patch(path, _mark(uid, why))
+    try:
+        await cluster.api.patch(path, _mark(uid, why))
+    except (AccessDenied, ApiError):
+        raise
+    except BaseException:
+        # The answer was lost, or not waited for: it may be marked.
+        await _let_in_again(cluster, path, jobset)
+        raise
     try:
         await _until_empty(cluster, jobset, timeout_s=timeout_s, evict=evict)
         yield
     finally:
-        # Where the block deleted it, there is nothing to unmark, or one of the same name.
-        with contextlib.suppress(ApiError):
-            await cluster.api.patch(path, _mark(uid, None))
+        await _let_in_again(cluster, path, jobset)
+
+
+async def _let_in_again(cluster: Cluster, path: str, jobset: Object) -> None:
+    """Unmarks a service; that it cannot be is told, as what came before is the error."""
+    metadata = jobset["metadata"]
+    try:
+        await cluster.api.patch(path, _mark(metadata["uid"], None))
+    except SharedPathwaysError as error:
+        # Where it was deleted, there is nothing to unmark, or another one of the same name.
+        if isinstance(error, ApiError) and error.reason in _ANOTHER_OR_NONE:
+            return
+        name = metadata["name"]
+        sys.stderr.write(
+            f"sps: the service {name} may take no new connections still: {error.message} hint: "
+            f"`kubectl annotate jobset {name} {ANNOTATION_DRAINING}- "
+            f"--namespace {cluster.namespace}` lets them in\n"
+        )
 
 
 def _mark(uid: str, why: str | None) -> Object:

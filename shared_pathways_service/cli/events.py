@@ -108,10 +108,14 @@ async def _follow(
             versions=versions, tenant=request.tenant, kinds=request.kinds, after=last
         )
         try:
-            async for message in manager.stub.Watch(watched, metadata=manager.metadata):
+            call = manager.stub.Watch(watched, metadata=manager.metadata)
+            # They come at once, and a decision may be long in coming.
+            await call.initial_metadata()
+            if not call.done():
+                away_since = None
+            async for message in call:
                 show(message)
                 last = message.sequence
-                away_since = None
         except grpc.aio.AioRpcError as error:
             now = time.monotonic()
             away_since = away_since or now

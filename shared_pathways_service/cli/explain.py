@@ -10,7 +10,7 @@ import typer
 from shared_pathways_service.cli.cluster_options import Place, takes_place
 from shared_pathways_service.cli.completion import connection_names
 from shared_pathways_service.cli.decisions import decision_dict, decision_line
-from shared_pathways_service.cli.manager import ANSWER_S, manager_of
+from shared_pathways_service.cli.manager import manager_of
 from shared_pathways_service.cli.output import AsJson, print_json, print_line
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.settings import Settings
@@ -49,13 +49,7 @@ def explain(
 
 async def _read(place: Place, tenant: str) -> pb.ExplainResponse:
     async with manager_of(place, Settings.load()) as manager:
-        call = manager.stub.Explain(
-            pb.ExplainRequest(tenant=tenant),
-            metadata=manager.metadata,
-            timeout=ANSWER_S,
-            wait_for_ready=True,
-        )
-        return await manager.answer(call)
+        return await manager.ask(manager.stub.Explain, pb.ExplainRequest(tenant=tenant))
 
 
 def _as_dict(told: pb.ExplainResponse) -> dict[str, Any]:

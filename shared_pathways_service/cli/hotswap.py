@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import shlex
 import sys
@@ -12,6 +11,7 @@ import typer
 
 from shared_pathways_service.cli.cluster_options import Place, takes_cluster
 from shared_pathways_service.cli.output import AsJson, print_json, print_line, print_table
+from shared_pathways_service.cli.undoing import run_undoing
 from shared_pathways_service.core.kubernetes.hotswap_jobset import (
     HIGH,
     LOW,
@@ -23,7 +23,7 @@ from shared_pathways_service.core.kubernetes.priority_classes import priority_cl
 from shared_pathways_service.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from shared_pathways_service.cli.hotswap_run import Report
+    from shared_pathways_service.cli.hotswap_run import Hotswap, Report
 
 __all__ = ["hotswap"]
 
@@ -71,11 +71,15 @@ def hotswap(
     """
     if not create and (image or command):
         raise InvalidRequestError("--image, --command", image or command, "with --create alone")
+    if not restore and disrupt is None:
+        raise InvalidRequestError("--no-restore", True, "with --disrupt alone")
+    if high == low:
+        raise InvalidRequestError("--low", low, "another JobSet than --high")
     program: dict[str, Any] = {"namespace": place.namespace}
     if image:
         program["image"] = image
     if command:
-        program["command"] = tuple(shlex.split(command))
+        program["command"] = _words("--command", command)
     options = _Options(
         high=dataclasses.replace(HIGH, name=high, takes_from=low, **program),
         low=dataclasses.replace(LOW, name=low, **program),
@@ -84,7 +88,7 @@ def hotswap(
         restore=restore,
         timeout_s=timeout,
     )
-    done = asyncio.run(_hotswap(place, options))
+    done = run_undoing(_hotswap(place, options))
     if as_json:
         print_json(done.to_json())
         return
@@ -102,7 +106,7 @@ async def _hotswap(place: Place, options: _Options) -> Report:
     from shared_pathways_service.cli import hotswap_run  # noqa: PLC0415 - aiohttp
     from shared_pathways_service.cli.cluster import opened  # noqa: PLC0415
 
-    high, low, limit = options.high, options.low, options.timeout_s
+    high, low = options.high, options.low
     async with opened(place) as cluster:
         if options.create:
             wanted = [*priority_classes(), hotswap_jobset(low), hotswap_jobset(high)]
@@ -111,18 +115,34 @@ async def _hotswap(place: Place, options: _Options) -> Report:
         async with hotswap_run.following(
             cluster.api, place.namespace, high.name, low.name, tell=lambda p: _say(PHASES[p])
         ) as running:
-            await running.wait_until_all_ready(timeout_s=limit)
-            if options.disrupt is None:
-                _say(f"both are ready; waiting for a node of {high.name} to go")
-                if closed := await running.wait_until_lost(timeout_s=limit):
-                    _say(f"closed what is left of its pool: {', '.join(closed)}")
-                await running.wait_until_back(timeout_s=limit)
-                return running.report()
-            nodes = await running.drain(options.disrupt, timeout_s=limit)
-            await running.wait_until_back(timeout_s=limit)
-            if options.restore:
-                await running.restore(nodes, timeout_s=limit)
-            return running.report(options.disrupt)
+            try:
+                return await _disrupt(running, options)
+            finally:
+                if nodes := " ".join(running.closed):
+                    _say(f"`kubectl uncordon {nodes}` opens what is closed still")
+
+
+async def _disrupt(running: Hotswap, options: _Options) -> Report:
+    limit = options.timeout_s
+    await running.wait_until_all_ready(timeout_s=limit)
+    if options.disrupt is None:
+        _say(f"both are ready; waiting for a node of {options.high.name} to go")
+        if closed := await running.wait_until_lost(timeout_s=limit):
+            _say(f"closed what is left of its pool: {', '.join(closed)}")
+        await running.wait_until_back(timeout_s=limit)
+        return running.report()
+    nodes = await running.drain(options.disrupt, timeout_s=limit)
+    await running.wait_until_back(timeout_s=limit)
+    if options.restore:
+        await running.restore(nodes, timeout_s=limit)
+    return running.report(options.disrupt)
+
+
+def _words(option: str, text: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise InvalidRequestError(option, text, f"words as for a shell ({error})") from error
 
 
 def _say(text: str) -> None:

@@ -40,9 +40,9 @@ class Report:
     Attributes:
       pool: That was drained; empty: what somebody else did was watched.
       phases: Since the disruption began, those of the lower JobSet's return since the nodes came
-        back; those that did not come are missing.
-      high_back_s: Until the higher one was ready: since the drain began, or, where nobody drained,
-        since a node of its was not heard of.
+        back; those that did not come are missing. What somebody else did began when it was seen: a
+        node of the higher JobSet was not heard of, or a pod of its was told to go.
+      high_back_s: From then until the higher one was ready.
       low_back_s: From the nodes' return until the lower one was ready; None: it was never gone.
       pools: Where the higher one is now.
       shared: Node pools that had pods of both at one time.
@@ -61,7 +61,12 @@ class Report:
 
 
 class Hotswap:
-    """A disruption, step by step; see `following`."""
+    """A disruption, step by step; see `following`.
+
+    Attributes:
+      seen: What is known so far.
+      closed: The nodes that were cordoned and not opened again.
+    """
 
     def __init__(self, api: KubeApi, seen: HotswapWatch, high: Crew, low: Crew, tell: Tell) -> None:
         self._api = api
@@ -72,6 +77,7 @@ class Hotswap:
         self._nodes_known = asyncio.Event()
         self._failure: Exception | None = None
         self.seen = seen
+        self.closed: list[str] = []
 
     async def wait_until_all_ready(self, *, timeout_s: float) -> None:
         """Waits until all pods of both are ready."""
@@ -96,14 +102,14 @@ class Hotswap:
             raise InvalidRequestError("--disrupt", pool, expected)
         self.seen.disrupted(time.monotonic())
         self._hear()
-        await cordon(self._api, nodes)
+        await self._close(nodes)
         try:
             async with asyncio.timeout(timeout_s):
                 await evict_pods(self._api, nodes)
         except TimeoutError as error:
             raise ServiceNotReady(
                 f"pods of {pool} cannot be evicted within {timeout_s:g} s",
-                hint="a PodDisruptionBudget may protect them; the pool stays cordoned",
+                hint="a PodDisruptionBudget may protect them",
             ) from error
         return nodes
 
@@ -116,7 +122,7 @@ class Hotswap:
         Returns:
           The nodes that were closed.
         """
-        self.seen.disrupted(time.monotonic())
+        self.seen.begun()
         moments = self.seen.moments
         await self._until(
             lambda: "not_ready" in moments or "lost" in moments, PHASES["lost"], timeout_s
@@ -126,7 +132,7 @@ class Hotswap:
             for pool in self.seen.broken_pools()
             for node in await nodes_of_pool(self._api, pool)
         ]
-        await cordon(self._api, closed)
+        await self._close(closed)
         await self._until_phase("lost", timeout_s)
         return closed
 
@@ -139,18 +145,20 @@ class Hotswap:
         self.seen.restored(time.monotonic())
         self._hear()
         await uncordon(self._api, nodes)
+        self.closed = [node for node in self.closed if node not in nodes]
         await self._until_phase("low_ready", timeout_s)
 
     def report(self, pool: str = "") -> Report:
         """Returns what came of it."""
         seen = self.seen
-        began = "not_ready" if not pool and "not_ready" in seen.moments else "disrupted"
+        back_s = seen.seconds("ready", "disrupted")
+        assert back_s is not None, "wait_until_back comes first"
         since = {phase: "restored" if phase.startswith("low_") else "disrupted" for phase in PHASES}
         phases = {phase: seen.seconds(phase, since[phase]) for phase in PHASES}
         return Report(
             pool=pool,
             phases={phase: round(at, 3) for phase, at in phases.items() if at is not None},
-            high_back_s=_rounded(seen.seconds("ready", began)) or 0.0,
+            high_back_s=round(back_s, 3),
             low_back_s=_rounded(phases["low_ready"]) if "preempted" in seen.moments else None,
             pools=seen.pools_of(self._high.name),
             shared=dict(seen.shared),
@@ -183,6 +191,11 @@ class Hotswap:
                         gone = change.kind == "DELETED"
                         self.seen.take_pod(change.object, time.monotonic(), gone=gone)
                         self._hear()
+
+    async def _close(self, nodes: Sequence[str]) -> None:
+        # (Some of them may be closed where one cannot be.)
+        self.closed += nodes
+        await cordon(self._api, nodes)
 
     @contextlib.contextmanager
     def _failing(self) -> Iterator[None]:

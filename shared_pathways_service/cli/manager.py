@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import TypeVar
 
 import grpc
@@ -16,7 +16,7 @@ from shared_pathways_service.errors import ServiceNotFound, VersionSkew
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as rm_grpc
 from shared_pathways_service.protocol.status import error_of
-from shared_pathways_service.settings import Settings, private_directory
+from shared_pathways_service.settings import Settings
 from shared_pathways_service.version import __version__
 
 __all__ = ["ANSWER_S", "Manager", "manager_of"]
@@ -43,26 +43,33 @@ class Manager:
     address: str
     version: str
 
-    async def answer(self, call: Awaitable[_Answer]) -> _Answer:
-        """Waits for an answer.
+    async def ask(
+        self,
+        method: Callable[..., Awaitable[_Answer]],
+        request: object,
+        *,
+        timeout_s: float = ANSWER_S,
+    ) -> _Answer:
+        """Asks something; the answer of a resource manager that is just started is waited for.
+
+        Args:
+          method: Of the stub.
+          request: What it takes.
+          timeout_s: For the answer.
 
         Raises:
           VersionSkew: The service is too old to know what it is asked.
+          ServiceNotReady: It does not answer in time.
           SharedPathwaysError: As the service says.
         """
         with self.translating():
-            return await call
+            return await method(
+                request, metadata=self.metadata, timeout=timeout_s, wait_for_ready=True
+            )
 
     async def status(self) -> pb.GetStatusResponse:
-        """Returns who holds what, and who waits.
-
-        Raises:
-          SharedPathwaysError: As for `answer`.
-        """
-        call = self.stub.GetStatus(
-            pb.GetStatusRequest(), metadata=self.metadata, timeout=ANSWER_S, wait_for_ready=True
-        )
-        return await self.answer(call)
+        """Returns who holds what, and who waits; raises what `ask` does."""
+        return await self.ask(self.stub.GetStatus, pb.GetStatusRequest())
 
     @contextlib.contextmanager
     def translating(self) -> Iterator[None]:
@@ -117,17 +124,16 @@ async def _embedded(settings: Settings) -> AsyncIterator[Manager]:
 async def _in_cluster(place: Place, settings: Settings) -> AsyncIterator[Manager]:
     # Without a cluster, what they import is of no use.
     from shared_pathways_service.cli.cluster import opened  # noqa: PLC0415
-    from shared_pathways_service.homes.kubernetes_manager import ManagerLink  # noqa: PLC0415
+    from shared_pathways_service.cli.manager_link import link_to_manager  # noqa: PLC0415
 
-    runtime_dir = private_directory(settings.runtime_dir, "SPS_RUNTIME_DIR")
-    async with opened(place) as cluster, contextlib.AsyncExitStack() as undo:
+    async with opened(place) as cluster:
         service = await cluster.service()
         if not service.is_ours:
             raise ServiceNotFound(
                 f"{service.name} runs {service.image}, whose resource manager tells nothing",
                 hint="`sps status` shows what pods and labels say",
             )
-        link = ManagerLink(cluster.api, service, runtime_dir=runtime_dir)
-        await link.open()
-        undo.push_async_callback(link.close)
-        yield Manager(stub=link.stub, metadata=(), address=service.address, version=service.image)
+        async with link_to_manager(cluster, service, settings) as link:
+            yield Manager(
+                stub=link.stub, metadata=(), address=service.address, version=service.image
+            )

@@ -11,6 +11,9 @@ import typer
 
 __all__ = ["AsJson", "print_json", "print_line", "print_table"]
 
+#: Columns where there is no terminal.
+_WIDE = 240
+
 #: The option of every command that prints data.
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
@@ -34,4 +37,6 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     table = Table(*head, box=None)
     for row in rows:
         table.add_row(*row)
-    Console(soft_wrap=True, highlight=False, markup=False).print(table)
+    # (What is cut off at the width of no terminal would be lost.)
+    width = None if sys.stdout.isatty() else _WIDE
+    Console(width=width, soft_wrap=True, highlight=False, markup=False).print(table)

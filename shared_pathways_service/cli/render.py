@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -25,6 +26,7 @@ from shared_pathways_service.core.kubernetes.rbac import (
 from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs
 from shared_pathways_service.core.kubernetes.service_jobset import service_jobset
 from shared_pathways_service.core.requests import DEFAULT_NAMESPACE
+from shared_pathways_service.core.validation import check_dns_label
 from shared_pathways_service.errors import InvalidRequestError
 
 __all__ = ["render"]
@@ -32,7 +34,9 @@ __all__ = ["render"]
 Objects = list[dict[str, Any]]
 
 _SERVICE = "service"
-_WHAT = (_SERVICE, "tenant-rbac", "operator-rbac", "priority-classes", "hotswap")
+_RBAC = ("tenant-rbac", "operator-rbac")
+_HOTSWAP = "hotswap"
+_WHAT = (_SERVICE, *_RBAC, "priority-classes", _HOTSWAP)
 _DEFAULT_NAME = "pathways-cluster"
 
 
@@ -53,7 +57,13 @@ def render(
         str | None,
         typer.Option(help=f"Of the service. [default: {_DEFAULT_NAME}]", show_default=False),
     ] = None,
-    namespace: Annotated[str, typer.Option(help="Of the objects.")] = DEFAULT_NAMESPACE,
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Of the objects. [default: {DEFAULT_NAMESPACE}]",
+            show_default=False,
+        ),
+    ] = None,
     user: Annotated[
         list[str] | None, typer.Option(help="Who is given the rules; repeatable.")
     ] = None,
@@ -71,18 +81,24 @@ def render(
     may do. priority-classes, hotswap: docs/operations.md.
     """
     service = wanted.fields()
-    subjects = _subjects(user, group, service_account)
     _check_goes_together(what, "--file", file)
     _check_goes_together(what, "--name", name, _SERVICE)
-    _check_goes_together(what, "options of a service", service, _SERVICE)
-    _check_goes_together(what, "--user, --group", subjects, "tenant-rbac", "operator-rbac")
+    for field in dataclasses.fields(wanted):
+        option = f"--{field.name.replace('_', '-')}"
+        _check_goes_together(what, option, getattr(wanted, field.name), _SERVICE)
+    _check_goes_together(what, "--user", user, *_RBAC)
+    _check_goes_together(what, "--group", group, *_RBAC)
+    _check_goes_together(what, "--service-account", service_account, *_RBAC)
+    _check_goes_together(what, "--namespace", namespace, _SERVICE, *_RBAC, _HOTSWAP)
+    namespace = check_dns_label("--namespace", namespace or DEFAULT_NAMESPACE)
+    subjects = _subjects(user, group, service_account)
     made: dict[str | None, Callable[[], Objects]] = {
         None: lambda: _from_file(file),
         _SERVICE: lambda: [_service(name or _DEFAULT_NAME, namespace, service)],
         "tenant-rbac": lambda: tenant_rbac(namespace, subjects or [TENANTS]),
         "operator-rbac": lambda: operator_rbac(namespace, subjects or [OPERATORS]),
         "priority-classes": priority_classes,
-        "hotswap": lambda: [*priority_classes(), *recipe(namespace)],
+        _HOTSWAP: lambda: [*priority_classes(), *recipe(namespace)],
     }
     if what not in made:
         raise InvalidRequestError("render", what, f"one of {', '.join(_WHAT)}, or --file")
@@ -116,6 +132,6 @@ def _subjects(
 
 
 def _check_goes_together(what: str | None, option: str, value: object, *kinds: str) -> None:
-    if value and what not in (kinds or (None,)):
+    if value not in (None, []) and what not in (kinds or (None,)):
         where = f"only with {' or '.join(kinds)}" if kinds else "alone"
         raise InvalidRequestError(option, value, where)

@@ -111,7 +111,7 @@ def run(
         str | None,
         typer.Option(
             help="Higher goes first in the queue, and may preempt lower ones: a number, or "
-            f"{' or '.join(PRIORITIES)}; 0 without it."
+            f"{' or '.join(PRIORITIES)}, in a cluster any of its PriorityClasses; 0 without it."
         ),
     ] = None,
     elastic_slices: Annotated[

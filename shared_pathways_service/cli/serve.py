@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import signal
 import sys
 from typing import Annotated, Any
@@ -11,6 +12,7 @@ import typer
 
 from shared_pathways_service import constants
 from shared_pathways_service.cli.errors import INTERRUPTED, TERMINATED
+from shared_pathways_service.cli.policy_options import Policies, takes_policies
 from shared_pathways_service.cli.serve_display import Display, JsonLines, LiveTable, PlainLines
 from shared_pathways_service.core.instances import parse_instance_texts
 from shared_pathways_service.core.proxy_limits import LARGEST_LIMIT, LIMITS, ProxyLimits
@@ -30,6 +32,7 @@ def _limit(name: str) -> Any:
     return typer.Option(min=limit.least, max=LARGEST_LIMIT, help=limit.help, envvar=limit.variable)
 
 
+@takes_policies
 def serve(
     *,
     slices: Annotated[
@@ -78,6 +81,7 @@ def serve(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print every event as a line of JSON.")
     ] = False,
+    policies: Policies,
 ) -> None:
     """Run the embedded service in the foreground, and show who holds what.
 
@@ -117,6 +121,7 @@ def serve(
         hung_after_s=hung_after,
         tenant_ttl_s=tenant_ttl,
         lost_program_grace_s=lost_program_grace,
+        **dataclasses.asdict(policies),
     )
     raise typer.Exit(asyncio.run(_serve(options, Settings.load(), _display(as_json=as_json))))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from shared_pathways_service.agent.client import clean_up_sessions
 from shared_pathways_service.agent.journal import Entry, Journal
@@ -12,7 +13,7 @@ from shared_pathways_service.cli.cluster_options import Place
 from shared_pathways_service.errors import CleanupError
 from shared_pathways_service.settings import Settings
 
-__all__ = ["clean_up_entries", "find_entry", "forget_entry", "journal_entries"]
+__all__ = ["clean_up_entries", "find_entry", "forget_entry", "journal_entries", "metrics_of"]
 
 
 def journal_entries(settings: Settings) -> list[Entry]:
@@ -30,6 +31,26 @@ def find_entry(settings: Settings, name: str, place: Place) -> Entry | None:
     """Returns the latest session of that name, where the place is named only one there."""
     named = [e for e in journal_entries(settings) if e.name == name and place.has(e)]
     return named[-1] if named else None
+
+
+def metrics_of(settings: Settings, place: Place, name: str | None) -> list[dict[str, Any]]:
+    """Returns where this user's agents serve metrics, as `sps status --json` has it.
+
+    Args:
+      settings: Where the journal is.
+      place: Whose connections.
+      name: A connection; None: all of them there.
+    """
+    home = "kubernetes" if place.is_cluster else "embedded"
+    return [
+        {"name": entry.name, "pid": entry.agent.pid, "metrics": entry.metrics}
+        for entry in journal_entries(settings)
+        if entry.metrics
+        and entry.home.name == home
+        and place.has(entry)
+        and name in (None, entry.name)
+        and entry.agent.is_alive()
+    ]
 
 
 def clean_up_entries(settings: Settings, entries: Sequence[Entry]) -> CleanupError | None:

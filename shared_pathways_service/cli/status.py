@@ -17,14 +17,14 @@ from shared_pathways_service.cli.completion import connection_names
 from shared_pathways_service.cli.embedded_link import embedded_link
 from shared_pathways_service.cli.output import AsJson, print_json, print_line
 from shared_pathways_service.cli.serve_display import holder_of
-from shared_pathways_service.cli.sessions import find_entry
+from shared_pathways_service.cli.sessions import find_entry, metrics_of
 from shared_pathways_service.cli.status_counters import (
     limits_of,
     proxies_of,
     read_counters,
     text_of,
 )
-from shared_pathways_service.cli.status_messages import occupancy_of, only
+from shared_pathways_service.cli.status_messages import occupancy_of, only, reservation_line
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotFound, ServiceNotReady
 from shared_pathways_service.homes.embedded_service import ServiceLink
 from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
@@ -91,6 +91,7 @@ def status(
         if as_json or openmetrics:
             counters = asyncio.run(read_counters(settings, name))
             told["proxies"] = proxies_of(counters)
+    told["agents"] = metrics_of(settings, place, name)
     if openmetrics:
         print_line(text_of(counters).removesuffix("\n"))
     elif as_json:
@@ -227,6 +228,16 @@ def _print_tables(told: Mapping[str, Any]) -> None:
             f"\nqueue {entry['position']}: {entry['tenant']} wants {wants}, "
             f"waiting {entry['waiting_s']:.0f} s ({entry['reason'] or 'no reason'})"
         )
+    _print_reservations(console, told.get("reservations", ()))
+    for agent in told["agents"]:
+        console.print(f"\nmetrics of {agent['name']}: {agent['metrics']}")
+
+
+def _print_reservations(console: Console, told: Sequence[Mapping[str, Any]]) -> None:
+    if told:
+        console.print()
+    for one in told:
+        console.print(f"reserved {reservation_line(one)}")
 
 
 def _print_amiss(console: Console, processes: Sequence[Mapping[str, Any]]) -> None:

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from shared_pathways_service.cli.moments import shown
 from shared_pathways_service.errors import ServiceNotFound
+from shared_pathways_service.events import rfc3339
 from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
 
-__all__ = ["occupancy_of", "only"]
+__all__ = ["occupancy_of", "only", "owner_of", "reservation_dict", "reservation_line"]
 
 
 def occupancy_of(manager: rm_pb.GetStatusResponse) -> dict[str, list[dict[str, Any]]]:
-    """Returns ``slices``, ``tenants`` and ``queue``."""
+    """Returns ``slices``, ``tenants``, ``queue`` and ``reservations``."""
     return {
         "slices": [_slice(item) for item in manager.slices],
         "tenants": [_tenant(tenant) for tenant in manager.tenants],
         "queue": [_queued(entry) for entry in manager.queue],
+        "reservations": [reservation_dict(one) for one in manager.reservations],
     }
 
 
@@ -45,7 +48,35 @@ def only(told: Mapping[str, Any], name: str, known: Collection[str] = ()) -> dic
         "slices": [item for item in told["slices"] if item["tenant"] == name],
         "tenants": tenants,
         "queue": [entry for entry in told["queue"] if entry["tenant"] == name],
+        "reservations": [],
     }
+
+
+def reservation_dict(one: rm_pb.ReservationStatus) -> dict[str, Any]:
+    """Returns a reservation as ``sps reservations --json`` prints it."""
+    return {
+        "id": one.name,
+        "instance_type": one.instance_type,
+        "count": one.count,
+        "held": one.held,
+        "user": one.user or None,
+        "team": one.team or None,
+        "starts": rfc3339(one.starts),
+        "ends": rfc3339(one.ends),
+    }
+
+
+def owner_of(told: Mapping[str, Any]) -> str:
+    """Tells for whom a reservation is."""
+    return f"user {told['user']}" if told["user"] else f"team {told['team']}"
+
+
+def reservation_line(told: Mapping[str, Any]) -> str:
+    """Tells of one for people."""
+    return (
+        f"{told['id']}: {told['count']} x {told['instance_type']} for {owner_of(told)} from "
+        f"{shown(told['starts'])} until {shown(told['ends'])}, {told['held']} in use"
+    )
 
 
 def _slice(item: rm_pb.SliceStatus) -> dict[str, Any]:
@@ -79,6 +110,7 @@ def _tenant(tenant: rm_pb.TenantStatus) -> dict[str, Any]:
         "state": tenant.state,
         "slices": slices,
         "since": tenant.since or None,
+        "idle_s": tenant.idle_s if tenant.HasField("idle_s") else None,
     }
 
 

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,7 +16,7 @@ from shared_pathways_service.cli.manager import Manager, manager_of
 from shared_pathways_service.cli.moments import shown
 from shared_pathways_service.cli.output import AsJson, print_json
 from shared_pathways_service.cli.serve_display import holder_of
-from shared_pathways_service.cli.status_messages import occupancy_of
+from shared_pathways_service.cli.status_messages import occupancy_of, reservation_line
 from shared_pathways_service.cli.usage import read_usage, utilisation
 from shared_pathways_service.core.rm.decisions import span
 from shared_pathways_service.errors import ServiceNotReady
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["top"]
 
 _HOUR_S = 3600.0
-#: Seconds that a resource manager may be away before the table is given up.
+#: Seconds that a resource manager may be away before it is given up.
 _PATIENCE_S = 60.0
 #: Columns where there is no terminal.
 _WIDE = 240
@@ -71,9 +71,9 @@ async def _run(place: Place, interval: float, *, once: bool, as_json: bool) -> N
         if once:
             await _show_once(manager, as_json=as_json)
         elif as_json:
-            while True:
-                print_json(await _look(manager))
-                await asyncio.sleep(interval)
+            async for picture in _looks(manager, interval):
+                if not picture.away:
+                    print_json(picture.told)
         else:
             await _draw(manager, interval)
 
@@ -94,20 +94,28 @@ async def _show_once(manager: Manager, *, as_json: bool) -> None:
 async def _draw(manager: Manager, interval: float) -> None:
     from rich.live import Live  # noqa: PLC0415 - slow to import
 
+    looks = _looks(manager, interval)
+    with Live(_table(await anext(looks)), auto_refresh=False) as live:
+        live.refresh()
+        async for picture in looks:
+            live.update(_table(picture), refresh=True)
+
+
+async def _looks(manager: Manager, interval: float) -> AsyncGenerator[_Picture, None]:
+    """Yields how things stand, again and again, over restarts of the resource manager."""
     picture = _Picture(told=await _look(manager))
     heard_at = time.monotonic()
-    with Live(_table(picture), auto_refresh=False) as live:
-        while True:
-            live.update(_table(picture), refresh=True)
-            await asyncio.sleep(interval)
-            try:
-                picture = _Picture(told=await _look(manager))
-                heard_at = time.monotonic()
-            except ServiceNotReady as error:
-                # It is started again, most likely: what was last known stays to be seen.
-                if time.monotonic() - heard_at > _PATIENCE_S:
-                    raise
-                picture = dataclasses.replace(picture, away=error.message)
+    while True:
+        yield picture
+        await asyncio.sleep(interval)
+        try:
+            picture = _Picture(told=await _look(manager))
+            heard_at = time.monotonic()
+        except ServiceNotReady as error:
+            # It is started again, most likely: what was last known stays to be seen.
+            if time.monotonic() - heard_at > _PATIENCE_S:
+                raise
+            picture = dataclasses.replace(picture, away=error.message)
 
 
 async def _look(manager: Manager) -> dict[str, Any]:
@@ -162,6 +170,7 @@ def _table(picture: _Picture) -> RenderableType:
         head.append(f"{one['instance_type']}: {held}, {past}")
     if service["spares"]:
         head.append(f"of the free ones {service['spares']} of each type kept as spare")
+    head += [f"reserved {reservation_line(one)}" for one in told["reservations"]]
     users = {one["name"]: f"{one['user'] or '?'}@{one['host'] or '?'}" for one in told["tenants"]}
     slices = Table("SLICE", "TYPE", "STATE", "TENANT", "USER", "SINCE", box=None)
     for one in told["slices"]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from shared_pathways_service.cli.cluster_options import Place, takes_cluster
 from shared_pathways_service.cli.draining_options import DrainTimeout, Evict
 from shared_pathways_service.cli.output import AsJson, print_json, print_line
+from shared_pathways_service.cli.undoing import run_undoing
 
 __all__ = ["undeploy"]
 
@@ -27,7 +27,7 @@ def undeploy(
     place: Place,
 ) -> None:
     """Take a service away, once it has no connections, and wait for the end of its pods."""
-    asyncio.run(
+    run_undoing(
         _undeploy(place, name, drain_timeout_s=drain_timeout, evict=evict, timeout_s=timeout)
     )
     if as_json:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import sys
 import time
@@ -14,14 +13,15 @@ from shared_pathways_service.cli.cluster_options import Place, takes_cluster
 from shared_pathways_service.cli.deploy import DryRun, Timeout, deployed_json, print_deployed
 from shared_pathways_service.cli.deploy_display import Look, display
 from shared_pathways_service.cli.draining_options import DrainTimeout, Evict
-from shared_pathways_service.cli.manifests import print_manifests
+from shared_pathways_service.cli.manifests import print_manifests, yaml_text
 from shared_pathways_service.cli.output import AsJson, print_json, print_line
 from shared_pathways_service.cli.service_options import ServiceOptions, takes_service
+from shared_pathways_service.cli.undoing import run_undoing
 from shared_pathways_service.core.kubernetes.readiness import ServiceReadiness
 from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs
 from shared_pathways_service.core.kubernetes.service_jobset import service_jobset
 from shared_pathways_service.core.kubernetes.service_reading import difference, read_inputs
-from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.settings import Settings
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def upgrade(
     )
     began = time.monotonic()
     with display(quiet=as_json) as look:
-        done = asyncio.run(_upgrade(place, name, wanted.fields(), options, look))
+        done = run_undoing(_upgrade(place, name, wanted.fields(), options, look))
     seconds = time.monotonic() - began
     if dry_run:
         print_manifests([service_jobset(done.inputs)], as_json=as_json)
@@ -154,7 +154,25 @@ async def _replace(
         await deployment.create(cluster, after)
     except BaseException:
         # An interrupt too: in between there is no service at all.
-        if not await deployment.exists(cluster, before.name):
-            await deployment.create(cluster, before)
-            sys.stderr.write(f"sps: the new {after.name} was not created; the old one was, again\n")
+        await _make_again(cluster, before)
         raise
+
+
+async def _make_again(cluster: Cluster, before: ServiceInputs) -> None:
+    """Makes the old service again where there is none now, or says what it was."""
+    from shared_pathways_service.cli import deployment  # noqa: PLC0415 - aiohttp
+
+    name = before.name
+    try:
+        if await deployment.exists(cluster, name):
+            return
+        await deployment.create(cluster, before)
+    except SharedPathwaysError as error:
+        # Nobody else knows it any more.
+        sys.stderr.write(
+            f"sps: there may be no service {name} now, and the old one could not be made again: "
+            f"{error.message}\nsps: it was this, for `kubectl create -f -`:\n"
+            f"{yaml_text(service_jobset(before))}"
+        )
+    else:
+        sys.stderr.write(f"sps: the new {name} was not created; the old one was, again\n")

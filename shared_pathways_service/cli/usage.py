@@ -71,13 +71,8 @@ async def read_usage(
     manager: Manager, by: str, since: float, until: float = 0.0
 ) -> pb.GetUsageResponse:
     """Asks for the usage of a window, as `GetUsageRequest` has it."""
-    call = manager.stub.GetUsage(
-        pb.GetUsageRequest(by=by, since=since, until=until),
-        metadata=manager.metadata,
-        timeout=_ANSWER_S,
-        wait_for_ready=True,
-    )
-    return await manager.answer(call)
+    request = pb.GetUsageRequest(by=by, since=since, until=until)
+    return await manager.ask(manager.stub.GetUsage, request, timeout_s=_ANSWER_S)
 
 
 def _rows(told: pb.GetUsageResponse, by: _By) -> list[dict[str, Any]]:

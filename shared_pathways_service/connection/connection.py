@@ -208,8 +208,8 @@ class Connection:
         snapshot = self._snapshot
         return views.ConnectionStatus(
             name=self.proxy_job_name,
-            state=snapshot.phase.value,
-            placed=snapshot.placed,
+            state=snapshot.state,
+            placed=snapshot.placed and not snapshot.preempted,
             position=snapshot.position,
             slices={view.index: view.state for view in snapshot.slices},
             agent_alive=self._agent is not None and self._agent.agent_alive,
@@ -229,7 +229,10 @@ class Connection:
         return self._live_agent().logs(lines)
 
     def wait_until_placed(self, timeout: float | None = None) -> None:
-        """Waits until the slices are placed, where ``wait="ready"`` did not.
+        """Waits until the slices are placed, where ``wait="ready"`` did not, or placed again.
+
+        Again: after a preemption or a loss that this process has heard of (`on_event` tells it). An
+        error of JAX's may come a moment before the news of why.
 
         Args:
           timeout: Seconds; None: as long as the service lets it wait.
@@ -242,15 +245,16 @@ class Connection:
         """
         agent = self._live_agent()
         limit = _FOREVER if timeout is None else timeout
+        gang = max(len(self._request.virtual_slices), 1) - self._request.elastic_slices
         self._progress.begin()
         try:
-            agent.wait(lambda snapshot: snapshot.placed, limit, self._progress.tick)
+            agent.wait(lambda snapshot: snapshot.is_placed_now(gang), limit, self._progress.tick)
         except TimeoutError:
             snapshot = agent.snapshot
             raise PlacementTimeout(
                 f"{self.proxy_job_name} was not placed within {timeout:g} s",
                 placed=sum(view.state == "placed" for view in snapshot.slices),
-                wanted=len(snapshot.slices) - self._request.elastic_slices,
+                wanted=gang,
                 holders=snapshot.holders,
                 hint="`sps status` shows who holds what",
             ) from None
@@ -262,7 +266,7 @@ class Connection:
 
     def __repr__(self) -> str:
         slices = views.slices_text(self._snapshot)
-        return f"<Connection {self.proxy_job_name}: {self._snapshot.phase}, {slices}>"
+        return f"<Connection {self.proxy_job_name}: {self._snapshot.state}, {slices}>"
 
     def _repr_html_(self) -> str:
         return views.as_html(self._snapshot, self.address, self._board.since)

@@ -38,8 +38,9 @@ class ConnectionStatus:
     """How a connection stands.
 
     Attributes:
-      state: The session's phase, e.g. ``serve``; ``new`` before the start.
-      placed: Whether all slices that it needs were placed.
+      state: The session's phase, e.g. ``serve``; ``new`` before the start; ``preempted`` while its
+        slices are somebody else's.
+      placed: Whether all slices that it needs were placed, and were not taken since.
       position: In the queue, from 1; None when it does not wait there.
       slices: State of each virtual slice, by index.
       agent_alive: Whether the agent looks after the proxy.
@@ -86,7 +87,7 @@ def as_html(snapshot: Snapshot, address: str, since: Mapping[int, str]) -> str:
       address: Where the proxy answers; empty: nowhere yet.
       since: Since when each slice is in its state, where that is known.
     """
-    rows = {"name": snapshot.name, "state": snapshot.phase.value, "address": address or "-"}
+    rows = {"name": snapshot.name, "state": snapshot.state, "address": address or "-"}
     if snapshot.position is not None:
         rows["queue"] = f"position {snapshot.position}"
         if snapshot.holders:

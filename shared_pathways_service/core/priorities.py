@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from shared_pathways_service.core.request_fields import check_subdomain
 from shared_pathways_service.core.validation import check_int
 from shared_pathways_service.errors import InvalidRequestError
 
-__all__ = ["PRIORITIES", "describe_priority", "parse_priority"]
+__all__ = ["PRIORITIES", "cluster_priority", "describe_priority", "parse_priority"]
 
 #: Name to number; higher goes first. Who names none has 0.
 PRIORITIES: Final[Mapping[str, int]] = MappingProxyType(
@@ -47,6 +48,39 @@ def parse_priority(value: object, *, field: str = "priority") -> int:
             known = ", ".join(PRIORITIES)
             raise InvalidRequestError(field, name, f"a number, or one of {known}") from None
     return check_int(field, value, low=-_INT32, high=_INT32 - 1)
+
+
+def cluster_priority(value: object, *, field: str = "priority") -> tuple[int, str]:
+    """Returns a priority as a request to a cluster has it, whose PriorityClasses have names too.
+
+    Args:
+      value: As for `parse_priority`, or any other name that a PriorityClass may have.
+      field: How the value is called where it was given.
+
+    Returns:
+      The number, and the name of the PriorityClass whose value it is in the cluster. A name that is
+      none of `PRIORITIES` counts as 0 until the cluster was asked; a number has no name.
+
+    Raises:
+      InvalidRequestError: It is neither a number nor a name.
+    """
+    if isinstance(value, str) and not _is_number(value):
+        name = value.strip()
+        try:
+            return PRIORITIES.get(name, 0), check_subdomain(field, name)
+        except InvalidRequestError as error:
+            known = ", ".join(PRIORITIES)
+            expected = f"a number, one of {known}, or another PriorityClass of the cluster"
+            raise InvalidRequestError(field, name, expected) from error
+    return parse_priority(value, field=field), ""
+
+
+def _is_number(text: str) -> bool:
+    try:
+        int(text)
+    except ValueError:
+        return False
+    return True
 
 
 def describe_priority(number: int) -> str:

@@ -18,7 +18,7 @@ from shared_pathways_service.core.instances import (
     parse_instances,
     parse_virtual_slices,
 )
-from shared_pathways_service.core.priorities import parse_priority
+from shared_pathways_service.core.priorities import cluster_priority, parse_priority
 from shared_pathways_service.core.proxy_options import ProxyOptions
 from shared_pathways_service.core.request_fields import (
     check_bucket,
@@ -76,6 +76,8 @@ class ConnectRequest:
       queue_timeout: None: fail at once when slices are taken; else seconds, infinity too.
       timeout: Seconds for the service and the proxy to become ready.
       elastic_slices: How many of the virtual slices may be missing at the start.
+      priority: A number; that of `priority_class` where the cluster does not know better.
+      priority_class: The PriorityClass of the cluster that has the number; empty: none.
       max_lifetime: Seconds; None: as long as the block lasts.
       local_port: None: a Unix socket; else a loopback TCP port, 0 for any.
     """
@@ -98,6 +100,7 @@ class ConnectRequest:
     timeout: float
     elastic_slices: int
     priority: int
+    priority_class: str
     labels: Mapping[str, str]
     max_lifetime: float | None
     local_port: int | None
@@ -163,7 +166,8 @@ class ConnectRequest:
           queue_timeout: Seconds to wait for slices, infinity too; None: fail at once.
           timeout: Seconds for the service and the proxy to become ready.
           elastic_slices: From 0 to one less than the virtual slices.
-          priority: A number, higher goes first, or a name of `PRIORITIES`; None: 0.
+          priority: A number, higher goes first, or a name of `PRIORITIES`, in a cluster of any
+            PriorityClass; None: 0.
           labels: Labels added to the proxy's Job.
           max_lifetime: Seconds until the proxy ends in any case, a hundred years at the most; None:
             no limit.
@@ -185,6 +189,10 @@ class ConnectRequest:
             namespace=namespace,
             pathways_service=pathways_service,
         )
+        if place.home == "kubernetes":
+            number, priority_class = cluster_priority(priority)
+        else:
+            number, priority_class = parse_priority(priority), ""
         return cls(
             **dataclasses.asdict(place),
             gcs_bucket=check_bucket(gcs_bucket),
@@ -205,7 +213,8 @@ class ConnectRequest:
             ),
             timeout=check_seconds("timeout", timeout),
             elastic_slices=_elastic(elastic_slices, len(virtual_slices) or 1),
-            priority=parse_priority(priority),
+            priority=number,
+            priority_class=priority_class,
             labels=check_labels(labels),
             max_lifetime=(
                 None

@@ -237,8 +237,10 @@ class Session:
             case "tenant.queued":
                 self._queued(news)
             case "tenant.running":
-                self._set(placed=True)
+                self._set(placed=True, preempted=False)
                 self._leave_queue()
+            case "tenant.preempted":
+                self._set(preempted=True)
             case "slice.placed":
                 self._place(news, "placed")
             case "slice.unplaced":
@@ -282,7 +284,7 @@ class Session:
             generation=generation if isinstance(generation, int) else 0,
         )
         if sum(view.state == "placed" for view in self._slices.values()) >= self.plan.gang:
-            self._set(placed=True)
+            self._set(placed=True, preempted=False)
             self._leave_queue()
 
     def _lost(self, news: News) -> None:
@@ -359,7 +361,7 @@ class Session:
     def _finish(self, left: str = "") -> None:
         if left:
             left = f"proxy {self.plan.name}: {left}"
-        self._set(left=left, position=None, holders=())
+        self._set(left=left, preempted=False, position=None, holders=())
         self._slices = {
             index: dataclasses.replace(view, state="unplaced", slice_id="")
             for index, view in self._slices.items()

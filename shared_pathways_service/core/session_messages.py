@@ -107,7 +107,8 @@ class Snapshot:
       jaxlib_version: The service's; empty when not known.
       address: Where the proxy answers on this machine; empty before that.
       ready: Whether the proxy answered the probe.
-      placed: Whether the gang was placed.
+      placed: Whether the gang was placed; what was lost since then does not change it.
+      preempted: Whether its slices were taken for somebody else, and are not back yet.
       position: In the queue, from 1; None when not queued.
       timings: Seconds by step.
       error: Why it failed, as `SharedPathwaysError.to_json` gives it.
@@ -125,6 +126,7 @@ class Snapshot:
     address: str = ""
     ready: bool = False
     placed: bool = False
+    preempted: bool = False
     slices: tuple[SliceView, ...] = ()
     position: int | None = None
     holders: tuple[str, ...] = ()
@@ -136,6 +138,23 @@ class Snapshot:
     def ended(self) -> bool:
         """Whether nothing will happen any more."""
         return self.phase in (Phase.CLOSED, Phase.FAILED)
+
+    @property
+    def state(self) -> str:
+        """The phase, or ``preempted`` while somebody else has its slices."""
+        return "preempted" if self.preempted else self.phase.value
+
+    def is_placed_now(self, gang: int) -> bool:
+        """Whether the gang was placed, and what was taken or lost since then is back.
+
+        Args:
+          gang: How many slices it is.
+        """
+        if self.preempted or not self.placed:
+            return False
+        # (Where the service names no slices, as some logs do not, none is known to be lost.)
+        is_short = any(view.state == "unplaced" and view.generation for view in self.slices)
+        return not is_short or sum(view.state == "placed" for view in self.slices) >= gang
 
     def to_json(self) -> dict[str, Any]:
         """Returns it as plain data; `from_json` makes an equal one."""

@@ -9,7 +9,16 @@ from typing import Protocol
 from shared_pathways_service.core.proxy_options import ProxyOptions
 from shared_pathways_service.events import Scalar
 
-__all__ = ["Home", "HomeEvent", "ProxyHandle", "ProxySpec", "ServiceInfo", "Tell", "unheard"]
+__all__ = [
+    "Home",
+    "HomeCounters",
+    "HomeEvent",
+    "ProxyHandle",
+    "ProxySpec",
+    "ServiceInfo",
+    "Tell",
+    "unheard",
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,6 +31,8 @@ class ProxySpec:
       virtual_slices: Instance types, one a virtual slice, e.g. ``("tpuv6e:2x2", "tpuv6e:2x2")``;
         empty: one slice of the service's first type.
       num_elastic_slices: How many of them may be missing at the start.
+      priority: Higher goes first; that of `priority_class` where the home does not know better.
+      priority_class: A PriorityClass of the cluster, whose value is the priority; empty: none.
       queue_timeout_s: None: fail at once when slices are taken; else seconds to wait.
       options: What it is started with beside its slices.
       image: Its container image; empty: the one that goes with the resource manager's.
@@ -37,6 +48,7 @@ class ProxySpec:
     virtual_slices: tuple[str, ...]
     num_elastic_slices: int = 0
     priority: int = 0
+    priority_class: str = ""
     queue_timeout_s: float | None = None
     options: ProxyOptions = dataclasses.field(default_factory=ProxyOptions)
     image: str = ""
@@ -111,6 +123,9 @@ class HomeEvent:
       ``tenant.preempting``  by, grace_s: its slices will be taken; reason tells by whom
       ``tenant.preempting_withdrawn``  by: that is no longer so
       ``tenant.preempted`` its slices were taken; it is queued, and comes back by itself
+      ``tenant.idling``    idle_s, release_s: it does not work, and its slices are taken back then
+      ``tenant.idling_withdrawn``  idle_s: it works again
+      ``tenant.idled``     idle_s: its slices were taken back, until it works again
       ``slice.unplaced``   virtual_index, slice_id, generation; reason tells why
       ``tunnel.broken``    an open connection to the proxy broke; reason tells why; error (as
                            that of ``home.lost``), final (bool): there will be no other
@@ -121,6 +136,31 @@ class HomeEvent:
     kind: str
     reason: str = ""
     data: Mapping[str, Scalar] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HomeCounters:
+    """What a home has counted since it was made; where it has no tunnel, that is none.
+
+    Attributes:
+      tunnel_opened: Connections that went through the tunnel.
+      tunnel_connections: Of these, those that are open.
+      tunnel_redials: Dials of the tunnel that followed one that failed.
+      tunnel_sent_bytes: Through the tunnel to the proxy; what the user sent, without framing.
+      tunnel_received_bytes: Through the tunnel from the proxy, likewise.
+      manager_reconnects: Times that the resource manager's news broke off and were listened to
+        anew.
+      beat_at: When the proxy was last said to be still wanted, in seconds since the epoch; None:
+        not yet, or nobody needs to be told.
+    """
+
+    tunnel_opened: int = 0
+    tunnel_connections: int = 0
+    tunnel_redials: int = 0
+    tunnel_sent_bytes: int = 0
+    tunnel_received_bytes: int = 0
+    manager_reconnects: int = 0
+    beat_at: float | None = None
 
 
 #: Takes news; must not block.
@@ -161,6 +201,9 @@ class Home(Protocol):
 
     async def delete_proxy(self, name: str, uid: str, session: str) -> bool:
         """Deletes the proxy and gives its slices back; False when there was none."""
+
+    def counters(self) -> HomeCounters:
+        """Returns what was counted; at any time, after `close` too."""
 
     async def close(self) -> None:
         """Lets go of the service, tunnels and watches included; the proxy is not touched.

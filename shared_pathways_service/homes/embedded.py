@@ -15,6 +15,7 @@ import grpc.aio
 
 from shared_pathways_service.errors import InvalidRequestError, TunnelError
 from shared_pathways_service.homes.base import (
+    HomeCounters,
     HomeEvent,
     ProxyHandle,
     ProxySpec,
@@ -55,6 +56,7 @@ class EmbeddedHome:
         self._settings = Settings.load(**settings)  # type: ignore[arg-type]
         self._link: ServiceLink | None = None
         self._news: ManagerNews | None = None
+        self._reconnects = 0
         self._events: asyncio.Queue[HomeEvent] = asyncio.Queue()
 
     async def preflight(self, spec: ProxySpec, tell: Tell) -> ServiceInfo:  # noqa: ARG002
@@ -187,10 +189,17 @@ class EmbeddedHome:
                 raise self._translated(error) from error
             return answer.deleted
 
+    def counters(self) -> HomeCounters:
+        """Returns how often the resource manager was listened to anew: there is no tunnel."""
+        if self._news is not None:
+            self._reconnects = self._news.reconnects
+        return HomeCounters(manager_reconnects=self._reconnects)
+
     async def close(self) -> None:
         """Leaves the service."""
         if self._news is not None:
             await self._news.close()
+            self._reconnects = self._news.reconnects
             self._news = None
         if self._link is not None:
             await self._link.close()

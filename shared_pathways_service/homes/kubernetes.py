@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import logging
 import secrets
@@ -11,21 +12,19 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from shared_pathways_service.constants import PROXY_PORT
-from shared_pathways_service.core.kubernetes.images import proxy_image_for
-from shared_pathways_service.core.kubernetes.lifetime import deadline_s
 from shared_pathways_service.core.kubernetes.links import log_link
-from shared_pathways_service.core.kubernetes.names import LABEL_SESSION, bears_session
+from shared_pathways_service.core.kubernetes.names import bears_session
 from shared_pathways_service.core.kubernetes.proxy_job import (
     ProxyJobInputs,
     proxy_job,
     token_secret,
 )
-from shared_pathways_service.core.kubernetes.readiness import is_over
 from shared_pathways_service.core.kubernetes.refusals import create_refused
 from shared_pathways_service.core.kubernetes.services import Service
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.events import Scalar
 from shared_pathways_service.homes.base import (
+    HomeCounters,
     HomeEvent,
     ProxyHandle,
     ProxySpec,
@@ -35,17 +34,18 @@ from shared_pathways_service.homes.base import (
 from shared_pathways_service.homes.kubernetes_deadline import DeadlineKeeper
 from shared_pathways_service.homes.kubernetes_dial import dial_pod
 from shared_pathways_service.homes.kubernetes_errors import after_creating, before_creating
+from shared_pathways_service.homes.kubernetes_inputs import proxy_job_inputs
 from shared_pathways_service.homes.kubernetes_manager import ManagerLink
 from shared_pathways_service.homes.kubernetes_preflight import Preflight
 from shared_pathways_service.homes.kubernetes_proxy import ProxyFollower
+from shared_pathways_service.homes.kubernetes_release import give_back
 from shared_pathways_service.homes.manager_news import ManagerNews
-from shared_pathways_service.homes.racing import first_of
 from shared_pathways_service.kube.access import ClusterAccess, ClusterChoice, resolve
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.kube.paths import collection, item, pod_log
-from shared_pathways_service.kube.watch import watch
 from shared_pathways_service.settings import Settings
+from shared_pathways_service.tunnel.counters import TunnelCounters
 from shared_pathways_service.tunnel.places import remove_abandoned
 from shared_pathways_service.tunnel.relay import FailureKind, Relay, TunnelFailure
 
@@ -54,8 +54,6 @@ __all__ = ["KubernetesHome"]
 _TOKEN_BYTES = 32
 #: Seconds in which the resource manager's last words on an ended proxy come.
 _LAST_WORDS_S = 1.0
-#: Seconds in which a proxy that is being deleted may still ask for its slices.
-_LATE_S = 10.0
 _LAST_KINDS = ("proxy.exited", "proxy.deleted", "home.lost")
 
 _log = logging.getLogger(__name__)
@@ -109,10 +107,13 @@ class KubernetesHome:
         self._api: KubeApi | None = None
         self._service: Service | None = None
         self._manager: ManagerLink | None = None
+        self._priority = 0
         self._spec: ProxySpec | None = None
         self._job: Mapping[str, Any] = {}
         self._follower: ProxyFollower | None = None
         self._relay: Relay | None = None
+        self._news: ManagerNews | None = None
+        self._keeper: DeadlineKeeper | None = None
         self._token = secrets.token_urlsafe(_TOKEN_BYTES)
         self._events: asyncio.Queue[HomeEvent] = asyncio.Queue()
         self._undo = contextlib.AsyncExitStack()
@@ -122,7 +123,8 @@ class KubernetesHome:
 
         Raises:
           AccessDenied: Something that is needed is not permitted; all of it is listed.
-          InvalidRequestError: The service has no such slices, or not so many.
+          InvalidRequestError: The service has no such slices, or not so many, or the cluster has no
+            such PriorityClass.
           PreflightError: The API server cannot be reached, or does not do what it is asked.
           ServiceNotFound: There is no such service, or more than one.
           ServiceNotReady: It cannot become ready by itself, or its resource manager is silent.
@@ -130,7 +132,9 @@ class KubernetesHome:
         """
         with before_creating():
             api = await self._connected()
-            readiness = await Preflight(api, self._namespace, self._address).run(spec, tell)
+            preflight = Preflight(api, self._namespace, self._address)
+            readiness = await preflight.run(spec, tell)
+        self._priority = preflight.priority
         service = self._service = readiness.service
         if service.is_ours:
             head = readiness.head.name if readiness.head else ""
@@ -138,6 +142,7 @@ class KubernetesHome:
                 api, service, runtime_dir=self._settings.runtime_dir, head=head
             )
             await self._manager.open()
+            self._news = self._manager.news
             self._undo.push_async_callback(self._manager.close)
             # Before there is anything to miss.
             with before_creating():
@@ -156,14 +161,19 @@ class KubernetesHome:
         assert service is not None, "preflight comes first"
         if self._manager is not None:
             self._manager.news.follow(spec.name, self._events.put_nowait)
-        inputs = self._inputs(spec, service)
+        inputs = proxy_job_inputs(
+            dataclasses.replace(spec, priority=self._priority),
+            service,
+            namespace=self._namespace,
+            ahead_s=self._settings.proxy_deadline_s,
+        )
         with after_creating(spec.name):
             job = await self._create_job(api, inputs)
             uid = str(job["metadata"]["uid"])
             self._spec, self._job = spec, job
             if inputs.has_token:
                 await self._create_secret(api, inputs, uid)
-        keeper = DeadlineKeeper(
+        keeper = self._keeper = DeadlineKeeper(
             api,
             item("jobs", self._namespace, spec.name),
             uid=uid,
@@ -253,8 +263,21 @@ class KubernetesHome:
             uid = await self._find_own(api, path, session)
         deleted = bool(uid) and await api.delete(path, uid=uid)
         if uid and self._manager is not None:
-            await self._give_back(api, self._manager.news, name, session)
+            await give_back(api, self._namespace, self._manager.news, name, session)
         return deleted
+
+    def counters(self) -> HomeCounters:
+        """Returns what went through the tunnel, and what kept the session going."""
+        tunnel = self._relay.counters if self._relay else TunnelCounters()
+        return HomeCounters(
+            tunnel_opened=tunnel.opened,
+            tunnel_connections=tunnel.connections,
+            tunnel_redials=tunnel.redials,
+            tunnel_sent_bytes=tunnel.sent_bytes,
+            tunnel_received_bytes=tunnel.received_bytes,
+            manager_reconnects=self._news.reconnects if self._news else 0,
+            beat_at=self._keeper.moved_at if self._keeper else None,
+        )
 
     async def close(self) -> None:
         """Ends tunnels, watches, what keeps the Job alive, and the connections for all of it."""
@@ -262,41 +285,6 @@ class KubernetesHome:
         await self._undo.aclose()
 
     # ---- the rest
-
-    async def _give_back(self, api: KubeApi, news: ManagerNews, name: str, session: str) -> None:
-        """Has a proxy's slices given back at once, though it may not have said farewell."""
-        why = "its session has ended"
-        if await news.release(name, why) or news.tenant_is_over:
-            return
-        # It may ask for its slices at this very moment, and not live to give them back: a process
-        # that is being started takes no SIGTERM yet, and its pod outlives its Job by its grace.
-        with contextlib.suppress(TimeoutError, SharedPathwaysError):
-            async with asyncio.timeout(_LATE_S):
-                await first_of(news.wait_until_heard_of(), self._wait_until_gone(api, session))
-        if await news.release(name, why):
-            return
-        # What it said last may still be on its way.
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_WORDS_S):
-                await news.wait_until_heard_of()
-        await news.release(name, why)
-
-    async def _wait_until_gone(self, api: KubeApi, session: str) -> None:
-        """Returns once no pod of a session runs any more."""
-        left: set[str] = set()
-        path = collection("pods", self._namespace)
-        params = {"labelSelector": f"{LABEL_SESSION}={session}"}
-        async with contextlib.aclosing(watch(api, path, params=params)) as changes:
-            is_complete = False
-            async for change in changes:
-                if change.kind == "SYNCED":
-                    is_complete = True
-                elif change.kind == "DELETED" or is_over(change.object):
-                    left.discard(str(change.object["metadata"]["uid"]))
-                else:
-                    left.add(str(change.object["metadata"]["uid"]))
-                if is_complete and not left:
-                    return
 
     async def _connected(self) -> KubeApi:
         if self._api is None:
@@ -311,30 +299,6 @@ class KubernetesHome:
     @property
     def _is_over(self) -> bool:
         return self._manager is None or self._manager.news.tenant_is_over
-
-    def _inputs(self, spec: ProxySpec, service: Service) -> ProxyJobInputs:
-        return ProxyJobInputs(
-            name=spec.name,
-            namespace=self._namespace,
-            session=spec.session,
-            service_address=service.address,
-            service_name=service.name,
-            virtual_slices=spec.virtual_slices or tuple(service.instances)[:1],
-            image=spec.image or proxy_image_for(service.image),
-            gcs_bucket=spec.gcs_bucket or service.gcs_scratch_location,
-            num_elastic_slices=spec.num_elastic_slices,
-            queue_timeout_s=spec.queue_timeout_s,
-            priority=spec.priority,
-            options=spec.options,
-            user=spec.user,
-            host=spec.host,
-            team=spec.team,
-            labels=spec.labels,
-            created_by_pid=spec.owner_pid,
-            deadline_s=deadline_s(
-                0.0, spec.max_lifetime_s, ahead_s=self._settings.proxy_deadline_s
-            ),
-        )
 
     async def _create_job(self, api: KubeApi, inputs: ProxyJobInputs) -> Mapping[str, Any]:
         try:

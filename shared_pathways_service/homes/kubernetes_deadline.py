@@ -29,11 +29,15 @@ class DeadlineKeeper:
       uid: The Job's: another of its name is left alone.
       ahead_s: Seconds between now and the deadline.
       max_lifetime_s: Beyond which it is never moved; None: no limit.
+
+    Attributes:
+      moved_at: When it was last moved, in seconds since the epoch; None: not yet.
     """
 
     def __init__(
         self, api: KubeApi, path: str, *, uid: str, ahead_s: float, max_lifetime_s: float | None
     ) -> None:
+        self.moved_at: float | None = None
         self._api = api
         self._path = path
         self._uid = uid
@@ -62,7 +66,7 @@ class DeadlineKeeper:
             try:
                 patch = deadline_patch(wanted, self._uid)
                 await self._api.patch(self._path, patch, timeout_s=pause)
-                deadline = wanted
+                deadline, self.moved_at = wanted, time.time()
             except SharedPathwaysError as error:
                 # There are several tries until it would matter, and who watches the Job sees more.
                 _log.warning("the deadline of %s was not moved on: %s", self._path, error)

@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 class ManagerLink:
     """A channel to the resource manager that finds its pod again when it was replaced.
 
-    Use it as a context manager.
+    Begins with `open`, and must be closed.
 
     Args:
       api: The server.

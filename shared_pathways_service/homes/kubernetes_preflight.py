@@ -26,6 +26,7 @@ from shared_pathways_service.core.kubernetes.readiness import ServiceReadiness, 
 from shared_pathways_service.core.kubernetes.services import Service, find_service
 from shared_pathways_service.errors import AccessDenied, ServiceNotFound, SharedPathwaysError
 from shared_pathways_service.homes.base import HomeEvent, ProxySpec, Tell
+from shared_pathways_service.homes.kubernetes_priorities import read_priority
 from shared_pathways_service.homes.kubernetes_view import ServiceView
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
@@ -57,11 +58,17 @@ class Preflight:
         self._view: ServiceView | None = None
         self._jobset: list[Object] = []
         self._versions: dict[str, str] = {}
+        self._priority = 0
 
     @property
     def view(self) -> ServiceView | None:
         """The service as it is followed; None before it was found."""
         return self._view
+
+    @property
+    def priority(self) -> int:
+        """The request's priority as the cluster has it, once it was looked at."""
+        return self._priority
 
     async def run(self, spec: ProxySpec, tell: Tell) -> ServiceReadiness:
         """Makes every check, and waits until enough slices are ready; the caller has a deadline.
@@ -71,7 +78,8 @@ class Preflight:
 
         Raises:
           AccessDenied: Something that is needed is not permitted; all of it is listed.
-          InvalidRequestError: The service has no such slices, or not so many, or no sidecar.
+          InvalidRequestError: The service has no such slices, or not so many, or no sidecar, or the
+            cluster has no such PriorityClass.
           ServiceNotFound: There is no such service, or more than one.
           ServiceNotReady: It cannot become ready by itself.
           VersionSkew: Client and service cannot work together.
@@ -128,8 +136,12 @@ class Preflight:
 
     async def _look(self, spec: ProxySpec) -> Examined:
         examined = Examined()
-        review, jobsets, pods = await _all_of(
-            self._review(), self._list("jobsets"), self._list("pods", labelSelector=LABEL_JOBSET)
+        priority, review, jobsets, pods = await asyncio.gather(
+            self._read_priority(spec),
+            self._review(),
+            self._list("jobsets"),
+            self._list("pods", labelSelector=LABEL_JOBSET),
+            return_exceptions=True,
         )
         examined.add(self._server_check(review, jobsets, pods))
         if examined.final_failure is not None:
@@ -142,6 +154,7 @@ class Preflight:
             return examined
         if service.is_ours and examined.final_failure is None:
             examined.checks[-2] = await self._permissions_check(review, ours=True)
+        examined.add(*self._priority_check(spec, priority))
         examined.add(*_request_checks(service, spec))
         if isinstance(pods, BaseException):
             examined.add(_failed("resource manager", pods))
@@ -212,6 +225,23 @@ class Preflight:
         body = access_review(permission, self._namespace)
         path = collection("selfsubjectaccessreviews")
         return await self._api.request("POST", path, body=body)
+
+    # ---- priority
+
+    async def _read_priority(self, spec: ProxySpec) -> int:
+        if not spec.priority_class:
+            return spec.priority
+        return await read_priority(self._api, spec.priority_class)
+
+    def _priority_check(self, spec: ProxySpec, found: int | BaseException) -> list[Check]:
+        """Says what a priority that was named is worth; nothing where none was."""
+        if isinstance(found, BaseException):
+            return [_failed("priority", found)]
+        self._priority = found
+        if not spec.priority_class:
+            return []
+        told = f"{spec.priority_class} is {found}"
+        return [Check(name="priority", outcome=Outcome.OK, found=told)]
 
     # ---- readiness
 

@@ -42,7 +42,15 @@ _FINAL = frozenset(
 
 #: What is told, in this order, of slices that are taken.
 _NOTICES = frozenset(
-    {"tenant.preempting", "tenant.preempting_withdrawn", "tenant.preempted", "slice.moving"}
+    {
+        "tenant.preempting",
+        "tenant.preempting_withdrawn",
+        "tenant.preempted",
+        "tenant.idling",
+        "tenant.idling_withdrawn",
+        "tenant.idled",
+        "slice.moving",
+    }
 )
 
 _log = logging.getLogger(__name__)
@@ -65,7 +73,7 @@ class TenantView:
         """Returns what is new in an event of the tenant, which may be of a snapshot."""
         news = HomeEvent(kind=event.kind, reason=event.reason or "", data=event.data)
         if event.kind in _NOTICES:
-            self._running &= event.kind != "tenant.preempted"
+            self._running &= event.kind not in {"tenant.preempted", "tenant.idled"}
             return [news]
         match event.kind:
             case "slice.placed":
@@ -110,6 +118,7 @@ class ManagerNews:
 
     Attributes:
       changed: Set at every event; the waiter's to clear.
+      reconnects: Times that listening broke off and began anew.
     """
 
     def __init__(
@@ -119,6 +128,7 @@ class ManagerNews:
         token: str | None = None,
     ) -> None:
         self.changed = asyncio.Event()
+        self.reconnects = 0
         self._resource_manager = resource_manager
         self._address = address
         self._metadata = bearer(token)
@@ -243,6 +253,7 @@ class ManagerNews:
                     ) from error
                 _log.info("the resource manager is asked again for its news: %s", error.details())
             await asyncio.sleep(pause)
+            self.reconnects += 1
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     def _hear(self, event: Event) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 import os
 import stat
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -80,17 +80,31 @@ def _is_same(shown: str | bytes, expected: bytes) -> bool:
 
 
 class TokenInterceptor(grpc.aio.ServerInterceptor):
-    """Answers UNAUTHENTICATED to every call that does not carry the server's token."""
+    """Answers UNAUTHENTICATED to every call that carries no token of the server's.
 
-    def __init__(self, token: str, *, open_services: Collection[str] = ()) -> None:
-        """Keeps the token.
+    A call with a lesser token, to a method that is not for it, is answered PERMISSION_DENIED.
+    """
+
+    def __init__(
+        self,
+        token: str,
+        *,
+        open_services: Collection[str] = (),
+        lesser: Mapping[str, Collection[str]] | None = None,
+    ) -> None:
+        """Keeps the tokens.
 
         Args:
           token: What a call must show.
           open_services: Names of services that anybody may call.
+          lesser: Other tokens, and the paths of the methods that each is good for.
         """
         self._expected = (_SCHEME + token).encode()
         self._open = tuple(f"/{name}/" for name in open_services)
+        self._lesser = [
+            ((_SCHEME + other).encode(), frozenset(methods))
+            for other, methods in (lesser or {}).items()
+        ]
 
     async def intercept_service(
         self,
@@ -103,16 +117,26 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):
         shown = dict(handler_call_details.invocation_metadata or ()).get(_HEADER, "")
         if _is_same(shown, self._expected):
             return await continuation(handler_call_details)
+        for expected, methods in self._lesser:
+            if _is_same(shown, expected):
+                if handler_call_details.method in methods:
+                    return await continuation(handler_call_details)
+                return _REFUSE_LESSER
         return _REFUSE_WRONG if shown else _REFUSE_MISSING
 
 
-def _refusal(details: str) -> _Handler:
+def _refusal(code: grpc.StatusCode, details: str) -> _Handler:
     async def refuse(_requests: object, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        await context.abort(grpc.StatusCode.UNAUTHENTICATED, details)
+        await context.abort(code, details)
 
     # A stream's handler answers before any request has come; to a unary call it looks the same.
     return grpc.stream_stream_rpc_method_handler(refuse)
 
 
-_REFUSE_MISSING = _refusal("no token: send the metadata 'authorization: Bearer TOKEN'")
-_REFUSE_WRONG = _refusal("the token is not this service's")
+_REFUSE_MISSING = _refusal(
+    grpc.StatusCode.UNAUTHENTICATED, "no token: send the metadata 'authorization: Bearer TOKEN'"
+)
+_REFUSE_WRONG = _refusal(grpc.StatusCode.UNAUTHENTICATED, "the token is not this service's")
+_REFUSE_LESSER = _refusal(
+    grpc.StatusCode.PERMISSION_DENIED, "the token is a tenant's: this is for the service's own"
+)

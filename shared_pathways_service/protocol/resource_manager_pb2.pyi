@@ -415,21 +415,28 @@ Global___Claim: _TypeAlias = Claim  # noqa: Y015
 
 @_typing.final
 class TenantActivity(_message.Message):
-    """Whether the tenant works, said now and then."""
+    """Whether the tenant works: computes, compiles or moves data. The proxy looks every `activity_s` of
+    the welcome, oftener while it is warned or has no slices for its idleness, and tells if it saw
+    something; and in any case after the welcome, after TenantRunning and after a warning.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     IDLE_S_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
     idle_s: _builtins.float
-    """Seconds since the last program ended; 0: one runs now."""
+    """seconds since it was last seen at work; 0: it works now"""
+    count: _builtins.int
+    """looks that saw it at work, since the proxy's start"""
     def __init__(
         self,
         *,
         idle_s: _builtins.float = ...,
+        count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["idle_s", b"idle_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "idle_s", b"idle_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -517,6 +524,7 @@ class TenantWelcome(_message.Message):
     TTL_S_FIELD_NUMBER: _builtins.int
     RECOVERING_FIELD_NUMBER: _builtins.int
     MEMORY_LIMIT_BYTES_FIELD_NUMBER: _builtins.int
+    ACTIVITY_S_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     ttl_s: _builtins.float
     """Seconds that the slices stay the tenant's after its stream broke."""
@@ -524,6 +532,8 @@ class TenantWelcome(_message.Message):
     """True while a restarted RM still gathers reports and grants nothing."""
     memory_limit_bytes: _builtins.int
     """Bytes of device memory that the proxy may give its clients; 0: as it was started with."""
+    activity_s: _builtins.float
+    """Seconds between two looks of the proxy at whether the tenant works; 0: it is not to tell."""
     def __init__(
         self,
         *,
@@ -531,10 +541,11 @@ class TenantWelcome(_message.Message):
         ttl_s: _builtins.float = ...,
         recovering: _builtins.bool = ...,
         memory_limit_bytes: _builtins.int = ...,
+        activity_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory_limit_bytes", b"memory_limit_bytes", "recovering", b"recovering", "ttl_s", b"ttl_s", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity_s", b"activity_s", "memory_limit_bytes", b"memory_limit_bytes", "recovering", b"recovering", "ttl_s", b"ttl_s", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -581,25 +592,36 @@ Global___TenantPreempting: _TypeAlias = TenantPreempting  # noqa: Y015
 
 @_typing.final
 class TenantIdle(_message.Message):
-    """Notice that the tenant does not work, and that its slices are taken back if that goes on."""
+    """Notice that the tenant does not work, and that its slices are taken back if that goes on, or that
+    they were. What was there then is lost. The next TenantActivity with a greater `count` puts it in
+    the queue again.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     IDLE_S_FIELD_NUMBER: _builtins.int
     RELEASE_S_FIELD_NUMBER: _builtins.int
+    WITHDRAWN_FIELD_NUMBER: _builtins.int
+    RELEASED_FIELD_NUMBER: _builtins.int
     idle_s: _builtins.float
     """that it has been idle"""
     release_s: _builtins.float
     """seconds from now"""
+    withdrawn: _builtins.bool
+    """it was said before, and is no longer so"""
+    released: _builtins.bool
+    """they were taken back"""
     def __init__(
         self,
         *,
         idle_s: _builtins.float = ...,
         release_s: _builtins.float = ...,
+        withdrawn: _builtins.bool = ...,
+        released: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["idle_s", b"idle_s", "release_s", b"release_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["idle_s", b"idle_s", "release_s", b"release_s", "released", b"released", "withdrawn", b"withdrawn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1127,13 +1149,15 @@ class TenantStatus(_message.Message):
     PREEMPTING_BY_FIELD_NUMBER: _builtins.int
     PREEMPTING_S_FIELD_NUMBER: _builtins.int
     ENDS_FIELD_NUMBER: _builtins.int
+    IDLE_S_FIELD_NUMBER: _builtins.int
+    IDLE_RELEASE_S_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     user: _builtins.str
     host: _builtins.str
     team: _builtins.str
     priority: _builtins.int
     state: _builtins.str
-    """waiting, running, preempted, gone"""
+    """waiting, running, preempted, idle, gone"""
     since: _builtins.str
     connected: _builtins.bool
     pid: _builtins.int
@@ -1142,6 +1166,10 @@ class TenantStatus(_message.Message):
     preempting_s: _builtins.float
     ends: _builtins.str
     """When its stated lifetime is over, RFC 3339; empty: it stated none."""
+    idle_s: _builtins.float
+    """Seconds since it was last at work; absent: it does not run, or its proxy does not tell."""
+    idle_release_s: _builtins.float
+    """While it is warned of that: the seconds until its slices are taken back."""
     @_builtins.property
     def slices(self) -> _containers.RepeatedCompositeFieldContainer[Global___VirtualSliceStatus]: ...
     def __init__(
@@ -1160,12 +1188,21 @@ class TenantStatus(_message.Message):
         preempting_by: _builtins.str = ...,
         preempting_s: _builtins.float = ...,
         ends: _builtins.str = ...,
+        idle_s: _builtins.float | None = ...,
+        idle_release_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_idle_release_s", b"_idle_release_s", "_idle_s", b"_idle_s", "idle_release_s", b"idle_release_s", "idle_s", b"idle_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["connected", b"connected", "ends", b"ends", "host", b"host", "name", b"name", "pid", b"pid", "preempting_by", b"preempting_by", "preempting_s", b"preempting_s", "priority", b"priority", "since", b"since", "slices", b"slices", "state", b"state", "team", b"team", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_idle_release_s", b"_idle_release_s", "_idle_s", b"_idle_s", "connected", b"connected", "ends", b"ends", "host", b"host", "idle_release_s", b"idle_release_s", "idle_s", b"idle_s", "name", b"name", "pid", b"pid", "preempting_by", b"preempting_by", "preempting_s", b"preempting_s", "priority", b"priority", "since", b"since", "slices", b"slices", "state", b"state", "team", b"team", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__idle_release_s: _TypeAlias = _typing.Literal["idle_release_s"]  # noqa: Y015
+    _WhichOneofArgType__idle_release_s: _TypeAlias = _typing.Literal["_idle_release_s", b"_idle_release_s"]  # noqa: Y015
+    _WhichOneofReturnType__idle_s: _TypeAlias = _typing.Literal["idle_s"]  # noqa: Y015
+    _WhichOneofArgType__idle_s: _TypeAlias = _typing.Literal["_idle_s", b"_idle_s"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__idle_release_s) -> _WhichOneofReturnType__idle_release_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__idle_s) -> _WhichOneofReturnType__idle_s | None: ...
 
 Global___TenantStatus: _TypeAlias = TenantStatus  # noqa: Y015
 
@@ -1445,9 +1482,100 @@ class UncordonSliceResponse(_message.Message):
 Global___UncordonSliceResponse: _TypeAlias = UncordonSliceResponse  # noqa: Y015
 
 @_typing.final
-class ReservationStatus(_message.Message):
+class ReserveSlicesRequest(_message.Message):
     """---- reservations"""
 
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INSTANCE_TYPE_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
+    TEAM_FIELD_NUMBER: _builtins.int
+    STARTS_FIELD_NUMBER: _builtins.int
+    ENDS_FIELD_NUMBER: _builtins.int
+    instance_type: _builtins.str
+    count: _builtins.int
+    user: _builtins.str
+    """for this one's tenants, or"""
+    team: _builtins.str
+    """for this team's"""
+    starts: _builtins.float
+    """Seconds since the epoch; negative: so many seconds from now, by the server's clock; 0: now."""
+    ends: _builtins.float
+    def __init__(
+        self,
+        *,
+        instance_type: _builtins.str = ...,
+        count: _builtins.int = ...,
+        user: _builtins.str = ...,
+        team: _builtins.str = ...,
+        starts: _builtins.float = ...,
+        ends: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "ends", b"ends", "instance_type", b"instance_type", "starts", b"starts", "team", b"team", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReserveSlicesRequest: _TypeAlias = ReserveSlicesRequest  # noqa: Y015
+
+@_typing.final
+class ReserveSlicesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESERVATION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def reservation(self) -> Global___ReservationStatus: ...
+    def __init__(
+        self,
+        *,
+        reservation: Global___ReservationStatus | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["reservation", b"reservation"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reservation", b"reservation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReserveSlicesResponse: _TypeAlias = ReserveSlicesResponse  # noqa: Y015
+
+@_typing.final
+class CancelReservationRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelReservationRequest: _TypeAlias = CancelReservationRequest  # noqa: Y015
+
+@_typing.final
+class CancelReservationResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelReservationResponse: _TypeAlias = CancelReservationResponse  # noqa: Y015
+
+@_typing.final
+class ReservationStatus(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
@@ -1641,7 +1769,7 @@ class ExplainResponse(_message.Message):
     TIME_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     state: _builtins.str
-    """waiting, running, preempted, gone"""
+    """waiting, running, preempted, idle, gone"""
     position: _builtins.int
     """in the queue, from 1"""
     expected_wait_s: _builtins.float

@@ -74,6 +74,16 @@ class ResourceManagerStub:
                 request_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.UncordonSliceRequest.SerializeToString,
                 response_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.UncordonSliceResponse.FromString,
                 _registered_method=True)
+        self.ReserveSlices = channel.unary_unary(
+                '/shared_pathways_service.v1.ResourceManager/ReserveSlices',
+                request_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ReserveSlicesRequest.SerializeToString,
+                response_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ReserveSlicesResponse.FromString,
+                _registered_method=True)
+        self.CancelReservation = channel.unary_unary(
+                '/shared_pathways_service.v1.ResourceManager/CancelReservation',
+                request_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.CancelReservationRequest.SerializeToString,
+                response_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.CancelReservationResponse.FromString,
+                _registered_method=True)
         self.GetHistory = channel.unary_stream(
                 '/shared_pathways_service.v1.ResourceManager/GetHistory',
                 request_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.GetHistoryRequest.SerializeToString,
@@ -160,6 +170,23 @@ class ResourceManagerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReserveSlices(self, request, context):
+        """Keeps slices of a type for a user or a team, from one moment until another. INVALID_ARGUMENT
+        names the field that cannot be, and what would be right: more than there are, beside what is
+        reserved already.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelReservation(self, request, context):
+        """Ends a reservation before its time. Of one that is not known: INVALID_ARGUMENT, with those that
+        are. `GetStatus` lists them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetHistory(self, request, context):
         """What was decided, the oldest first, in pages. To go on with what is decided from then on,
         `Watch` with `after`.
@@ -232,6 +259,16 @@ def add_ResourceManagerServicer_to_server(servicer, server):
                     servicer.UncordonSlice,
                     request_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.UncordonSliceRequest.FromString,
                     response_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.UncordonSliceResponse.SerializeToString,
+            ),
+            'ReserveSlices': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReserveSlices,
+                    request_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ReserveSlicesRequest.FromString,
+                    response_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ReserveSlicesResponse.SerializeToString,
+            ),
+            'CancelReservation': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelReservation,
+                    request_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.CancelReservationRequest.FromString,
+                    response_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.CancelReservationResponse.SerializeToString,
             ),
             'GetHistory': grpc.unary_stream_rpc_method_handler(
                     servicer.GetHistory,
@@ -470,6 +507,60 @@ class ResourceManager:
             '/shared_pathways_service.v1.ResourceManager/UncordonSlice',
             shared__pathways__service_dot_protocol_dot_resource__manager__pb2.UncordonSliceRequest.SerializeToString,
             shared__pathways__service_dot_protocol_dot_resource__manager__pb2.UncordonSliceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReserveSlices(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/shared_pathways_service.v1.ResourceManager/ReserveSlices',
+            shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ReserveSlicesRequest.SerializeToString,
+            shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ReserveSlicesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelReservation(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/shared_pathways_service.v1.ResourceManager/CancelReservation',
+            shared__pathways__service_dot_protocol_dot_resource__manager__pb2.CancelReservationRequest.SerializeToString,
+            shared__pathways__service_dot_protocol_dot_resource__manager__pb2.CancelReservationResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -62,6 +62,15 @@ class ResourceManagerStub:
     """
     UncordonSlice: _grpc.UnaryUnaryMultiCallable[_resource_manager_pb2.UncordonSliceRequest, _resource_manager_pb2.UncordonSliceResponse]
     """Undoes both."""
+    ReserveSlices: _grpc.UnaryUnaryMultiCallable[_resource_manager_pb2.ReserveSlicesRequest, _resource_manager_pb2.ReserveSlicesResponse]
+    """Keeps slices of a type for a user or a team, from one moment until another. INVALID_ARGUMENT
+    names the field that cannot be, and what would be right: more than there are, beside what is
+    reserved already.
+    """
+    CancelReservation: _grpc.UnaryUnaryMultiCallable[_resource_manager_pb2.CancelReservationRequest, _resource_manager_pb2.CancelReservationResponse]
+    """Ends a reservation before its time. Of one that is not known: INVALID_ARGUMENT, with those that
+    are. `GetStatus` lists them.
+    """
     GetHistory: _grpc.UnaryStreamMultiCallable[_resource_manager_pb2.GetHistoryRequest, _resource_manager_pb2.HistoryPage]
     """What was decided, the oldest first, in pages. To go on with what is decided from then on,
     `Watch` with `after`.
@@ -103,6 +112,15 @@ class ResourceManagerAsyncStub(ResourceManagerStub):
     """
     UncordonSlice: _aio.UnaryUnaryMultiCallable[_resource_manager_pb2.UncordonSliceRequest, _resource_manager_pb2.UncordonSliceResponse]  # type: ignore[assignment]
     """Undoes both."""
+    ReserveSlices: _aio.UnaryUnaryMultiCallable[_resource_manager_pb2.ReserveSlicesRequest, _resource_manager_pb2.ReserveSlicesResponse]  # type: ignore[assignment]
+    """Keeps slices of a type for a user or a team, from one moment until another. INVALID_ARGUMENT
+    names the field that cannot be, and what would be right: more than there are, beside what is
+    reserved already.
+    """
+    CancelReservation: _aio.UnaryUnaryMultiCallable[_resource_manager_pb2.CancelReservationRequest, _resource_manager_pb2.CancelReservationResponse]  # type: ignore[assignment]
+    """Ends a reservation before its time. Of one that is not known: INVALID_ARGUMENT, with those that
+    are. `GetStatus` lists them.
+    """
     GetHistory: _aio.UnaryStreamMultiCallable[_resource_manager_pb2.GetHistoryRequest, _resource_manager_pb2.HistoryPage]  # type: ignore[assignment]
     """What was decided, the oldest first, in pages. To go on with what is decided from then on,
     `Watch` with `after`.
@@ -189,6 +207,27 @@ class ResourceManagerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_resource_manager_pb2.UncordonSliceResponse, _abc.Awaitable[_resource_manager_pb2.UncordonSliceResponse]]:
         """Undoes both."""
+
+    @_abc_1.abstractmethod
+    def ReserveSlices(
+        self,
+        request: _resource_manager_pb2.ReserveSlicesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_resource_manager_pb2.ReserveSlicesResponse, _abc.Awaitable[_resource_manager_pb2.ReserveSlicesResponse]]:
+        """Keeps slices of a type for a user or a team, from one moment until another. INVALID_ARGUMENT
+        names the field that cannot be, and what would be right: more than there are, beside what is
+        reserved already.
+        """
+
+    @_abc_1.abstractmethod
+    def CancelReservation(
+        self,
+        request: _resource_manager_pb2.CancelReservationRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_resource_manager_pb2.CancelReservationResponse, _abc.Awaitable[_resource_manager_pb2.CancelReservationResponse]]:
+        """Ends a reservation before its time. Of one that is not known: INVALID_ARGUMENT, with those that
+        are. `GetStatus` lists them.
+        """
 
     @_abc_1.abstractmethod
     def GetHistory(

@@ -7,6 +7,7 @@ Or as JSON, one object a line, with the names that collectors of logs know: ``se
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -90,13 +91,17 @@ class _GlogHandler(logging.Handler):
 def _write_line(severity: Severity, at: float, file: str, line: int, message: str) -> None:
     form = json_line if _Form.name == _JSON else _glog_line
     # A name of a file may have bytes that are no text.
-    data = form(severity, at, f"{Path(file).name}:{line}", message).encode(
-        errors="backslashreplace"
-    )
+    data = form(severity, at, f"{_name(file)}:{line}", message).encode(errors="backslashreplace")
     # Past Python's buffers, so that lines of several threads never mix. A log that nobody reads
     # any more is no reason to end.
     with contextlib.suppress(OSError):
         os.write(2, data)
+
+
+@functools.cache
+def _name(file: str) -> str:
+    """Returns a file's name without its directory; of files that log there are few."""
+    return Path(file).name
 
 
 def json_line(severity: Severity, at: float, where: str, message: str) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 from shared_pathways_service.errors import ProxyFailed, SharedPathwaysError, from_json
 from shared_pathways_service.events import Scalar
 from shared_pathways_service.homes.base import (
+    HomeCounters,
     HomeEvent,
     ProxyHandle,
     ProxySpec,
@@ -163,6 +164,10 @@ class FakeHome:
         if existed and uid in ("", session):
             self._proxy(session).unlink()
         return existed
+
+    def counters(self) -> HomeCounters:
+        """Returns nothing: it does nothing that could be counted."""
+        return HomeCounters()
 
     async def close(self) -> None:
         """Has nothing to let go of."""

@@ -26,6 +26,7 @@ from shared_pathways_service.core.tunnel.websocket import (
     control_frame,
 )
 from shared_pathways_service.errors import TunnelError
+from shared_pathways_service.tunnel.counters import TunnelCounters
 from shared_pathways_service.tunnel.upgrade import Upgraded
 
 __all__ = ["Broken", "Pump", "PumpTimes"]
@@ -67,18 +68,27 @@ class Pump(asyncio.BufferedProtocol):
     Args:
       local: Connected, not blocking; the caller closes it afterwards.
       remote: The caller closes it afterwards.
+      times: How long each thing may take.
+      counters: Where bytes are counted.
 
     Raises:
       TunnelError: The remote connection was given up before.
     """
 
-    def __init__(self, local: socket.socket, remote: Upgraded, times: PumpTimes) -> None:
+    def __init__(
+        self,
+        local: socket.socket,
+        remote: Upgraded,
+        times: PumpTimes,
+        counters: TunnelCounters | None = None,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._local = local
         # The loop is told the descriptor: for a socket it makes up texts that cost system calls.
         self._fd = local.fileno()
         self._remote = remote
         self._times = times
+        self._counters = counters or TunnelCounters()
         self._frames = FrameReader()
         self._channels = Channels()
         self._in = memoryview(bytearray(_BUFFER))
@@ -237,7 +247,9 @@ class Pump(asyncio.BufferedProtocol):
         """Passes on what is pending; where the local side does not take it, no more is read."""
         try:
             while self._pending:
-                self._pending = _rest(self._pending, self._local.sendmsg(self._pending[:_PIECES]))
+                sent = self._local.sendmsg(self._pending[:_PIECES])
+                self._counters.received_bytes += sent
+                self._pending = _rest(self._pending, sent)
                 self._idle_since = self._loop.time()
         except BlockingIOError:
             if not self._is_reading_paused:
@@ -270,6 +282,7 @@ class Pump(asyncio.BufferedProtocol):
             self._finish()
             return
         if length:
+            self._counters.sent_bytes += length
             self._send(self._out.frame(length, os.urandom(KEY_BYTES)))
             return
         self._loop.remove_reader(self._fd)

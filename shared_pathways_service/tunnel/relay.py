@@ -8,7 +8,7 @@ import dataclasses
 import enum
 import functools
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -18,6 +18,7 @@ import tenacity
 from shared_pathways_service.core.tunnel.websocket import WebSocketViolation
 from shared_pathways_service.errors import AccessDenied, SharedPathwaysError, TunnelError
 from shared_pathways_service.settings import private_directory
+from shared_pathways_service.tunnel.counters import TunnelCounters
 from shared_pathways_service.tunnel.places import socket_place
 from shared_pathways_service.tunnel.pump import Broken, Pump, PumpTimes
 from shared_pathways_service.tunnel.upgrade import Dial, Upgraded, upgraded
@@ -95,6 +96,9 @@ class Relay:
       local_port: None: a Unix socket; else a loopback TCP port, 0 for any.
       on_failure: Told at once what goes wrong, but not of ordinary ends; must not block.
       options: Times.
+
+    Attributes:
+      counters: What it has forwarded.
     """
 
     def __init__(
@@ -107,6 +111,7 @@ class Relay:
         on_failure: Callable[[TunnelFailure], object] = unheard,
         options: RelayOptions | None = None,
     ) -> None:
+        self.counters = TunnelCounters()
         self._dial = dial
         self._pod = pod
         self._runtime_dir = runtime_dir
@@ -196,13 +201,22 @@ class Relay:
         except _SETUP_ERRORS as error:
             self._tell_of_dial(error)
             return
-        with contextlib.closing(remote):
+        with contextlib.closing(remote), self._counted():
             try:
-                await Pump(local, remote, self._options.pump).run()
+                await Pump(local, remote, self._options.pump, self.counters).run()
             except TunnelError as error:
                 self._tell(FailureKind.PORT, error)
             except (Broken, WebSocketViolation) as error:
                 self._tell(FailureKind.BROKEN, error)
+
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[None]:
+        self.counters.opened += 1
+        self.counters.connections += 1
+        try:
+            yield
+        finally:
+            self.counters.connections -= 1
 
     def _forget(self, local: socket.socket, connection: asyncio.Task[None]) -> None:
         # Not in the task: one that is cancelled before it begins runs no line of its own.
@@ -217,6 +231,7 @@ class Relay:
             reraise=True,
         ):
             with attempt:
+                self.counters.redials += attempt.retry_state.attempt_number > 1
                 async with asyncio.timeout(self._options.dial_timeout_s):
                     return await upgraded(self._dial)
         raise AssertionError("the last attempt returns or raises")

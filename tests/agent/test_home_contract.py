@@ -54,6 +54,8 @@ async def opened(make: type[Home]) -> AsyncIterator[Home]:
         yield home
     finally:
         await home.close()
+        # What it has counted can be asked for at any time.
+        assert home.counters().tunnel_connections == 0
 
 
 async def news_until(home: Home, handle: ProxyHandle, *kinds: str) -> list[HomeEvent]:

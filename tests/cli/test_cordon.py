@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from shared_pathways_service.cli.cordon import _holder
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from tests.cli.test_embedded_commands import HOLDER, failing
 from tests.e2e.connecting import embedded, nothing_left, status
 from tests.e2e.harness import DEADLINE_S, program, sps, wait_until
@@ -30,7 +32,8 @@ def test_a_slice_is_taken_out_its_holder_moved_and_it_is_given_back(
             code, err = failing("run", "--slices=tpuv6e:2x2=1", "--", "true")
             assert (code, "1 of 2 ready" in err) == (125, True), err
             assert told("cordon", held) == {"slice": held, "state": "cordoned", "tenant": name}
-            assert told("drain", held) == {"slice": held, "state": "draining", "tenant": name}
+            stays = {"slice": held, "state": "draining", "tenant": name}
+            assert told("drain", held) == {**stays, "onto": None, "grace_s": None}
             text = sps("drain", held).stdout
             assert text == f"{held} is draining; {name} holds it, and ends by itself\n"
             code, err = failing("drain", held, "--wait=0.1")
@@ -39,7 +42,11 @@ def test_a_slice_is_taken_out_its_holder_moved_and_it_is_given_back(
 
             assert told("uncordon", free) == {"slice": free, "state": "ready", "tenant": None}
             moved = told("drain", held, f"--wait={DEADLINE_S}")
-            assert moved == {"slice": held, "state": "cordoned", "tenant": None}
+            gone = {"slice": held, "state": "cordoned", "tenant": None}
+            # (By the time of the question it may have moved already.)
+            onto, grace_s = moved.pop("onto"), moved.pop("grace_s")
+            assert moved == gone
+            assert (onto, grace_s) == (None, None) or (onto == free and 0 <= grace_s <= 0.5)
             slices = {one["id"]: (one["state"], one["tenant"]) for one in status()["slices"]}
             assert slices == {held: ("cordoned", None), free: ("ready", name)}
             kinds = [
@@ -55,3 +62,11 @@ def test_a_slice_is_taken_out_its_holder_moved_and_it_is_given_back(
         assert code == 2, err
         assert "slice-9" in err
         assert "slice-0" in err
+
+
+def test_where_a_holder_goes_is_told_in_words() -> None:
+    assert _holder(pb.CordonSliceResponse(), "ada") == "ada holds it"
+    assert _holder(pb.DrainSliceResponse(onto="slice-2"), "") == "nobody holds it"
+    moves = pb.DrainSliceResponse(onto="slice-2", grace_s=29.9971)
+    assert _holder(moves, "ada") == "ada holds it, and moves to slice-2 in 30.0 s"
+    assert _holder(pb.DrainSliceResponse(), "ada") == "ada holds it, and ends by itself"

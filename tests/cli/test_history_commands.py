@@ -98,6 +98,11 @@ def look_while_one_waits(holder: str, waiter: str) -> None:
 
     [mine] = lines("events", f"--tenant={waiter}")
     assert (mine["kind"], mine["source"], mine["sequence"] > 0) == ("tenant.queued", "rm", True)
+    for words in (("events",), ("events", "-f")):
+        code, err = failing(*words, "--kind=place")
+        assert (code, "slice.placed" in err) == (2, True), err
+    code, err = failing("usage", "--since=2500-01-01")
+    assert (code, "2500-01-01T00:00:00" in err) == (2, True), err
     [placed] = lines("events", "--kind=placed", "--since=1h")
     assert (placed["tenant"], placed["data"]["instance_type"]) == (holder, KIND)
     assert lines("events", "--limit=1")[0]["kind"] == "rm.started"
@@ -178,9 +183,12 @@ def test_moments(text: str | None, moment: float) -> None:
     assert parse_moment("--since", text) == moment
 
 
-def test_no_moment() -> None:
+@pytest.mark.parametrize(
+    "text", ["yesterday", "0", "0s", "1970-01-01T00:00:00Z", "1969-12-31T23:59:59Z"]
+)
+def test_no_moment(text: str) -> None:
     with pytest.raises(InvalidRequestError, match="--since"):
-        parse_moment("--since", "yesterday")
+        parse_moment("--since", text)
 
 
 def test_an_older_service_is_named_with_both_versions() -> None:
@@ -192,8 +200,8 @@ def test_an_older_service_is_named_with_both_versions() -> None:
             async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
                 stub: pb_grpc.ResourceManagerAsyncStub = pb_grpc.ResourceManagerStub(channel)
                 manager = Manager(stub=stub, metadata=(), address="here", version="0.0.1")
-                call = stub.Explain(pb.ExplainRequest(tenant="ada"), timeout=DEADLINE_S)
-                await asyncio.wait_for(manager.answer(call), DEADLINE_S)
+                asked = manager.ask(stub.Explain, pb.ExplainRequest(tenant="ada"))
+                await asyncio.wait_for(asked, DEADLINE_S)
         except VersionSkew as error:
             # (The error itself would keep gRPC's objects, and its thread with them.)
             return error.message, error.client, error.service

@@ -135,8 +135,13 @@ def test_what_does_not_go_together_is_refused() -> None:
         (("service",), "--slices"),
         (("hotswap", "--file", "x"), "--file"),
         (("hotswap", "--name", "x"), "--name"),
-        (("tenant-rbac", "--slices", "tpuv6e:2x2=1"), "options of a service"),
-        (("service", "--user", "ada"), "--user"),
+        (("tenant-rbac", "--slices", "tpuv6e:2x2=1"), "--slices=['tpuv6e:2x2=1']"),
+        (("hotswap", "--spares", "0"), "--spares=0"),
+        (("service", "--user", "ada"), "--user=['ada']"),
+        (("hotswap", "--service-account", "robot"), "--service-account=['robot']"),
+        (("--file", str(EXAMPLE), "--namespace", "a"), "--namespace='a'"),
+        (("tenant-rbac", "--namespace", "Team A"), "--namespace='Team A'"),
+        (("service", "--slices", "tpuv6e:2x2=1", "--namespace", "A"), "--namespace='A'"),
         (("tenant-rbac", "--service-account", "robot"), "NAMESPACE:NAME"),
     ):
         done = render(*words)

@@ -99,6 +99,12 @@ def test_a_second_service_is_refused_naming_the_first() -> None:
         assert "hint: " in refused.stderr
 
 
+def test_what_it_says_of_policies_is_what_the_resource_manager_goes_by() -> None:
+    with serving("--max-slices-per-tenant", "1"):
+        refused = sps("run", "--slices", f"{KIND}=2", "--", "true")
+        assert "2 slices wanted, and a tenant may have 1 at most" in refused.stderr
+
+
 def errors_code(word: str) -> int:
     return {"failed": 1, "usage": 2, "not ready": 3, "denied": 5}[word]
 
@@ -112,6 +118,11 @@ def errors_code(word: str) -> int:
         (["--max-handles", str(1 << 63)], "--max-handles"),
         (["--hung-after", "1", "--beat-interval", "2"], "--hung-after"),
         (["--spares", "-1"], "--spares"),
+        (["--preemption-grace", "-1"], "--preemption-grace"),
+        (["--max-wait", "0"], "--max-wait"),
+        (["--max-slices-per-team", "0"], "--max-slices-per-team"),
+        (["--history-days", "none"], "--history-days"),
+        (["--idle-release", "5", "--idle-warning", "5"], "--idle-warning"),
     ],
 )
 def test_wrong_options_are_named(arguments: list[str], field: str) -> None:

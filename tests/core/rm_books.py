@@ -52,6 +52,8 @@ class Books:
             wait = Interval(one.tenant, None, 0, one.time)
             self.waiting[one.tenant] = wait
             self.all_waited.append(wait)
+        elif one.kind == DecisionKind.IDLED:
+            assert one.tenant not in self.waiting, "idle in the queue"
         elif one.kind == DecisionKind.RUNNING or one.kind in _ENDS:
             ended = self.waiting.pop(one.tenant, None)
             if ended is not None:

@@ -8,6 +8,9 @@ from typing import Any, TypeVar
 from shared_pathways_service.core.rm import messages as m
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.core import ResourceManagerCore
+from shared_pathways_service.core.rm.persisted import Persist, PersistedGrant, Restored
+from shared_pathways_service.core.rm.reserved import Reservation
+from shared_pathways_service.core.rm.states import VirtualSliceState
 from shared_pathways_service.core.rm.status import SliceStatus, TenantStatus
 from shared_pathways_service.core.topology import InstanceType
 
@@ -31,18 +34,19 @@ class Rm:
         slices: int | dict[InstanceType, int] = 2,
         *,
         ready: bool = True,
-        restored: m.Restored | None = None,
+        restored: Restored | None = None,
         now: float = 1e9,
         **config: Any,
     ) -> None:
         counts = slices if isinstance(slices, dict) else {SMALL: slices}
         self.config = RmConfig(slices=counts, **config)
         self.now = now
-        self.grants: dict[str, m.PersistedGrant] = {
-            g.tenant: g for g in (restored or m.Restored()).grants
+        self.grants: dict[str, PersistedGrant] = {
+            g.tenant: g for g in (restored or Restored()).grants
         }
-        self.restored = restored or m.Restored()
+        self.restored = restored or Restored()
         self.marks = {one.slice_id: one for one in self.restored.marks}
+        self.reservations = {one.name: one for one in self.restored.reservations}
         self.said: list[m.Instruction] = []
         self.core = ResourceManagerCore(self.config, restored, now)
         self.asked: dict[str, m.TenantAsked] = {}
@@ -59,18 +63,22 @@ class Rm:
         instructions = self.core.handle(event, self.now)
         self.core.validate_state()
         for one in instructions:
-            if isinstance(one, m.Persist):
+            if isinstance(one, Persist):
                 assert one is instructions[0]
                 self.grants.update({grant.tenant: grant for grant in one.grants})
                 for gone in one.forgotten:
                     del self.grants[gone]
                 self.marks.update({marked.slice_id: marked for marked in one.marks})
-                self.restored = m.Restored(
+                self.reservations.update({new.name: new for new in one.reservations})
+                for gone in one.reservations_over:
+                    del self.reservations[gone]
+                self.restored = Restored(
                     grants=tuple(self.grants.values()),
                     last_generation=one.last_generation,
                     last_order=one.last_order,
                     state_lost=one.state_lost,
                     marks=tuple(self.marks.values()),
+                    reservations=tuple(self.reservations.values()),
                 )
         self.said += instructions
         return instructions
@@ -136,6 +144,32 @@ class Rm:
                         )
                     )
 
+    # ---- reservations
+
+    def reserve(
+        self,
+        count: int,
+        *,
+        user: str = "",
+        team: str = "",
+        starts_in: float = 0.0,
+        ends_in: float,
+        kind: InstanceType = SMALL,
+    ) -> str:
+        """Reserves slices; returns the reservation's name."""
+        name = f"res-{len(self.reservations)}"
+        made = Reservation(
+            name=name,
+            instance_type=str(kind),
+            count=count,
+            user=user,
+            team=team,
+            starts=self.now + starts_in,
+            ends=self.now + ends_in,
+        )
+        self.do(m.ReservationMade(reservation=made))
+        return name
+
     # ---- tenants
 
     def ask(
@@ -147,6 +181,8 @@ class Rm:
         priority: int = 0,
         queue: float | None = None,
         life: str = "1",
+        team: str = "",
+        lifetime: float | None = None,
     ) -> list[m.Instruction]:
         self.asked[tenant] = m.TenantAsked(
             tenant=tenant,
@@ -156,6 +192,8 @@ class Rm:
             priority=priority,
             queue_timeout_s=queue,
             user=tenant,
+            team=team,
+            max_lifetime_s=lifetime,
             host="laptop",
         )
         return self.do(self.asked[tenant])
@@ -166,6 +204,12 @@ class Rm:
             for index, slice_id, generation in claims
         )
         return self.do(dataclasses.replace(self.asked[tenant], claims=made))
+
+    def tell(self, tenant: str, count: int, idle_s: float = 0.0) -> list[m.Instruction]:
+        """Has a proxy tell how often it was seen at work, and how long ago the last time was."""
+        return self.do(
+            m.TenantActivity(tenant=tenant, incarnation=f"{tenant}/1", count=count, idle_s=idle_s)
+        )
 
     def cut(self, tenant: str) -> None:
         self.do(m.TenantStreamEnded(tenant=tenant, incarnation=f"{tenant}/1"))
@@ -197,7 +241,7 @@ class Rm:
         return {
             one.index: (one.slice_id, one.generation)
             for one in self.tenant(tenant).slices
-            if one.state is m.VirtualSliceState.PLACED
+            if one.state is VirtualSliceState.PLACED
         }
 
     def on(self, tenant: str) -> list[str]:

@@ -14,6 +14,20 @@ from shared_pathways_service.core.rm import messages as m
 from shared_pathways_service.core.rm.aging import longest_lead
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.core import ResourceManagerCore
+from shared_pathways_service.core.rm.event_log import decisions_of, epoch_line, event_line
+from shared_pathways_service.core.rm.persisted import (
+    Persist,
+    PersistedGrant,
+    PersistedMark,
+    Restored,
+)
+from shared_pathways_service.core.rm.reserved import Reservation
+from shared_pathways_service.core.rm.states import (
+    SliceMark,
+    SliceState,
+    TenantState,
+    VirtualSliceState,
+)
 from shared_pathways_service.core.rm.status import StatusReport
 from shared_pathways_service.core.topology import InstanceType
 from tests.core.rm_books import Books
@@ -50,6 +64,14 @@ class Proxy:
     came_at: int = 0
     released: bool = False
     honest: bool = True
+    tells: bool = True  # whether it works, as all but the oldest do
+    worked: int = 0  # looks that saw it at work
+    active_at: float = 0.0
+    told: int = -1  # the last of them that it has told of
+    owes: bool = False  # word of its work, which it was asked for
+    warned_until: float | None = None
+    answered: bool = False  # that warning
+    parked: bool = False
     view: dict[int, tuple[str, int]] = dataclasses.field(default_factory=dict)
     older_view: dict[int, tuple[str, int]] = dataclasses.field(default_factory=dict)
     queued: m.TellQueued | None = None
@@ -73,11 +95,12 @@ class World:
         self.config = config
         self.now = 1e9
         self.step = 0
-        self.grants: dict[str, m.PersistedGrant] = {}
+        self.grants: dict[str, PersistedGrant] = {}
         self.last_generation = 0
         self.last_order = 0
         self.state_lost = False
-        self.marks: dict[str, m.PersistedMark] = {}
+        self.marks: dict[str, PersistedMark] = {}
+        self.reservations: dict[str, Reservation] = {}
         self.disk_missing = False
         self.core = ResourceManagerCore(config, None, self.now)
         self.workers = {
@@ -96,9 +119,15 @@ class World:
         self.crash_after: int | None = None
         self.sound = True  # no judgement has failed
         self.planned: set[str] = set()  # who waited for a preemption before the last event
-        self.marked: dict[str, m.SliceMark] = {}  # what operators had said before it
+        self.marked: dict[str, SliceMark] = {}  # what operators had said before it
         self.taken: dict[str, str] = {}  # who was preempted by the last event: why
+        self.idled: dict[str, str] = {}  # whose slices were taken back by the last event: why
+        self.log: list[str] = []
+        self._begin_log(config, Restored())
         self.books = Books()
+
+    def _begin_log(self, config: RmConfig, restored: Restored) -> None:
+        self.log.append(epoch_line(config, restored, self.now, "test"))
 
     # ---- what happens
 
@@ -163,6 +192,8 @@ class World:
         proxy.running = False
         proxy.connected = self._is_heard
         proxy.queued = None
+        proxy.parked = False
+        proxy.owes = True
         proxy.view = dict(claims)
         self.do(
             dataclasses.replace(
@@ -174,6 +205,38 @@ class World:
                 ),
             )
         )
+
+    def work(self, proxy: Proxy) -> None:
+        """Has a proxy compute, of which it has yet to tell."""
+        proxy.worked += 1
+        proxy.active_at = self.now
+
+    def tell_of_work(self, proxy: Proxy) -> None:
+        """Has a proxy tell whether it works."""
+        if not (proxy.connected and proxy.tells and self.config.idle_release_s):
+            return
+        proxy.owes = False
+        if self._is_heard:
+            proxy.told = proxy.worked
+            proxy.answered = proxy.warned_until is not None
+        grant = self.grants.get(proxy.name)
+        if grant is not None and grant.parked is not None and proxy.worked > grant.parked:
+            # It asks anew by that.
+            self.made += 1
+            proxy.arrival, proxy.asked_at = self.made, self.now
+        self.do(
+            m.TenantActivity(
+                tenant=proxy.name,
+                incarnation=proxy.incarnation,
+                count=proxy.worked,
+                idle_s=self.now - max(proxy.active_at, proxy.asked_at),
+            )
+        )
+
+    def _tell_what_is_owed(self) -> None:
+        for proxy in self.proxies.values():
+            if proxy.owes or proxy.told != proxy.worked:
+                self.tell_of_work(proxy)
 
     def release(self, proxy: Proxy) -> None:
         proxy.released = True
@@ -192,6 +255,7 @@ class World:
             due = self.core.next_deadline()
             due = math.inf if due is None else max(due, self.now)
             self.now = min(end, due, beat_at)
+            self._tell_what_is_owed()
             if self.now == beat_at:
                 self._beat()
                 beat_at += BEAT_S
@@ -221,23 +285,25 @@ class World:
                 proxy.away_since = self.now
             proxy.connected = False
         self.started_at = self.now
-        restored = m.Restored(
+        restored = Restored(
             grants=tuple(self.grants.values()),
             last_generation=self.last_generation,
             last_order=self.last_order,
             state_lost=self.state_lost,
             marks=tuple(self.marks.values()),
+            reservations=tuple(self.reservations.values()),
         )
         if lose_disk:
             self.disk_lost_at = self.now
             self.disk_missing = True
             self.books = Books()
             self.grants, self.last_generation, self.last_order = {}, 0, 0
-            self.marks = {}
-            restored = m.Restored()
+            self.marks, self.reservations = {}, {}
+            restored = Restored()
         config = dataclasses.replace(self.config, state_lost=self.disk_missing)
         for proxy in self.proxies.values():
-            proxy.noticed_until = None
+            proxy.noticed_until = proxy.warned_until = None
+        self._begin_log(config, restored)
         self.core = ResourceManagerCore(config, restored, self.now)
         self._judge_restored()
         self.planned = set()
@@ -247,6 +313,8 @@ class World:
     def _judge_restored(self) -> None:
         """What was written down is so again."""
         known = {tenant.name: tenant for tenant in self.core.status(self.now).tenants}
+        reserved = {one.reservation for one in self.core.status(self.now).reservations}
+        assert reserved == set(self.reservations.values())
         assert known.keys() == self.grants.keys()
         for name, grant in self.grants.items():
             placed = {
@@ -256,19 +324,27 @@ class World:
             }
             assert placed == dict(grant.placements)
             state = known[name].state
-            assert (state is m.TenantState.RUNNING) == grant.running
-            assert (state is m.TenantState.PREEMPTED) == grant.preempted
+            assert (state is TenantState.RUNNING) == grant.running
+            assert (state is TenantState.PREEMPTED) == grant.preempted
+            assert (state is TenantState.IDLE) == (grant.parked is not None)
             assert bool(known[name].preempting_by) == (grant.notice is not None)
 
     # ---- operators
 
-    def mark(self, slice_id: str, mark: m.SliceMark) -> None:
+    def reserve(self, asked: Reservation) -> None:
+        """Reserves slices, if that can be."""
+        if self.core.refusal_of(asked, self.now) is None:
+            self.do(m.ReservationMade(reservation=asked))
+            usable = self.config.slices[InstanceType.parse(asked.instance_type)]
+            assert asked.count <= usable - self.config.spares
+
+    def mark(self, slice_id: str, mark: SliceMark) -> None:
         match mark:
-            case m.SliceMark.CORDONED:
+            case SliceMark.CORDONED:
                 self.do(m.SliceCordoned(slice_id=slice_id))
-            case m.SliceMark.DRAINING:
+            case SliceMark.DRAINING:
                 self.do(m.SliceDrained(slice_id=slice_id))
-            case m.SliceMark.NONE:
+            case SliceMark.NONE:
                 self.do(m.SliceUncordoned(slice_id=slice_id))
 
     # ---- what is done about it
@@ -282,15 +358,19 @@ class World:
     def _do(self, event: m.ResourceManagerEvent) -> None:
         self.step += 1
         instructions = self.core.handle(event, self.now)
+        self.log.append(event_line(event, self.now, decisions_of(instructions)))
         self.core.validate_state()
-        persists = [i for i, one in enumerate(instructions) if isinstance(one, m.Persist)]
+        persists = [i for i, one in enumerate(instructions) if isinstance(one, Persist)]
         assert persists in ([], [0]), "what is on the disk comes first"
         crash_after, self.crash_after = self.crash_after, None
-        self.taken = {
-            str(one.tenant): str(one.reason)
-            for one in instructions
-            if isinstance(one, m.Announce) and one.kind == "tenant.preempted"
-        }
+        self.taken, self.idled = (
+            {
+                str(one.tenant): str(one.reason)
+                for one in instructions
+                if isinstance(one, m.Announce) and one.kind == kind
+            }
+            for kind in ("tenant.preempted", "tenant.idled")
+        )
         for one in instructions if crash_after != 0 else ():
             if isinstance(one, m.RefuseWorker):
                 self.broke[one.slice_id] = self.step
@@ -306,7 +386,7 @@ class World:
 
     def _carry_out(self, one: m.Instruction) -> None:
         match one:
-            case m.Persist():
+            case Persist():
                 self._persist(one)
             case m.WelcomeWorker():
                 worker = self._worker(one)
@@ -334,9 +414,9 @@ class World:
         broken = self.broke.get(slice_id, -1) >= self.placings[generation].step
         silent = self.now >= self.started_at + self.config.recovering_s
         disk_lost = self.disk_lost_at >= 0
-        taken = self.placings[generation].tenant in self.taken
-        drained = self.marked.get(slice_id) is m.SliceMark.DRAINING
-        drained |= slice_id in self.marks and self.marks[slice_id].mark is m.SliceMark.DRAINING
+        taken = self.placings[generation].tenant in self.taken | self.idled
+        drained = self.marked.get(slice_id) is SliceMark.DRAINING
+        drained |= slice_id in self.marks and self.marks[slice_id].mark is SliceMark.DRAINING
         assert broken or silent or disk_lost or taken or drained, (
             f"nothing is wrong with {slice_id}"
         )
@@ -345,6 +425,8 @@ class World:
         match one:
             case m.TellPreempting():
                 self._told_preempting(one)
+            case m.TellIdle():
+                self._told_idle(one)
             case m.TellPlaced():
                 self._told_placed(one)
             case m.TellUnplaced():
@@ -353,19 +435,23 @@ class World:
                 proxy = self._listening(one.tenant)
                 assert one.placed >= proxy.needed, "half of a gang runs"
                 assert one.placed == len(proxy.view), "told to run before it was told where"
-                proxy.running = proxy.ran = True
+                proxy.running = proxy.ran = proxy.owes = True
+                proxy.parked = False
             case m.TellQueued():
                 proxy = self._listening(one.tenant)
                 assert proxy.running or one != proxy.queued, "told the same thing twice"
                 proxy.queued = one
-                proxy.running = False
+                proxy.running = proxy.parked = False
 
-    def _persist(self, one: m.Persist) -> None:
+    def _persist(self, one: Persist) -> None:
         self.disk_missing = False
         for marked in one.marks:
             self.marks[marked.slice_id] = marked
-            if marked.mark is m.SliceMark.NONE:
+            if marked.mark is SliceMark.NONE:
                 del self.marks[marked.slice_id]
+        self.reservations.update({new.name: new for new in one.reservations})
+        for over in one.reservations_over:
+            del self.reservations[over]
         for decision in one.decisions:
             self.books.hear(decision)
         highest = max(self.placings, default=0)
@@ -378,12 +464,15 @@ class World:
         self.state_lost = one.state_lost
         self.last_generation, self.last_order = one.last_generation, one.last_order
 
-    def _granted(self, grant: m.PersistedGrant, highest: int) -> None:
+    def _granted(self, grant: PersistedGrant, highest: int) -> None:
         former = self.grants.get(grant.tenant)
         for slice_id, generation in former.placements.values() if former else ():
             if (slice_id, generation) not in grant.placements.values():
                 self._judge_end(slice_id, generation)
         self.grants[grant.tenant] = grant
+        if grant.parked is not None:
+            # From here on, what it is placed on is placed for the first time.
+            self.proxies[grant.tenant].came_at = self.step
         for index, (slice_id, generation) in grant.placements.items():
             known = self.placings.get(generation)
             what = (grant.tenant, index, slice_id)
@@ -428,6 +517,20 @@ class World:
             proxy.noticed_until = None if one.withdrawn else self.now + one.grace_s
         assert set(one.indices) <= proxy.view.keys()
 
+    def _told_idle(self, one: m.TellIdle) -> None:
+        proxy = self._listening(one.tenant)
+        if one.released:
+            assert not proxy.view, "released, and still placed"
+            # (It is told again when it speaks again.)
+            proxy.running = proxy.ran = False
+            proxy.parked = True
+        elif one.withdrawn:
+            proxy.warned_until = None
+        else:
+            assert proxy.tells, f"{proxy.name} cannot be warned"
+            proxy.warned_until = self.now + one.release_s
+            proxy.answered, proxy.owes = False, True
+
     def _told_refused(self, one: m.RefuseTenant) -> None:
         proxy = self._listening(one.tenant)
         if proxy.incarnation != one.incarnation:
@@ -459,6 +562,8 @@ class World:
     def _judge(self, after: StatusReport, instructions: list[m.Instruction]) -> None:
         self._judge_views(after)
         self._judge_preempted()
+        self._judge_released()
+        self._judge_reserved(after)
         self._judge_marked(after)
         self.books.judge(after)
         started = {
@@ -496,16 +601,19 @@ class World:
             placed = {
                 one.index: (one.slice_id, one.generation)
                 for one in tenant.slices
-                if one.state is m.VirtualSliceState.PLACED
+                if one.state is VirtualSliceState.PLACED
             }
             for index, (slice_id, _) in placed.items():
                 assert holders.pop(slice_id) == (tenant.name, index)
-            assert tenant.state is m.TenantState.RUNNING or not placed, "half a gang"
+            assert tenant.state is TenantState.RUNNING or not placed, "half a gang"
             assert tenant.connected == proxy.connected
             if proxy.connected:
                 assert proxy.view == placed, f"{proxy.name} believes {proxy.view}"
-                runs = tenant.state is m.TenantState.RUNNING
-                assert runs or (not proxy.running and proxy.queued), "waits and does not know"
+                runs = tenant.state is TenantState.RUNNING
+                is_parked = tenant.state is TenantState.IDLE
+                assert is_parked == proxy.parked, "parked and does not know"
+                waits = not proxy.running and proxy.queued
+                assert runs or is_parked or waits, "waits and does not know"
                 assert proxy.running or not runs or len(placed) < proxy.needed, "never told to run"
         assert not holders, f"leaked: {holders}"
         known = {tenant.name for tenant in after.tenants}
@@ -517,13 +625,78 @@ class World:
         holds = {placing.tenant for placing in self.placings.values() if placing.step == self.step}
         for name, reason in self.taken.items():
             victim = self.proxies[name]
-            by = self.proxies[reason.removeprefix("preempted by ").split(" of priority ")[0]]
+            by = self.proxies[_name(reason.removeprefix("preempted by "))]
             assert by.asks.priority > victim.asks.priority
             assert by.name in holds, f"{name} was preempted for {by.name}, which did not start"
             if victim.connected and self.config.preemption_grace_s:
                 assert victim.noticed_until is not None, f"{name} was not told"
                 assert self.now >= victim.noticed_until - 1e-3, f"{name} was told of more time"
             victim.noticed_until = None
+
+    def _judge_released(self) -> None:
+        """Only who was warned, in time, and is known to have done nothing since."""
+        for name in self.idled:
+            proxy = self.proxies[name]
+            release_s = self.config.idle_release_s
+            assert release_s is not None
+            assert proxy.connected
+            assert proxy.warned_until is not None, f"{name} was not warned"
+            assert proxy.answered, f"{name} was taken at its silence"
+            assert self.now >= proxy.warned_until - 1e-3, f"{name} was told of more time"
+            if proxy.told == proxy.worked:
+                assert self.now - proxy.active_at >= release_s - 1e-3, f"{name} is not idle"
+            proxy.warned_until = None
+
+    def _judge_reserved(self, after: StatusReport) -> None:
+        """Whoever starts, or gets more, leaves those alone for whom slices are reserved."""
+        assert {one.reservation for one in after.reservations} == set(self.reservations.values())
+        late = [one for one in self.reservations.values() if one.ends < self.now - 1e-3]
+        assert not late, f"over, and still there: {late}"
+        placed_before = self._placed_before(self.step)
+        got = {
+            (placing.tenant, self.proxies[placing.tenant].asks.virtual_slices[placing.index])
+            for placing in self.placings.values()
+            if placing.step == self.step and (placing.tenant, placing.index) not in placed_before
+        }
+        for name, kind in got if self.disk_lost_at < 0 else ():
+            if name in self.planned:
+                continue  # on what others were preempted from, or was promised before
+            lacking = self._lacking(self.proxies[name], kind, after)
+            free = _free(after)[str(kind)] - self.config.spares
+            assert not lacking or free >= lacking, f"{name} got what was reserved for others"
+
+    def _lacking(self, proxy: Proxy, kind: InstanceType, after: StatusReport) -> int:
+        """Returns how many slices others lack of what is reserved for them and in force."""
+        users = {tenant.name: tenant.user for tenant in after.tenants}
+        held = Counter(
+            users[one.tenant]
+            for one in after.slices
+            if one.tenant and one.instance_type == str(kind)
+        )
+        lacking = 0
+        for one in sorted(self.reservations.values(), key=lambda one: (one.starts, one.name)):
+            if one.instance_type != str(kind) or one.starts > self.now - 1e-3:
+                continue
+            has = min(held[one.user], one.count)
+            held[one.user] -= has
+            if one.user != proxy.asks.user:
+                lacking += one.count - has
+        return lacking
+
+    def _barred(self, proxy: Proxy) -> bool:
+        """Whether others' reservations of a type that one wants may keep it waiting."""
+        kinds = set(map(str, proxy.asks.virtual_slices))
+        return any(
+            one.instance_type in kinds and one.user != proxy.asks.user
+            for one in self.reservations.values()
+        )
+
+    def _has_a_reservation(self, proxy: Proxy) -> bool:
+        kinds = set(map(str, proxy.asks.virtual_slices))
+        return any(
+            one.instance_type in kinds and one.user == proxy.asks.user
+            for one in self.reservations.values()
+        )
 
     def _judge_marked(self, after: StatusReport) -> None:
         """Nothing is placed on a slice that an operator has taken out."""
@@ -532,10 +705,10 @@ class World:
                 barred = self.marked.keys() & self.marks.keys()
                 assert placing.slice_id not in barred, f"{placing.slice_id} is cordoned"
         for one in after.slices:
-            if one.state in (m.SliceState.CORDONED, m.SliceState.DRAINING, m.SliceState.READY):
+            if one.state in (SliceState.CORDONED, SliceState.DRAINING, SliceState.READY):
                 marked = one.id in self.marks
-                assert marked == (one.state is not m.SliceState.READY)
-            if one.state is m.SliceState.DRAINING:
+                assert marked == (one.state is not SliceState.READY)
+            if one.state is SliceState.DRAINING:
                 assert one.tenant
 
     def _judge_broken(self, after: StatusReport) -> None:
@@ -569,12 +742,16 @@ class World:
         }
 
     def _judge_overtaking(self, started: Proxy, waits: list[Proxy], after: StatusReport) -> None:
-        if self._keeps_nobody(started, waits, after):
+        if self._keeps_nobody(started, waits, after) or self._has_a_reservation(started):
             return
         kinds = {started.asks.virtual_slices[index] for index in started.view}
         for other in waits:
             shares = kinds & set(other.asks.virtual_slices)
-            exempt = started.name in self.planned or other.name in self.planned | self.taken.keys()
+            exempt = (
+                self._barred(other)
+                or started.name in self.planned
+                or other.name in self.planned | self.taken.keys()
+            )
             assert exempt or not (shares and self._ahead(other, started)), (
                 f"{started.name} was placed before {other.name}"
             )
@@ -633,11 +810,11 @@ class World:
             one.instance_type
             for tenant in after.tenants
             for one in tenant.slices
-            if one.state is m.VirtualSliceState.UNPLACED
+            if one.state is VirtualSliceState.UNPLACED and tenant.state is TenantState.RUNNING
         }
         heads, planned = self._heads(waits), _planned(after)
         for proxy in waits:
-            if proxy in heads or proxy.name in planned:
+            if proxy in heads or proxy.name in planned or self._barred(proxy):
                 continue
             could = sum(
                 min(wanted, max(0, self._left(kind, heads, after)))
@@ -654,15 +831,21 @@ class World:
         once_placed = self._placed_before(self.step + 1)
         for tenant in after.tenants:
             for one in tenant.slices:
-                if one.state is not m.VirtualSliceState.UNPLACED:
+                if one.state is not VirtualSliceState.UNPLACED:
+                    continue
+                if tenant.state is TenantState.IDLE:
                     continue
                 if (tenant.name, one.index) in once_placed and self.disk_lost_at < 0:
                     assert not free[one.instance_type], "lost, and not placed again"
+                elif self._barred(self.proxies[tenant.name]):
+                    continue
                 elif not self._preceded(self.proxies[tenant.name], one.instance_type, waits):
                     kept = self.config.spares
                     assert free[one.instance_type] <= kept, "missing, though a slice is free"
 
     def _fits(self, proxy: Proxy, after: StatusReport, waits: list[Proxy]) -> bool:
+        if self._barred(proxy):
+            return False  # what is left to it is judged by the core's own invariants
         free = _free(after)
         could = 0
         for kind, wanted in Counter(proxy.asks.virtual_slices).items():
@@ -705,9 +888,14 @@ class World:
                 assert told == place, f"{name} was told {told}, and is at {place}"
 
 
+def _name(said: str) -> str:
+    """Returns the tenant that a notice names: it is its own host."""
+    return said.split(" of priority ", maxsplit=1)[0].rpartition("@")[2]
+
+
 def _planned(report: StatusReport) -> set[str]:
     """Returns who waits for others to be preempted."""
-    said = {tenant.preempting_by.split(" of priority ")[0] for tenant in report.tenants}
+    said = {_name(tenant.preempting_by) for tenant in report.tenants}
     waiting = {entry.tenant for entry in report.queue}
     return waiting & (said | {one.kept_for for one in report.slices})
 
@@ -716,5 +904,5 @@ def _free(report: StatusReport) -> Counter[str]:
     return Counter(
         one.instance_type
         for one in report.slices
-        if one.state is m.SliceState.READY and not one.tenant and not one.kept_for
+        if one.state is SliceState.READY and not one.tenant and not one.kept_for
     )

@@ -246,6 +246,24 @@ def test_an_unknown_priority_is_refused_with_those_that_are_known() -> None:
         assert "low-priority-job, high-priority-job" in error.message
 
 
+def test_in_a_cluster_any_priority_class_may_be_named() -> None:
+    cluster = {"context": "c"}
+    named = build(priority=" team-a.urgent ", **cluster)
+    assert (named.priority, named.priority_class) == (0, "team-a.urgent")
+    ours = build(priority="low-priority-job", **cluster)
+    assert (ours.priority, ours.priority_class) == (1_000_000, "low-priority-job")
+    for number in (7, "7", None):
+        assert build(priority=number, **cluster).priority_class == ""
+    # (The embedded service has none.)
+    assert build(priority="low-priority-job").priority_class == ""
+    for wrong in ("", "Urgent", "a_b"):
+        error = refusal(priority=wrong, **cluster)
+        assert error.field == "priority"
+        assert "low-priority-job, high-priority-job" in error.expected
+        assert "PriorityClass" in error.expected
+    assert refusal(priority=1.5, **cluster).field == "priority"
+
+
 def test_elastic_slices_leave_one_that_is_needed() -> None:
     request = build(expected_tpu_instances={"tpuv6e:2x2": 3}, elastic_slices=2)
     assert request.elastic_slices == 2

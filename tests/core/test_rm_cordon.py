@@ -7,6 +7,8 @@ import math
 import pytest
 
 from shared_pathways_service.core.rm import messages as m
+from shared_pathways_service.core.rm.persisted import Persist
+from shared_pathways_service.core.rm.states import SliceState
 from tests.core.rm_harness import Rm
 
 GRACE_S = 30.0
@@ -33,14 +35,14 @@ def test_a_slice_that_is_not_known_is_refused() -> None:
 def test_nobody_new_comes_to_a_cordoned_slice() -> None:
     rm = Rm(2)
     cordon(rm, "slice-0")
-    assert rm.slice("slice-0").state is m.SliceState.CORDONED
+    assert rm.slice("slice-0").state is SliceState.CORDONED
     rm.ask("ada", 1)
     assert rm.on("ada") == ["slice-1"]
     rm.ask("bob", 1, queue=math.inf)
     assert rm.queue == ["bob"]
     uncordon(rm, "slice-0")
     assert rm.on("bob") == ["slice-0"]
-    assert rm.slice("slice-0").state is m.SliceState.READY
+    assert rm.slice("slice-0").state is SliceState.READY
 
 
 def test_who_holds_a_cordoned_slice_keeps_it() -> None:
@@ -52,16 +54,16 @@ def test_who_holds_a_cordoned_slice_keeps_it() -> None:
     rm.ask("bob", 1, queue=math.inf)
     rm.release("ada")
     assert rm.on("bob") == []
-    assert rm.slice("slice-0").state is m.SliceState.CORDONED
+    assert rm.slice("slice-0").state is SliceState.CORDONED
 
 
 def test_a_cordoned_slice_whose_worker_comes_back_is_still_cordoned() -> None:
     rm = Rm(1)
     cordon(rm, "slice-0")
     rm.end_worker("slice-0")
-    assert rm.slice("slice-0").state is m.SliceState.LOST
+    assert rm.slice("slice-0").state is SliceState.LOST
     rm.join("slice-0", life="2")
-    assert rm.slice("slice-0").state is m.SliceState.CORDONED
+    assert rm.slice("slice-0").state is SliceState.CORDONED
     uncordon(rm, "slice-0")
     rm.ask("ada", 1)
     assert rm.on("ada") == ["slice-0"]
@@ -70,7 +72,7 @@ def test_a_cordoned_slice_whose_worker_comes_back_is_still_cordoned() -> None:
 def test_a_drained_slice_without_a_holder_is_cordoned() -> None:
     rm = Rm(1)
     drain(rm, "slice-0")
-    assert rm.slice("slice-0").state is m.SliceState.CORDONED
+    assert rm.slice("slice-0").state is SliceState.CORDONED
 
 
 def test_the_holder_of_a_drained_slice_moves_after_a_notice() -> None:
@@ -91,7 +93,7 @@ def test_the_holder_of_a_drained_slice_moves_after_a_notice() -> None:
     assert lost.reason == "slice-0 is drained by an operator"
     assert rm.on("ada") == ["slice-1"]
     assert rm.placed("ada")[0][1] > before
-    assert rm.slice("slice-0").state is m.SliceState.CORDONED
+    assert rm.slice("slice-0").state is SliceState.CORDONED
 
 
 def test_with_no_grace_it_moves_at_once() -> None:
@@ -114,11 +116,11 @@ def test_where_there_is_no_other_slice_it_waits_until_it_is_let_go() -> None:
     rm = Rm(1)
     rm.ask("ada", 1)
     drain(rm, "slice-0")
-    assert rm.slice("slice-0").state is m.SliceState.DRAINING
+    assert rm.slice("slice-0").state is SliceState.DRAINING
     rm.after(100.0)
     assert rm.on("ada") == ["slice-0"]
     rm.release("ada")
-    assert rm.slice("slice-0").state is m.SliceState.CORDONED
+    assert rm.slice("slice-0").state is SliceState.CORDONED
 
 
 def test_it_moves_once_another_slice_comes_free_before_those_who_wait() -> None:
@@ -144,7 +146,7 @@ def test_uncordoned_in_the_grace_it_stays_and_is_told_so() -> None:
     assert (told.withdrawn, told.indices) == (True, (0,))
     rm.after(2 * GRACE_S)
     assert rm.on("ada") == ["slice-0"]
-    assert rm.slice("slice-0").state is m.SliceState.READY
+    assert rm.slice("slice-0").state is SliceState.READY
     rm.ask("bob", 1)
     assert rm.on("bob") == ["slice-1"]
 
@@ -156,7 +158,7 @@ def test_cordoned_in_the_grace_it_stays_too() -> None:
     cordon(rm, "slice-0")
     rm.after(2 * GRACE_S)
     assert rm.on("ada") == ["slice-0"]
-    assert rm.slice("slice-0").state is m.SliceState.CORDONED
+    assert rm.slice("slice-0").state is SliceState.CORDONED
 
 
 def test_the_slice_that_it_would_move_to_is_lost_and_another_is_found() -> None:
@@ -191,7 +193,7 @@ def test_a_drained_slice_that_is_lost_is_an_ordinary_loss() -> None:
     rm.end_worker("slice-0")
     assert rm.on("ada") == ["slice-1"]
     rm.join("slice-0", life="2")
-    assert rm.slice("slice-0").state is m.SliceState.CORDONED
+    assert rm.slice("slice-0").state is SliceState.CORDONED
 
 
 def test_the_holder_of_a_drained_slice_goes_in_the_grace() -> None:
@@ -200,7 +202,7 @@ def test_the_holder_of_a_drained_slice_goes_in_the_grace() -> None:
     rm.ask("bob", 2, queue=math.inf)
     drain(rm, "slice-0")
     rm.release("ada")
-    assert rm.slice("slice-0").state is m.SliceState.CORDONED
+    assert rm.slice("slice-0").state is SliceState.CORDONED
     assert rm.slice("slice-1").kept_for == ""
     uncordon(rm, "slice-0")
     assert len(rm.placed("bob")) == 2
@@ -239,14 +241,14 @@ def test_what_an_operator_said_outlives_a_restart(mark: str) -> None:
     assert rm.slice("slice-0").state == mark
     rm.after(GRACE_S - 10.0 - 1.0)
     assert rm.on("ada") == (["slice-0"] if mark == "cordoned" else ["slice-1"])
-    assert rm.slice("slice-0").state is m.SliceState.CORDONED
+    assert rm.slice("slice-0").state is SliceState.CORDONED
     rm = rm.restarted()
     rm.join("slice-0")
-    assert rm.slice("slice-0").state is m.SliceState.CORDONED
+    assert rm.slice("slice-0").state is SliceState.CORDONED
     uncordon(rm, "slice-0")
     rm = rm.restarted()
     rm.join("slice-0")
-    assert rm.slice("slice-0").state is m.SliceState.READY
+    assert rm.slice("slice-0").state is SliceState.READY
 
 
 def told(rm: Rm, tenant: str) -> list[tuple[bool, float]]:
@@ -326,6 +328,6 @@ def test_a_drain_is_told_as_a_move_in_the_history() -> None:
     rm.said.clear()
     drain(rm, "slice-0")
     rm.after(GRACE_S)
-    decided = [one for said in rm.said if isinstance(said, m.Persist) for one in said.decisions]
+    decided = [one for said in rm.said if isinstance(said, Persist) for one in said.decisions]
     kinds = [one.kind for one in decided if one.tenant]
     assert kinds == ["slice.unplaced", "slice.replaced"]

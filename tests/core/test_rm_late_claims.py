@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from shared_pathways_service.core.rm import messages as m
+from shared_pathways_service.core.rm.states import SliceState
 from tests.core.rm_harness import SMALL, Rm
 
 
@@ -91,11 +92,11 @@ def test_a_late_claim_of_a_drained_slice_moves_its_holder() -> None:
     rm = served(2)
     rm.do(m.SliceDrained(slice_id="slice-0"))
     claim_late(rm, (0, "slice-0", 9))
-    assert rm.slice("slice-0").state is m.SliceState.DRAINING
+    assert rm.slice("slice-0").state is SliceState.DRAINING
     assert [one.withdrawn for one in rm.heard("late", m.TellPreempting)] == [False]
     rm.after(30.0)
     assert rm.on("late") == ["slice-1"]
-    assert rm.slice("slice-0").state is m.SliceState.CORDONED
+    assert rm.slice("slice-0").state is SliceState.CORDONED
 
 
 def test_a_claim_of_a_drained_slice_while_it_recovers_moves_its_holder_afterwards() -> None:

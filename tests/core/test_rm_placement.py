@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared_pathways_service.core.rm import messages as m
+from shared_pathways_service.core.rm.states import TenantState, VirtualSliceState
 from tests.core.rm_harness import OTHER, SMALL, Rm
 
 
@@ -24,7 +25,7 @@ def test_a_gang_is_placed_as_a_whole_and_then_told_to_run() -> None:
     ]
     assert rm.placed("ada") == {0: ("slice-0", 1), 1: ("slice-1", 2)}
     assert rm.announced() == ["slice.placed", "slice.placed", "tenant.running"]
-    assert rm.tenant("ada").state is m.TenantState.RUNNING
+    assert rm.tenant("ada").state is TenantState.RUNNING
     assert rm.grants["ada"].placements == rm.placed("ada")
 
 
@@ -69,8 +70,8 @@ def test_with_no_spare_left_a_slice_stays_unplaced_until_its_worker_is_back() ->
     rm.ask("ada")
     rm.end_worker("slice-0")
     (virtual,) = rm.tenant("ada").slices
-    assert virtual.state is m.VirtualSliceState.UNPLACED
-    assert rm.tenant("ada").state is m.TenantState.RUNNING
+    assert virtual.state is VirtualSliceState.UNPLACED
+    assert rm.tenant("ada").state is TenantState.RUNNING
     rm.join("slice-0", life="2")
     assert rm.placed("ada") == {0: ("slice-0", 2)}
 

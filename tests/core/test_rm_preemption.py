@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from shared_pathways_service.core.rm import messages as m
+from shared_pathways_service.core.rm.states import TenantState
 from tests.core.rm_harness import OTHER, SMALL, Rm
 
 GRACE_S = 30.0
@@ -23,7 +24,7 @@ def held(slices: int = 2, **config: Any) -> Rm:
     return rm
 
 
-def state(rm: Rm, tenant: str) -> m.TenantState:
+def state(rm: Rm, tenant: str) -> TenantState:
     return rm.tenant(tenant).state
 
 
@@ -48,7 +49,7 @@ def test_a_higher_priority_gets_the_slices_of_a_lower_one_after_a_notice() -> No
     assert lost.reason == "preempted by vip@laptop of priority high-priority-job (2000000)"
     assert lost.generation == before
     assert rm.on("vip") == ["slice-0"]
-    assert state(rm, "low-1") is m.TenantState.PREEMPTED
+    assert state(rm, "low-1") is TenantState.PREEMPTED
     assert rm.queue == ["low-1"]
     assert rm.heard("low-1", m.TellQueued)[-1].position == 1
     assert rm.announced("tenant.preempted") == ["tenant.preempted"]
@@ -57,7 +58,7 @@ def test_a_higher_priority_gets_the_slices_of_a_lower_one_after_a_notice() -> No
     rm.release("vip")
     assert rm.placed("low-1")[0][1] > before, "placed anew, on a new generation"
     assert [one.placed for one in rm.heard("low-1", m.TellRunning)] == [1]
-    assert state(rm, "low-1") is m.TenantState.RUNNING
+    assert state(rm, "low-1") is TenantState.RUNNING
 
 
 def test_nobody_preempts_its_equal_or_better() -> None:
@@ -115,7 +116,7 @@ def test_with_no_grace_it_is_done_at_once() -> None:
     rm.after(0.0)
     assert rm.on("vip") == ["slice-0"]
     assert [one.grace_s for one in rm.heard("low-1", m.TellPreempting)] == [0.0]
-    assert state(rm, "low-1") is m.TenantState.PREEMPTED
+    assert state(rm, "low-1") is TenantState.PREEMPTED
 
 
 def test_who_does_not_queue_waits_for_the_grace_alone() -> None:
@@ -136,7 +137,7 @@ def test_the_preempted_one_waits_however_short_its_queue_timeout_was() -> None:
     rm.release("never")
     rm.ask("vip", 1, priority=1, life="2")
     rm.after(GRACE_S + 1000.0)
-    assert state(rm, "other") is m.TenantState.PREEMPTED
+    assert state(rm, "other") is TenantState.PREEMPTED
     assert rm.heard("other", m.RefuseTenant) == []
 
 
@@ -330,7 +331,7 @@ def test_a_preempted_tenant_is_one_after_a_restart_too() -> None:
     rm.join("slice-0")
     rm.come_back("low-1")
     rm.come_back("vip", (0, *where))
-    assert state(rm, "low-1") is m.TenantState.PREEMPTED
+    assert state(rm, "low-1") is TenantState.PREEMPTED
     rm.after(1000.0)
     assert rm.heard("low-1", m.RefuseTenant) == []
     rm.release("vip")

@@ -9,7 +9,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from shared_pathways_service.core.rm import messages as m
 from shared_pathways_service.core.rm.config import RmConfig
-from shared_pathways_service.core.rm.messages import SliceMark
+from shared_pathways_service.core.rm.event_log import replay
+from shared_pathways_service.core.rm.reserved import Reservation
+from shared_pathways_service.core.rm.states import SliceMark
 from shared_pathways_service.core.topology import InstanceType
 from tests.core.rm_world import LARGE, SMALL, Proxy, World
 
@@ -26,6 +28,7 @@ class ResourceManagerMachine(RuleBasedStateMachine):
         first_start=st.booleans(),
         grace_s=st.sampled_from([0.0, 3.0, 30.0]),
         aging_s=st.sampled_from([None, 10.0, 3600.0]),
+        idle_s=st.sampled_from([None, (8.0, 0.0), (20.0, 5.0), (40.0, 30.0)]),
     )
     def begin(
         self,
@@ -35,6 +38,7 @@ class ResourceManagerMachine(RuleBasedStateMachine):
         first_start: bool,
         grace_s: float,
         aging_s: float | None,
+        idle_s: tuple[float, float] | None,
     ) -> None:
         slices = {SMALL: small, LARGE: 2}
         config = RmConfig(
@@ -43,6 +47,8 @@ class ResourceManagerMachine(RuleBasedStateMachine):
             state_lost=not first_start,
             preemption_grace_s=grace_s,
             aging_s=aging_s,
+            idle_release_s=None if idle_s is None else idle_s[0],
+            idle_warning_s=0.0 if idle_s is None else idle_s[1],
         )
         self.world = World(config)
         if ready:
@@ -105,6 +111,36 @@ class ResourceManagerMachine(RuleBasedStateMachine):
         known = [one.id for one in self.world.core.status(self.world.now).slices]
         self.world.mark(data.draw(st.sampled_from(known)), mark)
 
+    @rule(
+        small=st.booleans(),
+        count=st.integers(1, 3),
+        user=st.sampled_from(["", "", "ada"]),
+        starts_in=st.sampled_from([0.0, 0.0, 10.0, 40.0]),
+        lasts=st.sampled_from([5.0, 30.0, 100.0]),
+    )
+    def operator_reserves_slices(
+        self, small: bool, count: int, user: str, starts_in: float, lasts: float
+    ) -> None:
+        world = self.world
+        starts = world.now + starts_in
+        world.reserve(
+            Reservation(
+                name=world.new_name(),
+                instance_type=str(SMALL if small else LARGE),
+                count=count,
+                user=user or "bob",
+                team="",
+                starts=starts,
+                ends=starts + lasts,
+            )
+        )
+
+    @precondition(lambda self: self.world.reservations)
+    @rule(data=st.data())
+    def operator_cancels_a_reservation(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.world.reservations)))
+        self.world.do(m.ReservationCancelled(name=name))
+
     # ---- tenants
 
     @rule(
@@ -114,6 +150,8 @@ class ResourceManagerMachine(RuleBasedStateMachine):
         priority=st.sampled_from([0, 0, 0, 1, 3]),
         queue_timeout=st.sampled_from([None, 0.0, 20.0, float("inf")]),
         lifetime_s=st.sampled_from([None, None, 3.0, 20.0, 40.0]),
+        tells=st.booleans(),
+        user=st.sampled_from(["", "ada", "bob"]),
     )
     def tenant_asks(
         self,
@@ -123,9 +161,19 @@ class ResourceManagerMachine(RuleBasedStateMachine):
         priority: int,
         queue_timeout: float | None,
         lifetime_s: float | None,
+        tells: bool,
+        user: str,
     ) -> None:
         kinds = (SMALL,) * small + (LARGE,) * large or (SMALL,)
-        self.ask(kinds, min(elastic, len(kinds) - 1), priority, queue_timeout, lifetime_s)
+        self.ask(
+            kinds,
+            min(elastic, len(kinds) - 1),
+            priority,
+            queue_timeout,
+            lifetime_s,
+            tells=tells,
+            user=user,
+        )
 
     @rule(
         small=st.integers(1, 2),
@@ -142,6 +190,9 @@ class ResourceManagerMachine(RuleBasedStateMachine):
         priority: int = 0,
         queue_timeout: float | None = None,
         lifetime_s: float | None = None,
+        *,
+        tells: bool = True,
+        user: str = "",
     ) -> Proxy:
         name = self.world.new_name()
         asks = m.TenantAsked(
@@ -152,12 +203,26 @@ class ResourceManagerMachine(RuleBasedStateMachine):
             priority=priority,
             queue_timeout_s=queue_timeout,
             max_lifetime_s=lifetime_s,
-            user=name,
+            user=user or name,
+            host=name,
         )
-        proxy = Proxy(name, asks.incarnation, asks, arrival=0)
+        proxy = Proxy(name, asks.incarnation, asks, arrival=0, tells=tells)
         self.world.proxies[name] = proxy
         self.world.ask(proxy, {})
         return proxy
+
+    @precondition(lambda self: self.alive)
+    @rule(data=st.data(), tells=st.booleans())
+    def tenant_works(self, data: st.DataObject, tells: bool) -> None:
+        proxy = data.draw(st.sampled_from(self.alive))
+        self.world.work(proxy)
+        if tells:
+            self.world.tell_of_work(proxy)
+
+    @precondition(lambda self: self.connected)
+    @rule(data=st.data())
+    def proxy_tells_that_nothing_was_done(self, data: st.DataObject) -> None:
+        self.world.tell_of_work(data.draw(st.sampled_from(self.connected)))
 
     @precondition(lambda self: self.connected)
     @rule(data=st.data())
@@ -244,10 +309,14 @@ class ResourceManagerMachine(RuleBasedStateMachine):
         self.all_workers_are_back()
         for one in world.core.status(world.now).slices:
             world.mark(one.id, SliceMark.NONE)
+        for reserved in list(world.reservations):
+            world.do(m.ReservationCancelled(name=reserved))
         for kind, count in world.config.slices.items():
             kinds = (kind,) * (count - world.config.spares)
             proxy = self.ask(kinds)
             assert len(proxy.view) == len(kinds), f"leaked: {world.core.status(world.now)}"
+        run_again = replay(world.log)
+        assert run_again.difference is None, run_again.difference
 
 
 TestResourceManager = ResourceManagerMachine.TestCase

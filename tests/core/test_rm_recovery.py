@@ -6,6 +6,7 @@ import dataclasses
 import math
 
 from shared_pathways_service.core.rm import messages as m
+from shared_pathways_service.core.rm.states import TenantState
 from tests.core.rm_harness import OTHER, SMALL, TWO_HOSTS, Rm
 
 
@@ -344,7 +345,7 @@ def test_without_the_disk_a_tenant_whose_slices_are_all_lost_is_placed_again() -
     rm.join("slice-2", life="2")
     rm.come_back("bob", (0, "slice-2", 3))
     assert rm.placed("bob") == {}
-    assert rm.tenant("bob").state is m.TenantState.RUNNING
+    assert rm.tenant("bob").state is TenantState.RUNNING
     rm.after(21.0)
     assert rm.on("bob") == ["slice-2"]
     assert rm.placed("bob")[0][1] > 3

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from shared_pathways_service.core.priorities import PRIORITIES
 from shared_pathways_service.core.rm import messages as m
 from shared_pathways_service.core.rm.aging import longest_lead
+from shared_pathways_service.core.rm.states import TenantState
 from tests.core.rm_harness import Rm
 
 WEEK_S = 7 * 24 * 3600.0
@@ -52,7 +53,7 @@ class Week:
 
     def leave(self, name: str, tenant: int) -> None:
         state = self.rm.tenant(name).state
-        if state is m.TenantState.PREEMPTED:
+        if state is TenantState.PREEMPTED:
             self.at(600.0, lambda: self.leave(name, tenant))
             return
         self.rm.release(name)

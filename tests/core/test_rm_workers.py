@@ -6,15 +6,16 @@ import pytest
 
 from shared_pathways_service.core.rm import messages as m
 from shared_pathways_service.core.rm.config import RmConfig
+from shared_pathways_service.core.rm.states import SliceState
 from tests.core.rm_harness import OTHER, SMALL, TWO_HOSTS, Rm
 
 
 def test_a_slice_is_ready_when_the_workers_of_all_its_hosts_are() -> None:
     rm = Rm({TWO_HOSTS: 1}, ready=False)
     rm.join("s", 1, kind=TWO_HOSTS)
-    assert rm.slice("s").state is m.SliceState.STARTING
+    assert rm.slice("s").state is SliceState.STARTING
     rm.join("s", 0, kind=TWO_HOSTS)
-    assert rm.slice("s").state is m.SliceState.READY
+    assert rm.slice("s").state is SliceState.READY
     assert rm.announced("slice.starting", "slice.ready") == ["slice.starting", "slice.ready"]
     assert [worker.host_index for worker in rm.slice("s").workers] == [0, 1]
 
@@ -50,7 +51,7 @@ def test_a_worker_without_a_beat_is_hung_at_the_deadline_and_not_before() -> Non
     assert "worker 0 of slice-0 is hung: no beat for 30 s" in lost.reason
     (refused,) = [one for one in rm.said if isinstance(one, m.RefuseWorker)]
     assert refused.incarnation == "slice-0/0/1"
-    assert rm.slice("slice-0").state is m.SliceState.LOST
+    assert rm.slice("slice-0").state is SliceState.LOST
 
 
 def test_beats_of_the_hung_and_the_unknown_are_passed_over() -> None:
@@ -61,7 +62,7 @@ def test_beats_of_the_hung_and_the_unknown_are_passed_over() -> None:
         beat = m.WorkerBeat(slice_id="slice-0", host_index=0, incarnation=incarnation)
         assert rm.do(beat) == []
     assert rm.do(m.WorkerBeat(slice_id="other", host_index=7, incarnation="x")) == []
-    assert rm.slice("slice-0").state is m.SliceState.LOST
+    assert rm.slice("slice-0").state is SliceState.LOST
 
 
 def test_a_newer_incarnation_replaces_the_older_and_the_slice_was_lost_in_between() -> None:

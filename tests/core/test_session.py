@@ -471,6 +471,31 @@ def queued(timeout: float | None) -> Driver:
     return driver
 
 
+def test_who_is_preempted_is_not_placed_until_all_of_the_gang_is_back() -> None:
+    driver = to_serve()
+    assert driver.machine.snapshot.is_placed_now(2)
+    driver.news("tenant.preempted", "preempted by eve")
+    driver.news("tenant.queued", "0 free", position=1)
+    snapshot = driver.machine.snapshot
+    assert (snapshot.state, snapshot.phase, snapshot.placed) == ("preempted", m.Phase.SERVE, True)
+    assert not snapshot.is_placed_now(2)
+    driver.news("tenant.running", placed=2, wanted=2)
+    snapshot = driver.machine.snapshot
+    assert (snapshot.state, snapshot.position) == ("serve", None)
+    assert snapshot.is_placed_now(2)
+
+
+def test_a_slice_that_is_lost_counts_for_what_the_gang_lacks() -> None:
+    driver = to_serve()
+    driver.news("slice.unplaced", "lost", virtual_index=1, slice_id="slice-1", generation=1)
+    assert driver.machine.snapshot.placed
+    assert not driver.machine.snapshot.is_placed_now(2)
+    # (One of two is enough for who may do with one.)
+    assert driver.machine.snapshot.is_placed_now(1)
+    place(driver, 1, generation=2)
+    assert driver.machine.snapshot.is_placed_now(2)
+
+
 def test_the_queue_has_a_time_of_its_own() -> None:
     driver = queued(500.0)
     assert (driver.snapshot.position, driver.snapshot.holders) == (

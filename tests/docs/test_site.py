@@ -57,7 +57,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built site; a broken link or a page outside of the navigation ends the build."""
     directory = tmp_path_factory.mktemp("site")
     done = subprocess.run(
-        [str(ROOT / "scripts" / "docs"), str(directory)],
+        [str(ROOT / "scripts" / "docs"), directory.name],
+        cwd=directory.parent,
         env={**os.environ, "SPS_ENVIRONMENT": sys.prefix},
         capture_output=True,
         text=True,

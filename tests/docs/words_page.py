@@ -12,6 +12,7 @@ from shared_pathways_service.core import checks, session_messages
 from shared_pathways_service.core.elastic import health
 from shared_pathways_service.core.kubernetes.proxy_progress import Outcome
 from shared_pathways_service.core.rm import decisions, messages
+from shared_pathways_service.core.rm.states import SliceState, TenantState, VirtualSliceState
 from shared_pathways_service.elastic import checkpoint_files
 from tests.docs.markdown import code, page, table
 
@@ -26,9 +27,9 @@ def _of(kind: type[enum.StrEnum]) -> tuple[str, ...]:
 
 #: By the table of `words.toml` that tells what they mean.
 STATES: Mapping[str, tuple[str, ...]] = {
-    "slice": _of(messages.SliceState),
-    "virtual_slice": _of(messages.VirtualSliceState),
-    "tenant": _of(messages.TenantState),
+    "slice": _of(SliceState),
+    "virtual_slice": _of(VirtualSliceState),
+    "tenant": _of(TenantState),
     "refusal": _of(messages.RefusalKind),
     "decision": _of(decisions.DecisionKind),
     "session": _of(session_messages.Phase),

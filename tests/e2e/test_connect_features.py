@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tests.agent.test_scraping import scrape, value
 from tests.e2e.connecting import embedded, eventually, journal, nothing_left
 from tests.e2e.harness import program, sps
 
@@ -66,7 +67,8 @@ def printed(*arguments: str) -> Any:
 
 
 def test_what_can_be_asked_for() -> None:
-    with embedded(2), program(SOURCE) as client:
+    measured = {"SPS_AGENT_METRICS_PORT": "0"}
+    with embedded(2), program(SOURCE, env=measured) as client:
         local = client.expect("local")
         assert (local["sum"], local["name"]) == (8.0, "mine")
         assert local["lines"] == 5
@@ -86,6 +88,11 @@ def test_what_can_be_asked_for() -> None:
         assert [process["role"] for process in told["processes"]] == ["proxy"]
         assert told["service"]["home"] == "embedded"
         assert told["queue"] == []
+        [agent] = told["agents"]
+        assert agent["name"] == "mine"
+        served = scrape(agent["metrics"])
+        assert value(served, "sps_agent_info", name="mine", home="embedded") == 1
+        assert value(served, "sps_agent_slices", state="placed") == 1
         assert "mine[0]" in sps("status").stdout
         unknown = sps("status", "yours", check=False)
         assert unknown.returncode == 3

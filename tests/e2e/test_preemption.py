@@ -27,17 +27,23 @@ with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 1}, priority="lo
     except jax.errors.JaxRuntimeError as error:
         say("lost", error=str(error))
     kinds = []
-    while kinds.count("slice.placed") < 2:
-        event = heard.get(timeout=150)
-        if event.kind in told:
-            kinds.append(event.kind)
+    def hear_until(enough):
+        while not enough():
+            event = heard.get(timeout=150)
+            if event.kind in told:
+                kinds.append(event.kind)
+    hear_until(lambda: "tenant.preempted" in kinds)
+    say("waits", state=connection.status().state)
+    connection.wait_until_placed(timeout=150)
+    states = [connection.status().state, *(part.state for part in connection.slices)]
+    hear_until(lambda: kinds.count("slice.placed") == 2)
     y = None
     while y is None:  # the proxy hears of a slice a moment before or after its client
         try:
             y = step(jnp.zeros(4)).tolist()
         except jax.errors.JaxRuntimeError as error:
             assert "DATA_LOSS" in str(error), error
-    say("back", kinds=kinds, y=y)
+    say("back", kinds=kinds, y=y, states=states)
 """
 HIGH = """
 with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 1}, priority="high-priority-job",
@@ -60,6 +66,7 @@ def test_who_is_preempted_is_told_loses_its_work_and_comes_back(
             lost = low.expect("lost")["error"]
             assert "DATA_LOSS" in lost
             assert "preempted by" in lost
+            assert low.expect("waits")["state"] == "preempted"
             states = {one["name"]: (one["state"], one["priority"]) for one in status()["tenants"]}
             assert states.pop(name) == ("preempted", 1_000_000)
             assert list(states.values()) == [("running", 2_000_000)]
@@ -68,6 +75,7 @@ def test_who_is_preempted_is_told_loses_its_work_and_comes_back(
             high.expect("left")
         back = low.expect("back")
         assert back["y"] == [1.0] * 4
+        assert back["states"] == ["serve", "placed"]
         kinds = back["kinds"]
         order = [kinds.index(kind) for kind in ("tenant.preempting", "slice.unplaced")]
         assert order == sorted(order)

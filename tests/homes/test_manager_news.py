@@ -13,7 +13,8 @@ import pytest
 
 from shared_pathways_service.errors import SharedPathwaysError, VersionSkew
 from shared_pathways_service.events import Event
-from shared_pathways_service.homes.kubernetes import KubernetesHome
+from shared_pathways_service.homes import kubernetes_release
+from shared_pathways_service.homes.kubernetes_release import give_back
 from shared_pathways_service.homes.manager_news import ManagerNews, TenantView
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
@@ -136,33 +137,31 @@ class LateManager(pb_grpc.ResourceManagerServicer):
         return pb.ReleaseTenantResponse(released=self.released[-1])
 
 
-class LeavingHome(KubernetesHome):
-    """Its proxy's pod runs on, or is gone when one looks."""
-
-    def __init__(self, *, is_gone: bool) -> None:
-        super().__init__(namespace="n")
-        self._is_gone = is_gone
-
-    async def _wait_until_gone(self, _api: Any, session: str) -> None:
-        assert session == "s"
-        if not self._is_gone:
-            await asyncio.Event().wait()
-
-
 @pytest.mark.parametrize(
     ("is_gone", "late", "released"),
     [(False, 1, [False, True]), (True, 2, [False, False, True]), (True, 9, [False] * 3)],
     ids=["while it runs", "its last word", "never heard of"],
 )
 def test_a_proxy_that_asks_while_it_is_deleted_gives_its_slices_back(
-    own_directories: Path, *, is_gone: bool, late: int, released: list[bool]
+    own_directories: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_gone: bool,
+    late: int,
+    released: list[bool],
 ) -> None:
+    async def gone(_api: Any, namespace: str, session: str) -> None:
+        assert (namespace, session) == ("n", "s")
+        if not is_gone:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(kubernetes_release, "_wait_until_gone", gone)
+
     async def test() -> None:
         manager = LateManager(late)  # type: ignore[abstract]
-        home = LeavingHome(is_gone=is_gone)
         async with asyncio.timeout(90.0), listened_to(manager, own_directories) as news:
             news.follow("t", lambda _news: None)
-            await home._give_back(None, news, "t", "s")  # type: ignore[arg-type]
+            await give_back(None, "n", news, "t", "s")  # type: ignore[arg-type]
         assert manager.released == released
 
     run_async(test())

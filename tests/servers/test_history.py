@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shared_pathways_service.core.rm.decisions import Decision, DecisionKind
-from shared_pathways_service.core.rm.messages import Persist
+from shared_pathways_service.core.rm.persisted import Persist
 from shared_pathways_service.servers.resource_manager.history import Filter, History
 from shared_pathways_service.servers.resource_manager.store import Store
 

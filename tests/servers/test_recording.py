@@ -9,7 +9,8 @@ import pytest
 
 from shared_pathways_service.core.rm import event_log
 from shared_pathways_service.core.rm.config import RmConfig
-from shared_pathways_service.core.rm.messages import Restored, Tick
+from shared_pathways_service.core.rm.messages import Tick
+from shared_pathways_service.core.rm.persisted import Restored
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.errors import InvalidRequestError, PreflightError
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
@@ -75,6 +76,22 @@ def test_without_a_file_a_young_server_can_tell(service: Service) -> None:
 def test_a_file_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="--record_events"):
         Recording(str(tmp_path / "none" / "log"))
+
+
+def test_a_file_that_was_moved_away_is_told_all_the_same(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    kept = Recording(str(log))
+    kept.begin(RmConfig(slices={InstanceType.parse(KIND): 1}), Restored(), 1.0)
+    log.rename(tmp_path / "log.1")
+    kept.add(Tick(), 2.0, ())
+
+    async def export() -> str:
+        return "".join([text async for text in kept.export()])
+
+    text = run_async(export())
+    kept.close()
+    assert text == (tmp_path / "log.1").read_text()
+    assert len(text.splitlines()) == 2
 
 
 def test_half_a_line_from_before_is_ended(tmp_path: Path) -> None:

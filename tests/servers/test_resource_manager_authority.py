@@ -14,6 +14,7 @@ import pytest
 from shared_pathways_service.core.rm import messages as m
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.core import ResourceManagerCore
+from shared_pathways_service.core.rm.persisted import PersistedGrant, Restored
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.servers.resource_manager.authority import Authority, SteadyClock
 from shared_pathways_service.servers.resource_manager.outbox import StreamEnded
@@ -24,22 +25,24 @@ KIND = InstanceType.parse("tpuv6e:2x2")
 ADA = m.TenantAsked(
     tenant="ada", incarnation="1", virtual_slices=(KIND,), queue_timeout_s=float("inf")
 )
+ONE_SLICE = RmConfig(slices={KIND: 1})
 RELEASED = m.TenantReleased(tenant="ada", reason="done")
 
 
 class Made:
-    """An authority with a tenant that waits.
+    """An authority with a tenant that waits, or with what a restart left.
 
     Attributes:
       fatal: What it said that it cannot go on for.
       events: Kinds of what it announced.
     """
 
-    def __init__(self, path: Path, hung_after_s: float = 30.0) -> None:
+    def __init__(
+        self, path: Path, config: RmConfig = ONE_SLICE, restored: Restored | None = None
+    ) -> None:
         clock = SteadyClock()
-        config = RmConfig(slices={KIND: 1}, hung_after_s=hung_after_s)
         self.store = Store(str(path / "state"), first_start=True)
-        self.core = ResourceManagerCore(config, None, clock())
+        self.core = ResourceManagerCore(config, restored, clock())
         self.fatal: list[str] = []
         self.events: list[str] = []
         self.authority = Authority(
@@ -52,7 +55,8 @@ class Made:
             on_event=lambda event: self.events.append(event.kind),
             on_fatal=self.fatal.append,
         )
-        self.authority.join_tenant(ADA, 1)
+        if restored is None:
+            self.authority.join_tenant(ADA, 1)
 
 
 def test_what_cannot_be_written_is_answered_to_nobody(tmp_path: Path) -> None:
@@ -99,7 +103,7 @@ def test_nobody_is_hung_when_the_manager_stood_still_until_just_before(
     monkeypatch.setattr(f"{module}._PULSE_S", 0.1)
 
     async def work() -> None:
-        made = Made(tmp_path, hung_after_s=2.0)
+        made = Made(tmp_path, RmConfig(slices={KIND: 1}, hung_after_s=2.0))
         loop = asyncio.get_running_loop()
         joined = m.WorkerJoined(
             slice_id="slice-0", instance_type=KIND, host_index=0, incarnation="1"
@@ -117,6 +121,63 @@ def test_nobody_is_hung_when_the_manager_stood_still_until_just_before(
         # Without any more beats it is hung, though later than by itself.
         while "slice.lost" not in made.events:
             await asyncio.sleep(0.05)
+        made.authority.close()
+
+    asyncio.run(asyncio.wait_for(work(), 60))
+
+
+def test_a_slice_that_comes_back_late_behind_others_is_not_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "shared_pathways_service.servers.resource_manager.patience"
+    monkeypatch.setattr(f"{module}._COMING_S", 600.0)
+
+    async def work() -> None:
+        slices = [f"slice-{number}" for number in range(3)]
+        workers = [
+            m.WorkerJoined(
+                slice_id=one, instance_type=KIND, host_index=0, incarnation=one, welcomed_at=0
+            )
+            for one in slices
+        ]
+        grant = PersistedGrant(
+            tenant="ada",
+            incarnation="1",
+            virtual_slices=(KIND,) * 3,
+            num_elastic=0,
+            priority=0,
+            queue_timeout_s=None,
+            user="",
+            team="",
+            host="",
+            pid=1,
+            order=1,
+            running=True,
+            placements={index: (one, index + 1) for index, one in enumerate(slices)},
+            asked_at=0.0,
+            incarnations={one: (one,) for one in slices},
+        )
+        config = RmConfig(slices={KIND: 3}, recovering_s=0.5, tenant_ttl_s=600.0)
+        made = Made(tmp_path, config, Restored(grants=(grant,)))
+        for worker in workers[:2]:
+            made.authority.join_worker(worker, 1)
+        # Its time would be over.
+        await asyncio.sleep(1.0)
+        made.authority.join_worker(workers[2], 1)
+        made.authority.join_tenant(
+            m.TenantAsked(
+                tenant="ada",
+                incarnation="1",
+                virtual_slices=(KIND,) * 3,
+                claims=tuple(
+                    m.Claim(virtual_index=index, slice_id=one, generation=index + 1)
+                    for index, one in enumerate(slices)
+                ),
+            ),
+            1,
+        )
+        assert "rm.recovered" in made.events
+        assert "slice.lost" not in made.events
         made.authority.close()
 
     asyncio.run(asyncio.wait_for(work(), 60))

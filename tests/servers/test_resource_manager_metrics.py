@@ -11,8 +11,8 @@ import pytest
 from prometheus_client import Metric
 
 from shared_pathways_service.protocol.auth import bearer
-from tests.openmetrics import text_to_families
-from tests.processes import DEADLINE_S, KIND, REPOSITORY, ServerProcess, Service
+from tests.openmetrics import check_documented, text_to_families
+from tests.processes import DEADLINE_S, KIND, ServerProcess, Service
 from tests.servers.conftest import MakeService
 
 
@@ -69,21 +69,9 @@ def test_how_it_stands_and_what_was_done_is_told(make_service: MakeService) -> N
 
 def test_the_document_names_each_with_its_unit(make_service: MakeService) -> None:
     service = make_service("--metrics_port=0")
-    text = (REPOSITORY / "docs" / "metrics.md").read_text()
-    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]*?) ?\| ([^|]*?) ?\|", text, re.MULTILINE)
-    documented = {name: (kind, labels) for name, kind, _, labels in rows}
     service.start_ready_workers("slice-0")
     service.tenant("ada").expect("running")
-    served = scrape(url_of(service))
-    assert documented.keys() == served.keys()
-    for name, kind, unit, labels in rows:
-        family = served[name]
-        assert family.type == kind, name
-        in_seconds = name.endswith("_seconds")
-        assert family.unit == ("seconds" if in_seconds else ""), name
-        assert (unit == "seconds") == in_seconds, name
-        used = {label for sample in family.samples for label in sample.labels}
-        assert used == set(re.findall(r"`(\w+)`", labels)), name
+    check_documented(scrape(url_of(service)).values(), "sps_rm")
 
 
 def test_a_token_is_wanted_where_there_is_one(make_service: MakeService, tmp_path: Path) -> None:

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from shared_pathways_service.core.rm.messages import (
+from shared_pathways_service.core.rm.persisted import (
     Persist,
     PersistedGrant,
     PersistedMark,
     PersistedNotice,
     Restored,
-    SliceMark,
 )
+from shared_pathways_service.core.rm.reserved import Reservation
+from shared_pathways_service.core.rm.states import SliceMark
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.servers.resource_manager import store as store_module
@@ -37,7 +38,46 @@ INSERT INTO grants VALUES ('bob', '{"tenant": "bob", "incarnation": "i-1", "virt
 PRAGMA user_version = 1;
 """
 
+#: Written by version 2 of the tables: one that runs and is under notice, one that was preempted.
+VERSION_2 = """
+CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;
+INSERT INTO counters VALUES ('last_generation', 7), ('last_order', 2), ('state_lost', 0);
+CREATE TABLE decisions (
+  sequence INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, kind TEXT NOT NULL,
+  tenant TEXT NOT NULL, user TEXT NOT NULL, team TEXT NOT NULL, slice TEXT NOT NULL,
+  virtual_index INTEGER, generation INTEGER NOT NULL, instance_type TEXT NOT NULL,
+  reason TEXT NOT NULL, related TEXT NOT NULL, began REAL) STRICT;
+INSERT INTO decisions VALUES
+  (1, 1000000000.0, 'tenant.running', 'ada', '', '', '', NULL, 0, '', '', '', NULL);
+CREATE TABLE grants (tenant TEXT PRIMARY KEY, data TEXT NOT NULL) STRICT;
+INSERT INTO grants VALUES ('ada', '{"tenant": "ada", "incarnation": "i-1", "virtual_slices":
+["tpuv6e:2x2"], "num_elastic": 0, "priority": 0, "queue_timeout_s": null, "user": "u", "team": "",
+"host": "h", "pid": 7, "order": 1, "running": true, "placements": [[0, "slice-0", 7]], "asked_at":
+1000000000.0, "waits_since": 1000000000.0, "lost": [], "incarnations": {"slice-0": ["w-1"]},
+"preempted": false, "notice": {"by": "vip", "said": "vip@laptop", "ends_at": 1000000005.0},
+"ends_at": 2000000000.0, "held_since": {"slice-0": 1000000000.0}}');
+INSERT INTO grants VALUES ('bob', '{"tenant": "bob", "incarnation": "i-1", "virtual_slices":
+["tpuv6e:2x2"], "num_elastic": 0, "priority": 0, "queue_timeout_s": Infinity, "user": "u", "team":
+"", "host": "h", "pid": 7, "order": 2, "running": false, "placements": [], "asked_at": 1000000000.0,
+"waits_since": 1000000000.0, "lost": [], "incarnations": {}, "preempted": true, "notice": null,
+"ends_at": null, "held_since": {}}');
+CREATE TABLE marks (slice TEXT PRIMARY KEY, mark TEXT NOT NULL, moves_at REAL) STRICT;
+INSERT INTO marks VALUES ('slice-1', 'cordoned', NULL);
+CREATE INDEX decisions_by_time ON decisions (time);
+CREATE INDEX decisions_by_tenant ON decisions (tenant, sequence);
+PRAGMA user_version = 2;
+"""
+
 KIND = InstanceType.parse("tpuv6e:2x2")
+RESERVED = Reservation(
+    name="res-1",
+    instance_type="tpuv6e:2x2",
+    count=2,
+    user="",
+    team="vision",
+    starts=1e9 + 0.1,
+    ends=2e9,
+)
 RUNNING = PersistedGrant(
     tenant="ada",
     incarnation="ada-1",
@@ -166,6 +206,55 @@ def test_a_file_of_the_first_version_is_upgraded(tmp_path: Path) -> None:
     assert (again.grants, again.marks) == (restored.grants, (mark,))
 
 
+def test_a_file_of_the_second_version_is_upgraded(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.executescript(VERSION_2)
+    restored = _reopened(path)
+    ada, bob = restored.grants
+    assert (ada.running, ada.placements, ada.idled) == (True, {0: ("slice-0", 7)}, False)
+    assert ada.notice == PersistedNotice(by="vip", said="vip@laptop", ends_at=1e9 + 5)
+    assert (bob.preempted, bob.parked) == (True, None)
+    assert [one.slice_id for one in restored.marks] == ["slice-1"]
+    assert restored.reservations == ()
+    _reserve(path, RESERVED)
+    again = _reopened(path)
+    assert dataclasses.replace(again, reservations=()) == restored
+    assert again.reservations == (RESERVED,)
+    with contextlib.closing(Store(str(path), first_start=False)) as store:
+        assert [one.kind for one in store.history.tail(9)] == ["tenant.running"]
+
+
+def test_a_reservation_is_read_again_until_it_is_over(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    other = dataclasses.replace(RESERVED, name="res-2", user="ada", team="")
+    _reserve(path, other, RESERVED)
+    assert _reopened(path).reservations == (RESERVED, other)
+    _reserve(path, over=("res-1",))
+    assert _reopened(path).reservations == (other,)
+
+
+def test_who_is_parked_is_read_again(tmp_path: Path) -> None:
+    parked = dataclasses.replace(WAITING, idled=True, parked=7)
+    with contextlib.closing(Store(str(tmp_path / "state"), first_start=True)) as store:
+        _write(store, parked)
+    assert _reopened(tmp_path / "state").grants == (parked,)
+
+
+def _reserve(path: Path, *made: Reservation, over: tuple[str, ...] = ()) -> None:
+    with contextlib.closing(Store(str(path), first_start=True)) as store:
+        store.write(
+            Persist(
+                grants=(),
+                forgotten=(),
+                last_generation=7,
+                last_order=2,
+                reservations=made,
+                reservations_over=over,
+            )
+        )
+
+
 def test_an_upgrade_that_is_cut_off_leaves_the_file_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,8 +272,8 @@ def test_a_file_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "state"
     Store(str(path), first_start=True).close()
     with contextlib.closing(sqlite3.connect(path)) as db, db:
-        db.execute("PRAGMA user_version = 3")
-    with pytest.raises(ValueError, match="it is of version 3, this is 2"):
+        db.execute("PRAGMA user_version = 4")
+    with pytest.raises(ValueError, match="it is of version 4, this is 3"):
         Store(str(path), first_start=True)
 
 

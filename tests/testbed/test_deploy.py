@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+import yaml
 
 from shared_pathways_service.cli import deployment, upgrade
 from shared_pathways_service.cli.cluster import Cluster, opened
@@ -186,6 +187,13 @@ def test_what_was_changed_by_hand_is_kept_and_who_stays_is_ended_on_request(
     code, err = failing("undeploy", "pw", "--drain-timeout=1", *place)
     assert code == 4
     assert "isc-proxy-stays (grace@laptop" in err
+    with sps_running("undeploy", "pw", "--drain-timeout=170", *place) as undeploying:
+        assert undeploying.stderr
+        assert "isc-proxy-stays" in undeploying.stderr.readline()
+        assert ANNOTATION_DRAINING in jobset(namespace, "pw")["metadata"]["annotations"]
+        undeploying.terminate()
+        assert undeploying.wait(DEADLINE_S) == 143, undeploying.stderr.read()
+    assert not jobset(namespace, "pw")["metadata"].get("annotations")
     done = sps("undeploy", "pw", "--drain-timeout=1", "--evict", *place)
     assert "ending isc-proxy-stays" in done.stderr
     nothing_left(namespace)
@@ -193,7 +201,10 @@ def test_what_was_changed_by_hand_is_kept_and_who_stays_is_ended_on_request(
 
 
 def test_the_old_service_is_made_again_where_the_new_one_cannot_be(
-    namespace: Namespace, place: list[str], monkeypatch: pytest.MonkeyPatch
+    namespace: Namespace,
+    place: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     del place
     before = ServiceInputs(
@@ -218,3 +229,17 @@ def test_the_old_service_is_made_again_where_the_new_one_cannot_be(
     now = jobset(namespace, "pw")
     assert now["metadata"]["uid"] != old["metadata"]["uid"]
     assert not difference(now["spec"], old["spec"])
+    assert "the old one was, again" in capsys.readouterr().err
+
+    # Where that cannot be either, who asked is left with what it was.
+    async def never(_cluster: Cluster, _inputs: ServiceInputs) -> Mapping[str, Any]:
+        raise ApiError("no room", status=403, reason="Forbidden")
+
+    monkeypatch.setattr(deployment, "create", never)
+    old = dict(now)
+    with pytest.raises(ApiError, match="no room"):
+        asyncio.run(replace())
+    assert namespace.items(JOBSETS) == []
+    said, _, manifest = capsys.readouterr().err.partition("`kubectl create -f -`:\n")
+    assert "no service pw now" in said
+    assert yaml.safe_load(manifest) == service_jobset(before)

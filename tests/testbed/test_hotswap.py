@@ -57,10 +57,13 @@ def test_a_pool_is_drained_with_a_spare_without_one_and_a_node_vanishes(
     first, second = sorted(set(nodes_of(namespace, HIGH.name).values()))
     [lower] = set(nodes_of(namespace, LOW.name).values())
     assert f"{first}, {second}" in done.stderr
+    assert "kubectl uncordon" not in done.stderr
     assert lower not in (first, second)
 
     # There is a spare pool: the lower one does not notice.
-    spared = told(f"--disrupt={first}", "--no-restore", *place)
+    done = sps("hotswap", f"--disrupt={first}", "--no-restore", "--json", *place)
+    spared = json.loads(done.stdout)
+    assert f"`kubectl uncordon {first}-0 " in done.stderr
     [spare] = set(spared["pools"]) - {second}
     assert spare not in (first, lower)
     assert "preempted" not in spared["phases"]
@@ -91,7 +94,9 @@ def test_a_pool_is_drained_with_a_spare_without_one_and_a_node_vanishes(
         gone = next(node for node, pool in nodes_of(namespace, HIGH.name).items() if pool == spare)
         namespace.testbed.vanish(gone)
         report = watching.stdout.read()
-        assert watching.wait(DEADLINE_S) == 0, watching.stderr.read()
+        said = watching.stderr.read()
+        assert watching.wait(DEADLINE_S) == 0, said
+    assert f"`kubectl uncordon {spare}-0 " in said
     assert "not_ready" in report
     assert f"{HIGH.name} was back after" in report
     assert "had pods of both" not in report

@@ -1,20 +1,30 @@
-"""What a session in a cluster tells Cloud Monitoring, from the agent on the user's machine."""
+"""What a session in a cluster tells Cloud Monitoring and a scraper, from the user's machine."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from shared_pathways_service.testing.testbed import Namespace
 from tests.agent.monitoring import PROJECT, google_user, monitoring_at_hand
-from tests.testbed.clients import client, deployed, nothing_left
+from tests.agent.test_scraping import scrape, value
+from tests.e2e.harness import sps, wait_until
+from tests.testbed.clients import client, deployed, nothing_left, tenant
 
 MEASURED = """
 with connecting(expected_tpu_instances={"tpuv6e:2x2": 1}, collect_service_metrics=True) as held:
     say("serves", name=held.proxy_job_name)
     wait_for("leave")
 say("left", trouble=[event.reason for event in heard if event.kind == "metrics.unavailable"])
+"""
+SCRAPED = """
+import jax, numpy as np
+with connecting(expected_tpu_instances={"tpuv6e:2x2": 1}) as held:
+    there = jax.device_put(np.ones(1_000_000, np.float32), held.devices[0])
+    say("holds", name=held.proxy_job_name, sum=float((there + there).sum()))
+    wait_for("leave")
 """
 DEADLINE_S = 120.0
 #: Of one slice.
@@ -43,3 +53,36 @@ def test_a_session_in_a_cluster_is_told_of_until_it_has_ended(
     assert {point.labels["cluster_name"] for point in points} == {"testbed"}
     assert {point.project for point in points} == {PROJECT}
     assert [p.value for p in points if p.metric.endswith("/num_successful_reqs")] == [1]
+
+
+def test_what_goes_through_the_tunnel_is_counted_and_found_by_status(
+    namespace: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployed(namespace)
+    monkeypatch.setenv("SPS_AGENT_METRICS_PORT", "0")
+    monkeypatch.setenv("SPS_PROXY_DEADLINE_S", "30")  # a beat each 6 s
+    for name, text in tenant(namespace).items():
+        monkeypatch.setenv(name, text)
+    with client(namespace, SCRAPED) as running:
+        held = running.expect("holds", timeout=DEADLINE_S)
+        assert held["sum"] == 2_000_000
+        words = ("--context=testbed", f"--namespace={namespace.name}")
+        [agent] = json.loads(sps("status", *words, "--json").stdout)["agents"]
+        assert agent["name"] == held["name"]
+        assert f"metrics of {held['name']}: {agent['metrics']}\n" in sps("status", *words).stdout
+        now = scrape(agent["metrics"])
+        assert value(now, "sps_agent_info", name=held["name"], home="kubernetes") == 1
+        assert value(now, "sps_agent_phase", phase="serve") == 1
+        assert value(now, "sps_agent_tunnel_connections") >= 1
+        assert value(now, "sps_agent_tunnel_connections_opened_total") >= 2  # the probe's was one
+        assert value(now, "sps_agent_tunnel_sent_bytes_total") > 4_000_000
+        assert 0 < value(now, "sps_agent_tunnel_received_bytes_total") < 4_000_000
+        assert value(now, "sps_agent_phase_seconds", phase="tunnel") > 0
+
+        def beats() -> list[object]:
+            return list(scrape(agent["metrics"])["sps_agent_last_beat_timestamp_seconds"].samples)
+
+        wait_until("the first beat", beats)
+        running.tell("leave")
+        assert running.wait() == 0
+    nothing_left(namespace)

@@ -52,6 +52,9 @@ def test_bytes_go_both_ways(rigs: Rigs, local_port: int | None) -> None:
         assert await reader.readexactly(len(LARGE)) == LARGE
         writer.write(b"x")
         assert await reader.readexactly(1) == b"x"
+        counted = rig.relay.counters
+        assert (counted.opened, counted.connections, counted.redials) == (1, 1, 0)
+        assert (counted.sent_bytes, counted.received_bytes) == (len(LARGE) + 1, len(LARGE) + 1)
         writer.close()
         await rig.server.ended.wait()
         assert not rig.failures
@@ -160,6 +163,8 @@ def test_dialling_again_has_an_end(rigs: Rigs) -> None:
         assert (failure.kind, failure.is_final) == (FailureKind.UNREACHABLE, False)
         assert "503" in failure.error.cause
         assert len(rig.server.dials) > 1
+        assert rig.relay.counters.redials == len(rig.server.dials) - 1
+        assert rig.relay.counters.opened == 0
 
     rigs.run(ApiServer(503), test, redial_s=0.5)
 

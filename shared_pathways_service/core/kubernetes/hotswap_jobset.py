@@ -87,6 +87,7 @@ class HotswapInputs:
 
     def __post_init__(self) -> None:
         check_dns_label("name", self.name, limit=_NAME_LIMIT, why="pods are named after it")
+        check_dns_label("namespace", self.namespace)
         check_subdomain("priority_class", self.priority_class)
         check_int("slices", self.slices, low=1)
         check_int("max_restarts", self.max_restarts, low=0)

@@ -32,6 +32,9 @@ PHASES: Final = {
     "low_ready": "all of them were ready",
 }
 
+#: By these a disruption is seen that somebody else began.
+_FIRST: Final = ("not_ready", "lost")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Crew:
@@ -85,6 +88,7 @@ class HotswapWatch:
         self._had: set[str] = set()
         self._pools: dict[str, str] = {}
         self._silent: set[str] = set()
+        self._began = False
         self.moments: dict[str, float] = {}
         self.shared: dict[str, str] = {}
 
@@ -122,11 +126,17 @@ class HotswapWatch:
         if self._began:
             self._judge(at_s)
 
-    def disrupted(self, at_s: float) -> None:
-        """Somebody begins to take nodes away."""
+    def begun(self) -> None:
+        """From here on it matters what becomes of pods; a disruption begins where one is seen."""
         self._before = {name: set(pods) for name, pods in self._pods.items()}
         self._had = set(self.pools_of(self._high.name))
-        self.moments = {"disrupted": at_s}
+        self._began = True
+        self.moments = {}
+
+    def disrupted(self, at_s: float) -> None:
+        """Who watches begins to take nodes away."""
+        self.begun()
+        self._mark("disrupted", at_s)
 
     def restored(self, at_s: float) -> None:
         """They are given back."""
@@ -157,17 +167,16 @@ class HotswapWatch:
 
     # ---- what follows
 
-    @property
-    def _began(self) -> bool:
-        return "disrupted" in self.moments
-
     def _mark(self, phase: str, at_s: float) -> None:
+        if phase in _FIRST:
+            self.moments.setdefault("disrupted", at_s)
         self.moments.setdefault(phase, at_s)
 
     def _judge(self, at_s: float) -> None:
         high, low = self._high.name, self._low.name
         self._judge_end(high, "lost", "ended", at_s)
-        self._judge_end(low, "preempted", "cleared", at_s)
+        if "lost" in self.moments:
+            self._judge_end(low, "preempted", "cleared", at_s)
         self._judge_begin(self._high, "bound", "ready", "lost", at_s)
         self._judge_begin(self._low, "low_bound", "low_ready", "restored", at_s)
         if self._pods[high].keys() - self._before[high]:

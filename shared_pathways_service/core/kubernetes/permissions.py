@@ -142,16 +142,19 @@ def access_denied(missing: Sequence[Permission], namespace: str) -> AccessDenied
 
     Args:
       missing: At least one; the error's fields name the first, its text and rule all.
-      namespace: Where.
+      namespace: Where; empty: what is in none.
     """
     what = ", ".join(map(str, missing))
+    where, role = ("the whole cluster", "ClusterRole")
+    if namespace:
+        where, role = (f"namespace {namespace}", "Role")
     return AccessDenied(
-        f"you may not {what} in namespace {namespace}",
+        f"you may not {what} in {where}",
         verb=missing[0].verb,
         resource=missing[0].resource,
         namespace=namespace,
         rule="\n".join(f"- {json.dumps(rule)}" for rule in granting_rules(missing)),
-        hint="have the cluster's administrator grant the rules of `rule` in a Role",
+        hint=f"have the cluster's administrator grant the rules of `rule` in a {role}",
     )
 
 

@@ -49,7 +49,9 @@ class ProxyJobInputs:
       gcs_bucket: ``gs://…`` for scratch data; empty: none is named.
       num_elastic_slices: How many of the slices may be missing at the start.
       queue_timeout_s: None: fail at once when slices are taken; else seconds, infinity too. For
-        images of ours only, as are `priority` and who the tenant is.
+        images of ours only, as are `priority`, `max_lifetime_s` and who the tenant is.
+      max_lifetime_s: Seconds after which the tenant has ended in any case, as the resource manager
+        is told; None: nothing is said. `deadline_s` ends the Job.
       labels: More labels, for the Job.
       created_by_pid: The process that the Job is for, on `host`.
       deadline_s: Seconds from the Job's start to its end, unless it is moved (`lifetime`).
@@ -66,6 +68,7 @@ class ProxyJobInputs:
     num_elastic_slices: int = 0
     queue_timeout_s: float | None = None
     priority: int = 0
+    max_lifetime_s: float | None = None
     options: ProxyOptions = dataclasses.field(default_factory=ProxyOptions)
     user: str = ""
     host: str = ""
@@ -284,7 +287,7 @@ def _environment(inputs: ProxyJobInputs) -> list[dict[str, Any]]:
     if inputs.options.use_insecure_credentials:
         variables[INSECURE_CREDENTIALS] = "true"
     if inputs.has_token:
-        timeout = inputs.queue_timeout_s
+        timeout, lifetime = inputs.queue_timeout_s, inputs.max_lifetime_s
         variables |= {
             "SPS_BIND_ADDRESS": "0.0.0.0",  # noqa: S104 - a pod's own address, and a token
             "SPS_TOKEN_FILE": f"{_TOKEN_DIRECTORY}/{TOKEN_KEY}",
@@ -294,5 +297,6 @@ def _environment(inputs: ProxyJobInputs) -> list[dict[str, Any]]:
             "SPS_TENANT_TEAM": inputs.team,
             "SPS_TENANT_PRIORITY": str(inputs.priority),
             "SPS_QUEUE_TIMEOUT_S": "" if timeout is None else f"{timeout:g}",
+            "SPS_MAX_LIFETIME_S": "" if lifetime is None else str(lifetime),
         }
     return [env(name, value) for name, value in variables.items() if value]

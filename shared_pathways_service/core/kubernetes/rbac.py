@@ -15,6 +15,7 @@ from shared_pathways_service.core.kubernetes.permissions import (
     granting_rules,
     needed,
 )
+from shared_pathways_service.core.kubernetes.priority_classes import READING
 from shared_pathways_service.errors import InvalidRequestError
 
 __all__ = [
@@ -71,8 +72,7 @@ OPERATORS: Final = Subject(kind="Group", name="pathways-operators")
 
 def tenant_permissions() -> tuple[list[Permission], list[Permission]]:
     """Returns what connect() and a tenant's commands need: in the namespace, and outside."""
-    outside = _each(_PRIORITIES, "priorityclasses", ("get", "list"))
-    return list(needed(ours=True)), outside
+    return list(needed(ours=True)), list(READING)
 
 
 def operator_permissions() -> tuple[list[Permission], list[Permission]]:

@@ -14,7 +14,7 @@ from shared_pathways_service.core.kubernetes.images import Image, is_ours
 from shared_pathways_service.core.kubernetes.machine_types import slice_type
 from shared_pathways_service.core.request_fields import check_bucket, check_subdomain
 from shared_pathways_service.core.topology import InstanceType
-from shared_pathways_service.core.validation import check_bool, check_int
+from shared_pathways_service.core.validation import check_bool, check_dns_label, check_int
 from shared_pathways_service.errors import InvalidRequestError
 
 __all__ = ["DEFAULT_SERVER_IMAGE", "OWN_FLAGS", "ServiceInputs", "parse_slices", "server_image"]
@@ -76,6 +76,7 @@ class ServiceInputs:
 
     def __post_init__(self) -> None:
         parts.check_jobset_name(self.name)
+        check_dns_label("namespace", self.namespace)
         check_bucket(self.gcs_bucket or None)
         counts = parse_instance_counts(self.instances, field="instances")
         check_int("spares", self.spares, low=0, high=min(counts.values()) - 1)

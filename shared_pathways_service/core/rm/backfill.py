@@ -64,13 +64,14 @@ class Backfill:
     def _granted(self, tenant: Tenant, heads: list[Tenant]) -> dict[Pool, int] | None:
         wants = tenant.wants
         granted = {
-            pool: min(count, max(0, self._left(pool, heads))) for pool, count in wants.items()
+            pool: min(count, max(0, self._left(pool, heads)), pool.room_for(tenant))
+            for pool, count in wants.items()
         }
         if sum(granted.values()) >= tenant.needed:
             return granted
         if tenant.ends_at is None or not all(self._over_in_time(tenant, p, heads) for p in wants):
             return None
-        granted = {pool: min(count, pool.grantable) for pool, count in wants.items()}
+        granted = {pool: min(count, pool.room_for(tenant)) for pool, count in wants.items()}
         return granted if sum(granted.values()) >= tenant.needed else None
 
     def _left(self, pool: Pool, heads: list[Tenant]) -> int:
@@ -91,7 +92,15 @@ class Backfill:
         """Returns before when a head cannot start, as far as stated lifetimes tell."""
         if head.needed < len(head.kinds):
             return -math.inf  # which of its slices it starts with is open
-        return max(_earliest_in(pool, count, head) for pool, count in head.wants.items())
+        return max(
+            max(_earliest_in(pool, count, head), _barred_until(pool, count, head))
+            for pool, count in head.wants.items()
+        )
+
+
+def _barred_until(pool: Pool, wanted: int, head: Tenant) -> float:
+    """Returns before when a head cannot have the slices that it wants, as others reserved them."""
+    return -math.inf if pool.reserved is None else pool.reserved.barred_until(head, wanted)
 
 
 def _earliest_in(pool: Pool, wanted: int, head: Tenant) -> float:

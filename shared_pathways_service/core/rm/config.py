@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 
 from shared_pathways_service import constants
@@ -28,6 +29,8 @@ class RmConfig:
       preemption_grace_s: Between the notice that slices will be taken and their being taken;
         0: they are taken at once.
       aging_s: So long a wait is worth one band of priority (`core.rm.aging`); None: none is.
+      idle_release_s: After so long without work a tenant's slices are taken back; None: never.
+      idle_warning_s: So long before that it is warned.
       limits: What a tenant and a team may have at most.
       state_lost: Nothing says that the service is new, and nothing is known of what was before:
         tenants and workers tell. `Restored.state_lost` does the same.
@@ -42,6 +45,8 @@ class RmConfig:
     retell_s: float = 1.0
     preemption_grace_s: float = constants.PREEMPTION_GRACE_S
     aging_s: float | None = constants.AGING_S
+    idle_release_s: float | None = None
+    idle_warning_s: float = 0.0
     limits: Limits = dataclasses.field(default_factory=Limits)
     state_lost: bool = False
 
@@ -54,6 +59,13 @@ class RmConfig:
             raise ValueError(f"preemption_grace_s={self.preemption_grace_s} must be 0 or more")
         if self.aging_s is not None and self.aging_s <= 0:
             raise ValueError(f"aging_s={self.aging_s} must be more than 0, or None")
+        if not 0 <= self.idle_warning_s < (self.idle_release_s or math.inf):
+            raise ValueError(
+                f"idle_warning_s={self.idle_warning_s} must be 0 or more, and less than "
+                f"idle_release_s={self.idle_release_s}"
+            )
+        if self.idle_release_s is not None and self.idle_release_s <= 0:
+            raise ValueError(f"idle_release_s={self.idle_release_s} must be more than 0, or None")
         for kind, count in self.slices.items():
             if count <= self.spares:
                 raise ValueError(

@@ -13,16 +13,14 @@ from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.deadlines import Deadlines
 from shared_pathways_service.core.rm.ledger import Ledger
 from shared_pathways_service.core.rm.messages import (
-    Announce,
     SliceCordoned,
     SliceDrained,
-    SliceMark,
-    SliceState,
     SliceUncordoned,
 )
 from shared_pathways_service.core.rm.records import HEARD_S, Slice
 from shared_pathways_service.core.rm.scheduler import Scheduler
 from shared_pathways_service.core.rm.speaker import Speaker
+from shared_pathways_service.core.rm.states import SliceMark, SliceState
 
 __all__ = ["Cordons"]
 
@@ -69,13 +67,11 @@ class Cordons:
             self._end_move(found)
         if found.state in _IN:
             self.enter(found)
-        self._speaker.say(
-            Announce(
-                kind=f"slice.{mark or 'uncordoned'}",
-                tenant=found.tenant.name if found.tenant else None,
-                slice=found.id,
-                data={"instance_type": found.pool.name, "state": found.state},
-            )
+        self._speaker.announce(
+            f"slice.{mark or 'uncordoned'}",
+            {"instance_type": found.pool.name, "state": found.state},
+            tenant=found.tenant.name if found.tenant else None,
+            about=found.id,
         )
 
     def enter(self, found: Slice) -> None:

@@ -9,15 +9,18 @@ from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.cordon import Cordons
 from shared_pathways_service.core.rm.deadlines import Deadlines
 from shared_pathways_service.core.rm.decisions import DecisionKind
+from shared_pathways_service.core.rm.idleness import Idleness
 from shared_pathways_service.core.rm.invariants import validate
 from shared_pathways_service.core.rm.ledger import Ledger
 from shared_pathways_service.core.rm.messages import (
     Instruction,
+    ReservationCancelled,
+    ReservationMade,
     ResourceManagerEvent,
-    Restored,
     SliceCordoned,
     SliceDrained,
     SliceUncordoned,
+    TenantActivity,
     TenantAsked,
     TenantReleased,
     TenantStreamEnded,
@@ -26,9 +29,12 @@ from shared_pathways_service.core.rm.messages import (
     WorkerEnded,
     WorkerJoined,
 )
+from shared_pathways_service.core.rm.persisted import Restored
 from shared_pathways_service.core.rm.preemption import Preemption
 from shared_pathways_service.core.rm.records import Pool, Tenant
 from shared_pathways_service.core.rm.recovery import Recovery
+from shared_pathways_service.core.rm.reservations import Reservations
+from shared_pathways_service.core.rm.reserved import Reservation
 from shared_pathways_service.core.rm.scheduler import Scheduler
 from shared_pathways_service.core.rm.speaker import Speaker
 from shared_pathways_service.core.rm.status import SliceStatus, StatusReport, report, slice_status
@@ -63,22 +69,28 @@ class ResourceManagerCore:
         self._scheduler = scheduler = Scheduler(ledger, speaker)
         self._preemption = Preemption(config, ledger, speaker, deadlines, scheduler)
         self._cordons = Cordons(config, ledger, speaker, deadlines, scheduler)
+        self._idleness = Idleness(config, ledger, speaker, deadlines, self._newcomers.append)
+        self._reservations = Reservations(ledger, speaker, deadlines)
         self._workers = Workers(config, ledger, speaker, deadlines)
         self._tenants = Tenants(config, ledger, speaker, deadlines)
         self._recovery = Recovery(
             config, ledger, speaker, deadlines, workers=self._workers, tenants=self._tenants
         )
+        self._reservations.restore(restored or Restored())
         self._recovery.begin(restored or Restored())
         self._take_in: Mapping[type[ResourceManagerEvent], Callable[[Any], None]] = {
             WorkerBeat: self._workers.beat,
             WorkerJoined: self._joined,
             WorkerEnded: self._workers.ended,
             TenantAsked: self._asked,
+            TenantActivity: self._idleness.heard,
             TenantStreamEnded: self._tenants.stream_ended,
             TenantReleased: self._tenants.released,
             SliceCordoned: self._cordons.marked,
             SliceDrained: self._cordons.marked,
             SliceUncordoned: self._cordons.marked,
+            ReservationMade: self._reservations.made,
+            ReservationCancelled: self._reservations.cancelled,
             Tick: self._ticked,
         }
         # Whoever waits for a service that starts is judged when that time is over, event or not.
@@ -149,6 +161,15 @@ class ResourceManagerCore:
         """
         return slice_status(self._ledger.slices[slice_id], now)
 
+    def refusal_of(self, asked: Reservation, now: float) -> tuple[str, str] | None:
+        """Returns which field of a reservation cannot be, and what would be right; None: it can."""
+        self._ledger.now = max(self._ledger.now, now)
+        return self._reservations.refusal(asked)
+
+    def knows_reservation(self, name: str) -> bool:
+        """Returns whether there is a reservation of that name."""
+        return self._reservations.knows(name)
+
     def validate_state(self) -> None:
         """Raises AssertionError where the state contradicts itself; for tests."""
         validate(self._ledger, recovering=self._recovery.active)
@@ -175,6 +196,7 @@ class ResourceManagerCore:
             if tenant.incarnation == event.incarnation:
                 self._preemption.returned(tenant)
                 self._tenants.returned(tenant, event, recovering=recovering)
+                self._idleness.returned(tenant)
                 self._newcomers.append(tenant)
             else:
                 self._tenants.turn_away(event, tenant)
@@ -200,7 +222,7 @@ class ResourceManagerCore:
             self._tenants.refuse_taken(hopeless)
             self._place()
         for newcomer in self._newcomers:
-            if not newcomer.running and not newcomer.gone:
+            if not newcomer.running and newcomer.parked is None and not newcomer.gone:
                 self._note_wait(newcomer)
                 self._speaker.queued(newcomer)
         self._newcomers.clear()
@@ -208,7 +230,8 @@ class ResourceManagerCore:
         while untold:
             pool = next(iter(untold))
             del untold[pool]
-            self._retell(pool)
+            if pool.waiting.entries and pool.retell_at is None:
+                self._retell(pool)
 
     def _place(self) -> None:
         self._scheduler.run()
@@ -251,7 +274,7 @@ def _left_when_started(pool: Pool) -> dict[Tenant, int]:
     if pool.ready + pool.barred >= pool.count:
         # Nothing more will come: the free slices are those of whoever is first.
         left = dict.fromkeys((entry[-1] for entry in pool.waiting.entries), 0)
-        left.update((tenant, pool.grantable) for tenant in list(left)[:1])
+        left.update((tenant, pool.room_for(tenant)) for tenant in list(left)[:1])
         return left
     left = {}
     rest = pool.usable - pool.held - len(pool.repairs) - len(pool.fills)

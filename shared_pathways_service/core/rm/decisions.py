@@ -19,6 +19,7 @@ class DecisionKind(enum.StrEnum):
     # Of a tenant.
     QUEUED = "tenant.queued"
     PREEMPTED = "tenant.preempted"
+    IDLED = "tenant.idled"
     RUNNING = "tenant.running"
     REFUSED = "tenant.refused"
     TURNED_AWAY = "tenant.turned_away"
@@ -38,14 +39,18 @@ class DecisionKind(enum.StrEnum):
     LOST = "slice.lost"
     CORDONED = "slice.cordoned"
     DRAINING = "slice.draining"
+    # Of a reservation.
+    RESERVED = "reservation.made"
+    RESERVATION_STARTED = "reservation.started"
+    RESERVATION_ENDED = "reservation.ended"
     # Of the resource manager.
     STARTED = "rm.started"
     RECOVERING = "rm.recovering"
     RECOVERED = "rm.recovered"
 
 
-# (Not frozen: that doubles what making one costs, and an event makes several.)
-@dataclasses.dataclass(kw_only=True, slots=True)
+# (Not frozen, and made by position where an event makes several: either doubles what one costs.)
+@dataclasses.dataclass(slots=True)
 class Decision:
     """One thing that was decided; never changed once it is made.
 
@@ -119,6 +124,7 @@ def span(seconds: float) -> str:
 _SENTENCES: Mapping[str, str] = {
     DecisionKind.QUEUED: "{tenant} was queued",
     DecisionKind.PREEMPTED: "{tenant} was preempted, and waits for slices again",
+    DecisionKind.IDLED: "{tenant} was idle, and its slices were taken back",
     DecisionKind.RUNNING: "{tenant} got its slices{lasted}",
     DecisionKind.REFUSED: "{tenant} was refused{lasted}",
     DecisionKind.TURNED_AWAY: "another proxy that called itself {tenant} was turned away",
@@ -136,6 +142,9 @@ _SENTENCES: Mapping[str, str] = {
     DecisionKind.LOST: "{slice} is lost",
     DecisionKind.CORDONED: "{slice} is cordoned: nobody new gets it",
     DecisionKind.DRAINING: "{slice} drains",
+    DecisionKind.RESERVED: "{type} is reserved",
+    DecisionKind.RESERVATION_STARTED: "the reservation of {type} begins",
+    DecisionKind.RESERVATION_ENDED: "the reservation of {type} is over",
     DecisionKind.STARTED: "the resource manager started",
     DecisionKind.RECOVERING: "the resource manager recovers",
     DecisionKind.RECOVERED: "the resource manager has recovered",

@@ -16,6 +16,7 @@ from shared_pathways_service.core.rm import messages
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.core import ResourceManagerCore
 from shared_pathways_service.core.rm.decisions import Decision, sentence
+from shared_pathways_service.core.rm.persisted import Persist, Restored
 from shared_pathways_service.core.rm.plain import from_plain, to_plain
 
 __all__ = ["Difference", "Replay", "decisions_of", "epoch_line", "event_line", "replay"]
@@ -62,7 +63,7 @@ class Replay:
     difference: Difference | None = None
 
 
-def epoch_line(config: RmConfig, restored: messages.Restored, now: float, version: str) -> str:
+def epoch_line(config: RmConfig, restored: Restored, now: float, version: str) -> str:
     """Returns the line that an epoch begins with.
 
     Args:
@@ -94,7 +95,7 @@ def event_line(
 def decisions_of(instructions: Iterable[messages.Instruction]) -> tuple[Decision, ...]:
     """Returns what was decided by one event."""
     for one in instructions:
-        if isinstance(one, messages.Persist):
+        if isinstance(one, Persist):
             return one.decisions
     return ()
 
@@ -174,7 +175,7 @@ def _begun(data: dict[str, Any]) -> ResourceManagerCore:
     if data["epoch"] != _FORMAT:
         raise ValueError(f"a log of format {data['epoch']}, this is {_FORMAT}")
     config = from_plain(RmConfig, data["config"])
-    restored = from_plain(messages.Restored, data["restored"])
+    restored = from_plain(Restored, data["restored"])
     return ResourceManagerCore(config, restored, data["at"])
 
 

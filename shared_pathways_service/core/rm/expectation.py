@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from shared_pathways_service.core.rm.decisions import Decision, DecisionKind, span
-from shared_pathways_service.core.rm.messages import SliceState
+from shared_pathways_service.core.rm.states import SliceState
 from shared_pathways_service.core.rm.status import QueueEntry, StatusReport
 
 __all__ = ["Expectation", "HoldingTimes", "expect"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shared_pathways_service.core.rm.decisions import Decision, DecisionKind, sentence, span
 from shared_pathways_service.core.rm.expectation import Expectation
-from shared_pathways_service.core.rm.messages import SliceState, TenantState, VirtualSliceState
+from shared_pathways_service.core.rm.states import SliceState, TenantState, VirtualSliceState
 from shared_pathways_service.core.rm.status import QueueEntry, StatusReport, TenantStatus
 
 __all__ = ["Explanation", "Holding", "explain"]
@@ -24,6 +24,10 @@ _ENDS = frozenset(
         DecisionKind.FORGOTTEN,
     }
 )
+
+
+#: How a tenant came to run, or ceased to, and is there still.
+_MOVED = frozenset({DecisionKind.RUNNING, DecisionKind.PREEMPTED, DecisionKind.IDLED})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,16 +97,19 @@ def explain(
     entry = next((one for one in report.queue if one.tenant == name), None)
     if tenant is None:
         return _explain_gone(name, decisions, now) if decisions else None
-    if entry is None:
+    if tenant.state is TenantState.IDLE:
+        told = _explain_parked(tenant, decisions, now)
+    elif entry is None:
         told = _explain_running(tenant, report, decisions, now)
     else:
         told = _explain_waiting(tenant, entry, report, expectations.get(name), now)
-        moved = [one for one in decisions if one.kind == DecisionKind.PREEMPTED]
-        if moved and tenant.state is TenantState.PREEMPTED:
-            told = dataclasses.replace(
-                told, sentences=(*told.sentences, f"Last, {sentence(moved[-1])}")
-            )
-    return dataclasses.replace(told, decisions=tuple(decisions))
+    said = list(told.sentences)
+    if not tenant.connected:
+        said.append("Its proxy is not connected; it is given up unless it comes back")
+    moved = [one for one in decisions if one.kind in _MOVED]
+    if entry is not None and moved and moved[-1].kind != DecisionKind.RUNNING:
+        said.append(f"Last, {sentence(moved[-1])}")
+    return dataclasses.replace(told, sentences=tuple(said), decisions=tuple(decisions))
 
 
 def _explain_waiting(
@@ -121,6 +128,7 @@ def _explain_waiting(
         f"{tenant.name} waits for {wants} for {span(entry.waiting_s)}, {place_now}: {entry.reason}",
         *_of_holders(holders, now),
     ]
+    said += _of_reservations(report, entry.wants)
     if before:
         said.append(f"Before it: {_listed(before)}")
     if expectation is not None and expectation.wait_s is not None:
@@ -128,8 +136,6 @@ def _explain_waiting(
         said.append(f"It may expect to wait {wait} more, going by {expectation.basis}")
     elif expectation is not None:
         said.append(f"How long it will wait cannot be told: {expectation.basis}")
-    if not tenant.connected:
-        said.append("Its proxy is not connected; it is given up unless it comes back")
     return Explanation(
         tenant=tenant.name,
         state=tenant.state,
@@ -152,6 +158,9 @@ def _explain_running(
     if tenant.preempting_by:
         left = span(tenant.preempting_s)
         said.append(f"It is about to be preempted, in {left}, by {tenant.preempting_by}")
+    if tenant.idle_release_s is not None and tenant.idle_s is not None:
+        idle, left = span(tenant.idle_s), span(tenant.idle_release_s)
+        said.append(f"It is idle for {idle}; its slices are taken back in {left} if it stays so")
     missing = [one for one in tenant.slices if one.state is VirtualSliceState.UNPLACED]
     free = _grantable(report, {one.instance_type: 1 for one in missing})
     for one in missing:
@@ -160,8 +169,6 @@ def _explain_running(
     moved = [one for one in decisions if one.kind == DecisionKind.UNPLACED]
     if moved:
         said.append(f"Last, {sentence(moved[-1])}")
-    if not tenant.connected:
-        said.append("Its proxy is not connected; it is given up unless it comes back")
     return Explanation(
         tenant=tenant.name,
         state=tenant.state,
@@ -169,6 +176,18 @@ def _explain_running(
         free=free,
         holders=holdings,
     )
+
+
+def _explain_parked(tenant: TenantStatus, decisions: Sequence[Decision], now: float) -> Explanation:
+    held_nothing = span(now - tenant.since)
+    said = [
+        f"{tenant.name} is idle and holds nothing for {held_nothing}",
+        "It asks for its slices again as soon as it computes, compiles or moves data",
+    ]
+    taken = [one for one in decisions if one.kind == DecisionKind.IDLED]
+    if taken:
+        said.append(f"Last, {sentence(taken[-1])}")
+    return Explanation(tenant=tenant.name, state=tenant.state, sentences=tuple(said))
 
 
 def _explain_gone(name: str, decisions: Sequence[Decision], now: float) -> Explanation:
@@ -207,6 +226,16 @@ def _of_holders(holders: Sequence[Holding], now: float) -> Iterator[str]:
         yield f"{one.tenant}{who} holds {one.slice_id} for {span(now - one.since)}"
     if len(holders) > _NAMED:
         yield f"and {len(holders) - _NAMED} more slices are held"
+
+
+def _of_reservations(report: StatusReport, types: Mapping[str, int]) -> Iterator[str]:
+    for one in report.reservations[:_NAMED]:
+        about = one.reservation
+        if about.instance_type in types:
+            yield (
+                f"{about.count} x {about.instance_type} are reserved {about.said} ({about.name}), "
+                f"which holds {one.held} of them"
+            )
 
 
 def _listed(names: Sequence[str]) -> str:

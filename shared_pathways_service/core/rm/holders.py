@@ -39,7 +39,8 @@ class Holders:
           count_of: How many slices of this type would come free with a tenant.
         """
         self._changed[tenant] = None
-        self.lowest = min(self.lowest, tenant.priority)
+        if tenant.priority < self.lowest:  # noqa: PLR1730 - at every event; min() is slower
+            self.lowest = tenant.priority
         if len(self._changed) > _MANY:
             self.refresh(count_of)
 

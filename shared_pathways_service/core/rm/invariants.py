@@ -6,8 +6,8 @@ import itertools
 
 from shared_pathways_service.core.rm.ledger import Ledger
 from shared_pathways_service.core.rm.lines import Entry
-from shared_pathways_service.core.rm.messages import SliceMark, SliceState
 from shared_pathways_service.core.rm.records import Plan, Pool, Slice, Tenant
+from shared_pathways_service.core.rm.states import SliceMark, SliceState
 
 __all__ = ["validate"]
 
@@ -53,7 +53,7 @@ def _check_pool(ledger: Ledger, pool: Pool) -> None:
         assert keys == sorted(set(keys)), f"{pool.name}: a line out of order"
     tenants = ledger.tenants.values()
     assert _members(pool.waiting.entries) == {
-        (t.name, -1) for t in tenants if not t.running and pool in t.wants
+        (t.name, -1) for t in tenants if _waits(t) and pool in t.wants
     }
     unplaced = {
         (t.name, index): index in t.lost
@@ -78,6 +78,10 @@ def _check_pool(ledger: Ledger, pool: Pool) -> None:
 
 def _members(entries: list[Entry]) -> set[tuple[str, int]]:
     return {(tenant.name, index) for _, _, index, tenant in entries}
+
+
+def _waits(tenant: Tenant) -> bool:
+    return not tenant.running and tenant.parked is None
 
 
 def _check_slice(ledger: Ledger, found: Slice, *, recovering: bool) -> None:
@@ -121,7 +125,11 @@ def _check_tenant(ledger: Ledger, tenant: Tenant) -> None:
         assert held.index == index
     assert not tenant.lost & tenant.placed.keys(), f"{name}: lost and placed"
     assert tenant.connected == (tenant.ttl_at is None), f"{name}: its time to live"
-    assert not (tenant.running and tenant.preempted)
+    assert not (tenant.running and tenant.has_run)
+    assert tenant.parked is None or tenant.idled, f"{name}: parked"
+    if tenant.idle_watch is not None:
+        assert tenant.running, f"{name}: its idleness is watched, and it does not run"
+        assert tenant.worked is not None
     assert tenant.plan is not None or not any(tenant.promised.values()), f"{name}: promised"
     if tenant.notice is not None:
         assert tenant.running, f"{name}: under notice, and does not run"
@@ -159,7 +167,7 @@ def _check_nobody_forgotten(ledger: Ledger) -> None:
     assert not ledger.orphans, "under notice for nobody"
     assert not ledger.shaken
     for tenant in ledger.tenants.values():
-        if tenant.running:
+        if not _waits(tenant):
             continue
         could = sum(
             min(count, len(tenant.promised.get(pool, ())) + _for(tenant, pool))
@@ -168,7 +176,7 @@ def _check_nobody_forgotten(ledger: Ledger) -> None:
         assert could < tenant.needed, f"{tenant.name}: waits, though it could be placed"
     for pool in ledger.pools.values():
         first = _first_in_line(pool)
-        stuck = first is not None and first.running and pool.grantable > 0
+        stuck = first is not None and first.running and pool.room_for(first) > 0
         assert not stuck, f"{pool.name}: an elastic slice waits, though it could be placed"
 
 
@@ -176,7 +184,8 @@ def _for(tenant: Tenant, pool: Pool) -> int:
     """Returns how many free slices a waiting tenant could have, with those before it served."""
     before = [one for *_, one in pool.waiting.entries if one.rank < tenant.rank and not one.plan]
     before += [one for *_, one in pool.fills.entries if one.rank < tenant.rank]
-    return 0 if before else pool.grantable
+    own = 0 if pool.reserved is None else pool.reserved.own_room(tenant)
+    return own if before else max(own, pool.room_for(tenant))
 
 
 def _first_in_line(pool: Pool) -> Tenant | None:

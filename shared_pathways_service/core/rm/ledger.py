@@ -11,78 +11,61 @@ import heapq
 from collections.abc import Sequence
 
 from shared_pathways_service.core.rm.config import RmConfig
-from shared_pathways_service.core.rm.decisions import Decision, DecisionKind
+from shared_pathways_service.core.rm.decisions import DecisionKind
+from shared_pathways_service.core.rm.journal import Journal
 from shared_pathways_service.core.rm.limits import Teams
-from shared_pathways_service.core.rm.messages import (
-    Persist,
-    PersistedGrant,
-    PersistedMark,
-    PersistedNotice,
-    RefusalKind,
-    SliceMark,
-    SliceState,
-)
+from shared_pathways_service.core.rm.messages import RefusalKind
 from shared_pathways_service.core.rm.records import BARRED, Notice, Plan, Pool, Slice, Tenant
+from shared_pathways_service.core.rm.states import SliceMark, SliceState
 from shared_pathways_service.core.topology import InstanceType
 
 __all__ = ["Ledger"]
 
 #: Ended tenants that are remembered, so that a proxy which comes back late is told why.
 _ENDED_LIMIT = 10_000
+#: What a slice's coming to a state is called in the history.
+_COME_TO = {state: DecisionKind(f"slice.{state}") for state in SliceState}
 
 
-class Ledger:
-    """The resource manager's books.
+class Ledger(Journal):
+    """The resource manager's books, those that the disk must be told of among them.
 
     Attributes:
-      now: The time of the event that is being handled.
       pools: By instance type; a type that only an older configuration had is not among them.
-      slices: Every physical slice that is known, by id.
       tenants: Every tenant that is not gone, by name.
       ended: By incarnation, why it is gone.
-      last_generation: The highest ever given or heard of.
-      last_order: The highest arrival number ever given.
       unserved: Pools that somebody may have become placeable in, in the order they changed.
       untold: Pools whose line, free slices or holders changed since their waiting were told.
       unplanned: Pools in which somebody may have come to preempt, in the order they changed.
       shaken: Waiting tenants whose plan to preempt has lost something.
       orphans: Tenants under notice for which nobody stands any more.
-      marks: What operators said of slices, also of those that are not there.
+      reserves: Whether anything is reserved.
       teams: What each team has.
       undecided: Tenants that do not want to queue and are neither placed nor refused yet.
     """
 
     def __init__(self, config: RmConfig, now: float) -> None:
-        self.now = now
+        super().__init__(now)
         self.pools: dict[InstanceType, Pool] = {
             kind: Pool(kind=kind, name=str(kind), count=count, spares=config.spares)
             for kind, count in config.slices.items()
         }
-        self.slices: dict[str, Slice] = {}
         self.tenants: dict[str, Tenant] = {}
         self.ended: dict[str, tuple[str, RefusalKind, str]] = {}
-        self.last_generation = 0
-        self.last_order = 0
         self.unserved: dict[Pool, None] = {}
         self.untold: dict[Pool, None] = {}
         self.unplanned: dict[Pool, None] = {}
         self.shaken: dict[Tenant, None] = {}
         self.orphans: dict[Tenant, None] = {}
-        self.marks: dict[str, SliceMark] = {}
         self.undecided: dict[Tenant, None] = {}
+        self.reserves = False
         self.teams = Teams(config.limits)
-        self._state_lost = False
-        self._counters_changed = False
-        self._unwritten: dict[str, Tenant] = {}
-        self._forgotten: dict[str, None] = {}
-        self._unwritten_marks: dict[str, None] = {}
-        self._decisions: list[Decision] = []
 
     # ---- slices
 
     def add_slice(self, slice_id: str, pool: Pool) -> Slice:
         """Enters a slice that was not known, without workers."""
-        found = Slice(id=slice_id, pool=pool, since=self.now, workers=[None] * pool.kind.hosts)
+        found = Slice(id=slice_id, pool=pool, since=self.now, workers=[None] * pool.hosts)
         found.mark = self.marks.get(slice_id, SliceMark.NONE)
         self.slices[slice_id] = pool.slices[slice_id] = found
         return found
@@ -104,15 +87,7 @@ class Ledger:
         if changed.tenant is not None:
             self._holder_changed(changed.pool, changed.tenant)
         self._count_free(changed, was_free)
-        self.decide(
-            Decision(
-                time=self.now,
-                kind=f"slice.{state}",
-                slice=changed.id,
-                instance_type=changed.pool.name,
-                reason=reason,
-            )
-        )
+        self.decide_slice(changed, _COME_TO[state], reason)
 
     def set_mark(self, marked: Slice, mark: SliceMark) -> None:
         """Enters what an operator says of a slice."""
@@ -121,7 +96,7 @@ class Ledger:
             self.marks.pop(marked.id, None)
         else:
             self.marks[marked.id] = mark
-        self._unwritten_marks[marked.id] = None
+        self.write_mark(marked)
 
     def void(self, about: Slice, until: float) -> None:
         """Enters that no claim of a generation up to `until` is true of a slice."""
@@ -167,24 +142,24 @@ class Ledger:
 
         Of what is new in that, the caller makes a decision.
         """
-        was_free = onto.free
         pool = onto.pool
+        if onto.free:
+            pool.free -= 1
         onto.tenant, onto.index, onto.generation = tenant, index, generation
         onto.since = onto.held_since = self.now
-        onto.relied_on = incarnations_of(onto)
+        onto.relied_on = onto.incarnations
         pool.held += 1
         self._touch(pool)
         pool.holders[tenant] = pool.holders.get(tenant, 0) + 1
         self._holder_changed(pool, tenant)
         tenant.placed[index] = onto
         tenant.lost.discard(index)
-        self._count_free(onto, was_free)
         self.write(tenant)
 
     def rely(self, held: Slice) -> None:
         """Enters whom the holder of a slice relies on, where that was not known."""
         if held.tenant is not None and not held.relied_on:
-            held.relied_on = incarnations_of(held)
+            held.relied_on = held.incarnations
             self.write(held.tenant)
 
     def let_go(
@@ -206,7 +181,6 @@ class Ledger:
         tenant, pool = held.tenant, held.pool
         assert tenant is not None
         self.decide_held(held, kind, reason, began=held.held_since, related=related)
-        was_free = held.free
         self._end_move(held)
         del tenant.placed[held.index]
         held.tenant, held.index = None, -1
@@ -222,7 +196,7 @@ class Ledger:
             self.set_state(held, SliceState.CORDONED)
         if (notice := tenant.notice) is not None and notice.plan is not None:
             self._bequeath(held, notice.plan.preemptor)
-        self._count_free(held, was_free)
+        self._count_free(held, was_free=False)
         self.write(tenant)
 
     def _end_move(self, held: Slice) -> None:
@@ -231,17 +205,20 @@ class Ledger:
         held.pool.drains.pop(held, None)
         if held.moves_at is not None:
             held.moves_at = None
-            self._unwritten_marks[held.id] = None
+            self.write_mark(held)
 
     def set_moves_at(self, drained: Slice, when: float | None) -> None:
         """Enters when the holder of a slice that is drained is moved; None: it is not."""
         drained.moves_at = when
-        self._unwritten_marks[drained.id] = None
+        self.write_mark(drained)
 
     def _holder_changed(self, pool: Pool, tenant: Tenant) -> None:
         if tenant.ends_at is not None:
             self._state(pool, tenant)
         pool.yielding.changed(tenant, pool.yield_of)
+        if pool.reserved is not None:
+            self._shelter_changed(pool)
+            self.unserved[pool] = None
         self.unplanned[pool] = None
         if tenant.notice is not None and tenant.notice.plan is not None:
             self.shaken[tenant.notice.plan.preemptor] = None
@@ -259,6 +236,20 @@ class Ledger:
             first = other.first_open()
             if first is not None and pool in first[-1].wants:
                 self.unserved.update(dict.fromkeys(p for p in first[-1].wants if p.brief))
+
+    # ---- reservations
+
+    def reservations_changed(self, pool: Pool) -> None:
+        """Notes that other slices of a pool are reserved than before."""
+        self.reserves = any(one.reserved is not None for one in self.pools.values())
+        self._shelter_changed(pool)
+        self._touch(pool)
+        self.unserved[pool] = self.unplanned[pool] = None
+
+    def _shelter_changed(self, pool: Pool) -> None:
+        for tenant in pool.holders:
+            for wanted in tenant.wants:
+                wanted.yielding.changed(tenant, wanted.yield_of)
 
     # ---- promises
 
@@ -426,7 +417,7 @@ class Ledger:
             for index in range(len(tenant.kinds)):
                 if index not in tenant.placed:
                     self.stop_wanting(tenant, index)
-        else:
+        elif tenant.parked is None:
             self.dequeue(tenant)
         for held in list(tenant.placed.values()):
             self.let_go(held, DecisionKind.FREED, reason)
@@ -438,161 +429,11 @@ class Ledger:
             self.end_notice(tenant)
         del self.tenants[tenant.name]
         self.teams.went(tenant)
-        self._unwritten.pop(tenant.name, None)
+        self.write_no_more(tenant)
         tenant.gone = True
-        if tenant.persisted:
-            self.forget(tenant.name)
 
     def remember_end(self, tenant: Tenant, kind: RefusalKind, why: str) -> None:
         """Remembers what to tell a proxy that comes back after its tenant is gone."""
         self.ended[tenant.incarnation] = (tenant.name, kind, why)
         if len(self.ended) > _ENDED_LIMIT:
             del self.ended[next(iter(self.ended))]
-
-    # ---- the history
-
-    def decide(self, decision: Decision) -> None:
-        """Adds to the history."""
-        self._decisions.append(decision)
-
-    def decide_tenant(
-        self, tenant: Tenant, kind: str, reason: str = "", *, ends: bool, related: str = ""
-    ) -> None:
-        """Adds what was decided of a tenant to the history.
-
-        Args:
-          tenant: It.
-          kind: What.
-          reason: Why.
-          ends: Whether its wait ends by that, if it waits.
-          related: The other tenant that has to do with it.
-        """
-        self.decide(
-            Decision(
-                time=self.now,
-                kind=kind,
-                tenant=tenant.name,
-                user=tenant.user,
-                team=tenant.team,
-                instance_type=tenant.wanted,
-                reason=reason,
-                related=related,
-                began=tenant.waits_since if ends else None,
-            )
-        )
-
-    def decide_held(
-        self,
-        held: Slice,
-        kind: str,
-        reason: str = "",
-        *,
-        began: float | None = None,
-        related: str = "",
-    ) -> None:
-        """Adds what was decided of a slice and its holder to the history."""
-        tenant = held.tenant
-        assert tenant is not None
-        self.decide(
-            Decision(
-                time=self.now,
-                kind=kind,
-                tenant=tenant.name,
-                user=tenant.user,
-                team=tenant.team,
-                slice=held.id,
-                virtual_index=held.index,
-                generation=held.generation,
-                instance_type=held.pool.name,
-                reason=reason,
-                related=related,
-                began=began,
-            )
-        )
-
-    # ---- what the disk must know
-
-    def write(self, tenant: Tenant) -> None:
-        """Notes that what the disk knows of a tenant is outdated."""
-        self._unwritten[tenant.name] = tenant
-
-    def set_state_lost(self, lost: bool) -> None:
-        """Notes whether a restart must hear everybody's claims again."""
-        self._counters_changed |= lost != self._state_lost
-        self._state_lost = lost
-
-    def forget(self, name: str) -> None:
-        """Notes that the disk knows a tenant that is none any more."""
-        self._forgotten[name] = None
-
-    def take_unwritten(self) -> Persist | None:
-        """Returns what the disk must be told before anybody else is; None: nothing."""
-        changed = self._unwritten or self._forgotten or self._unwritten_marks
-        is_news = bool(changed or self._counters_changed)
-        if not is_news and not self._decisions:
-            return None
-        self._counters_changed = False
-        for tenant in self._unwritten.values():
-            tenant.persisted = True
-        persist = Persist(
-            grants=tuple(map(grant_of, self._unwritten.values())),
-            forgotten=tuple(self._forgotten),
-            last_generation=self.last_generation,
-            last_order=self.last_order,
-            state_lost=self._state_lost,
-            marks=tuple(map(self._mark_of, self._unwritten_marks)),
-            decisions=tuple(self._decisions),
-            can_wait=not is_news and not any(one.tenant for one in self._decisions),
-        )
-        self._unwritten_marks = {}
-        self._unwritten = {}
-        self._forgotten = {}
-        self._decisions = []
-        return persist
-
-    def _mark_of(self, slice_id: str) -> PersistedMark:
-        mark = self.marks.get(slice_id, SliceMark.NONE)
-        marked = self.slices.get(slice_id)
-        return PersistedMark(
-            slice_id=slice_id, mark=mark, moves_at=None if marked is None else marked.moves_at
-        )
-
-
-def grant_of(tenant: Tenant) -> PersistedGrant:
-    """Returns what the disk must know of a tenant."""
-    placed = tenant.placed
-    return PersistedGrant(
-        tenant=tenant.name,
-        incarnation=tenant.incarnation,
-        virtual_slices=tenant.kinds,
-        num_elastic=len(tenant.kinds) - tenant.needed,
-        priority=tenant.priority,
-        queue_timeout_s=tenant.queue_timeout,
-        user=tenant.user,
-        team=tenant.team,
-        host=tenant.host,
-        pid=tenant.pid,
-        order=tenant.order,
-        running=tenant.running,
-        placements={index: (held.id, held.generation) for index, held in placed.items()},
-        asked_at=tenant.asked_at,
-        waits_since=tenant.waits_since,
-        lost=tuple(tenant.lost),
-        incarnations={held.id: held.relied_on for held in placed.values()},
-        preempted=tenant.preempted,
-        notice=(
-            None
-            if tenant.notice is None
-            else PersistedNotice(
-                by=tenant.notice.by, said=tenant.notice.said, ends_at=tenant.notice.ends_at
-            )
-        ),
-        ends_at=tenant.ends_at,
-        held_since={held.id: held.held_since for held in placed.values()},
-    )
-
-
-def incarnations_of(found: Slice) -> tuple[str, ...]:
-    """Returns the incarnations of a slice's workers, one a host; empty unless all are in."""
-    incarnations = tuple([worker.incarnation for worker in found.workers if worker])
-    return incarnations if len(incarnations) == len(found.workers) else ()

@@ -17,33 +17,29 @@ Entry: TypeAlias = "tuple[float, int, int, Tenant]"
 class Line:
     """Entries sorted by rank, then virtual index. No two share both, so tenants never compare."""
 
-    __slots__ = ("_entries",)
+    __slots__ = ("entries",)
 
     def __init__(self) -> None:
-        self._entries: list[Entry] = []
+        #: All of them, first served first; to be read only.
+        self.entries: list[Entry] = []
 
     def __len__(self) -> int:
-        return len(self._entries)
-
-    @property
-    def entries(self) -> list[Entry]:
-        """All of them, first served first; to be read only."""
-        return self._entries
+        return len(self.entries)
 
     def first(self) -> Entry | None:
         """Returns who is served next."""
-        return self._entries[0] if self._entries else None
+        return self.entries[0] if self.entries else None
 
     def add(self, tenant: Tenant, index: int = -1) -> None:
         """Puts an entry in its place."""
-        bisect.insort(self._entries, (*tenant.rank, index, tenant))
+        bisect.insort(self.entries, (*tenant.rank, index, tenant))
 
     def remove(self, tenant: Tenant, index: int = -1) -> None:
         """Takes out an entry that is there."""
-        del self._entries[self.ahead_of(tenant, index)]
+        del self.entries[self.ahead_of(tenant, index)]
 
     def ahead_of(self, tenant: Tenant, index: int = -1) -> int:
         """Returns how many entries come before this one."""
         key = (*tenant.rank, index)
         # A shorter tuple sorts before a longer one that begins with it.
-        return bisect.bisect_left(self._entries, key)
+        return bisect.bisect_left(self.entries, key)

@@ -10,7 +10,8 @@ import dataclasses
 import enum
 from collections.abc import Mapping
 
-from shared_pathways_service.core.rm.decisions import Decision
+from shared_pathways_service.core.rm.persisted import Persist
+from shared_pathways_service.core.rm.reserved import Reservation
 from shared_pathways_service.core.topology import InstanceType
 
 __all__ = [
@@ -18,72 +19,32 @@ __all__ = [
     "Claim",
     "EndTenantStream",
     "Instruction",
-    "Persist",
-    "PersistedGrant",
-    "PersistedMark",
-    "PersistedNotice",
     "RefusalKind",
     "RefuseTenant",
     "RefuseWorker",
+    "ReservationCancelled",
+    "ReservationMade",
     "ResourceManagerEvent",
-    "Restored",
     "SliceCordoned",
     "SliceDrained",
-    "SliceMark",
-    "SliceState",
     "SliceUncordoned",
+    "TellIdle",
     "TellPlaced",
     "TellPreempting",
     "TellQueued",
     "TellRunning",
     "TellUnplaced",
+    "TenantActivity",
     "TenantAsked",
     "TenantReleased",
-    "TenantState",
     "TenantStreamEnded",
     "Tick",
-    "VirtualSliceState",
     "WelcomeTenant",
     "WelcomeWorker",
     "WorkerBeat",
     "WorkerEnded",
     "WorkerJoined",
 ]
-
-
-class SliceState(enum.StrEnum):
-    """State of a physical slice."""
-
-    STARTING = "starting"
-    READY = "ready"
-    CORDONED = "cordoned"
-    DRAINING = "draining"
-    LOST = "lost"
-
-
-class SliceMark(enum.StrEnum):
-    """What an operator said of a physical slice."""
-
-    NONE = ""
-    CORDONED = "cordoned"
-    DRAINING = "draining"
-
-
-class VirtualSliceState(enum.StrEnum):
-    """State of a virtual slice, which is what a tenant holds."""
-
-    QUEUED = "queued"
-    UNPLACED = "unplaced"
-    PLACED = "placed"
-
-
-class TenantState(enum.StrEnum):
-    """State of a tenant."""
-
-    WAITING = "waiting"
-    RUNNING = "running"
-    PREEMPTED = "preempted"
-    GONE = "gone"
 
 
 class RefusalKind(enum.StrEnum):
@@ -180,6 +141,21 @@ class TenantAsked:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class TenantActivity:
+    """A proxy tells how long ago its tenant was last at work.
+
+    Attributes:
+      count: Looks that found it at work; it grows if there was such a one since it was told last.
+      idle_s: Seconds since the last of them.
+    """
+
+    tenant: str
+    incarnation: str
+    count: int
+    idle_s: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class TenantStreamEnded:
     """A proxy's stream broke: its TTL starts.
 
@@ -225,6 +201,20 @@ class SliceUncordoned:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ReservationMade:
+    """An operator reserves slices; that can be, and nobody else has its name."""
+
+    reservation: Reservation
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ReservationCancelled:
+    """An operator takes a reservation back."""
+
+    name: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Tick:
     """Time has passed: deadlines are looked at. The server ticks at the core's `next_deadline`."""
 
@@ -234,140 +224,24 @@ ResourceManagerEvent = (
     | WorkerBeat
     | WorkerEnded
     | TenantAsked
+    | TenantActivity
     | TenantStreamEnded
     | TenantReleased
     | SliceCordoned
     | SliceDrained
     | SliceUncordoned
+    | ReservationMade
+    | ReservationCancelled
     | Tick
 )
 
-# ---- instructions (not frozen: that doubles what making one costs, and an event makes several)
+# ---- instructions
+#
+# An event makes several. So they are not frozen, and those of most events are made by position:
+# either would double what making one costs.
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
-class PersistedNotice:
-    """That a tenant was told that its slices will be taken.
-
-    Attributes:
-      by: The tenant that gets them.
-      said: How the holder was told of that one.
-      ends_at: When they are taken at the earliest, by the core's clock.
-    """
-
-    by: str
-    said: str
-    ends_at: float
-
-
-@dataclasses.dataclass(kw_only=True, slots=True)
-class PersistedMark:
-    """What an operator said of a slice.
-
-    Attributes:
-      mark: `SliceMark.NONE`: what was said before is over.
-      moves_at: When its holder is moved to another slice, if it is; by the core's clock.
-    """
-
-    slice_id: str
-    mark: SliceMark
-    moves_at: float | None = None
-
-
-@dataclasses.dataclass(kw_only=True, slots=True)
-class PersistedGrant:
-    """All that the RM must remember of one tenant that it has answered.
-
-    Attributes:
-      order: Arrival number; the queue's order among equal priorities.
-      running: Whether its gang was placed once: False means that it is in the queue.
-      placements: Virtual index to (slice id, generation), of what is placed.
-      asked_at: When it asked, by the core's clock, for people and for the queue's timeout.
-      waits_since: When its present or last wait began; None: when it asked.
-      lost: Virtual indices that were placed once and are not now: they may take a spare.
-      incarnations: Slice id to the incarnations of its workers, of what is placed: a worker that
-        is another after the RM's restart was lost meanwhile.
-      preempted: Whether it waits because it was preempted.
-      notice: While its slices are about to be taken.
-      ends_at: When its stated lifetime is over, by the core's clock; None: it stated none.
-      held_since: Slice id to when it was placed there, by the core's clock.
-    """
-
-    tenant: str
-    incarnation: str
-    virtual_slices: tuple[InstanceType, ...]
-    num_elastic: int
-    priority: int
-    queue_timeout_s: float | None
-    user: str
-    team: str
-    host: str
-    pid: int
-    order: int
-    running: bool
-    placements: Mapping[int, tuple[str, int]]
-    asked_at: float
-    waits_since: float | None = None
-    lost: tuple[int, ...] = ()
-    incarnations: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    preempted: bool = False
-    notice: PersistedNotice | None = None
-    ends_at: float | None = None
-    held_since: Mapping[str, float] = dataclasses.field(default_factory=dict)
-
-    @property
-    def wait_began(self) -> float:
-        """When its present or last wait began, by the core's clock."""
-        return self.asked_at if self.waits_since is None else self.waits_since
-
-
-@dataclasses.dataclass(kw_only=True, slots=True)
-class Persist:
-    """Write these before any instruction behind this one is carried out.
-
-    Attributes:
-      grants: Tenants to write, each replacing what was written of it.
-      forgotten: Names of tenants to delete.
-      last_generation: The highest generation ever given.
-      last_order: The highest arrival number ever given.
-      state_lost: What was there before is not known, and not all of it may be known again: a
-        restart must hear everybody's claims once more.
-      marks: Slices whose mark changed.
-      decisions: For the history, in this order; what they say is what the rest of this makes so.
-      can_wait: Whether there are decisions only, none of which anybody is told behind this: they
-        may be written with the next one.
-    """
-
-    grants: tuple[PersistedGrant, ...]
-    forgotten: tuple[str, ...]
-    last_generation: int
-    last_order: int
-    state_lost: bool = False
-    marks: tuple[PersistedMark, ...] = ()
-    decisions: tuple[Decision, ...] = ()
-    can_wait: bool = False
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Restored:
-    """What all `Persist` before a restart have left on the disk.
-
-    Attributes:
-      grants: In any order.
-      last_generation: As of the last `Persist`.
-      last_order: As of the last `Persist`.
-      state_lost: As of the last `Persist`; True before the first one, unless the service is new.
-      marks: Of all slices that have one.
-    """
-
-    grants: tuple[PersistedGrant, ...] = ()
-    last_generation: int = 0
-    last_order: int = 0
-    state_lost: bool = False
-    marks: tuple[PersistedMark, ...] = ()
-
-
-@dataclasses.dataclass(kw_only=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class WelcomeWorker:
     """The worker is in.
 
@@ -394,7 +268,7 @@ class RefuseWorker:
     reason: str
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class WelcomeTenant:
     """The tenant is known from here on."""
 
@@ -403,7 +277,7 @@ class WelcomeTenant:
     recovering: bool
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class TellQueued:
     """The tenant waits; sent again whenever position or reason change."""
 
@@ -413,7 +287,7 @@ class TellQueued:
     holders: tuple[str, ...]
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class TellPlaced:
     """A virtual slice has come to a physical one."""
 
@@ -424,7 +298,7 @@ class TellPlaced:
     generation: int
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class TellUnplaced:
     """A virtual slice has lost its physical one."""
 
@@ -455,6 +329,24 @@ class TellPreempting:
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
+class TellIdle:
+    """The tenant does not work, and its slices will be taken back, or were.
+
+    Attributes:
+      idle_s: Seconds that it has been idle.
+      release_s: Seconds from now; 0 if there is nothing to come.
+      withdrawn: It was said before, and is not so any more.
+      released: They were taken back; it gets others when it works again.
+    """
+
+    tenant: str
+    idle_s: float
+    release_s: float = 0.0
+    withdrawn: bool = False
+    released: bool = False
+
+
+@dataclasses.dataclass(slots=True)
 class TellRunning:
     """The tenant's gang is placed. Sent once, and again to a proxy that came back.
 
@@ -494,7 +386,7 @@ class EndTenantStream:
     reason: str
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Announce:
     """An event for watchers and logs; the server adds the time.
 
@@ -520,6 +412,7 @@ Instruction = (
     | TellUnplaced
     | TellRunning
     | TellPreempting
+    | TellIdle
     | RefuseTenant
     | EndTenantStream
     | Announce

@@ -19,6 +19,7 @@ holders or lines changed, is looked at, and its victims are found by an index.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterator
 
 from shared_pathways_service.core.priorities import describe_priority
@@ -26,10 +27,10 @@ from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.deadlines import Deadlines
 from shared_pathways_service.core.rm.decisions import DecisionKind
 from shared_pathways_service.core.rm.ledger import Ledger
-from shared_pathways_service.core.rm.messages import Announce
 from shared_pathways_service.core.rm.records import HEARD_S, Notice, Plan, Pool, Tenant
 from shared_pathways_service.core.rm.scheduler import Scheduler, grantable_to
 from shared_pathways_service.core.rm.speaker import Speaker
+from shared_pathways_service.core.rm.vacating import vacate
 
 __all__ = ["Preemption"]
 
@@ -110,6 +111,8 @@ class Preemption:
         if plan is None or not free:
             return False
         most = min(free, tenant.wants[pool] - len(tenant.promised.get(pool, ())))
+        if not self._superfluous(plan, {pool: most}):
+            return False  # nor would fewer spare anybody
         for count in range(1, most + 1):
             if self._superfluous(plan, {pool: count}):
                 for _ in range(count):
@@ -175,7 +178,7 @@ class Preemption:
         if chosen is None:
             self._ledger.end_plan(tenant)
             self._ledger.end_promises(tenant)
-            if tenant.queue_timeout is None and not tenant.preempted:
+            if tenant.queue_timeout is None and not tenant.has_run:
                 self._ledger.undecided[tenant] = None
             return
         self._keep_free(tenant)
@@ -186,7 +189,7 @@ class Preemption:
         """Returns who else must be preempted; None: it cannot start even then."""
         has = {
             pool: min(count, len(tenant.promised.get(pool, ())) + grantable_to(tenant, pool))
-            for pool, count in tenant.wants.items()
+            for pool, count in _wants(tenant).items()
         }
         for victim in victims:
             _add(has, tenant, victim)
@@ -207,7 +210,7 @@ class Preemption:
 
     def _may_suffice(self, tenant: Tenant, has: dict[Pool, int]) -> bool:
         """Whether all of lower priority together would do; asked before any is looked at."""
-        could = 0
+        could, wants = 0, _wants(tenant)
         for pool, count in has.items():
             pool.yielding.refresh(pool.yield_of)
             below = pool.yielding.below(tenant.priority)
@@ -216,7 +219,7 @@ class Preemption:
                 for one in self._ledger.orphans
                 if one.priority < tenant.priority
             )
-            could += min(tenant.wants[pool], count + below)
+            could += min(wants[pool], count + below)
         return could >= tenant.needed
 
     def _candidates(self, tenant: Tenant) -> Iterator[Tenant]:
@@ -231,6 +234,8 @@ class Preemption:
                 yield victim
 
     def _give_notice(self, plan: Plan, chosen: list[Tenant]) -> None:
+        if not chosen:
+            return
         who = plan.preemptor
         said = f"{who.label} of priority {describe_priority(who.priority)}"
         for victim in chosen:
@@ -260,11 +265,18 @@ class Preemption:
     def _superfluous(self, plan: Plan, more: dict[Pool, int]) -> list[Tenant]:
         """Returns victims that a plan could do without, had it `more` free slices."""
         tenant = plan.preemptor
-        wants = tenant.wants
+        wants = _wants(tenant)
         has = {pool: len(tenant.promised.get(pool, ())) + more.get(pool, 0) for pool in wants}
+        least: float = math.inf
         for victim in plan.victims:
+            yields = 0
             for pool in wants:
-                has[pool] += _yield_of(pool, victim)
+                count = _yield_of(pool, victim)
+                has[pool] += count
+                yields += count
+            least = min(least, yields)
+        if sum(has.values()) - least < tenant.needed:
+            return []  # most often: none can be done without
         # Who would be disturbed most is spared first.
         spared: list[Tenant] = []
         for victim in sorted(plan.victims, key=lambda one: (-one.priority, one.order)):
@@ -303,40 +315,34 @@ class Preemption:
     def _preempt(self, victim: Tenant, reason: str, by: str) -> None:
         """Takes all slices from a tenant, which goes back to its place in the queue."""
         ledger = self._ledger
-        for index in range(len(victim.kinds)):
-            if index not in victim.placed:
-                ledger.stop_wanting(victim, index)
-        for index, held in sorted(victim.placed.items()):
-            generation = held.generation
-            ledger.let_go(held, reason=reason, related=by)
-            self._speaker.unplaced(victim, index, held.id, generation, reason)
+        vacate(ledger, self._speaker, victim, reason, related=by)
         notice = victim.notice
         if notice is not None and notice.plan is not None:
             del notice.plan.victims[victim]
-        victim.running = False
-        victim.preempted = True
-        victim.lost.clear()
-        victim.heard_running = False
-        victim.warned.clear()
-        victim.told = None
-        victim.since = victim.waits_since = ledger.now
-        victim.was_queued = True
+        victim.preempted = victim.was_queued = True
         ledger.decide_tenant(victim, DecisionKind.PREEMPTED, reason, ends=False, related=by)
         ledger.end_notice(victim)
         ledger.enqueue(victim)
-        self._speaker.say(Announce(kind="tenant.preempted", tenant=victim.name, reason=reason))
+        self._speaker.announce("tenant.preempted", tenant=victim.name, reason=reason)
         self._preempted[victim] = None
 
 
 def _add(has: dict[Pool, int], tenant: Tenant, victim: Tenant) -> int:
     """Adds to what a tenant has what it would gain by a victim; returns how much that is."""
-    gained = 0
+    gained, wants = 0, _wants(tenant)
     for pool, count in has.items():
-        more = min(_yield_of(pool, victim), tenant.wants[pool] - count)
+        more = min(_yield_of(pool, victim), wants[pool] - count)
         if more > 0:
             has[pool] += more
             gained += more
     return gained
+
+
+def _wants(tenant: Tenant) -> dict[Pool, int]:
+    """Returns what a tenant wants, as far as others' reservations let it have that at all."""
+    if all(pool.reserved is None for pool in tenant.wants):
+        return tenant.wants
+    return {pool: min(count, pool.most_for(tenant)) for pool, count in tenant.wants.items()}
 
 
 def _yield_of(pool: Pool, victim: Tenant) -> int:

@@ -11,10 +11,22 @@ import re
 
 from shared_pathways_service.core.rm.holders import Holders
 from shared_pathways_service.core.rm.lines import Entry, Line
-from shared_pathways_service.core.rm.messages import SliceMark, SliceState
+from shared_pathways_service.core.rm.reserved import Reserved
+from shared_pathways_service.core.rm.states import SliceMark, SliceState
 from shared_pathways_service.core.topology import InstanceType
 
-__all__ = ["BARRED", "HEARD_S", "Notice", "Plan", "Pool", "Slice", "Tenant", "Words", "Worker"]
+__all__ = [
+    "BARRED",
+    "HEARD_S",
+    "IdleWatch",
+    "Notice",
+    "Plan",
+    "Pool",
+    "Slice",
+    "Tenant",
+    "Words",
+    "Worker",
+]
 
 #: Seconds that are left of a notice at least when it is told again, as it may not have been heard.
 HEARD_S = 5.0
@@ -98,6 +110,12 @@ class Slice:
         return None not in self.workers
 
     @property
+    def incarnations(self) -> tuple[str, ...]:
+        """Its workers', one a host; empty unless all are in."""
+        known = tuple([worker.incarnation for worker in self.workers if worker])
+        return known if len(known) == len(self.workers) else ()
+
+    @property
     def state_when_complete(self) -> SliceState:
         """Its state once all its workers are in."""
         if self.mark is SliceMark.NONE:
@@ -155,6 +173,19 @@ class Notice:
 
 
 @dataclasses.dataclass(eq=False, slots=True)
+class IdleWatch:
+    """The look-out for idleness of a tenant that runs.
+
+    Attributes:
+      ends_at: While it is warned: when its slices are taken back.
+      confirmed: Whether its proxy has heard the warning, and nothing was done since.
+    """
+
+    ends_at: float | None = None
+    confirmed: bool = False
+
+
+@dataclasses.dataclass(eq=False, slots=True)
 class Tenant:
     """One tenant, from its request until it is gone.
 
@@ -174,11 +205,17 @@ class Tenant:
       was_queued: Whether the history has that it waits.
       waits_since: When its present wait began, or its last one: it asked, or was preempted.
       label: How other tenants are told of this one: user@host.
+      wanted: What it asked for, e.g. ``tpuv6e:2x2=2,tpuv5e:2x2=1``.
       ends_at: When its stated lifetime is over; None: it stated none.
       preempted: Whether it waits because it was preempted, and ran before.
       notice: While its slices are about to be taken.
       plan: While it waits for others to be preempted.
       promised: Slices that nobody holds and that are kept for it, by pool.
+      idled: Whether its slices were taken back as it was idle, and it has not run since.
+      parked: While it does not wait for others either: `worked` at that time.
+      worked: Its count of activity, as it told last; None: it never told.
+      active_at: When it was last at work, as far as it has told.
+      idle_watch: While it runs, and tells whether it works.
       rank: Sorts tenants as the queue does: the smallest is served first.
     """
 
@@ -214,17 +251,35 @@ class Tenant:
     notice: Notice | None = None
     plan: Plan | None = None
     promised: dict[Pool, list[Slice]] = dataclasses.field(default_factory=dict)
+    idled: bool = False
+    parked: int | None = None
+    worked: int | None = None
+    active_at: float = 0.0
+    idle_watch: IdleWatch | None = None
     rank: tuple[float, int] = (0.0, 0)
     label: str = dataclasses.field(init=False)
+    wanted: str = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         who = self.user or self.name
         self.label = f"{who}@{self.host}" if self.host else who
+        self.wanted = ",".join([f"{pool.name}={count}" for pool, count in self.wants.items()])
 
     @property
-    def wanted(self) -> str:
-        """What it asked for, e.g. ``tpuv6e:2x2=2,tpuv5e:2x2=1``."""
-        return ",".join(f"{pool.name}={count}" for pool, count in self.wants.items())
+    def idle_since(self) -> float:
+        """When it was last at work, as far as is known; what it runs on was placed then at least.
+
+        Of one that is parked after a restart: since when it is.
+        """
+        if not self.running:
+            return self.active_at or self.waits_since
+        began = min((held.held_since for held in self.placed.values()), default=self.since)
+        return max(self.active_at, began)
+
+    @property
+    def has_run(self) -> bool:
+        """Whether it waits for slices once more, which it does for as long as it takes."""
+        return self.preempted or self.idled
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -246,6 +301,7 @@ class Pool:
 
     Attributes:
       count: Slices that there should be, spares included.
+      hosts: Of each slice.
       free_heap: Free slices, the first in the order of their names first; entries may be outdated.
       free: Slices that are free.
       ready: Slices that are ready, held or not.
@@ -259,6 +315,7 @@ class Pool:
       brief: Of those that wait, how many stated their lifetime.
       stated: How many slices each holder has that stated its lifetime.
       yielding: Who holds slices of this type, as they would be preempted.
+      reserved: What is reserved of this type; None: nothing.
       holders: Who holds slices of this type, as others are told, in the order they came.
       words: What the speaker says of it to all who wait, until something changes.
       told_at: When the line was last told of changes.
@@ -283,10 +340,15 @@ class Pool:
     stated: dict[Tenant, int] = dataclasses.field(default_factory=dict)
     drains: dict[Slice, None] = dataclasses.field(default_factory=dict)
     holders: dict[Tenant, int] = dataclasses.field(default_factory=dict)
+    reserved: Reserved | None = None
     yielding: Holders = dataclasses.field(default_factory=Holders)
     words: Words | None = None
     told_at: float = float("-inf")
     retell_at: float | None = None
+    hosts: int = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.hosts = self.kind.hosts
 
     def first_open(self) -> Entry | None:
         """Returns who is first of those in line that are not waiting for a preemption."""
@@ -306,6 +368,9 @@ class Pool:
         held = self.holders.get(tenant, 0)
         if not held or tenant.notice is not None or not tenant.running:
             return 0
+        # (Nobody is preempted in part: what shelters it anywhere shelters all of it.)
+        if any(pool.reserved and pool.reserved.shelters(tenant) for pool in tenant.wants):
+            return 0
         return self.useful(tenant, held)
 
     def useful(self, tenant: Tenant, held: int) -> int:
@@ -320,6 +385,14 @@ class Pool:
         """Free slices that a new request, or an elastic slice, may take."""
         beyond = self.free - self.spares
         return beyond if beyond > 0 else 0  # noqa: FURB136 - asked at every event; max() is slower
+
+    def room_for(self, tenant: Tenant) -> int:
+        """Returns how many free slices a tenant may take, were it first in line."""
+        return self.grantable if self.reserved is None else self.reserved.room_for(tenant)
+
+    def most_for(self, tenant: Tenant) -> int:
+        """Returns how many slices a tenant may have, were all others that hold some to go."""
+        return self.usable if self.reserved is None else self.reserved.most_for(tenant)
 
     @property
     def usable(self) -> int:

@@ -20,18 +20,11 @@ from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.deadlines import Deadlines
 from shared_pathways_service.core.rm.decisions import Decision, DecisionKind
 from shared_pathways_service.core.rm.ledger import Ledger
-from shared_pathways_service.core.rm.messages import (
-    Announce,
-    Claim,
-    PersistedGrant,
-    RefusalKind,
-    Restored,
-    SliceState,
-    TenantAsked,
-    WorkerJoined,
-)
+from shared_pathways_service.core.rm.messages import Claim, RefusalKind, TenantAsked, WorkerJoined
+from shared_pathways_service.core.rm.persisted import PersistedGrant, Restored
 from shared_pathways_service.core.rm.records import Slice, Tenant
 from shared_pathways_service.core.rm.speaker import Speaker
+from shared_pathways_service.core.rm.states import SliceState
 from shared_pathways_service.core.rm.tenants import Tenants
 from shared_pathways_service.core.rm.workers import Workers
 
@@ -107,7 +100,7 @@ class Recovery:
         self._until = ledger.now + self._recovering_s
         self._speaker.waits_for = "the resource manager is recovering"
         self._decide(DecisionKind.RECOVERING, f"{len(ledger.tenants)} tenants are known")
-        self._speaker.say(Announce(kind="rm.recovering", data={"tenants": len(ledger.tenants)}))
+        self._speaker.announce("rm.recovering", {"tenants": len(ledger.tenants)})
         self._deadlines.add(lambda: self._until if self.active else None, self._end)
 
     def end_if_complete(self) -> None:
@@ -173,7 +166,7 @@ class Recovery:
             team=grant.team,
             instance_type=",".join(map(str, grant.virtual_slices)),
             reason=why,
-            began=None if grant.running else grant.wait_began,
+            began=None if grant.running or grant.parked is not None else grant.wait_began,
         )
         ledger.decide(ended)
         for index, (slice_id, generation) in sorted(grant.placements.items()):
@@ -294,7 +287,7 @@ class Recovery:
                 self._workers.lose(found, reason)
         self._decide(DecisionKind.RECOVERED, f"{len(unheard)} slices were not heard of")
         data = {"tenants": len(self._ledger.tenants), "slices_unheard": len(unheard)}
-        self._speaker.say(Announce(kind="rm.recovered", data=data))
+        self._speaker.announce("rm.recovered", data)
         for pool in self._ledger.pools.values():
             self._ledger.unserved[pool] = None
             self._ledger.unplanned[pool] = None

@@ -80,10 +80,31 @@ class Scheduler:
         for drained in pool.drains:
             if drained.moves_at is not None:
                 self.stay(drained)
+        if not pool.waiting.entries and not pool.fills.entries:
+            return
+        while self._ledger.reserves and pool.grantable and self._serve_owner(pool):
+            pass
         while pool.grantable and self._serve_one(pool):
             pass
         while pool.grantable and (found := self._backfill.next(pool)):
             self._begin(*found)
+
+    def _serve_owner(self, pool: Pool) -> bool:
+        """Gives slices that are reserved to one of those for whom they are; False: nobody."""
+        for *_, tenant in pool.waiting.entries:
+            if any(_own_room(tenant, wanted) for wanted in tenant.wants):
+                granted = {
+                    wanted: min(count, _kept_for(tenant, wanted))
+                    for wanted, count in tenant.wants.items()
+                }
+                if sum(granted.values()) >= tenant.needed:
+                    self._begin(tenant, granted)
+                    return True
+        for *_, index, tenant in pool.fills.entries:
+            if _own_room(tenant, pool):
+                self._place_running(tenant, index, pool)
+                return True
+        return False
 
     def _serve_one(self, pool: Pool) -> bool:
         """Gives free slices to whoever is next; False: nobody can use any now."""
@@ -95,6 +116,8 @@ class Scheduler:
                 if self.start(entry[-1]) or self.relieve(entry[-1], pool):
                     return True
         if fill is not None and (first is None or fill < first):
+            if not pool.room_for(fill[-1]):
+                return False
             self._place_running(fill[-1], fill[2], pool)
             return True
         return first is not None and self.start(first[-1])
@@ -113,7 +136,7 @@ class Scheduler:
         ledger, promised = self._ledger, tenant.promised
         ledger.dequeue(tenant)
         tenant.running = True
-        tenant.preempted = False
+        tenant.preempted = tenant.idled = False
         tenant.since = ledger.now
         ledger.decide_tenant(tenant, DecisionKind.RUNNING, ends=True)
         for index, pool in enumerate(tenant.pools):
@@ -140,11 +163,24 @@ def grantable_to(tenant: Tenant, pool: Pool) -> int:
     What is promised to it is not counted.
     """
     # A line that has not been served yet may still have free slices for those who go first.
-    if pool.repairs or pool.drains:
+    if pool.repairs.entries or pool.drains:
         return 0
     first, fill = pool.first_open(), pool.fills.first()
     if first is not None and first[-1] is not tenant and first[:2] < tenant.rank:
         return 0
     if fill is not None and fill[:2] < tenant.rank:
         return 0
-    return pool.grantable
+    return pool.room_for(tenant)
+
+
+def _own_room(tenant: Tenant, pool: Pool) -> int:
+    """Returns how many free slices of a pool are reserved for a tenant, whoever is before it."""
+    if pool.reserved is None or pool.repairs or pool.drains:
+        return 0
+    return pool.reserved.own_room(tenant)
+
+
+def _kept_for(tenant: Tenant, pool: Pool) -> int:
+    """Returns how many slices of a pool a tenant could have: by a promise, a right, its turn."""
+    promised = len(tenant.promised.get(pool, ()))
+    return promised + max(_own_room(tenant, pool), grantable_to(tenant, pool))

@@ -52,6 +52,26 @@ class Speaker:
         """Adds an instruction."""
         self.gathered.append(instruction)
 
+    def announce(
+        self,
+        kind: str,
+        data: Mapping[str, str | int | float | bool | None] | None = None,
+        *,
+        tenant: str | None = None,
+        about: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """Adds an event for watchers and logs.
+
+        Args:
+          kind: As in `shared_pathways_service.events.Event`.
+          data: Flat; None: there is none.
+          tenant: Whom it concerns, if anybody.
+          about: The slice that it concerns, if any.
+          reason: Why.
+        """
+        self.gathered.append(Announce(kind, tenant, about, reason, {} if data is None else data))
+
     def take(self) -> list[Instruction]:
         """Returns what was gathered, led by what must be on the disk before."""
         gathered, self.gathered = self.gathered, []
@@ -63,32 +83,18 @@ class Speaker:
     def placed(self, tenant: Tenant, index: int, onto: Slice) -> None:
         """A virtual slice has come to a slice."""
         self.tell_placed(tenant, index, onto)
-        self.say(
-            Announce(
-                kind="slice.placed",
-                tenant=tenant.name,
-                slice=onto.id,
-                data={
-                    "virtual_index": index,
-                    "slice_id": onto.id,
-                    "generation": onto.generation,
-                    "instance_type": onto.pool.name,
-                },
-            )
-        )
+        data: Mapping[str, str | int] = {
+            "virtual_index": index,
+            "slice_id": onto.id,
+            "generation": onto.generation,
+            "instance_type": onto.pool.name,
+        }
+        self.announce("slice.placed", data, tenant=tenant.name, about=onto.id)
 
     def tell_placed(self, tenant: Tenant, index: int, onto: Slice) -> None:
         """Tells a tenant alone of a placement."""
         if tenant.connected:
-            self.say(
-                TellPlaced(
-                    tenant=tenant.name,
-                    virtual_index=index,
-                    instance_type=onto.pool.kind,
-                    slice_id=onto.id,
-                    generation=onto.generation,
-                )
-            )
+            self.say(TellPlaced(tenant.name, index, onto.pool.kind, onto.id, onto.generation))
 
     def unplaced(
         self, tenant: Tenant, index: int, slice_id: str, generation: int, reason: str
@@ -96,51 +102,34 @@ class Speaker:
         """A virtual slice has lost its slice."""
         tenant.warned.pop((index,), None)
         self.tell_unplaced(tenant, index, slice_id, generation, reason)
-        self.say(
-            Announce(
-                kind="slice.unplaced",
-                tenant=tenant.name,
-                slice=slice_id,
-                reason=reason,
-                data={
-                    "virtual_index": index,
-                    "slice_id": slice_id,
-                    "generation": generation,
-                    "instance_type": tenant.pools[index].name,
-                },
-            )
-        )
+        data: Mapping[str, str | int] = {
+            "virtual_index": index,
+            "slice_id": slice_id,
+            "generation": generation,
+            "instance_type": tenant.pools[index].name,
+        }
+        self.announce("slice.unplaced", data, tenant=tenant.name, about=slice_id, reason=reason)
 
     def tell_unplaced(
         self, tenant: Tenant, index: int, slice_id: str, generation: int, reason: str
     ) -> None:
         """Tells a tenant alone that a placement is none."""
         if tenant.connected:
-            self.say(
-                TellUnplaced(
-                    tenant=tenant.name,
-                    virtual_index=index,
-                    instance_type=tenant.kinds[index],
-                    slice_id=slice_id,
-                    generation=generation,
-                    reason=reason,
-                )
-            )
+            kind = tenant.kinds[index]
+            self.say(TellUnplaced(tenant.name, index, kind, slice_id, generation, reason))
 
     def running(self, tenant: Tenant) -> None:
         """A tenant's gang is placed."""
         self.tell_running(tenant)
         data = {"placed": len(tenant.placed), "wanted": len(tenant.kinds)}
-        self.say(Announce(kind="tenant.running", tenant=tenant.name, data=data))
+        self.announce("tenant.running", data, tenant=tenant.name)
 
     def tell_running(self, tenant: Tenant) -> None:
         """Tells a tenant alone that it may compute, as soon as it can and unless it knows."""
         enough = len(tenant.placed) >= tenant.needed
         if tenant.connected and enough and not tenant.heard_running:
             tenant.heard_running = True
-            self.say(
-                TellRunning(tenant=tenant.name, placed=len(tenant.placed), wanted=len(tenant.kinds))
-            )
+            self.say(TellRunning(tenant.name, len(tenant.placed), len(tenant.kinds)))
 
     # ---- notices
 
@@ -153,21 +142,13 @@ class Speaker:
             "by": notice.by,
             "grace_s": max(0.0, notice.ends_at - self._ledger.now),
         }
-        self.say(
-            Announce(kind="tenant.preempting", tenant=tenant.name, reason=notice.said, data=data)
-        )
+        self.announce("tenant.preempting", data, tenant=tenant.name, reason=notice.said)
 
     def preempting_no_more(self, tenant: Tenant, notice: Notice) -> None:
         """What was said of a tenant's slices is not so any more."""
         self._tell_preempting(tenant, notice.said, withdrawn=True)
-        self.say(
-            Announce(
-                kind="tenant.preempting_withdrawn",
-                tenant=tenant.name,
-                reason=notice.said,
-                data={"by": notice.by},
-            )
-        )
+        data = {"by": notice.by}
+        self.announce("tenant.preempting_withdrawn", data, tenant=tenant.name, reason=notice.said)
 
     def moving(self, drained: Slice) -> None:
         """The holder of a slice that is drained will be moved, or, without `onto`, will not."""
@@ -178,7 +159,7 @@ class Speaker:
         kind = "slice.moving_withdrawn"
         if onto is not None:
             kind, data["onto"] = "slice.moving", onto.id
-        self.say(Announce(kind=kind, tenant=tenant.name, slice=drained.id, data=data))
+        self.announce(kind, data, tenant=tenant.name, about=drained.id)
 
     def tell_notices(self, tenant: Tenant) -> None:
         """Tells a tenant that comes back what will be taken from it, and what will not any more."""
@@ -231,14 +212,16 @@ class Speaker:
         self._tell_place(tenant, position_of(tenant))
 
     def _tell_place(self, tenant: Tenant, position: int) -> None:
+        if not tenant.connected:
+            return
         told = (position, self.reason(tenant), holders_of(tenant.wants))
-        if told == tenant.told or not tenant.connected:
+        if told == tenant.told:
             return
         tenant.told = told
         _, reason, holders = told
-        self.say(TellQueued(tenant=tenant.name, position=position, reason=reason, holders=holders))
+        self.say(TellQueued(tenant.name, position, reason, holders))
         data: dict[str, str | int] = {"position": position, "holders": "\n".join(holders)}
-        self.say(Announce(kind="tenant.queued", tenant=tenant.name, reason=reason, data=data))
+        self.announce("tenant.queued", data, tenant=tenant.name, reason=reason)
 
     def reason(self, tenant: Tenant) -> str:
         """Returns why a tenant waits."""
@@ -248,16 +231,19 @@ class Speaker:
     def retell(self, pool: Pool, now: float, pause: float) -> bool:
         """Tells a line of a change, now or later.
 
+        Args:
+          pool: Whose line it is; it is not to be told later already.
+          now: The time.
+          pause: Seconds between two times that it is told.
+
         Returns:
-          True: later, and `pool.retell_at`, which says when, was not set before.
+          Whether later: `pool.retell_at` says when.
         """
-        if not len(pool.waiting) or pool.retell_at is not None:
-            return False
         due = pool.told_at + pause
         if due <= now:
             pool.told_at = now
             self._tell_line(pool, _PROMPT)
-            if len(pool.waiting) <= _PROMPT:
+            if len(pool.waiting.entries) <= _PROMPT:
                 return False
             due = now + pause
         pool.retell_at = due
@@ -315,11 +301,7 @@ class Speaker:
             "position": refusal.position,
             "types": "\n".join(refusal.types),
         }
-        self.say(
-            Announce(
-                kind="tenant.refused", tenant=refusal.tenant, reason=refusal.message, data=data
-            )
-        )
+        self.announce("tenant.refused", data, tenant=refusal.tenant, reason=refusal.message)
 
 
 def _is_warned(tenant: Tenant, indices: tuple[int, ...]) -> bool:
@@ -338,7 +320,8 @@ def position_of(tenant: Tenant) -> int:
 def holders_of(pools: Mapping[Pool, int]) -> tuple[str, ...]:
     """Returns who holds slices of these types, as others are told."""
     if len(pools) == 1:
-        return _words(next(iter(pools))).holders
+        (pool,) = pools
+        return _words(pool).holders
     return tuple(holder for pool in pools for holder in _words(pool).holders)
 
 
@@ -355,6 +338,8 @@ def _words(pool: Pool) -> Words:
         free = f" x {pool.name} wanted, {pool.grantable} free"
         if kept := min(pool.free, pool.spares):
             free += f" beside {kept} kept as spare"
+        if pool.reserved is not None:
+            free += pool.reserved.words()
         if pool.ready < pool.count:
             free += f", {pool.ready} of {pool.count} ready"
         first = itertools.islice(pool.holders.items(), _HOLDERS)

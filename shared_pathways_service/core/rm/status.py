@@ -6,12 +6,14 @@ import dataclasses
 from collections.abc import Callable, Mapping
 
 from shared_pathways_service.core.rm.ledger import Ledger
-from shared_pathways_service.core.rm.messages import SliceState, TenantState, VirtualSliceState
 from shared_pathways_service.core.rm.records import Slice, Tenant
+from shared_pathways_service.core.rm.reserved import Reservation
 from shared_pathways_service.core.rm.speaker import holders_of, position_of
+from shared_pathways_service.core.rm.states import SliceState, TenantState, VirtualSliceState
 
 __all__ = [
     "QueueEntry",
+    "ReservationStatus",
     "SliceStatus",
     "StatusReport",
     "TenantStatus",
@@ -84,6 +86,8 @@ class TenantStatus:
       preempting_by: While it is under notice: by whom, for people; empty: it is not.
       preempting_s: The seconds that are left of it.
       ends_at: When its stated lifetime is over, by the core's clock; None: it stated none.
+      idle_s: Seconds since it was last at work; None: it does not run, or does not tell.
+      idle_release_s: While it is warned: the seconds until its slices are taken back.
     """
 
     name: str
@@ -100,6 +104,8 @@ class TenantStatus:
     preempting_by: str = ""
     preempting_s: float = 0.0
     ends_at: float | None = None
+    idle_s: float | None = None
+    idle_release_s: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,6 +126,19 @@ class QueueEntry:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ReservationStatus:
+    """A reservation.
+
+    Attributes:
+      reservation: It.
+      held: Of its slices, how many the owner holds; 0 before its start.
+    """
+
+    reservation: Reservation
+    held: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class StatusReport:
     """All of it.
 
@@ -128,6 +147,7 @@ class StatusReport:
       queue: In the order of priority, then arrival.
       spares: Slices of each type that are kept for re-placement.
       since: When the core was started, by its clock.
+      reservations: In the order of their starts.
     """
 
     state: str
@@ -137,6 +157,7 @@ class StatusReport:
     queue: tuple[QueueEntry, ...]
     spares: int
     since: float
+    reservations: tuple[ReservationStatus, ...] = ()
 
 
 def report(
@@ -150,7 +171,8 @@ def report(
 ) -> StatusReport:
     """Describes a ledger."""
     slices = sorted(ledger.slices.values(), key=lambda s: (s.pool.kind, s.sort_key))
-    waiting = sorted((t for t in ledger.tenants.values() if not t.running), key=lambda t: t.rank)
+    queued = (t for t in ledger.tenants.values() if not t.running and t.parked is None)
+    waiting = sorted(queued, key=lambda t: t.rank)
     return StatusReport(
         state=state,
         types=tuple(pool.name for pool in ledger.pools.values()),
@@ -159,7 +181,18 @@ def report(
         queue=tuple(_queue_entry(tenant, reason_of(tenant), now) for tenant in waiting),
         spares=spares,
         since=since,
+        reservations=tuple(_reservations(ledger)),
     )
+
+
+def _reservations(ledger: Ledger) -> list[ReservationStatus]:
+    found = [
+        ReservationStatus(reservation=one, held=pool.reserved.held(one))
+        for pool in ledger.pools.values()
+        if pool.reserved is not None
+        for one in pool.reserved.entries
+    ]
+    return sorted(found, key=lambda one: (one.reservation.starts, one.reservation.name))
 
 
 def slice_status(about: Slice, now: float) -> SliceStatus:
@@ -193,7 +226,8 @@ def slice_status(about: Slice, now: float) -> SliceStatus:
 
 
 def _tenant(about: Tenant, now: float) -> TenantStatus:
-    notice = about.notice
+    notice, watch = about.notice, about.idle_watch
+    ends_at = None if watch is None else watch.ends_at
     return TenantStatus(
         name=about.name,
         incarnation=about.incarnation,
@@ -209,6 +243,8 @@ def _tenant(about: Tenant, now: float) -> TenantStatus:
         preempting_by=notice.said if notice else "",
         preempting_s=max(0.0, notice.ends_at - now) if notice else 0.0,
         ends_at=about.ends_at,
+        idle_s=None if watch is None else max(0.0, now - about.idle_since),
+        idle_release_s=None if ends_at is None else max(0.0, ends_at - now),
     )
 
 
@@ -221,6 +257,8 @@ def _name(whom: Tenant | Slice | None) -> str:
 def _state(about: Tenant) -> TenantState:
     if about.running:
         return TenantState.RUNNING
+    if about.parked is not None:
+        return TenantState.IDLE
     return TenantState.PREEMPTED if about.preempted else TenantState.WAITING
 
 
@@ -229,7 +267,8 @@ def _virtual_slice(tenant: Tenant, index: int) -> VirtualSliceStatus:
     if held is not None:
         state = VirtualSliceState.PLACED
     else:
-        state = VirtualSliceState.UNPLACED if tenant.running else VirtualSliceState.QUEUED
+        is_queued = not tenant.running and tenant.parked is None
+        state = VirtualSliceState.QUEUED if is_queued else VirtualSliceState.UNPLACED
     return VirtualSliceStatus(
         index=index,
         instance_type=tenant.pools[index].name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from shared_pathways_service.core.rm.aging import rank_of
@@ -12,10 +12,8 @@ from shared_pathways_service.core.rm.deadlines import Deadlines
 from shared_pathways_service.core.rm.decisions import Decision, DecisionKind
 from shared_pathways_service.core.rm.ledger import Ledger
 from shared_pathways_service.core.rm.messages import (
-    Announce,
     Claim,
     EndTenantStream,
-    PersistedGrant,
     RefusalKind,
     RefuseTenant,
     TenantAsked,
@@ -23,7 +21,8 @@ from shared_pathways_service.core.rm.messages import (
     TenantStreamEnded,
     WelcomeTenant,
 )
-from shared_pathways_service.core.rm.records import Notice, Tenant
+from shared_pathways_service.core.rm.persisted import PersistedGrant
+from shared_pathways_service.core.rm.records import Notice, Pool, Tenant
 from shared_pathways_service.core.rm.speaker import Speaker, holders_of, position_of
 from shared_pathways_service.core.topology import InstanceType
 
@@ -40,6 +39,7 @@ class Tenants:
     ) -> None:
         self._ttl_s = config.tenant_ttl_s
         self._aging_s = config.aging_s
+        self._parks = config.idle_release_s is not None
         self._ledger = ledger
         self._speaker = speaker
         self._deadlines = deadlines
@@ -53,7 +53,7 @@ class Tenants:
         tenant.told = None
         tenant.heard_running = False
         self.welcome(event, recovering=recovering)
-        self._speaker.say(Announce(kind="tenant.returned", tenant=tenant.name))
+        self._speaker.announce("tenant.returned", tenant=tenant.name)
         known = self._check_claims(tenant, event.claims)
         for index in sorted(tenant.placed.keys() - known):
             self._speaker.tell_placed(tenant, index, tenant.placed[index])
@@ -72,7 +72,9 @@ class Tenants:
             self.refuse(event, ended[1], ended[2])
             return True
         known = self._ledger.pools
-        if unknown := {str(kind) for kind in event.virtual_slices if kind not in known}:
+        pools = tuple(filter(None, map(known.get, event.virtual_slices)))
+        if len(pools) < len(event.virtual_slices):
+            unknown = {str(kind) for kind in event.virtual_slices if kind not in known}
             types = tuple(pool.name for pool in known.values())
             message = f"{', '.join(sorted(unknown))}: the service has {', '.join(types)}"
             self.refuse(event, RefusalKind.UNKNOWN_TYPE, message, types=types)
@@ -80,8 +82,8 @@ class Tenants:
         if not ran and (above := self._ledger.teams.exceeded_by(event)):
             self.refuse(event, RefusalKind.LIMIT, above)
             return True
-        if not self.could_fit(event.virtual_slices, event.num_elastic):
-            wants = _count(known[kind] for kind in event.virtual_slices)
+        wants = _count(pools)
+        if not _could_fit(wants, len(pools) - event.num_elastic):
             said = "; ".join(
                 f"{count} x {pool.name} wanted, {pool.usable} in the whole service"
                 + (f" beside {pool.spares} kept as spare" if pool.spares else "")
@@ -94,8 +96,7 @@ class Tenants:
     def could_fit(self, virtual_slices: tuple[InstanceType, ...], num_elastic: int) -> bool:
         """Returns whether the service, were it all free, could let a gang start."""
         wants = _count(self._ledger.pools[kind] for kind in virtual_slices)
-        most = sum(min(count, pool.usable) for pool, count in wants.items())
-        return most >= len(virtual_slices) - num_elastic
+        return _could_fit(wants, len(virtual_slices) - num_elastic)
 
     def enter(self, event: TenantAsked, *, running: bool = False) -> Tenant:
         """Enters a tenant that is new: into the line, or as one that runs."""
@@ -126,7 +127,10 @@ class Tenants:
         )
         tenant = self._make(event, grant.order, grant.asked_at, running=grant.running)
         tenant.persisted = tenant.was_queued = True
-        tenant.preempted = grant.preempted
+        tenant.preempted, tenant.idled = grant.preempted, grant.idled
+        if grant.parked is not None:
+            tenant.parked = grant.parked if self._parks else None
+            tenant.was_queued = False
         tenant.waits_since = grant.wait_began
         tenant.ends_at = grant.ends_at
         self._ledger.add_tenant(tenant)
@@ -140,7 +144,7 @@ class Tenants:
             tenant.warned[()] = told.said
             self._ledger.give_notice(tenant, notice)
             self._ledger.orphans[tenant] = None
-        if not grant.running:
+        if not grant.running and tenant.parked is None:
             self._enqueue(tenant)
         self._start_ttl(tenant)
         return tenant
@@ -152,9 +156,7 @@ class Tenants:
             return
         tenant.connected = False
         self._start_ttl(tenant)
-        self._speaker.say(
-            Announce(kind="tenant.disconnected", tenant=tenant.name, data={"ttl_s": self._ttl_s})
-        )
+        self._speaker.announce("tenant.disconnected", {"ttl_s": self._ttl_s}, tenant=tenant.name)
 
     def released(self, event: TenantReleased) -> None:
         """Frees what a tenant has, at once."""
@@ -215,10 +217,11 @@ class Tenants:
 
     def _end(self, tenant: Tenant, kind: RefusalKind, why: str) -> None:
         data = {"slices": len(tenant.placed)}
-        self._speaker.say(Announce(kind="tenant.gone", tenant=tenant.name, reason=why, data=data))
+        self._speaker.announce("tenant.gone", data, tenant=tenant.name, reason=why)
         self._ledger.remember_end(tenant, kind, why)
         ended = DecisionKind.EXPIRED if kind is RefusalKind.LOST else DecisionKind.RELEASED
-        self._ledger.decide_tenant(tenant, ended, why, ends=not tenant.running)
+        waited = not tenant.running and tenant.parked is None
+        self._ledger.decide_tenant(tenant, ended, why, ends=waited)
         self._ledger.remove_tenant(tenant, why)
 
     # ---- parts
@@ -248,14 +251,14 @@ class Tenants:
 
     def _enqueue(self, tenant: Tenant) -> None:
         self._ledger.enqueue(tenant)
-        if tenant.preempted:
+        if tenant.has_run:
             return  # it has had its slices, and waits as long as it takes
         if tenant.queue_timeout is None:
             self._ledger.undecided[tenant] = None
         elif math.isfinite(tenant.queue_timeout):
             until = tenant.asked_at + tenant.queue_timeout
             self._deadlines.add(
-                lambda: None if tenant.running or tenant.preempted or tenant.gone else until,
+                lambda: None if tenant.running or tenant.has_run or tenant.gone else until,
                 lambda: self.refuse_taken(tenant),
             )
 
@@ -283,9 +286,7 @@ class Tenants:
 
     def welcome(self, event: TenantAsked, *, recovering: bool) -> None:
         """Tells a proxy that it is heard."""
-        self._speaker.say(
-            WelcomeTenant(tenant=event.tenant, incarnation=event.incarnation, recovering=recovering)
-        )
+        self._speaker.say(WelcomeTenant(event.tenant, event.incarnation, recovering))
 
     def refuse(
         self,
@@ -334,6 +335,10 @@ class Tenants:
                 reason=reason,
             )
         )
+
+
+def _could_fit(wants: Mapping[Pool, int], needed: int) -> bool:
+    return sum([min(count, pool.usable) for pool, count in wants.items()]) >= needed
 
 
 def _count(things: Iterable[T]) -> dict[T, int]:

@@ -10,9 +10,7 @@ from shared_pathways_service.core.rm.deadlines import Deadlines
 from shared_pathways_service.core.rm.decisions import DecisionKind
 from shared_pathways_service.core.rm.ledger import Ledger
 from shared_pathways_service.core.rm.messages import (
-    Announce,
     RefuseWorker,
-    SliceState,
     WelcomeWorker,
     WorkerBeat,
     WorkerEnded,
@@ -20,6 +18,7 @@ from shared_pathways_service.core.rm.messages import (
 )
 from shared_pathways_service.core.rm.records import Pool, Slice, Worker
 from shared_pathways_service.core.rm.speaker import Speaker
+from shared_pathways_service.core.rm.states import SliceState
 
 __all__ = ["Workers"]
 
@@ -43,8 +42,8 @@ class Workers:
         if pool is None:
             types = ", ".join(other.name for other in self._ledger.pools.values())
             self._refuse(event, f"{event.instance_type} is none of this service's types: {types}")
-        elif not 0 <= event.host_index < pool.kind.hosts:
-            self._refuse(event, f"a slice of {pool.name} has {pool.kind.hosts} host(s), from 0")
+        elif not 0 <= event.host_index < pool.hosts:
+            self._refuse(event, f"a slice of {pool.name} has {pool.hosts} host(s), from 0")
         elif (found := self._find_place(event, pool)) is not None:
             self._seat(event, found)
 
@@ -130,10 +129,7 @@ class Workers:
         into.workers[event.host_index] = worker
         self._speaker.say(
             WelcomeWorker(
-                slice_id=into.id,
-                host_index=event.host_index,
-                incarnation=event.incarnation,
-                last_generation=self._ledger.last_generation,
+                into.id, event.host_index, event.incarnation, self._ledger.last_generation
             )
         )
         self._deadlines.add(
@@ -207,7 +203,7 @@ class Workers:
             "ready": pool.ready,
             "count": pool.count,
         }
-        self._speaker.say(Announce(kind=kind, slice=about.id, reason=reason, data=data))
+        self._speaker.announce(kind, data, about=about.id, reason=reason)
 
 
 def _vacant(about: Slice) -> bool:

@@ -11,6 +11,7 @@ from shared_pathways_service.core.proxy_limits import ProxyLimits
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.servers.embedded.options import SupervisorOptions
 from shared_pathways_service.servers.embedded.paths import RuntimePaths
+from shared_pathways_service.servers.policies import policy_flags
 from shared_pathways_service.settings import Settings
 
 __all__ = [
@@ -107,7 +108,9 @@ def resource_manager_command(
         f"--hung_after_s={options.hung_after_s}",
         f"--tenant_ttl_s={options.tenant_ttl_s}",
         f"--recovering_s={options.recovering_s}",
+        *policy_flags(options),
         f"--first_start={str(first_start).lower()}",
+        f"--tenant_token_file={paths.tenant_token}",
         *_common(paths.token, ready_fd),
     ]
 
@@ -144,7 +147,7 @@ def proxy_arguments(
     """Returns a proxy's arguments."""
     arguments = [
         f"--resource_manager_address=unix:{paths.resource_manager_socket}",
-        f"--resource_manager_token_file={paths.token}",
+        f"--resource_manager_token_file={paths.tenant_token}",
         f"--virtual_slices={','.join(request.virtual_slices)}",
         f"--num_elastic_slices={request.num_elastic_slices}",
         f"--server_socket={paths.proxy_socket(uid)}",

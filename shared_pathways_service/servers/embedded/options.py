@@ -11,6 +11,7 @@ from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.servers.glog import read_log_format
 from shared_pathways_service.servers.limits import limit_flag
 from shared_pathways_service.servers.options import choice, count, flag, seconds
+from shared_pathways_service.servers.policies import PolicyOptions
 
 __all__ = ["DEFAULT_SLICES", "SupervisorOptions"]
 
@@ -33,7 +34,7 @@ def _idle(text: str) -> float:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SupervisorOptions:
+class SupervisorOptions(PolicyOptions):
     """How the embedded service runs; directories are the user's settings."""
 
     log_format: str = flag(

@@ -29,6 +29,11 @@ class RuntimePaths:
         return self.directory / "service.token"
 
     @property
+    def tenant_token(self) -> Path:
+        """What proxies show the resource manager: it lets them hold slices, and no more."""
+        return self.directory / "tenants.token"
+
+    @property
     def service_lock(self) -> Path:
         """Held by the supervisor as long as it lives."""
         return self.directory / "service.lock"

@@ -21,6 +21,7 @@ from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.protocol import supervisor_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import TokenInterceptor
+from shared_pathways_service.servers.connections import ConnectionOptions
 from shared_pathways_service.servers.embedded import state
 from shared_pathways_service.servers.embedded.background import Background
 from shared_pathways_service.servers.embedded.child import ChildEnded
@@ -116,6 +117,8 @@ class Supervisor:
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(state.claim(self._paths))
             state.write_private(self._paths.token, self._token.encode())
+            tenants = secrets.token_urlsafe(32)
+            state.write_private(self._paths.tenant_token, tenants.encode())
             self._logs.create()
             stack.callback(self._shared_memory.close)
             self._shared_memory.create()
@@ -180,7 +183,8 @@ class Supervisor:
     @contextlib.asynccontextmanager
     async def _serving(self) -> AsyncIterator[None]:
         server = grpc.aio.server(
-            interceptors=(TokenInterceptor(self._token),), options=SERVER_OPTIONS
+            interceptors=(TokenInterceptor(self._token),),
+            options=(*SERVER_OPTIONS, *ConnectionOptions().connection_options()),
         )
         service = SupervisorService(
             self._welcome(),

@@ -9,6 +9,7 @@ from shared_pathways_service.protocol import counters, ifrt
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.proxy.buffer_streams import Waiting
 from shared_pathways_service.servers.proxy.limits import LARGEST_MESSAGE, Limits
+from shared_pathways_service.servers.proxy.requests import LateRequests
 from shared_pathways_service.servers.proxy.service import ProxyService
 from shared_pathways_service.servers.proxy.status import StatusError
 from shared_pathways_service.servers.proxy.transfers import Transfers
@@ -49,6 +50,7 @@ class Calls:
     Attributes:
       service: The same.
       transfers: Have the threads of uploads and downloads.
+      late: Looks after requests that are awaited.
       plain: The methods of one request and one answer, by their paths.
       longest_message: Bytes of a message that is read: one a little too long gets an answer.
     """
@@ -56,6 +58,7 @@ class Calls:
     def __init__(self, service: ProxyService) -> None:
         self.service = service
         self.transfers = Transfers(service.limits.transfers, service.limits.transfer_patience_s)
+        self.late = LateRequests(service.limits.request_timeout_s)
         self.longest_message = _longest_message(service.limits)
         self.plain: Mapping[str, Callable[[bytes, Call], bytes]] = {
             _path("GetVersion"): lambda raw, _call: service.get_version(raw),
@@ -74,6 +77,11 @@ class Calls:
         """Brings a host buffer."""
         with self.transfers.begin(call.cancel) as transfer:
             yield from transfer.watched(self.service.lookup(raw, call))
+
+    def close(self) -> None:
+        """Ends what looks after calls, which end with their server."""
+        self.late.close()
+        self.transfers.close()
 
     def note_end(self, error: StatusError | None) -> None:
         """Logs that the requests of a session are over."""

@@ -8,6 +8,7 @@ from concurrent import futures
 from shared_pathways_service.servers.proxy.calls import DOWNLOAD, SESSION, UPLOAD, Call, Calls
 from shared_pathways_service.servers.proxy.core_server import CoreCall, Route
 from shared_pathways_service.servers.proxy.core_sessions import CoreAnswers
+from shared_pathways_service.servers.proxy.requests import LateRequests
 from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
 
 __all__ = ["routes"]
@@ -17,31 +18,37 @@ __all__ = ["routes"]
 _SMALL = 64 << 10
 
 
-def routes(calls: Calls, pool: futures.Executor) -> Mapping[str, Route]:
+def routes(
+    calls: Calls, sessions: futures.Executor, plain: futures.Executor
+) -> Mapping[str, Route]:
     """Returns what becomes of each method.
 
     Args:
       calls: What is served.
-      pool: Where sessions and plain calls run.
+      sessions: Where sessions run.
+      plain: Where calls of one request and one answer run.
     """
     transfers = calls.transfers.pool
-    found = {path: Route(pool, _plain(answer)) for path, answer in calls.plain.items()}
+    late = calls.late
+    found = {path: Route(plain, _plain(answer, late)) for path, answer in calls.plain.items()}
     found[UPLOAD] = Route(transfers, lambda call: calls.upload(call.messages(), call))
-    found[DOWNLOAD] = Route(transfers, _download(calls.download))
-    found[SESSION] = Route(pool, lambda call: _session(calls, call))
+    found[DOWNLOAD] = Route(transfers, _download(calls.download, late))
+    found[SESSION] = Route(sessions, lambda call: _session(calls, call))
     return found
 
 
-def _plain(answer: Callable[[bytes, Call], bytes]) -> Callable[[CoreCall], bytes]:
-    return lambda call: answer(_request(call), call)
+def _plain(
+    answer: Callable[[bytes, Call], bytes], late: LateRequests
+) -> Callable[[CoreCall], bytes]:
+    return lambda call: answer(_request(call, late), call)
 
 
 def _download(
-    bring: Callable[[bytes, Call], Iterator[bytes]],
+    bring: Callable[[bytes, Call], Iterator[bytes]], late: LateRequests
 ) -> Callable[[CoreCall], bytes | None]:
     def behave(call: CoreCall) -> bytes | None:
         kept: bytes | None = None
-        for message in bring(_request(call), call):
+        for message in bring(_request(call, late), call):
             if kept is not None:
                 call.send(kept)
                 kept = None
@@ -71,8 +78,12 @@ def _session(calls: Calls, call: CoreCall) -> None:
         calls.service.close_session(session)
 
 
-def _request(call: CoreCall) -> bytes:
-    request = call.receive()
+def _request(call: CoreCall, late: LateRequests) -> bytes:
+    def give_up(reason: str) -> None:
+        call.fail(StatusError(Code.DEADLINE_EXCEEDED, reason))
+
+    with late.awaited(give_up):
+        request = call.receive()
     if request is None:
         raise StatusError(Code.INVALID_ARGUMENT, "the call has no request")
     return request

@@ -9,7 +9,6 @@ operations and waits for their ends. `grpc._cython.cygrpc` is private to grpcio 
 from __future__ import annotations
 
 import functools
-import queue
 import threading
 import time
 from collections import deque
@@ -20,12 +19,12 @@ from typing import Any, NamedTuple, NoReturn
 from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
 from shared_pathways_service.servers.glog import glog
+from shared_pathways_service.servers.proxy.last_words import LastWords
 from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
 
 __all__ = ["RECEIVED", "SENT", "CallOver", "CoreCall", "CoreServer", "Route", "message_of"]
 
-#: Seconds for which a call's thread waits until its last words are taken, and between two looks at
-#: calls whose clients take longer.
+#: Seconds for which a call's thread waits until its last words are taken.
 _LAST_WORDS_S = 0.2
 #: Seconds after a failure to take calls in.
 _PAUSE_S = 0.1
@@ -67,6 +66,7 @@ class CoreCall:
         self.is_over = False
         self._opened = False
         self._woken = False
+        self._failure: StatusError | None = None
         # Operations: begun by the call's thread, by any thread, and ended.
         self._begun_here = 0
         self._begun = 0
@@ -96,10 +96,12 @@ class CoreCall:
 
         Raises:
           CallOver: It has gone.
+          StatusError: As `fail` was told.
         """
         self.receive_soon()
         while (event := self.next_event()).tag is not RECEIVED:
-            pass
+            if self._failure is not None:
+                raise self._failure
         message = message_of(event)
         if message is None and self.is_over:
             raise CallOver
@@ -170,6 +172,11 @@ class CoreCall:
             if not self._ended:
                 # A batch of nothing ends at once.
                 self._begin(_WOKEN)
+
+    def fail(self, error: StatusError) -> None:
+        """Has `receive`, which waits now, raise an error, on any thread."""
+        self._failure = error
+        self.wake()
 
     def cancel(self) -> None:
         """Ends the call, on any thread: what is under way fails."""
@@ -271,6 +278,8 @@ class CoreServer:
       options: Of gRPC, as `grpc.server` takes them.
       routes: By the methods' paths.
       pool: Where calls of other methods are refused.
+      max_calls: At a time; one more is refused.
+      slow_reader_s: Seconds that a client has to take the last of a call.
     """
 
     def __init__(
@@ -278,7 +287,13 @@ class CoreServer:
         options: Sequence[tuple[str, int]],
         routes: Mapping[str, Route],
         pool: futures.Executor,
+        *,
+        max_calls: int = 1 << 16,
+        slow_reader_s: float = 600.0,
     ) -> None:
+        self._max_calls = max_calls
+        # (Adding and discarding take no lock.)
+        self._open: set[CoreCall] = set()
         self._routes = {path.encode(): route for path, route in routes.items()}
         self._unknown = Route(
             pool, functools.partial(_refuse, Code.UNIMPLEMENTED, "Method not found!")
@@ -289,9 +304,7 @@ class CoreServer:
         self._spare: deque[Any] = deque(maxlen=_SPARE_QUEUES)
         self._thread = threading.Thread(target=self._accept, name="calls", daemon=True)
         self._serves = False
-        # Calls that are ended, and not all taken yet by their clients.
-        self._slow: queue.SimpleQueue[tuple[CoreCall, Any] | None] = queue.SimpleQueue()
-        self._drainer = threading.Thread(target=self._drain_slow, name="last-words", daemon=True)
+        self._last_words = LastWords(self._is_drained, most=max_calls, slow_reader_s=slow_reader_s)
 
     def add_insecure_port(self, address: str) -> int:
         """Binds; returns the port.
@@ -309,7 +322,7 @@ class CoreServer:
         self._server.start()
         self._serves = True
         self._thread.start()
-        self._drainer.start()
+        self._last_words.start()
 
     def stop(self) -> None:
         """Ends every call, and the server, if it serves."""
@@ -318,10 +331,9 @@ class CoreServer:
         self._serves = False
         self._server.shutdown(self._calls, _STOPPED)
         self._server.cancel_all_calls()
-        for thread in (self._thread, self._drainer):
-            if thread.ident is not None:
-                self._slow.put(None)
-                thread.join(_STOP_S)
+        if self._thread.ident is not None:
+            self._thread.join(_STOP_S)
+        self._last_words.close(_STOP_S)
         if not self._thread.is_alive():
             self._server.destroy()
 
@@ -350,13 +362,21 @@ class CoreServer:
     def _hand_on(self, event: Any, events: Any) -> None:
         call = CoreCall(event.call, events, event.invocation_metadata)
         route = self._routes.get(event.call_details.method, self._unknown)
+        full = len(self._open) >= self._max_calls
+        self._open.add(call)
+        if full:
+            text = f"the limit of calls at a time (--max_calls) is {self._max_calls}"
+            self._turn_away(call, events, f"{text}, all of them under way")
+            return
         try:
             route.pool.submit(self._run, call, events, route.behave)
         except RuntimeError as error:
-            call.begin()
-            text = f"no thread for a call: {error}"
-            call.end(StatusError(Code.RESOURCE_EXHAUSTED, text))
-            self._slow.put((call, events))
+            self._turn_away(call, events, f"no thread for a call: {error}")
+
+    def _turn_away(self, call: CoreCall, events: Any, text: str) -> None:
+        call.begin()
+        call.end(StatusError(Code.RESOURCE_EXHAUSTED, text))
+        self._last_words.put(call, events)
 
     def _run(self, call: CoreCall, events: Any, behave: Callable[[CoreCall], bytes | None]) -> None:
         error: StatusError | None = None
@@ -378,27 +398,12 @@ class CoreServer:
             glog("E", f"a call cannot be ended: {type(raised).__name__}: {raised}")
             call.give_up()
         if not self._is_drained(call, events, _LAST_WORDS_S):
-            self._slow.put((call, events))
-
-    def _drain_slow(self) -> None:
-        """Waits for clients that take long to read the last of a call, however long that is."""
-        slow: list[tuple[CoreCall, Any]] = []
-        while True:
-            try:
-                taken = self._slow.get(timeout=_LAST_WORDS_S if slow else None)
-                if taken is not None:
-                    slow.append(taken)
-                # Not kept while the next one is waited for.
-                del taken
-            except queue.Empty:
-                pass
-            slow = [entry for entry in slow if not self._is_drained(*entry, 0.0)]
-            if not self._serves and not slow:
-                return
+            self._last_words.put(call, events)
 
     def _is_drained(self, call: CoreCall, events: Any, timeout_s: float) -> bool:
         if not call.drain(timeout_s):
             return False
+        self._open.discard(call)
         self._spare.append(events)
         return True
 

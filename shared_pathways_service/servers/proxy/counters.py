@@ -7,7 +7,7 @@ look-up beyond one in a small dictionary. What can be counted when somebody asks
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
@@ -55,6 +55,10 @@ class RequestCounts:
     def refuse(self, kind: str) -> None:
         """Counts that a request of this kind was answered with an error at once."""
         self._kinds.setdefault(kind, [0, 0, 0, 0])[1] += 1
+
+    def all_but(self, kinds: Container[str]) -> int:
+        """Returns how many requests there were that are of none of these kinds."""
+        return sum(count[0] for kind, count in list(self._kinds.items()) if kind not in kinds)
 
     def merge(self, other: RequestCounts) -> None:
         """Adds another session's."""

@@ -28,6 +28,9 @@ class Limits:
       transfers: Uploads and downloads at a time, of all sessions; others wait.
       transfer_patience_s: Seconds after which a transfer that does not move is ended, if others
         wait.
+      calls: At a time, of all methods, those included that wait for a thread; one costs 16 KiB.
+      request_timeout_s: For the request of a call that is no session and no upload to come.
+      slow_reader_s: For a client to take the last of a call that is over.
     """
 
     host_memory_bytes: int = 0
@@ -38,3 +41,6 @@ class Limits:
     sessions: int = ProxyLimits.max_sessions
     transfers: int = 256
     transfer_patience_s: float = 60.0
+    calls: int = 1 << 16
+    request_timeout_s: float = 10.0
+    slow_reader_s: float = 600.0

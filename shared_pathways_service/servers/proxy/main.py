@@ -26,6 +26,7 @@ from shared_pathways_service.servers.proxy.options import ProxyServerOptions
 from shared_pathways_service.servers.proxy.xla_flags import use_xla_flags
 
 if TYPE_CHECKING:
+    from shared_pathways_service.servers.proxy.activity import Activity
     from shared_pathways_service.servers.proxy.compile_cache import CompileCache
     from shared_pathways_service.servers.proxy.engine import Engine
     from shared_pathways_service.servers.proxy.rm_link import ResourceManagerLink
@@ -127,6 +128,7 @@ def _serve(options: ProxyServerOptions, stop_signals: StopSignals) -> int:
         if options.sidecar_name:
             glog("W", f"--sidecar_name={options.sidecar_name}: no sidecar runs here")
         # Only now: XLA reads its flags once.
+        from shared_pathways_service.servers.proxy.activity import Activity  # noqa: PLC0415
         from shared_pathways_service.servers.proxy.engine import Engine  # noqa: PLC0415
         from shared_pathways_service.servers.proxy.platforms import make_platform  # noqa: PLC0415
         from shared_pathways_service.servers.proxy.service import ProxyService  # noqa: PLC0415
@@ -161,7 +163,7 @@ def _serve(options: ProxyServerOptions, stop_signals: StopSignals) -> int:
             on_session_end=watchdog.on_session_end,
             limits=options.limits(),
         )
-        transport = GrpcTransport(service, options.transport)
+        transport = GrpcTransport(service, options.transport, options)
         stack.callback(transport.stop)
         listening = transport.start(
             server_port=options.server_port,
@@ -171,7 +173,8 @@ def _serve(options: ProxyServerOptions, stop_signals: StopSignals) -> int:
         )
         glog("I", f"Pathways Proxy serving on {listening.shown}")
         report_ready(options.ready_fd, port=listening.port, socket=listening.socket)
-        link = _link(options, engine, ending, rm_token, listening.address)
+        activity = Activity(engine, service, transport.transfers)
+        link = _link(options, engine, ending, rm_token, listening.address, activity=activity)
         if link is not None:
             stack.callback(link.close, "the proxy ends")
             link.start()
@@ -210,9 +213,12 @@ def _link(
     ending: Ending,
     token: str | None,
     address: str,
+    *,
+    activity: Activity,
 ) -> ResourceManagerLink | None:
     from shared_pathways_service.protocol import resource_manager_pb2 as pb  # noqa: PLC0415
     from shared_pathways_service.servers.proxy import rm_link  # noqa: PLC0415
+    from shared_pathways_service.servers.proxy.activity import ActivityReporter  # noqa: PLC0415
 
     engine.slices.add_listener(rm_link.log_change)
     if not options.resource_manager_address:
@@ -239,7 +245,10 @@ def _link(
         engine.slices,
         ending,
         token,
-        on_memory_limit=engine.memory.lower,
+        on_memory_limit=lambda limit: engine.memory.lower(
+            limit, "--proxy_memory_limit_bytes of the resource manager"
+        ),
+        reporter=ActivityReporter(activity.look),
     )
 
 

@@ -20,14 +20,21 @@ class DeviceMemory:
 
     def __init__(self, num_devices: int, limit: int) -> None:
         self.limit = limit
+        self._named = "--device_memory_limit_bytes"
         self._held = [0] * num_devices
         # Re-entrant: the garbage collector may end a charge while another is being made.
         self._lock = threading.RLock()
 
-    def lower(self, limit: int) -> None:
-        """Sets another limit, unless the one that there is is lower; what is held stays."""
+    def lower(self, limit: int, name: str) -> None:
+        """Sets another limit, unless the one that there is is lower; what is held stays.
+
+        Args:
+          limit: Bytes a device may hold.
+          name: Of what sets it, for messages.
+        """
         with self._lock:
-            self.limit = min(self.limit, limit) if self.limit else limit
+            if not self.limit or limit < self.limit:
+                self.limit, self._named = limit, name
 
     def charge(self, device_ids: Sequence[int], nbytes: int, what: str) -> Charge | None:
         """Takes memory on each of some devices.
@@ -52,7 +59,7 @@ class DeviceMemory:
                     raise StatusError(
                         Code.RESOURCE_EXHAUSTED,
                         f"{what} needs {nbytes} bytes on device {device_id}, whose limit "
-                        f"(--device_memory_limit_bytes) is {self.limit} bytes, of which {held} "
+                        f"({self._named}) is {self.limit} bytes, of which {held} "
                         "are held",
                     )
             for device_id in device_ids:

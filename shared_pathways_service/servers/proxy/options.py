@@ -11,6 +11,7 @@ from shared_pathways_service.core.priorities import PRIORITIES, parse_priority
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.core.validation import check_dns_label
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.servers.connections import ConnectionOptions
 from shared_pathways_service.servers.glog import read_log_format
 from shared_pathways_service.servers.last_requests import LAST_REQUESTS_BYTES
 from shared_pathways_service.servers.limits import limit_flag, limits_of
@@ -21,6 +22,7 @@ from shared_pathways_service.servers.options import (
     count,
     flag,
     port,
+    positive_int,
     prefixed_flags,
     seconds,
 )
@@ -55,7 +57,7 @@ def _queue_timeout(text: str) -> float:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ProxyServerOptions:
+class ProxyServerOptions(ConnectionOptions):
     """How a proxy runs."""
 
     server_port: int | None = flag(
@@ -122,6 +124,24 @@ class ProxyServerOptions:
     max_requests: int = limit_flag("max_requests")
     max_message_bytes: int = limit_flag("max_message_bytes")
     max_sessions: int = limit_flag("max_sessions")
+    max_calls: int = flag(
+        Limits.calls,
+        parse=positive_int,
+        env="SPS_MAX_CALLS",
+        help="Calls at a time, sessions and transfers included; those of all kinds that wait, too.",
+    )
+    request_timeout_s: float = flag(
+        Limits.request_timeout_s,
+        parse=seconds,
+        env="SPS_REQUEST_TIMEOUT_S",
+        help="Seconds for the request of a call that is no session and no upload to come.",
+    )
+    slow_reader_s: float = flag(
+        Limits.slow_reader_s,
+        parse=seconds,
+        env="SPS_SLOW_READER_S",
+        help="Seconds for a client to take the last of a call that is over.",
+    )
     address_space_limit_bytes: int = flag(
         0, parse=count, help="Of the whole process (RLIMIT_AS); 0: no limit."
     )
@@ -197,4 +217,7 @@ class ProxyServerOptions:
             requests=limits.max_requests,
             message_bytes=limits.max_message_bytes,
             sessions=limits.max_sessions,
+            calls=self.max_calls,
+            request_timeout_s=self.request_timeout_s,
+            slow_reader_s=self.slow_reader_s,
         )

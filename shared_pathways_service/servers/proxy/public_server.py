@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import grpc
 
+from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.proxy.answers import QueuedAnswers
 from shared_pathways_service.servers.proxy.calls import DOWNLOAD, SESSION, UPLOAD, Call, Calls
 from shared_pathways_service.servers.proxy.session import Session
@@ -25,22 +26,39 @@ class PublicServer:
     Args:
       options: Of gRPC.
       calls: What it serves.
-      pool: Where sessions and plain calls run.
+      sessions: Where sessions run.
+      plain: Where calls of one request and one answer run.
     """
 
     def __init__(
-        self, options: Sequence[tuple[str, int]], calls: Calls, pool: futures.ThreadPoolExecutor
+        self,
+        options: Sequence[tuple[str, int]],
+        calls: Calls,
+        sessions: futures.ThreadPoolExecutor,
+        plain: futures.ThreadPoolExecutor,
     ) -> None:
         self._calls = calls
-        self._server = grpc.server(pool, options=list(options))
+        self._server = grpc.server(
+            sessions,
+            options=list(options),
+            maximum_concurrent_rpcs=calls.service.limits.calls,
+        )
         self.add_insecure_port = self._server.add_insecure_port
         self.start = self._server.start
         handlers: dict[str, Any] = {
-            path: grpc.unary_unary_rpc_method_handler(_plain(answer))
+            # As a stream, a call is handed over before its request has come.
+            path: grpc.stream_unary_rpc_method_handler(
+                _on_pool(_plain(self._with_request(answer)), plain)
+            )
             for path, answer in calls.plain.items()
         }
-        handlers[DOWNLOAD] = grpc.unary_stream_rpc_method_handler(self._on_pool(self._download))
-        handlers[UPLOAD] = grpc.stream_unary_rpc_method_handler(self._on_pool(_plain(calls.upload)))
+        transfers = calls.transfers.pool
+        handlers[DOWNLOAD] = grpc.stream_stream_rpc_method_handler(
+            _on_pool(self._download, transfers)
+        )
+        handlers[UPLOAD] = grpc.stream_unary_rpc_method_handler(
+            _on_pool(_plain(calls.upload), transfers)
+        )
         handlers[SESSION] = grpc.stream_stream_rpc_method_handler(self._session)
         self._server.add_generic_rpc_handlers((_Handlers(handlers),))
 
@@ -96,20 +114,40 @@ class PublicServer:
         self._calls.note_end(end)
         answers.end(end)
 
-    def _download(self, raw: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+    def _download(
+        self, requests: Iterator[bytes], context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
         try:
-            yield from self._calls.download(raw, _PublicCall(context))
+            call = _PublicCall(context)
+            yield from self._calls.download(self._request(requests, call), call)
         except StatusError as error:
             _abort(context, error)
 
-    def _on_pool(self, behave: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns what gRPC runs on the threads of transfers."""
+    def _with_request(
+        self, answer: Callable[[bytes, Call], bytes]
+    ) -> Callable[[Iterator[bytes], Call], bytes]:
+        return lambda requests, call: answer(self._request(requests, call), call)
 
-        def on_pool(*arguments: Any) -> Any:
-            return behave(*arguments)
+    def _request(self, requests: Iterator[bytes], call: Call) -> bytes:
+        def give_up(reason: str) -> None:
+            # gRPC lets nobody end a call with a status while its thread waits for a message.
+            glog("W", reason)
+            call.cancel()
 
-        on_pool.experimental_thread_pool = self._calls.transfers.pool  # type: ignore[attr-defined]
-        return on_pool
+        with self._calls.late.awaited(give_up):
+            for raw in requests:
+                return raw
+        raise StatusError(Code.INVALID_ARGUMENT, "the call has no request")
+
+
+def _on_pool(behave: Callable[..., Any], pool: futures.ThreadPoolExecutor) -> Callable[..., Any]:
+    """Returns what gRPC runs on the threads of this pool."""
+
+    def on_pool(*arguments: Any) -> Any:
+        return behave(*arguments)
+
+    on_pool.experimental_thread_pool = pool  # type: ignore[attr-defined]
+    return on_pool
 
 
 class _PublicCall:

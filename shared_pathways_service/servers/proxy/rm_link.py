@@ -19,6 +19,7 @@ from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.servers.glog import glog
+from shared_pathways_service.servers.proxy.activity import ActivityReporter
 from shared_pathways_service.servers.proxy.exits import EXIT_REFUSED, Ending
 from shared_pathways_service.servers.proxy.slices import SliceChange, SliceTable
 
@@ -60,6 +61,7 @@ class ResourceManagerLink:
       ending: Told of a refusal.
       token: Shown to the RM; None: none.
       on_memory_limit: Told of the bytes that the RM lets a device hold at most.
+      reporter: Tells the RM whether the tenant works, where it asks for that; None: nothing does.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class ResourceManagerLink:
         token: str | None,
         *,
         on_memory_limit: Callable[[int], None] = lambda _limit: None,
+        reporter: ActivityReporter | None = None,
     ) -> None:
         self._address = address
         self._hello = hello
@@ -78,6 +81,7 @@ class ResourceManagerLink:
         self._ending = ending
         self._metadata = bearer(token)
         self._on_memory_limit = on_memory_limit
+        self._reporter = reporter
         self._began = time.monotonic()
         self._closing = threading.Event()
         self._running = False
@@ -90,9 +94,11 @@ class ResourceManagerLink:
 
     def close(self, reason: str) -> None:
         """Gives the slices back and ends the stream."""
+        self._closing.set()
+        if self._reporter is not None:
+            self._reporter.close()
         if not self._thread.is_alive():
             return
-        self._closing.set()
         self._messages.put(pb.TenantMessage(bye=pb.TenantBye(reason=reason)))
         self._messages.put(None)
         self._thread.join(_BYE_S)
@@ -119,6 +125,8 @@ class ResourceManagerLink:
                     self._refused_by_status(error.code(), error.details() or "")
                     return
             finally:
+                if self._reporter is not None:
+                    self._reporter.end()
                 messages.put(None)
             if self._closing.is_set() or self._ending.decided:
                 return
@@ -148,15 +156,14 @@ class ResourceManagerLink:
     def _hear(self, update: pb.TenantUpdate) -> None:
         kind = update.WhichOneof("update")
         if kind == "welcome":
-            state = "recovering" if update.welcome.recovering else "ready"
-            glog("I", f"The RM is {state}; protocol {update.welcome.version}")
-            if limit := update.welcome.memory_limit_bytes:
-                self._on_memory_limit(limit)
+            self._welcomed(update.welcome)
         elif kind == "queued":
             queued = update.queued
             # Of one that was preempted, a resource manager that lost its state would think else
             # that it only lacks slices that failed.
             self._running = False
+            if self._reporter is not None:
+                self._reporter.calm()
             holders = "; ".join(queued.holders)
             glog(
                 "I",
@@ -168,11 +175,44 @@ class ResourceManagerLink:
         elif kind == "running":
             running = update.running
             self._running = True
+            self._ask(hurried=False)
             glog("I", f"All placements done: {running.placed} of {running.wanted} slices placed")
         elif kind == "preempting":
             _log_notice(update.preempting)
+        elif kind == "idle":
+            self._hear_idle(update.idle)
         elif kind == "refused":
             self._refused(update.refused)
+
+    def _welcomed(self, welcome: pb.TenantWelcome) -> None:
+        state = "recovering" if welcome.recovering else "ready"
+        glog("I", f"The RM is {state}; protocol {welcome.version}")
+        if welcome.memory_limit_bytes:
+            self._on_memory_limit(welcome.memory_limit_bytes)
+        if self._reporter is not None and welcome.activity_s > 0:
+            self._reporter.begin(welcome.activity_s, self._tell_activity)
+
+    def _hear_idle(self, idle: pb.TenantIdle) -> None:
+        if idle.withdrawn:
+            glog("I", "Slices will not be taken back after all: the tenant works")
+        elif idle.released:
+            # It is to be queued when it is back, not to be given what it lacks.
+            self._running = False
+            glog("W", f"All slices are released: idle for {idle.idle_s:.0f} s")
+        else:
+            glog(
+                "W",
+                f"Idle for {idle.idle_s:.0f} s: all slices will be taken back in "
+                f"{idle.release_s:.0f} s unless there is work",
+            )
+        self._ask(hurried=not idle.withdrawn)
+
+    def _ask(self, *, hurried: bool) -> None:
+        if self._reporter is not None:
+            self._reporter.ask(hurried=hurried)
+
+    def _tell_activity(self, found: pb.TenantActivity) -> None:
+        self._messages.put(pb.TenantMessage(activity=found))
 
     def _place(self, placement: pb.Placement) -> None:
         index = placement.virtual_index

@@ -7,7 +7,7 @@ import hmac
 import re
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -290,6 +290,17 @@ class ProxyService:
             sent=self._sent,
         )
         return message_of(found).SerializeToString()
+
+    def work_done(self, passive: Container[str]) -> int:
+        """Returns a number that grows with what clients have this proxy do.
+
+        Args:
+          passive: Requests that do not count.
+        """
+        with self._lock:
+            counts = [self._ended, *(session.counts for session in self._sessions.values())]
+        moved = self._received.buffers + self._sent.buffers
+        return moved + sum(one.all_but(passive) for one in counts)
 
     def _common_version(
         self, oldest: proxy_pb2.IfrtProxyVersion, newest: proxy_pb2.IfrtProxyVersion

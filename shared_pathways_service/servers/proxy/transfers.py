@@ -50,6 +50,10 @@ class Transfers:
         finally:
             del self._under_way[transfer]
 
+    def moved_since(self, when: float) -> bool:
+        """Whether one that is under way has moved since a time of the monotonic clock."""
+        return any(transfer.moved_at >= when for transfer in list(self._under_way))
+
     def close(self) -> None:
         """Ends the watch; transfers end with their calls."""
         self._closed.set()

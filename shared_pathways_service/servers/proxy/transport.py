@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import grpc
 
+from shared_pathways_service.servers.connections import ConnectionOptions
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.listening import SERVER_OPTIONS, Listening, listen
 from shared_pathways_service.servers.proxy import core_calls, core_check
@@ -12,18 +13,22 @@ from shared_pathways_service.servers.proxy.calls import Calls
 from shared_pathways_service.servers.proxy.core_server import CoreServer
 from shared_pathways_service.servers.proxy.public_server import PublicServer
 from shared_pathways_service.servers.proxy.service import ProxyService
+from shared_pathways_service.servers.proxy.transfers import Transfers
 
 __all__ = ["GrpcTransport"]
 
-#: Threads beside those of sessions and of transfers: for calls that are answered at once.
+#: Threads for sessions beyond their number, which are refused.
 _SPARE_THREADS = 16
-#: Calls that wait for a thread, and the seconds they may: one step with many arguments uploads
+#: Threads for calls that are answered at once: a few work, and those whose request is late go soon.
+_PLAIN_THREADS = 64
+#: Calls that wait to be taken in, which happens at once (what waits for a thread is counted by
+#: --max_calls), and the seconds they may: one step with many arguments uploads
 #: thousands of buffers at once, and gRPC by itself refuses from 1,000 on (RST_STREAM, error 7),
 #: which the client takes for the end of its session. So does a bound on streams: a client counts
 #: one as over before its server does.
 _PATIENCE = (
-    ("grpc.server.max_pending_requests", 1 << 20),
-    ("grpc.server.max_pending_requests_hard_limit", 1 << 21),
+    ("grpc.server.max_pending_requests", 1 << 15),
+    ("grpc.server.max_pending_requests_hard_limit", 1 << 16),
     ("grpc.server_max_unrequested_time_in_server", 3600),
 )
 
@@ -34,14 +39,23 @@ class GrpcTransport:
     Args:
       service: What is served.
       kind: One of `TRANSPORTS`.
+      connections: How many there may be, and for how long.
     """
 
-    def __init__(self, service: ProxyService, kind: str = "auto") -> None:
+    def __init__(
+        self,
+        service: ProxyService,
+        kind: str = "auto",
+        connections: ConnectionOptions | None = None,
+    ) -> None:
         self._calls = Calls(service)
-        # What waits for a transfer's holds up no session.
-        self._pool = CallThreads(service.limits.sessions + _SPARE_THREADS, "call")
+        # What waits for another kind's threads holds up no session, which shows its token at once.
+        self._sessions = CallThreads(service.limits.sessions + _SPARE_THREADS, "call")
+        self._plain = CallThreads(_PLAIN_THREADS, "plain")
+        limits = service.limits
         options = (
             *SERVER_OPTIONS,
+            *(connections or ConnectionOptions()).connection_options(),
             # Of a server, not of a method: also what shows no token may be as long.
             ("grpc.max_receive_message_length", self._calls.longest_message),
             ("grpc.max_send_message_length", -1),
@@ -50,11 +64,20 @@ class GrpcTransport:
         self._server: CoreServer | PublicServer
         if kind == "core" or (kind == "auto" and _core_is_fit()):
             self._server = CoreServer(
-                options, core_calls.routes(self._calls, self._pool), self._pool
+                options,
+                core_calls.routes(self._calls, self._sessions, self._plain),
+                self._plain,
+                max_calls=limits.calls,
+                slow_reader_s=limits.slow_reader_s,
             )
         else:
             glog("I", "grpcio's public API serves: small requests take two or three times as long")
-            self._server = PublicServer(options, self._calls, self._pool)
+            self._server = PublicServer(options, self._calls, self._sessions, self._plain)
+
+    @property
+    def transfers(self) -> Transfers:
+        """Uploads and downloads under way."""
+        return self._calls.transfers
 
     def start(
         self, *, server_port: int | None, server_socket: str, default_port: int, bind_address: str
@@ -73,8 +96,9 @@ class GrpcTransport:
     def stop(self) -> None:
         """Ends every call and the server; returns when its threads have been told."""
         self._server.stop()
-        self._calls.transfers.close()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._calls.close()
+        for pool in (self._sessions, self._plain):
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _core_is_fit() -> bool:

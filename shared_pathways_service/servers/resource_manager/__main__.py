@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import resource
 import signal
@@ -21,6 +22,7 @@ from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysEr
 from shared_pathways_service.events import Event
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import TokenInterceptor, read_token
+from shared_pathways_service.servers.admission import Admission
 from shared_pathways_service.servers.glog import glog, send_logging_to_glog
 from shared_pathways_service.servers.health import HEALTH_SERVICE, health_handler
 from shared_pathways_service.servers.listening import SERVER_OPTIONS, listen
@@ -37,19 +39,30 @@ from shared_pathways_service.servers.resource_manager.streams import TenantStrea
 #: No message is near these: what is larger is a mistake or an attack.
 _LIMITS = (
     ("grpc.max_receive_message_length", 1 << 20),
-    ("grpc.max_concurrent_streams", 1000),
+    # Where calls come faster than they are taken in, gRPC by itself breaks some off from 1,000 on,
+    # whosever they are.
+    ("grpc.server.max_pending_requests", 1 << 15),
+    ("grpc.server.max_pending_requests_hard_limit", 1 << 16),
     # A peer whose machine is gone sends no end of stream; workers' beats tell earlier.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 60_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
 )
-_MAX_CALLS = 50_000
+#: All that a proxy calls; by the rest one tenant could end another, or a slice.
+_TENANTS_METHODS = ("/shared_pathways_service.v1.ResourceManager/TenantSession",)
 #: Characters of an event in the log.
 _LINE_LIMIT = 1000
 
 #: Where SQLite keeps what nobody wants kept, and how much history there is then.
 _IN_MEMORY = ":memory:"
 _ROWS_IN_MEMORY = 10_000
+
+
+#: `gc.set_threshold`. Of ten thousand workers nearly all that there is lives as long as they do:
+#: with Python's own numbers looking for garbage is four tenths of what their joining costs, and
+#: the last look at everything holds all up for a second. What is garbage here is so young, or so
+#: little, that it is found in small looks.
+_GARBAGE = (10_000, 5, 200)
 
 
 def _stop_self() -> None:
@@ -94,6 +107,7 @@ def _restore(
         clock.go_on_from(ended)
     why = "" if store.restored.grants else "nobody held or wanted anything"
     store.note(Decision(time=clock(), kind=DecisionKind.STARTED, reason=damage or why))
+    idle_release_s, idle_warning_s, _ = options.idle_times
     config = RmConfig(
         slices=options.slices(),
         spares=options.num_spares,
@@ -102,6 +116,8 @@ def _restore(
         recovering_s=options.recovering_s,
         preemption_grace_s=options.preemption_grace_s,
         aging_s=options.aging_s or None,
+        idle_release_s=idle_release_s,
+        idle_warning_s=idle_warning_s,
         limits=options.limits(),
     )
     now = clock()
@@ -137,7 +153,11 @@ async def _serve(options: ResourceManagerOptions) -> int:
             core,
             store,
             WorkerStreams(options.beat_interval_s),
-            TenantStreams(options.tenant_ttl_s, options.proxy_memory_limit_bytes or 0),
+            TenantStreams(
+                options.tenant_ttl_s,
+                options.proxy_memory_limit_bytes or 0,
+                activity_s=options.idle_times[-1],
+            ),
             clock=clock,
             watcher_limit=options.watcher_limit,
             on_event=_SliceCounter(sum(options.instance_count)),
@@ -146,16 +166,33 @@ async def _serve(options: ResourceManagerOptions) -> int:
         )
         stack.callback(authority.close)
         token = read_token(options.token_file)
-        guards = [] if token is None else [TokenInterceptor(token, open_services=(HEALTH_SERVICE,))]
+        tenant_token = read_token(options.tenant_token_file, field="--tenant_token_file")
+        guards = (
+            []
+            if token is None
+            else [
+                TokenInterceptor(
+                    token,
+                    open_services=(HEALTH_SERVICE,),
+                    lesser={} if tenant_token is None else {tenant_token: _TENANTS_METHODS},
+                )
+            ]
+        )
         server = grpc.aio.server(
-            interceptors=guards,
-            options=(*SERVER_OPTIONS, *_LIMITS),
-            maximum_concurrent_rpcs=_MAX_CALLS,
+            interceptors=[*guards, Admission(options)],
+            options=(
+                *SERVER_OPTIONS,
+                *_LIMITS,
+                *options.connection_options(),
+                ("grpc.max_concurrent_streams", options.max_streams_per_connection),
+            ),
         )
         stack.push_async_callback(server.stop, 0)
         # Last in, first out: the streams that end with the server are no deaths.
         stack.callback(authority.close)
-        service = ResourceManagerService(authority, tuple(options.slices()))
+        service = ResourceManagerService(
+            authority, tuple(options.slices()), hello_s=options.request_timeout_s
+        )
         pb_grpc.add_ResourceManagerServicer_to_server(
             cast("pb_grpc.ResourceManagerServicer", service), server
         )
@@ -192,6 +229,8 @@ def main(argv: Sequence[str]) -> int:
     """Runs the resource manager; returns its exit code."""
     options = parse_or_exit(ResourceManagerOptions, "resource_manager", argv)
     send_logging_to_glog(log_format=options.log_format)
+    gc.freeze()
+    gc.set_threshold(*_GARBAGE)
     # A service of thousands of workers has as many connections.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):

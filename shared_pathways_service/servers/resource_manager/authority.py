@@ -17,6 +17,8 @@ from shared_pathways_service.core.rm import messages
 from shared_pathways_service.core.rm.core import ResourceManagerCore
 from shared_pathways_service.core.rm.event_log import decisions_of
 from shared_pathways_service.core.rm.expectation import HoldingTimes, expect
+from shared_pathways_service.core.rm.persisted import Persist
+from shared_pathways_service.core.rm.reserved import Reservation, moment
 from shared_pathways_service.core.rm.status import SliceStatus, StatusReport
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.events import Event
@@ -27,21 +29,15 @@ from shared_pathways_service.servers.resource_manager.followers import Followers
 from shared_pathways_service.servers.resource_manager.history import Filter, History, Numbered
 from shared_pathways_service.servers.resource_manager.metrics import Meter
 from shared_pathways_service.servers.resource_manager.outbox import Outbox, StreamEnded
+from shared_pathways_service.servers.resource_manager.patience import Patience
 from shared_pathways_service.servers.resource_manager.recording import Recording
 from shared_pathways_service.servers.resource_manager.store import Store
 from shared_pathways_service.servers.resource_manager.streams import TenantStreams, WorkerStreams
 
 __all__ = ["Authority", "SteadyClock"]
 
-# A timer runs as a pulse. A pulse that comes this late says that this process stood still: it was
-# stopped, the machine slept, or had no time for it (of three services on one machine, all stood
-# still for 26 s, and two took their workers for dead in the moment they went on). What came
-# meanwhile is not read yet, and who beats may have stood still as well: nothing runs out before
-# some time has passed, unless that goes on and on.
+#: A timer runs as a pulse, by which `Patience` knows that this process stood still.
 _PULSE_S = 1.0
-_STALLED_S = 1.0
-_CATCH_UP_S = 5.0
-_HELD_S = 30.0
 
 #: A wall clock that was set back by so much between two lives is made up for.
 _SET_BACK_S = 86_400.0
@@ -119,8 +115,8 @@ class Authority:
         self._followers = Followers(watcher_limit)
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._not_before = 0.0
-        self._held_since: float | None = None
+        self._timer_due = 0.0
+        self._patience = Patience()
         self._closed = False
         if store is not None:
             for decision in store.history.tail(_REMEMBERED):
@@ -163,6 +159,7 @@ class Authority:
 
     def _decide(self, event: messages.ResourceManagerEvent) -> list[messages.Instruction]:
         now = self._clock()
+        self._patience.heard(event, now)
         instructions: list[messages.Instruction] = []
         try:
             instructions = self._core.handle(event, now)
@@ -171,10 +168,10 @@ class Authority:
             self.recording.add(event, now, decisions_of(instructions))
         return instructions
 
-    def status(self) -> pb.GetStatusResponse:
+    async def status(self) -> pb.GetStatusResponse:
         """Returns who holds what, and who waits for what."""
         report = self.report()
-        return status.status_message(report, expect(report, self.holding_times, self.now))
+        return await status.status_message(report, expect(report, self.holding_times, self.now))
 
     # ---- looking back
 
@@ -250,9 +247,7 @@ class Authority:
         """
         known = self._core.knows(released.tenant, released.incarnation)
         self.handle(released)
-        if self._closed:
-            error = SharedPathwaysError(f"{released.tenant} is not released: the server is ending")
-            raise StreamEnded(error, grpc.StatusCode.UNAVAILABLE)
+        self._check_open(f"{released.tenant} is not released")
         return known
 
     def mark(
@@ -269,10 +264,43 @@ class Authority:
             known = ", ".join(self._core.slice_ids(limit=_NAMED)) or "none yet"
             raise InvalidRequestError("slice", marked.slice_id, f"one of {known}")
         self.handle(marked)
-        if self._closed:
-            error = SharedPathwaysError(f"{marked.slice_id} is as it was: the server is ending")
-            raise StreamEnded(error, grpc.StatusCode.UNAVAILABLE)
+        self._check_open(f"{marked.slice_id} is as it was")
         return self._core.slice_status(marked.slice_id, self._clock())
+
+    def reserve(self, asked: Reservation) -> None:
+        """Takes in a reservation.
+
+        Raises:
+          InvalidRequestError: It cannot be.
+          StreamEnded: This process is about to end, and it was not taken in.
+        """
+        wrong = self._core.refusal_of(asked, self._clock())
+        if wrong is not None:
+            field, expected = wrong
+            value = getattr(asked, field)
+            raise InvalidRequestError(field, moment(value) if field == "ends" else value, expected)
+        self.handle(messages.ReservationMade(reservation=asked))
+        self._check_open("nothing is reserved")
+
+    def cancel(self, cancelled: messages.ReservationCancelled) -> None:
+        """Ends a reservation before its time.
+
+        Raises:
+          InvalidRequestError: There is no such reservation.
+          StreamEnded: This process is about to end, and it was not taken in.
+        """
+        if not self._core.knows_reservation(cancelled.name):
+            known = [one.reservation.name for one in self.report().reservations[:_NAMED]]
+            raise InvalidRequestError(
+                "name", cancelled.name, f"one of {', '.join(known) or 'none: nothing is reserved'}"
+            )
+        self.handle(cancelled)
+        self._check_open(f"{cancelled.name} is as it was")
+
+    def _check_open(self, as_it_is: str) -> None:
+        if self._closed:
+            error = SharedPathwaysError(f"{as_it_is}: the server is ending")
+            raise StreamEnded(error, grpc.StatusCode.UNAVAILABLE)
 
     # ---- streams
 
@@ -315,9 +343,9 @@ class Authority:
         Args:
           tenant: Only what concerns this one; empty: everything.
         """
-        events = status.snapshot_events(self._core.status(self._clock()))
-        wanted = (event for event in events if tenant in {"", event.tenant})
-        snapshot = [wire.event_message(event, snapshot=True) for event in wanted]
+        report = self.report()
+        events = status.tenant_events(report, tenant) if tenant else status.snapshot_events(report)
+        snapshot = [wire.event_message(event, snapshot=True) for event in events]
         outbox = Outbox(self._watcher_limit, snapshot)
         self._watchers[outbox] = tenant
         return outbox
@@ -330,7 +358,7 @@ class Authority:
 
     def _carry_out(self, instruction: messages.Instruction) -> None:
         match instruction:
-            case messages.Persist():
+            case Persist():
                 self._persist(instruction)
             case messages.Announce():
                 self._announce(instruction)
@@ -345,7 +373,7 @@ class Authority:
             case _:
                 self._tenants.tell(instruction)
 
-    def _persist(self, persist: messages.Persist) -> None:
+    def _persist(self, persist: Persist) -> None:
         store = self._store
         if store is None:
             return
@@ -361,6 +389,7 @@ class Authority:
             self._followers.tell(written)
 
     def _announce(self, announced: messages.Announce) -> None:
+        self._patience.announced(announced.kind)
         event = Event(
             kind=announced.kind,
             source="rm",
@@ -370,40 +399,48 @@ class Authority:
             data=announced.data,
         )
         self._on_event(event)
-        message = wire.event_message(event)
-        for outbox, tenant in self._watchers.items():
-            if tenant in {"", announced.tenant}:
+        takers = [box for box, who in self._watchers.items() if who in {"", announced.tenant}]
+        if takers:
+            # A message costs more than all else here, and mostly nobody watches.
+            message = wire.event_message(event)
+            for outbox in takers:
                 outbox.put(message)
 
     # ---- time
 
+    def _due(self) -> float | None:
+        """Returns when the core is to be told the time; None: not before another event."""
+        deadline = self._core.next_deadline()
+        return None if deadline is None else max(deadline, self._patience.until)
+
     def _arm(self) -> None:
-        """Sets the timer to the core's next deadline."""
+        """Sets the timer to the core's next deadline, or leaves one that comes sooner.
+
+        Most events only put deadlines off, beats above all: a timer that comes too soon once in a
+        while is cheaper than another one each time.
+        """
+        due = None if self._closed else self._due()
         if self._timer is not None:
+            if due is not None and self._timer_due <= due:
+                return
             self._timer.cancel()
             self._timer = None
-        deadline = self._core.next_deadline()
-        if deadline is not None and not self._closed:
-            due = max(deadline, self._not_before)
-            delay = max(0.0, due - self._clock())
-            self._timer = self._loop.call_later(delay, self._tick)
+        if due is not None:
+            self._timer_due = due
+            self._timer = self._loop.call_later(max(0.0, due - self._clock()), self._tick)
 
     def _tick(self) -> None:
         # (The pulse that was due before this has run before it.)
-        if self._clock() < self._not_before:
-            self._arm()
-        else:
+        self._timer = None
+        due = self._due()
+        if due is not None and self._clock() >= due:
             self.handle(messages.Tick())
+        else:
+            self._arm()
 
     def _pulse(self, due: float) -> None:
         now = self._clock()
         self._pulse_timer = self._loop.call_later(_PULSE_S, self._pulse, now + _PULSE_S)
-        if now - due < _STALLED_S:
-            if now >= self._not_before:
-                self._held_since = None
-            return
-        glog("W", f"This process stood still for {now - due:.1f} s; beats are heard first")
-        if self._held_since is None:
-            self._held_since = now
-        self._not_before = min(now + _CATCH_UP_S, self._held_since + _HELD_S)
-        self._arm()
+        if self._patience.pulsed(now, due):
+            glog("W", f"This process stood still for {now - due:.1f} s; beats are heard first")
+            self._arm()

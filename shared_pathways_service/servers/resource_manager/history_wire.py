@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from shared_pathways_service.core.rm.decisions import Decision
+from shared_pathways_service.core.rm.decisions import Decision, DecisionKind
 from shared_pathways_service.core.rm.explain import Explanation, Holding
 from shared_pathways_service.core.rm.usage import UsageBy
-from shared_pathways_service.core.validation import check_dns_label, check_text
+from shared_pathways_service.core.validation import check_dns_label
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.events import Scalar, rfc3339
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.servers.resource_manager.history import Filter
 
+__all__ = [
+    "decision_message",
+    "explanation_message",
+    "filter_of",
+    "follow_filter_of",
+    "usage_by",
+    "window_of",
+]
+
 #: The last second of the year 9999: no time beyond can be said in RFC 3339.
 _LAST = 253_402_300_799.0
-
-__all__ = ["decision_message", "explanation_message", "filter_of", "usage_by", "window_of"]
+#: Whole, and what stands behind the dot.
+_KINDS = frozenset(name for kind in DecisionKind for name in (kind, kind.partition(".")[2]))
 
 
 def decision_message(number: int, decision: Decision) -> pb.EventMessage:
@@ -50,8 +59,25 @@ def filter_of(request: pb.GetHistoryRequest, now: float) -> Filter:
     since, until = window_of(request.since, request.until, now)
     if request.tenant:
         check_dns_label("tenant", request.tenant)
-    kinds = tuple(check_text("kinds", kind) for kind in request.kinds)
+    kinds = _kinds_of(request)
     return Filter(since=since, until=until, tenant=request.tenant, kinds=kinds)
+
+
+def follow_filter_of(request: pb.WatchRequest) -> Filter:
+    """Makes the filter of a watch with `after`.
+
+    Raises:
+      InvalidRequestError: Naming the field.
+    """
+    return Filter(tenant=request.tenant, kinds=_kinds_of(request))
+
+
+def _kinds_of(request: pb.GetHistoryRequest | pb.WatchRequest) -> tuple[str, ...]:
+    for kind in request.kinds:
+        if kind not in _KINDS:
+            # (One of a later release that the history has as well can only be had with all.)
+            raise InvalidRequestError("kinds", kind, f"one of {', '.join(DecisionKind)}")
+    return tuple(request.kinds)
 
 
 def window_of(since: float, until: float, now: float) -> tuple[float | None, float | None]:
@@ -67,7 +93,7 @@ def window_of(since: float, until: float, now: float) -> tuple[float | None, flo
     begin = since if since > 0 else now + since
     end = until if until > 0 else now + until
     if begin > end:
-        raise InvalidRequestError("since", since, f"not to be behind until={until:g}")
+        raise InvalidRequestError("since", rfc3339(begin), f"a time not behind {rfc3339(end)}")
     return begin if since else None, end if until else None
 
 

@@ -25,7 +25,7 @@ from shared_pathways_service.servers.resource_manager.history_wire import (
 if TYPE_CHECKING:
     from shared_pathways_service.servers.resource_manager.authority import Authority
 
-__all__ = ["explained", "follow_filter", "followed", "pages", "usage"]
+__all__ = ["explained", "followed", "pages", "usage"]
 
 #: Decisions that an explanation shows.
 _LAST = 50
@@ -53,22 +53,17 @@ async def pages(
 
 
 async def followed(
-    authority: Authority, request: pb.WatchRequest
+    authority: Authority, wanted: Filter, after: int
 ) -> AsyncIterator[pb.EventMessage]:
-    """Yields the decisions of the history behind `after`, to the last one there is.
+    """Yields those decisions of the history behind `after`, to the last one there is.
 
     Who is added to the followers right behind the end misses nothing.
     """
     history = authority.history
-    after = request.after if request.after <= history.last else 0
-    async for piece in history.read(follow_filter(request), after=after):
+    after = after if after <= history.last else 0
+    async for piece in history.read(wanted, after=after):
         for one in piece:
             yield decision_message(*one)
-
-
-def follow_filter(request: pb.WatchRequest) -> Filter:
-    """Returns which decisions a watch with `after` wants."""
-    return Filter(tenant=request.tenant, kinds=tuple(request.kinds))
 
 
 def explained(authority: Authority, request: pb.ExplainRequest) -> pb.ExplainResponse:

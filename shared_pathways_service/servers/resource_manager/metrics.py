@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from shared_pathways_service.core.openmetrics import Family, Histogram, Kind, Sample
-from shared_pathways_service.core.rm.messages import SliceState, TenantState
+from shared_pathways_service.core.rm.states import SliceState, TenantState
 from shared_pathways_service.core.rm.status import StatusReport
 from shared_pathways_service.servers.resource_manager.history import Numbered
 from shared_pathways_service.version import __version__

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import math
 
 from shared_pathways_service import constants
 from shared_pathways_service.core.rm.limits import Limits
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.servers.connections import ConnectionOptions
 from shared_pathways_service.servers.glog import read_log_format
 from shared_pathways_service.servers.listening import LOOPBACK
 from shared_pathways_service.servers.options import (
@@ -20,6 +20,7 @@ from shared_pathways_service.servers.options import (
     positive_int,
     seconds,
 )
+from shared_pathways_service.servers.policies import PolicyOptions
 
 __all__ = ["ResourceManagerOptions"]
 
@@ -30,25 +31,8 @@ def _counts(text: str) -> tuple[int, ...]:
     return tuple(positive_int(word) for word in comma_separated(text))
 
 
-def _seconds_or_none(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < math.inf:
-        raise ValueError("seconds from 0 up")
-    return number
-
-
-def _days(text: str) -> float:
-    days = float(text)
-    if not days > 0:
-        raise ValueError("a number of days above 0")
-    return days
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ResourceManagerOptions:
+class ResourceManagerOptions(ConnectionOptions, PolicyOptions):
     """How a resource manager runs."""
 
     server_port: int | None = flag(
@@ -71,21 +55,6 @@ class ResourceManagerOptions:
         help="Of the slices, how many of each type are kept free for re-placement.",
     )
     state_file: str = flag("", env="SPS_STATE_FILE", help="SQLite file; empty: nothing is kept.")
-    history_rows: int = flag(
-        1_000_000,
-        parse=positive_int,
-        help="Decisions that the history keeps; without a state file 10000 at most, in memory.",
-    )
-    history_days: float = flag(
-        90.0, parse=_days, help="Days after which the history drops a decision."
-    )
-    metrics_port: int | None = flag(
-        None,
-        parse=port,
-        env="SPS_METRICS_PORT",
-        help="TCP port of http://HOST:PORT/metrics; 0: any. By default there is none.",
-    )
-    metrics_address: str = flag(LOOPBACK, env="SPS_METRICS_ADDRESS", help="Address to bind for it.")
     record_events: str = flag(
         "",
         env="SPS_RECORD_EVENTS",
@@ -96,6 +65,12 @@ class ResourceManagerOptions:
         help="Nobody holds anything yet: without a state file's word, reports are not awaited.",
     )
     token_file: str = flag("", env="SPS_TOKEN_FILE", help="File with the token callers must show.")
+    tenant_token_file: str = flag(
+        "",
+        env="SPS_TENANT_TOKEN_FILE",
+        help="File with a second token, for proxies: who shows it may ask for slices and hold "
+        "them, and nothing else.",
+    )
     beat_interval_s: float = flag(
         constants.WORKER_BEAT_S, parse=seconds, help="Seconds between two beats of a worker."
     )
@@ -108,50 +83,45 @@ class ResourceManagerOptions:
     recovering_s: float = flag(
         constants.RECOVERING_S, parse=seconds, help="How long reports are awaited after a restart."
     )
-    preemption_grace_s: float = flag(
-        constants.PREEMPTION_GRACE_S,
-        parse=_seconds_or_none,
-        env="SPS_PREEMPTION_GRACE_S",
-        help="Seconds between the notice that slices are taken and their being taken; 0: at once.",
-    )
-    aging_s: float = flag(
-        constants.AGING_S,
-        parse=_seconds_or_none,
-        env="SPS_AGING_S",
-        help="Seconds of waiting that are worth one doubling of priority; 0: none are.",
-    )
-    max_slices_per_tenant: int | None = flag(
-        None,
-        parse=positive_int,
-        env="SPS_MAX_SLICES_PER_TENANT",
-        help="Slices that a tenant may ask for at most; by default as many as there are.",
-    )
-    max_slices_per_team: int | None = flag(
-        None,
-        parse=positive_int,
-        env="SPS_MAX_SLICES_PER_TEAM",
-        help="Slices that all tenants of a team may have asked for at most.",
-    )
-    max_tenants_per_team: int | None = flag(
-        None,
-        parse=positive_int,
-        env="SPS_MAX_TENANTS_PER_TEAM",
-        help="Tenants of a team at most, those that wait too.",
-    )
-    max_wait_s: float | None = flag(
-        None,
-        parse=seconds,
-        env="SPS_MAX_WAIT_S",
-        help="Seconds that a tenant may ask to wait for slices at most.",
-    )
-    proxy_memory_limit_bytes: int | None = flag(
-        None,
-        parse=positive_int,
-        env="SPS_PROXY_MEMORY_LIMIT_BYTES",
-        help="Bytes of memory a device that a proxy may give its clients at most.",
-    )
     watcher_limit: int = flag(
         10_000, parse=positive_int, help="Events that may wait for a watcher that does not read."
+    )
+    max_connections: int = flag(
+        16_384,
+        parse=positive_int,
+        env="SPS_MAX_CONNECTIONS",
+        help="Connections at a time; one more is closed at once. Every worker and proxy has one.",
+    )
+    max_streams_per_connection: int = flag(
+        100,
+        parse=positive_int,
+        env="SPS_MAX_STREAMS_PER_CONNECTION",
+        help="Calls at a time on one connection; a client holds back those beyond.",
+    )
+    max_calls: int = flag(
+        16_384,
+        parse=positive_int,
+        env="SPS_MAX_CALLS",
+        help="Calls at a time, of all clients, workers and proxies included; one that is held open "
+        "costs 32 KiB.",
+    )
+    max_calls_per_host: int = flag(
+        2000,
+        parse=positive_int,
+        env="SPS_MAX_CALLS_PER_HOST",
+        help="Calls at a time of one IP address.",
+    )
+    request_timeout_s: float = flag(
+        10.0,
+        parse=seconds,
+        env="SPS_REQUEST_TIMEOUT_S",
+        help="Seconds for the request of a call to come; a stream has as long for its hello.",
+    )
+    slow_reader_s: float = flag(
+        60.0,
+        parse=seconds,
+        env="SPS_SLOW_READER_S",
+        help="Seconds for a client to read an answer that waits; then its call is ended.",
     )
     stop_exit_code: int = flag(
         0,
@@ -172,11 +142,16 @@ class ResourceManagerOptions:
 
     def __post_init__(self) -> None:
         """Checks what concerns several flags."""
+        super().__post_init__()
         if self.node_type != NODE_TYPE:
             raise InvalidRequestError("--node_type", self.node_type, NODE_TYPE)
         if self.gcs_scratch_location and not self.gcs_scratch_location.startswith("gs://"):
             raise InvalidRequestError(
                 "--gcs_scratch_location", self.gcs_scratch_location, "a location gs://…"
+            )
+        if self.tenant_token_file and not self.token_file:
+            raise InvalidRequestError(
+                "--tenant_token_file", self.tenant_token_file, "given beside --token_file only"
             )
         if not self.instance_type:
             raise InvalidRequestError("--instance_type", "", "at least one type")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import BinaryIO
 
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.decisions import Decision
 from shared_pathways_service.core.rm.event_log import epoch_line, event_line
-from shared_pathways_service.core.rm.messages import ResourceManagerEvent, Restored
+from shared_pathways_service.core.rm.messages import ResourceManagerEvent
+from shared_pathways_service.core.rm.persisted import Restored
 from shared_pathways_service.errors import InvalidRequestError, PreflightError
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.version import __version__
@@ -95,18 +94,21 @@ class Recording:
             await asyncio.sleep(0)
 
     async def _export_file(self) -> AsyncIterator[str]:
-        if not self._is_complete:
+        if not self._is_complete or self._fd is None:
             raise PreflightError(f"{self._path} could not be written to the end")
-        # (A local file that was just written is read from memory.)
-        with contextlib.closing(_opened(self._path)) as file:
-            left = os.fstat(file.fileno()).st_size
-            rest = b""
-            while left > 0 and (data := file.read(min(left, _BYTES))):
-                left -= len(data)
+        # The file that is written, also when its name is another one's by now, and it is closed.
+        fd = os.dup(self._fd)
+        try:
+            end, at, rest = os.fstat(fd).st_size, 0, b""
+            # (A local file that was just written is read from memory.)
+            while at < end and (data := os.pread(fd, min(end - at, _BYTES), at)):
+                at += len(data)
                 whole, newline, rest = (rest + data).rpartition(b"\n")
                 if newline:
                     yield (whole + newline).decode()
                 await asyncio.sleep(0)
+        finally:
+            os.close(fd)
 
     def _write(self, line: str) -> None:
         assert self._fd is not None
@@ -119,10 +121,6 @@ class Recording:
             glog("E", f"the events are recorded no more: {self._path}: {error}")
             self._is_complete = False
             self.close()
-
-
-def _opened(path: str) -> BinaryIO:
-    return Path(path).open("rb")
 
 
 def _appended(path: Path) -> int:

@@ -18,29 +18,40 @@ from shared_pathways_service.servers.resource_manager import inquiries, wire
 from shared_pathways_service.servers.resource_manager.authority import Authority
 from shared_pathways_service.servers.resource_manager.calls import Context, refusing
 from shared_pathways_service.servers.resource_manager.cordon import CordonCalls
+from shared_pathways_service.servers.resource_manager.history_wire import follow_filter_of
+from shared_pathways_service.servers.resource_manager.reservations import ReservationCalls
 
 __all__ = ["ResourceManagerService"]
 
 #: Seconds that a new stream may stay silent.
-HELLO_S = 10.0
+_HELLO_S = 10.0
 
 
-class ResourceManagerService(CordonCalls):
+class ResourceManagerService(CordonCalls, ReservationCalls):
     """Refuses bad input with a status that names the field; decides nothing.
 
     The streams' methods write to their context instead of yielding, which can be given up while the
     other side does not read; the generated base class has no type for that.
     """
 
-    def __init__(self, authority: Authority, types: tuple[InstanceType, ...]) -> None:
-        """Serves `authority`, whose service has slices of these types."""
+    def __init__(
+        self, authority: Authority, types: tuple[InstanceType, ...], *, hello_s: float = _HELLO_S
+    ) -> None:
+        """Serves `authority`, whose service has slices of these types.
+
+        Args:
+          authority: Decides.
+          types: Of its slices.
+          hello_s: Seconds that a new stream may stay silent.
+        """
         super().__init__(authority)
+        self._hello_s = hello_s
         self._types = types
 
     @refusing
     async def WorkerSession(self, _requests: object, context: Context) -> None:  # noqa: N802
         """One worker, from its hello to its end."""
-        hello = await _hello(context)
+        hello = await _hello(context, self._hello_s)
         version = negotiate(hello.versions.min, hello.versions.max)
         joined = wire.worker_joined(hello, self._types)
         outbox = self._authority.join_worker(joined, version)
@@ -53,7 +64,7 @@ class ResourceManagerService(CordonCalls):
     @refusing
     async def TenantSession(self, _requests: object, context: Context) -> None:  # noqa: N802
         """One proxy, from its hello to its end."""
-        hello = await _hello(context)
+        hello = await _hello(context, self._hello_s)
         version = negotiate(hello.versions.min, hello.versions.max)
         asked = wire.tenant_asked(hello)
         outbox = self._authority.join_tenant(asked, version)
@@ -81,7 +92,7 @@ class ResourceManagerService(CordonCalls):
         self, _request: pb.GetStatusRequest, _context: Context
     ) -> pb.GetStatusResponse:
         """Who holds what, and who waits for what."""
-        return self._authority.status()
+        return await self._authority.status()
 
     @refusing
     async def ReleaseTenant(  # noqa: N802
@@ -122,9 +133,12 @@ class ResourceManagerService(CordonCalls):
 
     async def _follow(self, request: pb.WatchRequest, context: Context) -> None:
         """One who follows the decisions, from one of the history on."""
-        async for message in inquiries.followed(self._authority, request):
+        wanted = follow_filter_of(request)
+        # There may be none for hours: it is told at once that it is heard.
+        await context.send_initial_metadata(())
+        async for message in inquiries.followed(self._authority, wanted, request.after):
             await context.write(message)
-        outbox = self._authority.follow(inquiries.follow_filter(request))
+        outbox = self._authority.follow(wanted)
         try:
             await outbox.send(context.write)
         finally:
@@ -153,8 +167,11 @@ class ResourceManagerService(CordonCalls):
         """Reads what a proxy says."""
         while (message := await context.read()) is not grpc.aio.EOF:
             other = message.WhichOneof("message")
+            if other == "activity":
+                self._authority.handle(wire.activity(asked, message.activity))
+                continue
             if other != "bye":
-                raise InvalidRequestError("message", other, "bye after the hello")
+                raise InvalidRequestError("message", other, "activity or bye after the hello")
             reason = wire.reason(message.bye.reason)
             self._authority.release(
                 messages.TenantReleased(
@@ -164,12 +181,12 @@ class ResourceManagerService(CordonCalls):
             return
 
 
-async def _hello(context: Context) -> Any:
+async def _hello(context: Context, within_s: float) -> Any:
     """Reads the first message of a stream, which must be a hello."""
     try:
-        message = await asyncio.wait_for(context.read(), HELLO_S)
+        message = await asyncio.wait_for(context.read(), within_s)
     except TimeoutError:
-        raise InvalidRequestError("hello", None, f"within {HELLO_S:.0f} s") from None
+        raise InvalidRequestError("hello", None, f"within {within_s:g} s") from None
     first = None if message is grpc.aio.EOF else message.WhichOneof("message")
     if first != "hello":
         raise InvalidRequestError("message", first, "hello first")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import collections
+import dataclasses
 import os
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from shared_pathways_service.core.rm.expectation import Expectation
-from shared_pathways_service.core.rm.messages import SliceState, TenantState, VirtualSliceState
+from shared_pathways_service.core.rm.states import SliceState, TenantState, VirtualSliceState
 from shared_pathways_service.core.rm.status import (
+    ReservationStatus,
     SliceStatus,
     StatusReport,
     TenantStatus,
@@ -17,25 +20,25 @@ from shared_pathways_service.core.rm.status import (
 from shared_pathways_service.events import Event, Scalar, rfc3339
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 
-__all__ = ["snapshot_events", "status_message"]
+__all__ = ["reservation_message", "snapshot_events", "status_message", "tenant_events"]
 
 _SOURCE = "rm"
+#: Slices, or tenants, that a piece of an answer has: 2 ms.
+_PIECE = 200
 
 
-def status_message(
+async def status_message(
     report: StatusReport, expectations: Mapping[str, Expectation] = MappingProxyType({})
 ) -> pb.GetStatusResponse:
-    """Makes the answer of `GetStatus`.
+    """Makes the answer of `GetStatus`, in pieces between which others have their turn.
 
     Args:
       report: How things stand.
       expectations: Of those that wait.
     """
-    return pb.GetStatusResponse(
+    message = pb.GetStatusResponse(
         state=report.state,
         types=report.types,
-        slices=map(_slice, report.slices),
-        tenants=map(_tenant, report.tenants),
         queue=[
             pb.QueueEntry(
                 tenant=entry.tenant,
@@ -50,7 +53,41 @@ def status_message(
         spares=report.spares,
         since=rfc3339(report.since),
         pid=os.getpid(),
+        reservations=map(reservation_message, report.reservations),
     )
+    for start in range(0, len(report.slices), _PIECE):
+        message.slices.extend(map(_slice, report.slices[start : start + _PIECE]))
+        await asyncio.sleep(0)
+    for start in range(0, len(report.tenants), _PIECE):
+        message.tenants.extend(map(_tenant, report.tenants[start : start + _PIECE]))
+        await asyncio.sleep(0)
+    return message
+
+
+def reservation_message(one: ReservationStatus) -> pb.ReservationStatus:
+    """Makes the message of a reservation."""
+    about = one.reservation
+    return pb.ReservationStatus(
+        name=about.name,
+        instance_type=about.instance_type,
+        count=about.count,
+        user=about.user,
+        team=about.team,
+        starts=about.starts,
+        ends=about.ends,
+        held=one.held,
+    )
+
+
+def tenant_events(report: StatusReport, name: str) -> Iterator[Event]:
+    """Tells of one tenant what `snapshot_events` tells of all."""
+    only = dataclasses.replace(
+        report,
+        slices=(),
+        tenants=tuple(tenant for tenant in report.tenants if tenant.name == name),
+        queue=tuple(entry for entry in report.queue if entry.tenant == name),
+    )
+    return (event for event in snapshot_events(only) if event.tenant == name)
 
 
 def snapshot_events(report: StatusReport) -> Iterator[Event]:
@@ -112,6 +149,15 @@ def _tenant_events(tenant: TenantStatus) -> Iterator[Event]:
             reason=tenant.preempting_by,
             data=data,
         )
+    if tenant.idle_release_s is not None:
+        yield Event(
+            kind="tenant.idling",
+            source=_SOURCE,
+            tenant=tenant.name,
+            data={"idle_s": tenant.idle_s, "release_s": tenant.idle_release_s},
+        )
+    if tenant.state is TenantState.IDLE:
+        yield Event(kind="tenant.idled", source=_SOURCE, tenant=tenant.name)
     if tenant.state is TenantState.PREEMPTED:
         yield Event(kind="tenant.preempted", source=_SOURCE, tenant=tenant.name)
     if not tenant.connected:
@@ -170,5 +216,7 @@ def _tenant(tenant: TenantStatus) -> pb.TenantStatus:
         pid=tenant.pid,
         preempting_by=tenant.preempting_by,
         preempting_s=tenant.preempting_s,
+        idle_s=tenant.idle_s,
+        idle_release_s=tenant.idle_release_s,
         ends="" if tenant.ends_at is None else rfc3339(tenant.ends_at),
     )

@@ -1,8 +1,15 @@
-"""Who is connected: the streams of workers and tenants, and what each is told."""
+"""Who is connected: the streams of workers and tenants, and what each is told.
+
+Of a change in a queue many tenants may hear at once, and none of them is in a hurry. So that no
+placement waits for all of them, their messages leave a few at a time, with everything else that
+happens in between; of several on one stream the last.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import itertools
 from typing import Generic, TypeVar
 
 import grpc
@@ -18,6 +25,8 @@ __all__ = ["TenantStreams", "WorkerStreams"]
 # Messages that may wait on one stream.
 _WORKER_LIMIT = 10
 _TENANT_LIMIT = 10_000
+#: Places in the queue that are told in one round of the event loop: 1 ms.
+_PLACES_AT_ONCE = 8
 
 K = TypeVar("K")
 M = TypeVar("M")
@@ -92,22 +101,35 @@ class WorkerStreams(_Streams[tuple[str, int, str], pb.WorkerInstruction]):
 class TenantStreams(_Streams[tuple[str, str], pb.TenantUpdate]):
     """The streams of the tenants' proxies."""
 
-    def __init__(self, ttl_s: float, memory_limit_bytes: int = 0) -> None:
-        """Starts with none; `ttl_s` and the limit (0: none) are what tenants are told."""
+    def __init__(self, ttl_s: float, memory_limit_bytes: int = 0, activity_s: float = 0.0) -> None:
+        """Starts with none.
+
+        Args:
+          ttl_s: What tenants are told of their slices' time to live.
+          memory_limit_bytes: And of what they may hold on a device; 0: no limit.
+          activity_s: How often they look whether they work, in seconds; 0: they need not tell.
+        """
         super().__init__(_TENANT_LIMIT)
         self._memory_limit_bytes = memory_limit_bytes
+        self._activity_s = activity_s
         self._ttl_s = ttl_s
         #: The incarnation that each connected tenant has.
         self._incarnations: dict[str, str] = {}
+        #: What is still to be told of places in the queue, in the order in which it was said.
+        self._places: dict[tuple[str, str], messages.TellQueued] = {}
+        self._is_telling = False
 
     def open(self, asked: messages.TenantAsked, version: int) -> Outbox[pb.TenantUpdate]:
         """Takes a proxy's stream; an older one of the same process is ended."""
-        return self._open((asked.tenant, asked.incarnation), version)
+        key = (asked.tenant, asked.incarnation)
+        self._places.pop(key, None)
+        return self._open(key, version)
 
     def close(self, asked: messages.TenantAsked, outbox: Outbox[pb.TenantUpdate]) -> bool:
         """Forgets a stream that ended; False when the RM ended it, or there is a newer one."""
         closed = self._close((asked.tenant, asked.incarnation), outbox)
         if closed:
+            self._places.pop((asked.tenant, asked.incarnation), None)
             self._forget(asked.tenant, asked.incarnation)
         return closed
 
@@ -120,6 +142,7 @@ class TenantStreams(_Streams[tuple[str, str], pb.TenantUpdate]):
                 ttl_s=self._ttl_s,
                 recovering=told.recovering,
                 memory_limit_bytes=self._memory_limit_bytes,
+                activity_s=self._activity_s,
             )
             stream.outbox.put(pb.TenantUpdate(welcome=welcome))
 
@@ -129,24 +152,53 @@ class TenantStreams(_Streams[tuple[str, str], pb.TenantUpdate]):
 
     def refuse(self, told: messages.RefuseTenant) -> None:
         """Tells a proxy why its tenant gets nothing (any more), and ends its stream."""
-        self._forget(told.tenant, told.incarnation)
-        if stream := self._streams.pop((told.tenant, told.incarnation), None):
-            update = wire.tenant_update(told, stream.version)
-            if update is not None:
-                stream.outbox.put(update)
+        key = (told.tenant, told.incarnation)
+        self._forget(*key)
+        self._tell_place(key)
+        if stream := self._streams.pop(key, None):
+            _put(stream, told)
             stream.outbox.end()
 
     def tell(self, told: wire.TenantTold) -> None:
         """Sends a tenant news; one that is not connected hears it all when it is back."""
         key = (told.tenant, self._incarnations.get(told.tenant, ""))
         stream = self._streams.get(key)
-        update = None if stream is None else wire.tenant_update(told, stream.version)
-        if stream is not None and update is not None:
-            stream.outbox.put(update)
+        if stream is None:
+            return
+        if not isinstance(told, messages.TellQueued):
+            self._tell_place(key)
+            _put(stream, told)
+            return
+        self._places[key] = told
+        self._tell_places_soon()
+
+    def _tell_places_soon(self) -> None:
+        if self._places and not self._is_telling:
+            self._is_telling = True
+            asyncio.get_running_loop().call_soon(self._tell_places)
+
+    def _tell_places(self) -> None:
+        """Tells a few of those whose place in the queue has changed, and the others later."""
+        self._is_telling = False
+        for key in list(itertools.islice(self._places, _PLACES_AT_ONCE)):
+            self._tell_place(key)
+        self._tell_places_soon()
+
+    def _tell_place(self, key: tuple[str, str]) -> None:
+        """Tells one, before it is told anything that was said later."""
+        told, stream = self._places.pop(key, None), self._streams.get(key)
+        if told is not None and stream is not None:
+            _put(stream, told)
 
     def _forget(self, tenant: str, incarnation: str) -> None:
         if self._incarnations.get(tenant) == incarnation:
             del self._incarnations[tenant]
+
+
+def _put(stream: _Stream[pb.TenantUpdate], told: wire.TenantTold) -> None:
+    update = wire.tenant_update(told, stream.version)
+    if update is not None:
+        stream.outbox.put(update)
 
 
 def _worker_key(

@@ -24,6 +24,7 @@ from shared_pathways_service.protocol import resource_manager_pb2 as pb
 
 __all__ = [
     "TenantTold",
+    "activity",
     "event_message",
     "release",
     "slice_id",
@@ -47,6 +48,7 @@ TenantTold: TypeAlias = (
     | messages.TellUnplaced
     | messages.TellRunning
     | messages.TellPreempting
+    | messages.TellIdle
     | messages.RefuseTenant
 )
 
@@ -131,6 +133,20 @@ def tenant_asked(hello: pb.TenantHello) -> messages.TenantAsked:
     )
 
 
+def activity(asked: messages.TenantAsked, told: pb.TenantActivity) -> messages.TenantActivity:
+    """Makes the event of what a proxy tells of its tenant's work.
+
+    Raises:
+      InvalidRequestError: Naming the field.
+    """
+    return messages.TenantActivity(
+        tenant=asked.tenant,
+        incarnation=asked.incarnation,
+        count=told.count,
+        idle_s=check_seconds("idle_s", told.idle_s),
+    )
+
+
 def slice_id(request: _NamesSlice) -> str:
     """Returns the slice that an operator means.
 
@@ -171,6 +187,8 @@ def tenant_update(told: TenantTold, version: int) -> pb.TenantUpdate | None:
     match told:
         case messages.TellPreempting():
             return _preempting(told) if version >= _NOTICES_SINCE else None
+        case messages.TellIdle():
+            return _idle(told) if version >= _NOTICES_SINCE else None
         case messages.TellQueued():
             queued = pb.TenantQueued(
                 position=told.position, reason=told.reason, holders=told.holders
@@ -209,6 +227,17 @@ def _preempting(told: messages.TellPreempting) -> pb.TenantUpdate:
             by=told.by,
             withdrawn=told.withdrawn,
             virtual_indices=told.indices,
+        )
+    )
+
+
+def _idle(told: messages.TellIdle) -> pb.TenantUpdate:
+    return pb.TenantUpdate(
+        idle=pb.TenantIdle(
+            idle_s=told.idle_s,
+            release_s=told.release_s,
+            withdrawn=told.withdrawn,
+            released=told.released,
         )
     )
 

@@ -96,6 +96,24 @@ def test_a_node_that_vanishes_is_told_from_one_that_matters_to_nobody() -> None:
     assert seen.broken_pools() == []
 
 
+def test_what_somebody_else_does_begins_when_it_is_seen() -> None:
+    seen = watching()
+    seen.begun()
+    # What the lower one does meanwhile is none of it.
+    seen.take_pod(of("low", "l0", "n2", ready=False), 50)
+    assert not seen.moments
+    seen.take_pod(of("high", "h0", "n0", deleted=True), 100)
+    assert seen.moments == {"disrupted": 100, "lost": 100}
+    seen.take_node(node("n0", "p0", ready=False), 101)
+    assert seen.seconds("not_ready", "disrupted") == 1
+
+    seen = watching()
+    seen.begun()
+    seen.take_node(node("n0", "p0", ready=False), 100)
+    seen.take_pod(of("high", "h0", "n0", deleted=True), 105)
+    assert seen.moments == {"disrupted": 100, "not_ready": 100, "lost": 105}
+
+
 def test_a_pool_with_pods_of_both_is_remembered() -> None:
     seen = watching()
     # One that has ended takes no room.

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from shared_pathways_service.core.kubernetes.names import Holder
 from shared_pathways_service.core.kubernetes.permissions import evaluate, needed
-from shared_pathways_service.core.kubernetes.priority_classes import priority_classes, priority_of
+from shared_pathways_service.core.kubernetes.priority_classes import (
+    READING,
+    priority_classes,
+    priority_denied,
+    priority_of,
+)
 from shared_pathways_service.core.kubernetes.proxies import KnownProxy
 from shared_pathways_service.core.kubernetes.rbac import Subject, operator_rbac, tenant_rbac
 from shared_pathways_service.core.kubernetes.tenants import in_use, tenants_of
@@ -56,6 +63,22 @@ def test_priorities_are_the_clusters() -> None:
     assert caught.value.expected.endswith(": high-priority-job, low-priority-job")
     with pytest.raises(InvalidRequestError, match="it has none"):
         priority_of("urgent", [], field="x")
+
+
+def test_a_tenant_may_read_the_priorities_that_it_may_name() -> None:
+    for made in (tenant_rbac("a"), operator_rbac("a")):
+        _, _, wide, _ = made
+        assert not evaluate({"status": {"resourceRules": wide["rules"]}}, READING).missing
+    denied = priority_denied("urgent")
+    assert (denied.verb, denied.resource, denied.namespace) == ("get", "priorityclasses", "")
+    assert "urgent" in denied.message
+    assert "get priorityclasses, list priorityclasses" in denied.message
+    # What is proposed is what is rendered, and who may not read is told what works all the same.
+    assert [json.loads(line.removeprefix("- ")) for line in denied.rule.splitlines()] == [
+        rule for rule in tenant_rbac("a")[2]["rules"] if rule["resources"] == ["priorityclasses"]
+    ]
+    for way in ("ClusterRole", "a number", *PRIORITIES):
+        assert way in denied.hint
 
 
 def proxy(name: str, service: str, state: str) -> KnownProxy:

@@ -171,6 +171,13 @@ def test_the_queue_timeout_arrives(given: float | None, told: float | None) -> N
     assert options.queue_timeout_s == told
 
 
+@pytest.mark.parametrize("given", [None, 0.5, 12_345_678.25])
+def test_the_lifetime_arrives(given: float | None) -> None:
+    inputs = dataclasses.replace(OURS, max_lifetime_s=given)
+    options = parse_flags(ProxyServerOptions, container(inputs)["args"], variables(inputs))
+    assert options.max_lifetime_s == given
+
+
 def test_our_token_is_in_a_secret_that_goes_with_the_job() -> None:
     secret = token_secret(OURS, "token-text", "uid-1")
     metadata = secret["metadata"]
@@ -190,7 +197,7 @@ def test_our_token_is_in_a_secret_that_goes_with_the_job() -> None:
 
 def test_googles_image_gets_neither_token_nor_variables_of_ours() -> None:
     inputs = with_options(
-        dataclasses.replace(GOOGLES, priority=3, queue_timeout_s=5.0, team="t"),
+        dataclasses.replace(GOOGLES, priority=3, queue_timeout_s=5.0, max_lifetime_s=9.0, team="t"),
         "use_insecure_credentials:true",
     )
     assert variables(inputs) == {"IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": "true"}

@@ -218,3 +218,13 @@ def test_what_no_service_can_be_made_of_is_refused(field: str, changed: dict[str
     with pytest.raises(InvalidRequestError) as caught:
         dataclasses.replace(GOOGLES, **changed)
     assert caught.value.field == field
+
+
+def test_a_flag_of_the_resource_manager_comes_as_it_was_said() -> None:
+    said = ("--preemption_grace_s=60", "--max_slices_per_team=4", "--idle_release_s=1800")
+    inputs = dataclasses.replace(OURS, server_args=said)
+    arguments = container(inputs, "pathways-head")["args"]
+    assert [word for word in arguments if word in said] == list(said)
+    options = parse_flags(ResourceManagerOptions, arguments, {})
+    times = (options.preemption_grace_s, options.idle_release_s, options.max_slices_per_team)
+    assert times == (60.0, 1800.0, 4)

@@ -18,13 +18,17 @@ from shared_pathways_service.events import Event
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.servers.embedded import logs as logs_module
 from shared_pathways_service.servers.embedded.child import child_environment
+from shared_pathways_service.servers.embedded.commands import resource_manager_command
 from shared_pathways_service.servers.embedded.endings import read_exit_report, reason_of
 from shared_pathways_service.servers.embedded.logs import ServiceLogs, tail_of
 from shared_pathways_service.servers.embedded.occupancy import Occupancy
 from shared_pathways_service.servers.embedded.options import SupervisorOptions
+from shared_pathways_service.servers.embedded.paths import RuntimePaths
 from shared_pathways_service.servers.embedded.requests import read_proxy_request
 from shared_pathways_service.servers.embedded.restarts import SETTLED_S, RestartPolicy
 from shared_pathways_service.servers.options import parse_flags
+from shared_pathways_service.servers.policies import policy_names
+from shared_pathways_service.servers.resource_manager.options import ResourceManagerOptions
 
 
 class TestOccupancy:
@@ -246,6 +250,45 @@ def test_servers_do_not_get_what_is_meant_for_the_users_program() -> None:
     assert kept["SPS_RUNTIME_DIR"] == "/r"
     assert kept["PYTHONPATH"].split(os.pathsep)[-1] == "/lib/mine"
     assert not {"JAX_PLATFORMS", "XLA_FLAGS", "SPS_TOKEN_FILE"} & kept.keys()
+
+
+def test_every_policy_of_the_resource_manager_is_passed_on_to_it() -> None:
+    """As it is said to the service: the resource manager's own variables do not matter."""
+    said = {
+        "preemption_grace_s": 0.0,
+        "aging_s": 7.5,
+        "idle_release_s": 100.0,
+        "idle_warning_s": 0.0,
+        "max_slices_per_tenant": 1,
+        "max_slices_per_team": 2,
+        "max_tenants_per_team": 3,
+        "max_wait_s": 0.25,
+        "proxy_memory_limit_bytes": 5,
+        "history_rows": 6,
+        "history_days": 0.5,
+        "metrics_port": 0,
+        "metrics_address": "127.0.0.2",
+    }
+    assert said.keys() == set(policy_names())
+    options = SupervisorOptions(**said)  # type: ignore[arg-type]
+    passed = _resource_manager_options(options, {"SPS_PREEMPTION_GRACE_S": "9"})
+    assert {name: getattr(passed, name) for name in said} == said
+    passed = _resource_manager_options(SupervisorOptions(), {})
+    assert {name: getattr(passed, name) for name in said} == {
+        name: getattr(ResourceManagerOptions, name) for name in said
+    }
+    variables = {"SPS_HISTORY_ROWS": "8", "SPS_HISTORY_DAYS": "9", "SPS_IDLE_RELEASE_S": "1"}
+    passed = _resource_manager_options(parse_flags(SupervisorOptions, [], variables), {})
+    assert (passed.history_rows, passed.history_days, passed.idle_release_s) == (8, 9.0, 1.0)
+    assert passed.idle_times == (1.0, 0.5, 0.1)
+
+
+def _resource_manager_options(
+    options: SupervisorOptions, environ: dict[str, str]
+) -> ResourceManagerOptions:
+    paths = RuntimePaths(Path("/r"))
+    command = resource_manager_command(paths, options, ready_fd=1, first_start=False)
+    return parse_flags(ResourceManagerOptions, command[4:], environ)
 
 
 @pytest.mark.parametrize(

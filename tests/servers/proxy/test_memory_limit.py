@@ -36,6 +36,20 @@ def test_arrays_beyond_the_limit(make_proxy: MakeProxy, connect: MakeClient) -> 
     np.testing.assert_array_equal(client.fetch(client.put(FOUR, single(0))), FOUR)
 
 
+def test_a_limit_of_the_resource_manager_is_named_as_such(
+    make_proxy: MakeProxy, connect: MakeClient
+) -> None:
+    proxy = make_proxy(memory_limit=40)
+    proxy.engine.memory.lower(1000, "--proxy_memory_limit_bytes of the resource manager")
+    client = connect(proxy.address)
+    with pytest.raises(Failed, match=r"\(--device_memory_limit_bytes\) is 40 bytes"):
+        client.fetch(client.put(np.arange(12, dtype=np.float32), single(0)))
+    proxy.engine.memory.lower(8, "--proxy_memory_limit_bytes of the resource manager")
+    with pytest.raises(Failed, match=r"of the resource manager\) is 8 bytes") as raised:
+        client.fetch(client.put(FOUR, single(0)))
+    assert "--device_memory_limit_bytes" not in raised.value.message
+
+
 def test_programs_beyond_the_limit(make_proxy: MakeProxy, connect: MakeClient) -> None:
     client = connect(make_proxy(memory_limit=40).address)
     program = client.compile(DOUBLE, [0])

@@ -10,44 +10,23 @@ from typing import Any
 
 import grpc
 import pytest
-from google.protobuf import descriptor_pool, message_factory
 
 from tests.processes import DEADLINE_S
-from tests.protocol.kept import DIRECTORY, kept
+from tests.protocol.first_release import handlers, message, refuse
 from tests.servers.proxy.conftest import KIND, StartProxy
-
-PACKAGE = "shared_pathways_service.v1"
 
 
 class OldManager:
     """Answers as the first release did, in its own messages; `versions` are those it speaks."""
 
     def __init__(self, socket: Path, versions: tuple[int, int]) -> None:
-        pool = descriptor_pool.DescriptorPool()
-        for name in ("google/protobuf/struct.proto",):
-            pool.AddSerializedFile(descriptor_pool.Default().FindFileByName(name).serialized_pb)
-        for file in kept(DIRECTORY / "0.1.0.binpb").file:
-            pool.Add(file)
-        messages = message_factory.GetMessageClass
-        self._message: Any = messages(pool.FindMessageTypeByName(f"{PACKAGE}.TenantMessage"))
-        self._update: Any = messages(pool.FindMessageTypeByName(f"{PACKAGE}.TenantUpdate"))
         self._versions = versions
         self.hellos: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.byes: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._threads = futures.ThreadPoolExecutor(4)
         self._server = grpc.server(self._threads)
-        handler = grpc.stream_stream_rpc_method_handler(
-            self._session,
-            request_deserializer=self._message.FromString,
-            response_serializer=self._update.SerializeToString,
-        )
-        self._server.add_generic_rpc_handlers(
-            (
-                grpc.method_handlers_generic_handler(
-                    f"{PACKAGE}.ResourceManager", {"TenantSession": handler}
-                ),
-            )
-        )
+        found = handlers("ResourceManager", {"TenantSession": self._session})
+        self._server.add_generic_rpc_handlers((found,))
         self.address = f"unix:{socket}"
         self._server.add_insecure_port(self.address)
         self._server.start()
@@ -59,25 +38,16 @@ class OldManager:
     def _session(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
         hello = next(requests).hello
         self.hellos.put(hello)
-        low, high = self._versions
-        if not hello.versions.min <= high <= hello.versions.max:
-            theirs = f"{hello.versions.min} to {hello.versions.max}"
-            context.abort(
-                grpc.StatusCode.FAILED_PRECONDITION,
-                f"no common protocol version: the client speaks {theirs}, "
-                f"the service {low} to {high}",
-            )
-        update = self._update()
-        update.welcome.version, update.welcome.ttl_s = high, 15.0
-        yield update
-        for index in range(len(hello.virtual_slices)):
-            update = self._update()
-            update.placement.virtual_index, update.placement.state = index, 2
-            update.placement.slice_id, update.placement.generation = f"slice-{index}", index + 1
-            yield update
-        update = self._update()
-        update.running.placed = update.running.wanted = len(hello.virtual_slices)
-        yield update
+        refuse(context, (hello.versions.min, hello.versions.max), self._versions)
+        version = self._versions[1]
+        yield message("TenantUpdate", welcome=message("TenantWelcome", version=version, ttl_s=15.0))
+        wanted = len(hello.virtual_slices)
+        for index in range(wanted):
+            where = {"slice_id": f"slice-{index}", "generation": index + 1}
+            placed = message("Placement", virtual_index=index, state="PLACED", **where)
+            yield message("TenantUpdate", placement=placed)
+        running = message("TenantRunning", placed=wanted, wanted=wanted)
+        yield message("TenantUpdate", running=running)
         for request in requests:
             self.byes.put(request)
 

@@ -1,0 +1,223 @@
+"""What an agent tells a scraper of its session: docs/metrics.md."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+from shared_pathways_service.agent.messages import Start
+from shared_pathways_service.core.openmetrics import Family, Kind, Sample
+from shared_pathways_service.core.session_messages import Phase, Snapshot
+from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.events import Event
+from shared_pathways_service.homes.base import HomeCounters
+from shared_pathways_service.version import __version__
+
+__all__ = ["SessionMeter", "served"]
+
+_PREFIX = "sps_agent"
+#: Seconds of the whole way up stand among those of the phases, by this name.
+_TOTAL = "total"
+_PHASES = frozenset(Phase)
+#: States of virtual slices.
+_SLICE_STATES = ("placed", "unplaced")
+
+_log = logging.getLogger(__name__)
+
+
+class SessionMeter:
+    """Keeps what one session is and was.
+
+    Args:
+      start: What the session was started with.
+      counters: Returns what its home has counted.
+    """
+
+    def __init__(self, start: Start, counters: Callable[[], HomeCounters]) -> None:
+        self._start = start
+        self._counters = counters
+        self._snapshot = Snapshot(name=start.spec.name, phase=Phase.NEW)
+        self._events: collections.Counter[str] = collections.Counter()
+        self._heard_at: float | None = None
+
+    def observe(self, snapshot: Snapshot) -> None:
+        """Takes in what is known of the session."""
+        self._snapshot = snapshot
+
+    def hear(self, event: Event) -> None:
+        """Counts an event of the session."""
+        self._events[event.kind] += 1
+        self._heard_at = time.time()
+
+    def families(self) -> list[Family]:
+        """Returns all that is told."""
+        home = self._start.home.name
+        labels = {"version": __version__, "name": self._start.spec.name, "home": home}
+        return [
+            _family("info", "info", "The connection.", [Sample(1, labels)]),
+            *self._of_session(),
+            *self._of_home(self._counters()),
+        ]
+
+    def _of_session(self) -> list[Family]:
+        now = self._snapshot
+        slices = collections.Counter(view.state for view in now.slices)
+        took = {name: seconds for name, seconds in now.timings.items() if name in _PHASES}
+        return [
+            _family(
+                "phase",
+                "gauge",
+                "1 for the phase that the session is in, 0 for the others.",
+                [Sample(now.phase is phase, {"phase": phase.value}) for phase in Phase],
+            ),
+            _family(
+                "phase_seconds",
+                "gauge",
+                "How long each phase took that is over.",
+                [Sample(seconds, {"phase": name}) for name, seconds in took.items()],
+                "seconds",
+            ),
+            _family(
+                "start_seconds",
+                "gauge",
+                "From the beginning until the connection served; nothing before that.",
+                _known(now.timings.get(_TOTAL)),
+                "seconds",
+            ),
+            _family(
+                "slices",
+                "gauge",
+                "Virtual slices.",
+                [Sample(slices[state], {"state": state}) for state in _SLICE_STATES],
+            ),
+            _family(
+                "preempted",
+                "gauge",
+                "1 while its slices are somebody else's.",
+                [Sample(now.preempted)],
+            ),
+            _family(
+                "queue_position",
+                "gauge",
+                "Its place in the queue; 0: it is in none.",
+                [Sample(now.position or 0)],
+            ),
+            _family(
+                "events",
+                "counter",
+                "Events of the session.",
+                [Sample(count, {"kind": kind}) for kind, count in self._events.items()],
+            ),
+            _family(
+                "last_event_timestamp_seconds",
+                "gauge",
+                "When the last of them was, in seconds since the epoch.",
+                _known(self._heard_at),
+                "seconds",
+            ),
+        ]
+
+    def _of_home(self, home: HomeCounters) -> list[Family]:
+        return [
+            _family(
+                "last_beat_timestamp_seconds",
+                "gauge",
+                "When the deadline of the proxy's Job was last moved on, likewise.",
+                _known(home.beat_at),
+                "seconds",
+            ),
+            _family(
+                "manager_reconnects",
+                "counter",
+                "Times that the resource manager was listened to anew.",
+                [Sample(home.manager_reconnects)],
+            ),
+            _family(
+                "tunnel_connections",
+                "gauge",
+                "Open connections through the tunnel.",
+                [Sample(home.tunnel_connections)],
+            ),
+            _family(
+                "tunnel_connections_opened",
+                "counter",
+                "Connections that went through it.",
+                [Sample(home.tunnel_opened)],
+            ),
+            _family(
+                "tunnel_redials",
+                "counter",
+                "Dials that followed one that failed.",
+                [Sample(home.tunnel_redials)],
+            ),
+            _family(
+                "tunnel_sent_bytes",
+                "counter",
+                "What went to the proxy.",
+                [Sample(home.tunnel_sent_bytes)],
+                "bytes",
+            ),
+            _family(
+                "tunnel_received_bytes",
+                "counter",
+                "What came from the proxy.",
+                [Sample(home.tunnel_received_bytes)],
+                "bytes",
+            ),
+        ]
+
+
+@contextlib.asynccontextmanager
+async def served(
+    meter: SessionMeter, start: Start, send: Callable[[Mapping[str, Any]], None]
+) -> AsyncIterator[str]:
+    """Serves the metrics for the length of the block.
+
+    Where that cannot be, the session goes on without: an option that measures must not decide
+    whether a program runs. The client is told by an event.
+
+    Args:
+      meter: What is served.
+      start: What the session was started with: its port, None for none, and its address.
+      send: Sends a message to the client.
+
+    Yields:
+      Where they are; empty: nowhere.
+    """
+    if start.metrics_port is None:
+        yield ""
+        return
+    # Only here: who is not scraped has no use for aiohttp.
+    from shared_pathways_service.servers.metrics import serve_metrics  # noqa: PLC0415
+
+    address = start.metrics_address
+    async with contextlib.AsyncExitStack() as undo:
+        url = ""
+        try:
+            serving = await serve_metrics(
+                meter.families, address=address, port=start.metrics_port, token=None
+            )
+        except SharedPathwaysError as error:
+            reason = f"{error.message}; SPS_AGENT_METRICS_PORT=0 takes any port that is free"
+            _log.warning("%s", reason)
+            event = Event(
+                kind="metrics.unavailable", source="agent", tenant=start.spec.name, reason=reason
+            )
+            send({"type": "event", "event": event.to_dict()})
+        else:
+            undo.push_async_callback(serving.close)
+            url = serving.url
+        yield url
+
+
+def _known(value: float | None) -> list[Sample]:
+    return [] if value is None else [Sample(value)]
+
+
+def _family(name: str, kind: Kind, text: str, samples: list[Sample], unit: str = "") -> Family:
+    full = _PREFIX if kind == "info" else f"{_PREFIX}_{name}"
+    return Family(full, kind, text, samples, unit)

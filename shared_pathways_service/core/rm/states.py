@@ -1,0 +1,43 @@
+"""The states that slices and tenants are in, and what operators say of slices."""
+
+from __future__ import annotations
+
+import enum
+
+__all__ = ["SliceMark", "SliceState", "TenantState", "VirtualSliceState"]
+
+
+class SliceState(enum.StrEnum):
+    """State of a physical slice."""
+
+    STARTING = "starting"
+    READY = "ready"
+    CORDONED = "cordoned"
+    DRAINING = "draining"
+    LOST = "lost"
+
+
+class SliceMark(enum.StrEnum):
+    """What an operator said of a physical slice."""
+
+    NONE = ""
+    CORDONED = "cordoned"
+    DRAINING = "draining"
+
+
+class VirtualSliceState(enum.StrEnum):
+    """State of a virtual slice, which is what a tenant holds."""
+
+    QUEUED = "queued"
+    UNPLACED = "unplaced"
+    PLACED = "placed"
+
+
+class TenantState(enum.StrEnum):
+    """State of a tenant."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    PREEMPTED = "preempted"
+    IDLE = "idle"
+    GONE = "gone"

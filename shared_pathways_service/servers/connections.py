@@ -1,0 +1,55 @@
+"""How many connections a gRPC server takes, and how long one may be held for nothing.
+
+A connection beyond their number is closed at once, which a client sees as UNAVAILABLE. What gRPC
+counts, it does not tell: nothing of this is in a log.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import resource
+
+from shared_pathways_service.servers.options import flag, positive_int, seconds
+
+__all__ = ["ConnectionOptions"]
+
+#: Descriptors that a server needs beside its connections: files, pipes, its own calls.
+_OWN_DESCRIPTORS = 192
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConnectionOptions:
+    """Flags of a server that others can reach; its options are derived from these."""
+
+    max_connections: int = flag(
+        1024,
+        parse=positive_int,
+        env="SPS_MAX_CONNECTIONS",
+        help="Connections at a time; one more is closed at once. Never more than there are "
+        "descriptors for.",
+    )
+    handshake_timeout_s: float = flag(
+        20.0,
+        parse=seconds,
+        env="SPS_HANDSHAKE_TIMEOUT_S",
+        help="Seconds for a new connection to begin as HTTP/2 does; then it is closed.",
+    )
+    idle_connection_s: float = flag(
+        60.0,
+        parse=seconds,
+        env="SPS_IDLE_CONNECTION_S",
+        help="Seconds after which a connection without a call is closed. (Clients of gRPC dial "
+        "again when they call.)",
+    )
+
+    def connection_options(self) -> tuple[tuple[str, int], ...]:
+        """Returns them as gRPC takes them."""
+        room, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = self.max_connections
+        if room != resource.RLIM_INFINITY:
+            most = min(most, max(1, room - _OWN_DESCRIPTORS))
+        return (
+            ("grpc.max_allowed_incoming_connections", most),
+            ("grpc.server_handshake_timeout_ms", round(self.handshake_timeout_s * 1000) or 1),
+            ("grpc.max_connection_idle_ms", round(self.idle_connection_s * 1000) or 1),
+        )

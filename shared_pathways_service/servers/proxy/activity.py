@@ -1,0 +1,170 @@
+"""Whether the tenant works, for the resource manager (RM): looked at now and then, never counted.
+
+What is counted anyway, and what is under way, is compared with the last look; so a request costs
+nothing by this. There is a thread only where the RM wants to be told.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+
+if TYPE_CHECKING:
+    from shared_pathways_service.servers.proxy.engine import Engine
+    from shared_pathways_service.servers.proxy.service import ProxyService
+    from shared_pathways_service.servers.proxy.transfers import Transfers
+
+__all__ = ["PASSIVE", "Activity", "ActivityReporter"]
+
+#: Requests that are no work: they ask how things are, or drop what nobody needs, which JAX does
+#: whenever Python collects its garbage.
+PASSIVE = frozenset(
+    {
+        "check_future_request",
+        "check_value_ready_request",
+        "delete_array_request",
+        "destruct_array_request",
+        "get_default_device_assignment_request",
+        "get_default_layout_request",
+        "init_request",
+        "is_array_deleted_request",
+        "loaded_executable_cost_analysis_request",
+        "loaded_executable_delete_request",
+        "loaded_executable_destruct_request",
+        "loaded_executable_human_readable_program_text_request",
+        "loaded_executable_is_deleted_request",
+        "loaded_executable_metadata_request",
+    }
+)
+
+#: Seconds between two looks while the RM waits for work to begin.
+_HURRIED_S = 0.25
+
+
+class Activity:
+    """Looks at work: programs, compilations, transfers, and requests for these.
+
+    Args:
+      engine: What computes.
+      service: Whose requests are looked at.
+      transfers: Those under way.
+      clock: Seconds that never jump.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        service: ProxyService,
+        transfers: Transfers,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._engine = engine
+        self._service = service
+        self._transfers = transfers
+        self._clock = clock
+        self._done = 0
+        self._count = 0
+        self._looked_at = self._active_at = clock()
+
+    def look(self) -> pb.TenantActivity:
+        """Returns how many looks, this one included, saw work, and how long ago the last was."""
+        now, before = self._clock(), self._looked_at
+        done, self._looked_at = self._service.work_done(PASSIVE), now
+        if done != self._done or self._is_under_way() or self._transfers.moved_since(before):
+            self._done = done
+            self._count += 1
+            self._active_at = now
+        return pb.TenantActivity(count=self._count, idle_s=now - self._active_at)
+
+    def _is_under_way(self) -> bool:
+        if any(epoch.operations for epoch in self._engine.slices.current()):
+            return True
+        return any(session.compiling for session in self._service.sessions)
+
+
+class ActivityReporter:
+    """Tells the RM of work, on a thread of its own, from when it first wants to hear of it.
+
+    Args:
+      look: Looks at the work.
+    """
+
+    def __init__(self, look: Callable[[], pb.TenantActivity]) -> None:
+        self._look = look
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._closed = False
+        self._send: Callable[[pb.TenantActivity], None] | None = None
+        self._period_s = 0.0
+        self._hurried = False
+        self._is_asked = False
+        self._told = -1
+        self._thread: threading.Thread | None = None
+
+    def begin(self, period_s: float, send: Callable[[pb.TenantActivity], None]) -> None:
+        """Tells at once, and from now on whenever there was work.
+
+        Args:
+          period_s: Seconds between two looks.
+          send: Takes what is told.
+        """
+        with self._lock:
+            self._send, self._period_s = send, period_s
+            self._is_asked = True
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._run, name="rm-activity", daemon=True)
+                self._thread.start()
+        self._wake.set()
+
+    def end(self) -> None:
+        """Tells nobody any more, until `begin`."""
+        with self._lock:
+            self._send = None
+            self._hurried = False
+
+    def ask(self, *, hurried: bool) -> None:
+        """Tells at once, work or none.
+
+        Args:
+          hurried: Whether work that begins is to be told without delay from here on.
+        """
+        with self._lock:
+            self._is_asked = True
+            self._hurried = hurried
+        self._wake.set()
+
+    def calm(self) -> None:
+        """Takes back that work is to be told without delay."""
+        with self._lock:
+            self._hurried = False
+
+    def close(self) -> None:
+        """Ends the thread."""
+        with self._lock:
+            self._closed = True
+            thread = self._thread
+        self._wake.set()
+        if thread is not None:
+            thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                period_s = self._period_s
+                if self._hurried:
+                    period_s = min(period_s, _HURRIED_S)
+                is_on = self._send is not None
+            self._wake.wait(period_s if is_on else None)
+            self._wake.clear()
+            found = self._look()
+            with self._lock:
+                if self._closed:
+                    return
+                if self._send is not None and (self._is_asked or found.count != self._told):
+                    self._is_asked = False
+                    self._told = found.count
+                    self._send(found)

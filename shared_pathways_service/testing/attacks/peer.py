@@ -1,0 +1,198 @@
+"""One end of an HTTP/2 connection that keeps to no rules: it says what it is told to, and may stop.
+
+A client library would end what it began, answer pings and open windows; here nothing happens that
+an attack does not ask for. The frames are those of RFC 9113, headers are sent as literals without
+an index (RFC 7541, 6.2.2), a message has gRPC's prefix of five bytes.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final, Self
+
+__all__ = ["ENDED", "GOAWAY", "PREFACE", "RST_STREAM", "Peer", "announced"]
+
+PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
+#: What `Peer.seen` counts beside frames by their types: streams that the server has ended.
+ENDED: Final = "ended"
+
+_END_STREAM, _END_HEADERS, _ACK = 0x1, 0x4, 0x1
+_INITIAL_WINDOW = 0x4
+_CANCEL = 8
+#: Bytes of a frame that every server takes.
+_FRAME = 16_384
+_HEAD = struct.Struct(">I")
+
+
+class Peer:
+    """A connection; use as a context manager.
+
+    Args:
+      address: ``unix:/path`` or ``host:port``.
+      timeout_s: For one send that the server does not take.
+
+    Attributes:
+      seen: How many frames came, by type, and how many streams the server ended (`ENDED`).
+      closed: Whether the server has closed the connection.
+    """
+
+    def __init__(self, address: str, *, timeout_s: float = 10.0) -> None:
+        self.seen: Counter[int | str] = Counter()
+        self.closed = False
+        self._buffer = bytearray()
+        self._next = 1
+        self._greeted = False
+        path = address.removeprefix("unix:")
+        family = socket.AF_INET if path == address else socket.AF_UNIX
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            self._socket.settimeout(timeout_s)
+            host, _, port = address.rpartition(":")
+            self._socket.connect(path if path != address else (host, int(port)))
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        """Returns the socket's descriptor."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Drops the connection, whatever is open on it."""
+        self._socket.close()
+
+    def send(self, data: bytes) -> bool:
+        """Sends bytes; returns False where the server takes none (any more)."""
+        try:
+            self._socket.sendall(data)
+        except OSError:
+            return False
+        return True
+
+    def greet(self, *, window: int = 65_535) -> bool:
+        """Sends the preface.
+
+        Args:
+          window: Bytes of a stream's answers that are wanted before anything is said again.
+        """
+        self._greeted = True
+        settings = struct.pack(">HI", _INITIAL_WINDOW, window)
+        return self.send(PREFACE + _frame(SETTINGS, 0, 0, settings))
+
+    def open(self, path: str, metadata: Iterable[tuple[str, str | bytes]] = ()) -> int:
+        """Begins a call and sends nothing more of it; returns its stream's number."""
+        stream, self._next = self._next, self._next + 2
+        self.send(opening(stream, path, metadata))
+        return stream
+
+    def write(self, stream: int, data: bytes) -> bool:
+        """Sends bytes of a call's body as they are."""
+        pieces = (data[i : i + _FRAME] for i in range(0, len(data), _FRAME))
+        return self.send(b"".join(_frame(DATA, 0, stream, piece) for piece in pieces))
+
+    def finish(self, stream: int, message: bytes = b"") -> bool:
+        """Sends the one message of a call, which has no more."""
+        return self.send(_frame(DATA, _END_STREAM, stream, announced(len(message)) + message))
+
+    def reset(self, stream: int) -> bool:
+        """Breaks a call off."""
+        return self.send(_frame(RST_STREAM, 0, stream, _HEAD.pack(_CANCEL)))
+
+    def read(self) -> None:
+        """Takes what has come, answering settings and pings as a living client does."""
+        while not self.closed and select.select([self._socket], [], [], 0)[0]:
+            self._take()
+
+    def wait(self, what: int | str, *, times: int = 1, timeout_s: float) -> bool:
+        """Reads until so many of something have been seen, or the server has closed.
+
+        Returns:
+          Whether they were.
+        """
+        deadline = time.monotonic() + timeout_s
+        while self.seen[what] < times and not self.closed:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self._socket], [], [], left)[0]:
+                break
+            self._take()
+        return self.seen[what] >= times
+
+    def wait_closed(self, *, timeout_s: float) -> bool:
+        """Reads until the server has closed the connection; returns whether it did."""
+        self.wait("nothing has this name", timeout_s=timeout_s)
+        return self.closed
+
+    def _take(self) -> None:
+        try:
+            data = self._socket.recv(1 << 16)
+        except OSError:
+            data = b""
+        self.closed = not data
+        self._buffer += data
+        for kind, flags, body in self._frames():
+            self.seen[kind] += 1
+            if kind == RST_STREAM or (kind in {HEADERS, DATA} and flags & _END_STREAM):
+                self.seen[ENDED] += 1
+            if self._greeted and kind in {SETTINGS, PING} and not flags & _ACK:
+                self.send(_frame(kind, _ACK, 0, body if kind == PING else b""))
+
+    def _frames(self) -> Iterator[tuple[int, int, bytes]]:
+        buffer = self._buffer
+        while len(buffer) >= 9 and len(buffer) >= 9 + (size := int.from_bytes(buffer[:3], "big")):
+            yield buffer[3], buffer[4], bytes(buffer[9 : 9 + size])
+            del buffer[: 9 + size]
+
+
+def announced(size: int) -> bytes:
+    """Returns gRPC's prefix of a message of so many bytes."""
+    return b"\0" + _HEAD.pack(size)
+
+
+def opening(stream: int, path: str, metadata: Iterable[tuple[str, str | bytes]] = ()) -> bytes:
+    """Returns the frame that begins a call."""
+    fields = [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", path),
+        (":authority", "localhost"),
+        ("te", "trailers"),
+        ("content-type", "application/grpc"),
+        *metadata,
+    ]
+    return _frame(HEADERS, _END_HEADERS, stream, b"".join(_field(*field) for field in fields))
+
+
+def _frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
+    return len(body).to_bytes(3, "big") + bytes((kind, flags)) + _HEAD.pack(stream) + body
+
+
+def _field(name: str, value: str | bytes) -> bytes:
+    return (
+        b"\0" + _text(name.encode()) + _text(value if isinstance(value, bytes) else value.encode())
+    )
+
+
+def _text(data: bytes) -> bytes:
+    # An integer with a prefix of seven bits (RFC 7541, 5.1); the first bit says: no Huffman code.
+    size, out = len(data), bytearray()
+    if size < 0x7F:
+        return bytes((size,)) + data
+    out.append(0x7F)
+    size -= 0x7F
+    while size >= 0x80:
+        out.append(size & 0x7F | 0x80)
+        size >>= 7
+    out.append(size)
+    return bytes(out) + data

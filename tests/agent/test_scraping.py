@@ -1,0 +1,144 @@
+"""What a scraper reads of an agent."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+from prometheus_client import Metric
+
+from shared_pathways_service.agent.messages import Start
+from shared_pathways_service.agent.scraping import SessionMeter
+from shared_pathways_service.core.openmetrics import render
+from shared_pathways_service.core.session_messages import Phase, SliceView, Snapshot
+from shared_pathways_service.events import Event
+from shared_pathways_service.homes.base import HomeCounters
+from tests.agent.support import DEADLINE_S, TYPE, Bench, eventually, serve
+from tests.openmetrics import check_documented, text_to_families
+
+
+def scrape(url: str) -> dict[str, Metric]:
+    with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
+        assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
+        return {family.name: family for family in text_to_families(answer.read().decode())}
+
+
+def value(families: dict[str, Metric], name: str, /, **labels: str) -> float:
+    [found] = [
+        sample.value
+        for family in families.values()
+        for sample in family.samples
+        if sample.name == name and labels.items() <= sample.labels.items()
+    ]
+    return float(found)
+
+
+def told(meter: SessionMeter) -> dict[str, Metric]:
+    return {family.name: family for family in text_to_families(render(meter.families()))}
+
+
+def measured(start: Start, port: int = 0) -> Start:
+    return dataclasses.replace(start, metrics_port=port)
+
+
+def test_each_is_told_as_the_document_has_it(bench: Bench) -> None:
+    counters = HomeCounters(
+        tunnel_opened=5,
+        tunnel_connections=2,
+        tunnel_redials=1,
+        tunnel_sent_bytes=1 << 40,
+        tunnel_received_bytes=7,
+        manager_reconnects=3,
+        beat_at=1234.5,
+    )
+    start = bench.start()
+    meter = SessionMeter(start, lambda: counters)
+    before = told(meter)
+    assert value(before, "sps_agent_phase", phase="new") == 1
+    assert not before["sps_agent_start_seconds"].samples
+    placed, lost = (
+        SliceView(index=index, instance_type=TYPE, state=state)
+        for index, state in enumerate(("placed", "unplaced"))
+    )
+    began = time.time()
+    meter.observe(
+        Snapshot(
+            name=start.spec.name,
+            phase=Phase.SERVE,
+            preempted=True,
+            position=4,
+            slices=(placed, lost),
+            timings={"preflight": 0.5, "total": 2.25},
+        )
+    )
+    for kind in ("slice.placed", "slice.unplaced", "slice.placed"):
+        meter.hear(Event(kind=kind, source="rm"))
+    now = told(meter)
+    check_documented(now.values(), "sps_agent")
+    for name, expected, labels in (
+        ("phase", 1, {"phase": "serve"}),
+        ("phase", 0, {"phase": "new"}),
+        ("phase_seconds", 0.5, {"phase": "preflight"}),
+        ("start_seconds", 2.25, {}),
+        ("slices", 1, {"state": "placed"}),
+        ("slices", 1, {"state": "unplaced"}),
+        ("preempted", 1, {}),
+        ("queue_position", 4, {}),
+        ("events_total", 2, {"kind": "slice.placed"}),
+        ("events_total", 1, {"kind": "slice.unplaced"}),
+        ("last_beat_timestamp_seconds", 1234.5, {}),
+        ("manager_reconnects_total", 3, {}),
+        ("tunnel_connections", 2, {}),
+        ("tunnel_connections_opened_total", 5, {}),
+        ("tunnel_redials_total", 1, {}),
+        ("tunnel_sent_bytes_total", 1 << 40, {}),
+        ("tunnel_received_bytes_total", 7, {}),
+    ):
+        assert value(now, f"sps_agent_{name}", **labels) == expected, name
+    assert began <= value(now, "sps_agent_last_event_timestamp_seconds") <= time.time()
+    assert value(now, "sps_agent_info", name=start.spec.name, home="fake") == 1
+
+
+def test_an_agent_serves_them_while_it_lives_and_the_journal_says_where(bench: Bench) -> None:
+    start = measured(bench.start())
+    with bench.session(start) as (session, _):
+        serve(session)
+        [entry] = bench.journal.entries()
+        assert entry.metrics.startswith("http://127.0.0.1:")
+        now = scrape(entry.metrics)
+        assert value(now, "sps_agent_phase", phase="serve") == 1
+        assert value(now, "sps_agent_slices", state="placed") == 1
+        assert value(now, "sps_agent_start_seconds") >= 0
+        assert value(now, "sps_agent_events_total", kind="connect.serving") == 1
+        bench.home.tell(start.spec.session, "slice.unplaced", "lost", virtual_index=0, generation=1)
+        eventually(
+            lambda: value(scrape(entry.metrics), "sps_agent_slices", state="unplaced") == 1,
+            "the loss",
+        )
+        assert session.close("done") is None
+    with pytest.raises(urllib.error.URLError):
+        scrape(entry.metrics)
+    assert bench.nothing_left()
+
+
+def test_nothing_is_served_unless_it_is_asked_for(bench: Bench) -> None:
+    with bench.session(bench.start()) as (session, _):
+        serve(session)
+        [entry] = bench.journal.entries()
+        assert entry.metrics == ""
+
+
+def test_a_port_that_is_taken_stops_nothing(bench: Bench) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with bench.session(measured(bench.start(), port)) as (session, heard):
+            serve(session)
+            event = heard.wait_for("metrics.unavailable")
+            assert event.reason is not None
+            assert f"127.0.0.1:{port}" in event.reason
+            assert "SPS_AGENT_METRICS_PORT=0" in event.reason
+            assert [entry.metrics for entry in bench.journal.entries()] == [""]

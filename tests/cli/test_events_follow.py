@@ -1,0 +1,97 @@
+"""`sps events --follow` outlasts restarts, however little is decided between them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from shared_pathways_service.cli import events
+from shared_pathways_service.cli.manager import Manager
+from shared_pathways_service.errors import ServiceNotReady
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
+from tests.e2e.harness import DEADLINE_S
+from tests.processes import run_async
+
+SERVICE = pb.DESCRIPTOR.services_by_name["ResourceManager"].full_name
+
+
+class Restarting:
+    """Ends each stream once it was heard that it began; says something on the third."""
+
+    def __init__(self) -> None:
+        self.heard = asyncio.Event()
+        self.streams = 0
+
+    async def watch(self, _request: pb.WatchRequest, context: Any) -> None:
+        self.streams += 1
+        self.heard.clear()
+        if self.streams == 4:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "it is away for good")
+        await context.send_initial_metadata(())
+        await asyncio.wait_for(self.heard.wait(), DEADLINE_S)
+        if self.streams == 3:
+            await context.write(pb.EventMessage(kind="rm.started", sequence=7))
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "it is started again")
+
+
+class Stub:
+    """Tells the server that the client has heard of a stream."""
+
+    def __init__(self, stub: pb_grpc.ResourceManagerAsyncStub, server: Restarting) -> None:
+        self._stub, self._server = stub, server
+
+    def Watch(self, *args: Any, **kwargs: Any) -> Any:  # noqa: N802
+        call: Any = self._stub.Watch(*args, **kwargs)
+        begun = call.initial_metadata
+
+        async def initial_metadata() -> Any:
+            found = await begun()
+            self._server.heard.set()
+            return found
+
+        call.initial_metadata = initial_metadata
+        return call
+
+
+def test_only_who_is_away_for_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A second failure in a row is one too many.
+    monkeypatch.setattr(events, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(events, "_PAUSE_S", 0.01)
+
+    async def follow() -> tuple[list[int], int, str]:
+        told: list[int] = []
+        servicer = Restarting()
+        server = grpc.aio.server()
+        watch = grpc.unary_stream_rpc_method_handler(
+            servicer.watch,
+            request_deserializer=pb.WatchRequest.FromString,
+            response_serializer=pb.EventMessage.SerializeToString,
+        )
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE, {"Watch": watch}),)
+        )
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        try:
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+                stub: Any = Stub(pb_grpc.ResourceManagerStub(channel), servicer)
+                manager = Manager(stub=stub, metadata=(), address="here", version="1")
+                following = events._follow(
+                    manager, pb.GetHistoryRequest(), 0, lambda said: told.append(said.sequence)
+                )
+                await asyncio.wait_for(following, DEADLINE_S)
+        except ServiceNotReady as error:
+            return told, servicer.streams, error.message
+        finally:
+            await server.stop(0)
+        raise AssertionError("it went on")
+
+    told, streams, message = run_async(follow())
+    assert told == [7]
+    assert streams == 4
+    assert "here" in message
