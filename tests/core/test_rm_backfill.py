@@ -90,27 +90,45 @@ def test_two_heads_are_both_left_what_they_want() -> None:
     assert len(rm.placed("one")) == 1
 
 
+def ask_first(
+    rm: Rm,
+    tenant: str,
+    wants: tuple[InstanceType, ...],
+    priority: int,
+    lifetime_s: float | None = None,
+    elastic: int = 0,
+) -> None:
+    rm.do(
+        m.TenantAsked(
+            tenant=tenant,
+            incarnation=f"{tenant}/1",
+            virtual_slices=wants,
+            num_elastic=elastic,
+            priority=priority,
+            queue_timeout_s=math.inf,
+            max_lifetime_s=lifetime_s,
+        )
+    )
+
+
 def test_what_is_learnt_of_one_type_lets_somebody_start_on_another() -> None:
     rm = Rm({SMALL: 2, OTHER: 1}, ready=False)
     rm.join("o-0", kind=OTHER)
-
-    def ask_first(tenant: str, wants: tuple[InstanceType, ...], priority: int, s: float) -> None:
-        lifetime_s = None if math.isinf(s) else s
-        rm.do(
-            m.TenantAsked(
-                tenant=tenant,
-                incarnation=f"{tenant}/1",
-                virtual_slices=wants,
-                priority=priority,
-                queue_timeout_s=math.inf,
-                max_lifetime_s=lifetime_s,
-            )
-        )
-
-    ask_first("head", (SMALL, SMALL, OTHER), 2, math.inf)
-    ask_first("brief", (OTHER,), 1, 10.0)
-    ask_first("holder", (SMALL,), 5, 1000.0)
+    ask_first(rm, "head", (SMALL, SMALL, OTHER), 2)
+    ask_first(rm, "brief", (OTHER,), 1, 10.0)
+    ask_first(rm, "holder", (SMALL,), 5, 1000.0)
     assert rm.queue == ["holder", "head", "brief"]
     rm.join("slice-0")
     assert rm.on("holder") == ["slice-0"]
     assert rm.on("brief") == ["o-0"], "head cannot start before holder has ended"
+
+
+def test_who_is_passed_in_one_line_holds_up_nobody_in_another() -> None:
+    rm = Rm({SMALL: 2, OTHER: 1})
+    ask_first(rm, "holder", (SMALL, OTHER), 5, 1000.0)
+    ask_first(rm, "first", (SMALL, SMALL), 2)
+    ask_first(rm, "elastic", (SMALL, OTHER), 1, elastic=1)
+    ask_first(rm, "brief", (SMALL,), 0, 10.0)
+    assert rm.queue == ["first", "elastic", "brief"], "elastic could start at any moment"
+    ask_first(rm, "passing", (OTHER,), 3)
+    assert rm.queue == ["passing", "first", "elastic"]

@@ -80,7 +80,7 @@ def test_a_notice_is_withdrawn_when_the_preemptor_goes(make_service: MakeService
 
 @pytest.mark.race
 def test_a_notice_outlives_a_kill_of_the_manager(make_service: MakeService) -> None:
-    service = make_service("--preemption_grace_s=3", "--recovering_s=600", count="1")
+    service = make_service("--preemption_grace_s=6", "--recovering_s=600", count="1")
     service.start_ready_workers("slice-0")
     low = service.tenant("low")
     claim = _placed(low)
@@ -90,7 +90,7 @@ def test_a_notice_outlives_a_kill_of_the_manager(make_service: MakeService) -> N
     service.start_rm()
     back = service.tenant("low", claims=[claim], running=True)
     assert _next_update(back) == "welcome"
-    assert back.expect("preempting").grace_s < 3
+    assert back.expect("preempting").grace_s < 6
     vip = service.tenant("vip", priority=1, queue_timeout_s=600)
     assert _unplaced(back).reason.startswith("preempted by vip@laptop")
     vip.expect("running")

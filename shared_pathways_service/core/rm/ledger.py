@@ -358,6 +358,9 @@ class Ledger(Journal):
     def enqueue(self, tenant: Tenant) -> None:
         """Puts a tenant in the line of each type that it wants."""
         for pool in tenant.wants:
+            if len(self.pools) > 1 and (head := pool.first_open()) and head[:2] > tenant.rank:
+                # Who is no head any more holds up nobody in its other lines.
+                self.unserved.update(dict.fromkeys(head[-1].wants))
             pool.waiting.add(tenant)
             pool.brief += tenant.ends_at is not None
         self._line_changed(tenant.wants)

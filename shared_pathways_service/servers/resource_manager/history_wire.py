@@ -88,7 +88,7 @@ def window_of(since: float, until: float, now: float) -> tuple[float | None, flo
     """
     for field, value in (("since", since), ("until", until)):
         if not abs(value) <= _LAST:
-            expected = f"seconds since the epoch, {_LAST:.0f} (the year 9999) at the most"
+            expected = "seconds since the epoch, to the year 9999, or negative: before now"
             raise InvalidRequestError(field, value, expected)
     begin = since if since > 0 else now + since
     end = until if until > 0 else now + until
