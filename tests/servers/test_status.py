@@ -11,7 +11,6 @@ from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.servers.resource_manager.status import (
     snapshot_events,
     status_message,
-    tenant_events,
 )
 
 KIND = InstanceType.parse("tpuv6e:2x2")
@@ -58,12 +57,16 @@ def test_an_answer_is_made_in_pieces_and_others_have_their_turn() -> None:
     asyncio.run(work())
 
 
-def test_the_events_of_one_tenant_are_those_of_all_that_name_it() -> None:
-    report = _core().status(0.0)
+def test_a_report_of_one_tenant_tells_of_it_what_that_of_all_does() -> None:
+    core = _core()
+    whole = core.status(0.0)
     for name in ("ada", "bob", "nobody"):
-        own = [(e.kind, e.slice, e.reason, e.data) for e in tenant_events(report, name)]
-        among_all = [
-            (e.kind, e.slice, e.reason, e.data) for e in snapshot_events(report) if e.tenant == name
+        one = core.status(0.0, name)
+        assert one.tenants == tuple(tenant for tenant in whole.tenants if tenant.name == name)
+        assert one.queue == tuple(entry for entry in whole.queue if entry.tenant == name)
+        among_all = [event for event in snapshot_events(whole) if event.tenant == name]
+        own = list(snapshot_events(one))
+        assert [(e.kind, e.slice, e.reason, e.data) for e in own] == [
+            (e.kind, e.slice, e.reason, e.data) for e in among_all
         ]
-        assert own == among_all
         assert bool(own) == (name != "nobody")

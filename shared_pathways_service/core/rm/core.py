@@ -123,8 +123,8 @@ class ResourceManagerCore:
             return self._since
         return self._deadlines.next()
 
-    def status(self, now: float) -> StatusReport:
-        """Returns who holds what, and who waits for what."""
+    def status(self, now: float, only: str = "") -> StatusReport:
+        """Returns who holds what, and who waits for what; see `report`."""
         return report(
             self._ledger,
             state="recovering" if self._recovery.active else "serving",
@@ -132,6 +132,7 @@ class ResourceManagerCore:
             spares=self._config.spares,
             reason_of=self._speaker.reason,
             now=now,
+            only=only,
         )
 
     @property

@@ -168,16 +168,25 @@ def report(
     spares: int,
     reason_of: Callable[[Tenant], str],
     now: float,
+    only: str = "",
 ) -> StatusReport:
-    """Describes a ledger."""
-    slices = sorted(ledger.slices.values(), key=lambda s: (s.pool.kind, s.sort_key))
-    queued = (t for t in ledger.tenants.values() if not t.running and t.parked is None)
+    """Describes a ledger; of one tenant `only`, where one is named, and then without slices.
+
+    (That is what each connection begins with, and all of a large service takes long.)
+    """
+    tenants = list(ledger.tenants.values())
+    slices: list[Slice] = []
+    if only:
+        tenants = [tenant for tenant in (ledger.tenants.get(only),) if tenant is not None]
+    else:
+        slices = sorted(ledger.slices.values(), key=lambda s: (s.pool.kind, s.sort_key))
+    queued = (tenant for tenant in tenants if not tenant.running and tenant.parked is None)
     waiting = sorted(queued, key=lambda t: t.rank)
     return StatusReport(
         state=state,
         types=tuple(pool.name for pool in ledger.pools.values()),
         slices=tuple(slice_status(one, now) for one in slices),
-        tenants=tuple(_tenant(tenant, now) for tenant in ledger.tenants.values()),
+        tenants=tuple(_tenant(tenant, now) for tenant in tenants),
         queue=tuple(_queue_entry(tenant, reason_of(tenant), now) for tenant in waiting),
         spares=spares,
         since=since,

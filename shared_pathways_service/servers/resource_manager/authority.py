@@ -212,9 +212,9 @@ class Authority:
             "follow": len(self._followers),
         }
 
-    def report(self) -> StatusReport:
-        """Returns who holds what, as the core says."""
-        return self._core.status(self._clock())
+    def report(self, only: str = "") -> StatusReport:
+        """Returns who holds what, as the core says; of one tenant `only`, if one is named."""
+        return self._core.status(self._clock(), only)
 
     def follow(self, wanted: Filter) -> Outbox[pb.EventMessage]:
         """Returns what a new follower of decisions is to be sent from here on."""
@@ -343,9 +343,12 @@ class Authority:
         Args:
           tenant: Only what concerns this one; empty: everything.
         """
-        report = self.report()
-        events = status.tenant_events(report, tenant) if tenant else status.snapshot_events(report)
-        snapshot = [wire.event_message(event, snapshot=True) for event in events]
+        events = status.snapshot_events(self.report(tenant))
+        snapshot = [
+            wire.event_message(event, snapshot=True)
+            for event in events
+            if tenant in {"", event.tenant}
+        ]
         outbox = Outbox(self._watcher_limit, snapshot)
         self._watchers[outbox] = tenant
         return outbox

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import dataclasses
 import os
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -20,7 +19,7 @@ from shared_pathways_service.core.rm.status import (
 from shared_pathways_service.events import Event, Scalar, rfc3339
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 
-__all__ = ["reservation_message", "snapshot_events", "status_message", "tenant_events"]
+__all__ = ["reservation_message", "snapshot_events", "status_message"]
 
 _SOURCE = "rm"
 #: Slices, or tenants, that a piece of an answer has: 2 ms.
@@ -77,17 +76,6 @@ def reservation_message(one: ReservationStatus) -> pb.ReservationStatus:
         ends=about.ends,
         held=one.held,
     )
-
-
-def tenant_events(report: StatusReport, name: str) -> Iterator[Event]:
-    """Tells of one tenant what `snapshot_events` tells of all."""
-    only = dataclasses.replace(
-        report,
-        slices=(),
-        tenants=tuple(tenant for tenant in report.tenants if tenant.name == name),
-        queue=tuple(entry for entry in report.queue if entry.tenant == name),
-    )
-    return (event for event in snapshot_events(only) if event.tenant == name)
 
 
 def snapshot_events(report: StatusReport) -> Iterator[Event]:
