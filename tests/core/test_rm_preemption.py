@@ -441,3 +441,39 @@ def test_a_plan_is_due_when_those_whom_it_still_takes_have_had_their_time() -> N
     assert list(noticed(rm)) == ["low-2"], "low-1 is spared, and low-2 was told 20 s ago"
     rm.after(GRACE_S - 20.0)
     assert len(rm.placed("vip")) == 2
+
+
+def test_a_plan_that_loses_a_victim_as_it_is_due_gets_others_and_is_due_again() -> None:
+    rm = Rm(3, hung_after_s=10.0)
+    rm.ask("v2", 1)
+    rm.ask("v1", 2)
+    rm.ask("vip", 2, priority=2, queue=math.inf)
+    began = rm.now
+    rm.after(19.9)
+    hung = rm.on("v1")[0]
+    while rm.now < began + 29.5:
+        rm.now += 0.5
+        rm.beat(hung)
+    rm.now = began + 31.0  # a late tick: its other slice hangs, and the plan is due
+    rm.beat(hung)
+    rm.do(m.Tick())
+    rm.after(2 * 31.0)
+    assert len(rm.on("vip")) == 2
+
+
+def test_who_ran_on_more_slices_than_there_are_is_refused_once_it_must_wait() -> None:
+    rm = Rm(4)
+    rm.ask("big", 4)
+    rm = rm.restarted(slices=dict.fromkeys(rm.config.slices, 3))
+    for number in range(3):
+        rm.join(f"slice-{number}")
+    rm.come_back("big")
+    rm.after(30.0)
+    assert len(rm.on("big")) == 3
+    rm.ask("vip", 1, priority=9, queue=math.inf)
+    rm.after(60.0)
+    [refused] = rm.heard("big", m.RefuseTenant)
+    assert refused.kind is m.RefusalKind.TOO_MANY
+    assert "4 x tpuv6e:2x2 wanted, 3 in the whole service" in refused.message
+    rm.ask("other", 1, queue=math.inf)
+    assert rm.on("other")

@@ -280,8 +280,49 @@ def test_what_cannot_be_is_refused_with_what_can(
     assert refusal is not None
     assert refusal[0] == field
     assert right in refusal[1]
-    with pytest.raises(ValueError, match=field):
-        rm.do(m.ReservationMade(reservation=reservation(rm, **fields)))
+    if "starts" in fields or field != "ends":
+        with pytest.raises(ValueError, match=field):
+            rm.do(m.ReservationMade(reservation=reservation(rm, **fields)))
+
+
+def test_one_that_is_over_before_it_is_taken_in_ends_at_once() -> None:
+    rm = Rm(2)
+    asked = reservation(rm, ends=rm.now + 0.001)
+    assert rm.core.refusal_of(asked, rm.now) is None
+    rm.now += 0.002
+    rm.do(m.ReservationMade(reservation=asked))
+    rm.do(m.Tick())
+    assert names(rm) == []
+
+
+def test_a_refusal_names_some_of_many_others() -> None:
+    rm = Rm(2)
+    for number in range(40):
+        rm.reserve(2, user="eve", starts_in=100.0 * number, ends_in=100.0 * number + 50)
+    refusal = rm.core.refusal_of(reservation(rm, ends=rm.now + 5000.0), rm.now)
+    assert refusal is not None
+    assert refusal[1].count("user eve") == 5
+    assert refusal[1].endswith("; and 35 more")
+
+
+def test_a_head_that_ran_on_more_than_there_are_bars_nobody_by_its_own_reservation() -> None:
+    rm = Rm(4, idle_release_s=100.0, idle_warning_s=10.0)
+    rm.ask("big", 4)
+    rm.tell("big", 1)
+    rm = rm.restarted(slices={SMALL: 3})
+    for number in range(3):
+        rm.join(f"slice-{number}")
+    rm.come_back("big")
+    rm.after(30.0)
+    rm.tell("big", 1)
+    rm.after(100.0)
+    rm.tell("big", 1)
+    rm.after(20.0)
+    assert rm.on("big") == []
+    rm.reserve(1, user="big", ends_in=HOUR)
+    rm.tell("big", 2)
+    rm.ask("short", 1, queue=math.inf, lifetime=60.0)
+    assert rm.on("short")
 
 
 def test_two_that_follow_one_another_do_not_overlap() -> None:

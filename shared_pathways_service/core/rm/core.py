@@ -220,7 +220,7 @@ class ResourceManagerCore:
         if not self._recovery.active:
             self._place()
         while self._ledger.undecided and (hopeless := self._first_hopeless()):
-            self._tenants.refuse_taken(hopeless)
+            self._tenants.refuse_hopeless(hopeless)
             self._place()
         for newcomer in self._newcomers:
             if not newcomer.running and newcomer.parked is None and not newcomer.gone:

@@ -8,7 +8,7 @@ nothing itself.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.decisions import DecisionKind
@@ -19,7 +19,7 @@ from shared_pathways_service.core.rm.records import BARRED, Notice, Plan, Pool, 
 from shared_pathways_service.core.rm.states import SliceMark, SliceState
 from shared_pathways_service.core.topology import InstanceType
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "could_fit"]
 
 #: Ended tenants that are remembered, so that a proxy which comes back late is told why.
 _ENDED_LIMIT = 10_000
@@ -247,6 +247,8 @@ class Ledger(Journal):
         self.unserved[pool] = self.unplanned[pool] = None
 
     def _shelter_changed(self, pool: Pool) -> None:
+        if pool.reserved is not None:
+            pool.reserved.holders_changed()
         for tenant in pool.holders:
             for wanted in tenant.wants:
                 wanted.yielding.changed(tenant, wanted.yield_of)
@@ -363,6 +365,9 @@ class Ledger(Journal):
                 self.unserved.update(dict.fromkeys(head[-1].wants))
             pool.waiting.add(tenant)
             pool.brief += tenant.ends_at is not None
+        if tenant.has_run and not could_fit(tenant.wants, tenant.needed):
+            # It ran on more slices than the service has now; at the head it would wait for ever.
+            self.undecided[tenant] = None
         self._line_changed(tenant.wants)
         self.write(tenant)
 
@@ -437,3 +442,8 @@ class Ledger(Journal):
         self.ended[tenant.incarnation] = (tenant.name, kind, why)
         if len(self.ended) > _ENDED_LIMIT:
             del self.ended[next(iter(self.ended))]
+
+
+def could_fit(wants: Mapping[Pool, int], needed: int) -> bool:
+    """Returns whether a service, were it all free, could let a gang start."""
+    return sum([min(count, pool.usable) for pool, count in wants.items()]) >= needed

@@ -259,7 +259,8 @@ class Preemption:
         before = plan.ends_at
         ends = [victim.notice.ends_at for victim in plan.victims if victim.notice is not None]
         plan.ends_at = max(ends, default=self._ledger.now)
-        if plan.ends_at < before and not plan.waits:
+        # A time that went back, or that has come already, is in no deadline any more.
+        if (plan.ends_at < before or before <= self._ledger.now) and not plan.waits:
             self._await(plan)
 
     def _superfluous(self, plan: Plan, more: dict[Pool, int]) -> list[Tenant]:

@@ -25,6 +25,9 @@ from shared_pathways_service.core.topology import InstanceType
 
 __all__ = ["Reservations"]
 
+#: Reservations that a refusal names: it must fit in the metadata of a call.
+_NAMED = 5
+
 
 class Reservations:
     """Reservations are made, begin, end, and are cancelled."""
@@ -46,36 +49,41 @@ class Reservations:
 
     def refusal(self, asked: Reservation) -> tuple[str, str] | None:
         """Returns which field cannot be, and what would be right; None: all can."""
+        return self._refusal(asked, max(self._ledger.now, asked.starts))
+
+    def _refusal(self, asked: Reservation, before: float) -> tuple[str, str] | None:
+        """As `refusal`; it must end behind `before`."""
         pool = self._ledger.pools.get(InstanceType.parse(asked.instance_type))
-        now = self._ledger.now
         if pool is None:
             known = ", ".join(one.name for one in self._ledger.pools.values())
             return "instance_type", f"one of {known}"
-        if asked.ends <= max(now, asked.starts):
-            after = moment(max(now, asked.starts))
-            return "ends", f"after {after}, the reservation's start or now"
+        if asked.ends <= before:
+            return "ends", f"after {moment(before)}, the reservation's start or now"
         if not 0 < asked.count <= pool.usable:
             return "count", f"from 1 to {pool.usable}, the slices of {pool.name} beside the spares"
         taken = 0 if pool.reserved is None else pool.reserved.most(asked.starts, asked.ends)
         if taken + asked.count > pool.usable:
             left = pool.usable - taken
-            others = "; ".join(
+            others = [
                 f"{one.name}: {one.count} {one.said}"
                 for one in (pool.reserved.entries if pool.reserved else ())
                 if one.starts < asked.ends and one.ends > asked.starts
-            )
+            ]
+            named = "; ".join(others[:_NAMED])
+            if len(others) > _NAMED:
+                named += f"; and {len(others) - _NAMED} more"
             most = f"{left} at most, or another time" if left else "another time"
-            return "count", f"{most}: there is {others}"
+            return "count", f"{most}: there is {named}"
         return None
 
     def made(self, event: ReservationMade) -> None:
-        """Takes in a reservation, which can be.
+        """Takes in a reservation, which can be; one that is over by now ends at once.
 
         Raises:
           ValueError: It cannot.
         """
         new = event.reservation
-        if (wrong := self.refusal(new)) is not None:
+        if (wrong := self._refusal(new, new.starts)) is not None:
             raise ValueError(f"{wrong[0]}: {wrong[1]}")
         if self._find(new.name) is not None:
             raise ValueError(f"name={new.name}: there is one of that name")

@@ -74,13 +74,17 @@ class Reserved:
       entries: Of users before those of teams, then in the order of their starts.
     """
 
-    __slots__ = ("_clock", "_pool", "entries", "in_force")
+    __slots__ = ("_clock", "_held_at", "_lacks", "_pool", "_sheltered", "entries", "in_force")
 
     def __init__(self, pool: Pool, clock: Callable[[], float]) -> None:
         self.entries: list[Reservation] = []
         self.in_force: dict[str, None] = {}
         self._pool = pool
         self._clock = clock
+        # Found out once for all that ask until something changes: everybody in line may ask.
+        self._sheltered: set[Tenant] | None = None
+        self._lacks: dict[float | None, dict[str, int]] = {}
+        self._held_at: dict[float, int] = {}
 
     def add(self, new: Reservation) -> None:
         """Takes one more."""
@@ -130,11 +134,20 @@ class Reserved:
         """Returns before when a tenant cannot have so many slices; minus infinity: it may."""
         if wanted <= self.most_for(tenant):
             return -math.inf
-        return min(one.ends for one in self.entries if not one.is_for(tenant))
+        others = (one.ends for one in self.entries if not one.is_for(tenant))
+        return min(others, default=math.inf)
 
     def shelters(self, tenant: Tenant) -> bool:
         """Whether what a tenant holds counts for a reservation that is in force."""
-        return any(who is tenant for _, who, _ in self._counted(self._now()))
+        if self._sheltered is None:
+            self._sheltered = {who for _, who, _ in self._counted(self._now())}
+        return tenant in self._sheltered
+
+    def holders_changed(self) -> None:
+        """Forgets what was found out of who holds what, and of what is in force."""
+        self._sheltered = None
+        self._lacks.clear()
+        self._held_at.clear()
 
     def held(self, of: Reservation) -> int:
         """Returns how many slices of a reservation its owner holds now."""
@@ -163,10 +176,13 @@ class Reserved:
 
         Of then, what is held now counts as far as its holder is still there.
         """
+        known = self._lacks.get(when)
+        if known is not None:
+            return known
         there = self._now()
         if when is not None:
             there = [one for one in self.entries if one.holds_at(when)]
-        lacking = {one.name: one.count for one in there}
+        lacking = self._lacks[when] = {one.name: one.count for one in there}
         for one, _, count in self._counted(there, when):
             lacking[one.name] -= count
         return lacking
@@ -192,7 +208,10 @@ class Reserved:
     def _taken_at(self, when: float) -> int:
         """Returns how many slices those that hold some now, or were promised some, have then."""
         pool = self._pool
-        held = sum(count for tenant, count in pool.holders.items() if _holds_on(tenant, when))
+        held = self._held_at.get(when)
+        if held is None:
+            held = sum(count for tenant, count in pool.holders.items() if _holds_on(tenant, when))
+            self._held_at[when] = held
         promised = (entry[-1].promised.get(pool, ()) for entry in pool.planned.entries)
         return held + sum(map(len, promised))
 

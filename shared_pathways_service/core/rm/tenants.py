@@ -10,7 +10,7 @@ from shared_pathways_service.core.rm.aging import rank_of
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.deadlines import Deadlines
 from shared_pathways_service.core.rm.decisions import Decision, DecisionKind
-from shared_pathways_service.core.rm.ledger import Ledger
+from shared_pathways_service.core.rm.ledger import Ledger, could_fit
 from shared_pathways_service.core.rm.messages import (
     Claim,
     EndTenantStream,
@@ -83,20 +83,15 @@ class Tenants:
             self.refuse(event, RefusalKind.LIMIT, above)
             return True
         wants = _count(pools)
-        if not _could_fit(wants, len(pools) - event.num_elastic):
-            said = "; ".join(
-                f"{count} x {pool.name} wanted, {pool.usable} in the whole service"
-                + (f" beside {pool.spares} kept as spare" if pool.spares else "")
-                for pool, count in wants.items()
-            )
-            self.refuse(event, RefusalKind.TOO_MANY, said)
+        if not could_fit(wants, len(pools) - event.num_elastic):
+            self.refuse(event, RefusalKind.TOO_MANY, _too_many(wants))
             return True
         return False
 
     def could_fit(self, virtual_slices: tuple[InstanceType, ...], num_elastic: int) -> bool:
         """Returns whether the service, were it all free, could let a gang start."""
         wants = _count(self._ledger.pools[kind] for kind in virtual_slices)
-        return _could_fit(wants, len(virtual_slices) - num_elastic)
+        return could_fit(wants, len(virtual_slices) - num_elastic)
 
     def enter(self, event: TenantAsked, *, running: bool = False) -> Tenant:
         """Enters a tenant that is new: into the line, or as one that runs."""
@@ -179,21 +174,24 @@ class Tenants:
 
     # ---- waits that run out
 
-    def refuse_taken(self, tenant: Tenant) -> None:
-        """Refuses a waiting tenant: others have the slices."""
+    def refuse_hopeless(self, tenant: Tenant) -> None:
+        """Refuses a waiting tenant: others have the slices, or there are fewer than when it ran."""
+        kind = RefusalKind.SLICES_TAKEN
         position = None if tenant.queue_timeout is None else position_of(tenant)
         message = self._speaker.reason(tenant)
+        if not could_fit(tenant.wants, tenant.needed):
+            kind, position, message = RefusalKind.TOO_MANY, None, _too_many(tenant.wants)
         if position is not None:
             message = f"{message}; at position {position} after {tenant.queue_timeout:g} s"
         self._speaker.refused(
             tenant,
-            RefusalKind.SLICES_TAKEN,
+            kind,
             message,
             position=position,
             holders=holders_of(tenant.wants),
         )
         if not tenant.connected:
-            self._ledger.remember_end(tenant, RefusalKind.SLICES_TAKEN, message)
+            self._ledger.remember_end(tenant, kind, message)
         self._ledger.remove_tenant(tenant, message)
 
     def _start_ttl(self, tenant: Tenant) -> None:
@@ -259,7 +257,7 @@ class Tenants:
             until = tenant.asked_at + tenant.queue_timeout
             self._deadlines.add(
                 lambda: None if tenant.running or tenant.has_run or tenant.gone else until,
-                lambda: self.refuse_taken(tenant),
+                lambda: self.refuse_hopeless(tenant),
             )
 
     def _check_claims(self, tenant: Tenant, claims: tuple[Claim, ...]) -> set[int]:
@@ -337,8 +335,12 @@ class Tenants:
         )
 
 
-def _could_fit(wants: Mapping[Pool, int], needed: int) -> bool:
-    return sum([min(count, pool.usable) for pool, count in wants.items()]) >= needed
+def _too_many(wants: Mapping[Pool, int]) -> str:
+    return "; ".join(
+        f"{count} x {pool.name} wanted, {pool.usable} in the whole service"
+        + (f" beside {pool.spares} kept as spare" if pool.spares else "")
+        for pool, count in wants.items()
+    )
 
 
 def _count(things: Iterable[T]) -> dict[T, int]:

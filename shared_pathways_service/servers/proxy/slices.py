@@ -114,8 +114,8 @@ class SliceTable:
         with self._lock:
             if self._closed or generation <= self._newest[index]:
                 return False
-            self._newest[index] = generation
             new.executor = self._make_executor(new)
+            self._newest[index] = generation
             reason = f"placed on {slice_id} anew"
             old = self._replace(index, new, reason)
         self._end(old, new, reason)
