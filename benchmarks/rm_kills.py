@@ -20,6 +20,7 @@ import dataclasses
 import itertools
 import os
 import statistics
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -90,15 +91,15 @@ def show(result: Mapping[str, Any]) -> None:
     print(f"  grants              {grants} ({told.get('placed', 0)} times told)")
     print(f"  preemptions         {decisions.get('tenant.preempted', 0)}")
     print(f"  releases            {decisions.get('tenant.released', 0)}")
-    for name in ("away_s", "rest_s"):
-        seconds = [kill[name] for kill in result["each"] if kill[name] is not None]
-        print(f"{name:<22}median {statistics.median(seconds):.1f}, worst {max(seconds):.1f}")
     print(f"faults                {len(result['faults'])} (aim: 0)")
     for fault in result["faults"]:
         print(f"  {fault}")
+    for name in ("away_s", "rest_s"):
+        if seconds := [kill[name] for kill in result["each"] if kill[name] is not None]:
+            print(f"{name:<22}median {statistics.median(seconds):.1f}, worst {max(seconds):.1f}")
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--tenants", type=int, default=50, help="at the same time")
@@ -109,7 +110,8 @@ def main() -> None:
     result = measure(options.kills, options.tenants, options.slices, options.seed)
     show(result)
     write_result("rm_kills", result, options.out)
+    return int(bool(result["faults"]))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -13,7 +13,16 @@ import typer
 from shared_pathways_service import errors
 from shared_pathways_service.errors import SharedPathwaysError
 
-__all__ = ["DONE", "FAILED", "INTERRUPTED", "TERMINATED", "USAGE", "exit_code", "reporting_errors"]
+__all__ = [
+    "DONE",
+    "FAILED",
+    "HUNG_UP",
+    "INTERRUPTED",
+    "TERMINATED",
+    "USAGE",
+    "exit_code",
+    "reporting_errors",
+]
 
 P = ParamSpec("P")
 
@@ -25,6 +34,7 @@ CAPACITY = 4
 DENIED = 5
 INTERRUPTED = 130
 TERMINATED = 143
+HUNG_UP = 129
 
 #: A class not listed has the code of its nearest base.
 _CODES: dict[type[SharedPathwaysError], int] = {

@@ -30,8 +30,13 @@ _PAUSE_S = 0.5
 _PATIENCE_S = 60.0
 #: Seconds for a history of any length: it is read in small pieces, beside other work.
 _HISTORY_S = 600.0
-#: How a resource manager that is started again answers.
-_PASSING = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN}
+#: How a resource manager that is started again answers, or one that found this reader too slow.
+_PASSING = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.UNKNOWN,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
 
 
 @takes_place
@@ -81,17 +86,38 @@ async def _show(
             print_line(decision_line(message))
 
     async with manager_of(place, Settings.load()) as manager:
-        last = 0
         with manager.translating():
-            pages = manager.stub.GetHistory(
-                request, metadata=manager.metadata, wait_for_ready=True, timeout=_HISTORY_S
-            )
+            last = await _tell_all(manager, request, show)
+        if follow:
+            await _follow(manager, request, last, show)
+
+
+async def _tell_all(
+    manager: Manager, request: pb.GetHistoryRequest, show: Callable[[pb.EventMessage], None]
+) -> int:
+    """Shows what was decided; returns the number of the last decision there is."""
+    while True:
+        pages = manager.stub.GetHistory(
+            request, metadata=manager.metadata, wait_for_ready=True, timeout=_HISTORY_S
+        )
+        shown, last = 0, 0
+        try:
             async for page in pages:
                 for message in page.events:
                     show(message)
+                    request.after = message.sequence
+                shown += len(page.events)
                 last = page.last
-        if follow:
-            await _follow(manager, request, last, show)
+        except grpc.aio.AioRpcError as error:
+            # Who looks at it page by page reads more slowly than the server waits.
+            if error.code() != grpc.StatusCode.RESOURCE_EXHAUSTED or not shown:
+                raise
+            if request.limit:
+                request.limit -= shown
+                if not request.limit:
+                    return last
+        else:
+            return last
 
 
 async def _follow(

@@ -15,6 +15,7 @@ __all__ = ["ConnectionOptions"]
 
 #: Descriptors that a server needs beside its connections: files, pipes, its own calls.
 _OWN_DESCRIPTORS = 192
+_FOR_EVER_MS = (1 << 31) - 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,11 @@ class ConnectionOptions:
             most = min(most, max(1, room - _OWN_DESCRIPTORS))
         return (
             ("grpc.max_allowed_incoming_connections", most),
-            ("grpc.server_handshake_timeout_ms", round(self.handshake_timeout_s * 1000) or 1),
-            ("grpc.max_connection_idle_ms", round(self.idle_connection_s * 1000) or 1),
+            ("grpc.server_handshake_timeout_ms", _milliseconds(self.handshake_timeout_s)),
+            ("grpc.max_connection_idle_ms", _milliseconds(self.idle_connection_s)),
         )
+
+
+def _milliseconds(seconds: float) -> int:
+    """Returns them as gRPC takes them: at least one; 25 days and more are for ever."""
+    return min(max(1, round(seconds * 1000)), _FOR_EVER_MS)

@@ -12,9 +12,9 @@ import typer
 from shared_pathways_service.cli.undoing import run_undoing
 
 
-async def _killed(done: list[str]) -> str:
+async def _killed(done: list[str], by: signal.Signals) -> str:
     try:
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), by)
         await asyncio.Event().wait()
     finally:
         await asyncio.sleep(0)
@@ -22,13 +22,28 @@ async def _killed(done: list[str]) -> str:
     return "the end"
 
 
-def test_what_is_half_done_is_undone() -> None:
-    before, done = signal.getsignal(signal.SIGTERM), list[str]()
+@pytest.mark.parametrize(("by", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_what_is_half_done_is_undone(by: signal.Signals, code: int) -> None:
+    before, done = signal.getsignal(by), list[str]()
     with pytest.raises(typer.Exit) as ended:
-        run_undoing(_killed(done))
-    assert ended.value.exit_code == 143
+        run_undoing(_killed(done, by))
+    assert ended.value.exit_code == code
     assert done == ["undone"]
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(by) is before
+
+
+def test_a_hang_up_that_is_ignored_stays_so() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+
+        async def hung_up() -> str:
+            os.kill(os.getpid(), signal.SIGHUP)
+            await asyncio.sleep(0)
+            return "the end"
+
+        assert run_undoing(hung_up()) == "the end"
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_else_it_is_as_asyncio_runs_it() -> None:

@@ -100,7 +100,8 @@ class Book:
 
     def decide(self, number: int, one: Decision) -> None:
         """Takes in the next decision of the history."""
-        if number != self.last + 1:
+        # (A history begins with any number.)
+        if self.last and number != self.last + 1:
             self._fault(f"decision {number} follows {self.last}")
         self.last = number
         self.kinds[one.kind] += 1

@@ -88,6 +88,7 @@ class Kills:
         self._before: set[Hold] = set()
         self._log: list[Decision] = []
         self._followed: list[Decision] = []
+        self._followed_to = 0  # the number of the last
         self._follower = self._follow()
         self.crowd = Crowd(
             service.address, service.stub, slices=slices, tenants=tenants, draw=self._draw
@@ -209,15 +210,17 @@ class Kills:
 
     def _follow(self) -> Stream:
         """Follows the decisions from the last one on that was heard of."""
-        request = pb.WatchRequest(versions=VERSIONS, after=len(self._followed))
+        request = pb.WatchRequest(versions=VERSIONS, after=self._followed_to)
         return self._service.stream(self._service.stub.Watch, request)
 
     def _drain(self, follower: Stream) -> None:
         """Takes what a follower was told that has ended, which must be in the history for good."""
         while (message := follower.next()) is not None:
             self._followed.append(_decision(message))
-            if message.sequence != (number := len(self._followed)):
-                self.book.faults.append(f"a follower was told {message.sequence}, not {number}")
+            if self._followed_to and message.sequence != self._followed_to + 1:
+                after = f"after {self._followed_to}"
+                self.book.faults.append(f"a follower was told {message.sequence} {after}")
+            self._followed_to = message.sequence
         follower.close()
 
 

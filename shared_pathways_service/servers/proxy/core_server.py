@@ -215,7 +215,8 @@ class CoreCall:
 
         It takes as long as the client takes to read.
         """
-        deadline = time.time() + timeout_s
+        # (A deadline of now would be waited for, for a millisecond.)
+        deadline = time.time() + timeout_s if timeout_s else 0.0
         while self._under_way():
             event = self.next_event(deadline)
             if event.completion_type == cygrpc.CompletionType.queue_timeout:
@@ -362,12 +363,11 @@ class CoreServer:
     def _hand_on(self, event: Any, events: Any) -> None:
         call = CoreCall(event.call, events, event.invocation_metadata)
         route = self._routes.get(event.call_details.method, self._unknown)
-        full = len(self._open) >= self._max_calls
-        self._open.add(call)
-        if full:
+        if len(self._open) >= self._max_calls:
             text = f"the limit of calls at a time (--max_calls) is {self._max_calls}"
             self._turn_away(call, events, f"{text}, all of them under way")
             return
+        self._open.add(call)
         try:
             route.pool.submit(self._run, call, events, route.behave)
         except RuntimeError as error:

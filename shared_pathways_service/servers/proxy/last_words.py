@@ -73,10 +73,12 @@ class LastWords:
                 taken = self._came.get(timeout=_LOOK_S if slow else None)
                 if taken is not None:
                     slow.append(taken)
-                # Not kept while the next one is waited for.
-                del taken
+                # All that came, before the others are looked at again: they may be many.
+                while (taken := self._came.get_nowait()) is not None:
+                    slow.append(taken)
             except queue.Empty:
                 pass
+            taken = None  # not kept while the next one is waited for
             slow = [one for one in slow if not self._is_drained(one.call, one.events, 0.0)]
             if slow:
                 slow = self._break_off(slow)

@@ -124,6 +124,8 @@ class ResourceManagerLink:
                 if error.code() in _FINAL and not self._closing.is_set():
                     self._refused_by_status(error.code(), error.details() or "")
                     return
+            except Exception as error:  # noqa: BLE001 - without it the slices would be lost unseen
+                reason = f"{type(error).__name__}: {error}"
             finally:
                 if self._reporter is not None:
                     self._reporter.end()

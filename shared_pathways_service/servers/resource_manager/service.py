@@ -11,7 +11,7 @@ import grpc.aio
 from shared_pathways_service.core.rm import messages
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.core.validation import check_dns_label
-from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol.versions import negotiate
 from shared_pathways_service.servers.resource_manager import inquiries, wire
@@ -19,6 +19,7 @@ from shared_pathways_service.servers.resource_manager.authority import Authority
 from shared_pathways_service.servers.resource_manager.calls import Context, refusing
 from shared_pathways_service.servers.resource_manager.cordon import CordonCalls
 from shared_pathways_service.servers.resource_manager.history_wire import follow_filter_of
+from shared_pathways_service.servers.resource_manager.outbox import StreamEnded
 from shared_pathways_service.servers.resource_manager.reservations import ReservationCalls
 
 __all__ = ["ResourceManagerService"]
@@ -186,7 +187,10 @@ async def _hello(context: Context, within_s: float) -> Any:
     try:
         message = await asyncio.wait_for(context.read(), within_s)
     except TimeoutError:
-        raise InvalidRequestError("hello", None, f"within {within_s:g} s") from None
+        # Not the client's fault for certain: a server that stood still finds it late as well. So
+        # this is no refusal, after which a proxy or a worker would end.
+        silent = SharedPathwaysError(f"no hello came within {within_s:g} s (--request_timeout_s)")
+        raise StreamEnded(silent, grpc.StatusCode.DEADLINE_EXCEEDED) from None
     first = None if message is grpc.aio.EOF else message.WhichOneof("message")
     if first != "hello":
         raise InvalidRequestError("message", first, "hello first")
