@@ -40,7 +40,8 @@ from tests.servers.proxy.raw import (
 DATA_LOSS, EXHAUSTED = 15, 8
 FOUR = np.arange(4, dtype=np.float32)
 EIGHT = np.arange(8, dtype=np.float32)
-GLOG = re.compile(r"[IWE]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ [a-z_]+\.py:\d+\] ")
+#: Ours, or of grpcio's core, which may tell that the client of a check at the start went away.
+GLOG = re.compile(r"[IWE]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ \w+\.(py|cc):\d+\] ")
 
 
 def address_of(proxy: ServerProcess) -> str:
