@@ -14,7 +14,7 @@ import pytest
 
 from shared_pathways_service.core.rm.decisions import Decision, DecisionKind
 from shared_pathways_service.core.rm.persisted import Persist
-from shared_pathways_service.servers.resource_manager.history import Filter, History
+from shared_pathways_service.servers.resource_manager.history import Filter, History, HistoryClosed
 from shared_pathways_service.servers.resource_manager.store import Store
 
 
@@ -204,3 +204,15 @@ def test_a_new_history_begins_above_all_that_another_can_have_had(tmp_path: Path
     assert second == first + 1
     with contextlib.closing(Store(str(tmp_path / "state"), first_start=True)) as store:
         assert store.write(_persist(_decision(3)))[0][0] == second + 1
+
+
+def test_who_reads_while_it_is_closed_is_told_so(db: sqlite3.Connection) -> None:
+    history = History(db)
+    history.append([_decision(number) for number in range(10)])
+
+    async def read() -> None:
+        async for _ in history.read(Filter(), piece=3):
+            history.close()
+
+    with pytest.raises(HistoryClosed):
+        asyncio.run(read())

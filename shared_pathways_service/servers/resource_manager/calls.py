@@ -6,11 +6,13 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias, TypeVar
 
+import grpc
 import grpc.aio
 
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.protocol.status import abort
 from shared_pathways_service.servers.glog import glog
+from shared_pathways_service.servers.resource_manager.history import HistoryClosed
 from shared_pathways_service.servers.resource_manager.outbox import StreamEnded
 
 __all__ = ["Context", "refusing"]
@@ -34,5 +36,8 @@ def refusing(
             await abort(context, error)
         except StreamEnded as ended:
             await abort(context, ended.error, ended.code)
+        except HistoryClosed:
+            ending = SharedPathwaysError("the server is ending")
+            await abort(context, ending, grpc.StatusCode.UNAVAILABLE)
 
     return call

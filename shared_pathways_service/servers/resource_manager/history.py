@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from shared_pathways_service.core.rm.decisions import Decision
 
-__all__ = ["MAX_AGE_S", "MAX_ROWS", "Filter", "History", "Numbered"]
+__all__ = ["MAX_AGE_S", "MAX_ROWS", "Filter", "History", "HistoryClosed", "Numbered"]
 
 #: What is kept: so many decisions, and none that is older.
 MAX_ROWS = 1_000_000
@@ -81,6 +81,10 @@ class Filter:
         return not self.kinds or kind in self.kinds or kind.partition(".")[2] in self.kinds
 
 
+class HistoryClosed(Exception):  # noqa: N818 - the end of the server, and no error of the reader's
+    """The server ends while a history is read."""
+
+
 class History:
     """The decisions that are kept in a database.
 
@@ -101,6 +105,7 @@ class History:
         begins_at: int = 1,
     ) -> None:
         self._db = db
+        self._closed = False
         self._max_rows = max_rows
         self._max_age_s = max_age_s
         for statement in _TABLES:
@@ -151,9 +156,13 @@ class History:
           wanted: Which.
           after: Only with greater numbers.
           piece: Rows that are looked at before others have their turn.
+
+        Raises:
+          HistoryClosed: It was closed meanwhile.
         """
         after = max(after, await self._first_since(wanted.since) - 1)
         while after < self.last:
+            self._check_open()
             if wanted.tenant:
                 # Of one tenant there are few, scattered over all.
                 last = self.last
@@ -167,6 +176,14 @@ class History:
                 yield found
             if after < self.last:
                 await asyncio.sleep(0)
+
+    def close(self) -> None:
+        """Ends whoever reads: the database is about to be closed."""
+        self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise HistoryClosed
 
     def last_of(self, tenant: str, count: int) -> list[Decision]:
         """Returns the last decisions on a tenant, the oldest first."""
@@ -188,6 +205,7 @@ class History:
             return self._first
         first, at = self.last + 1, (since, -1)
         while first > self._first:
+            self._check_open()
             rows = self._db.execute(_FROM_TIME, (*at, _TIMES)).fetchall()
             first = min([first, *(number for _, number in rows)])
             if len(rows) < _TIMES:

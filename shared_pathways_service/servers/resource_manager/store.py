@@ -176,6 +176,7 @@ class Store:
 
     def close(self) -> None:
         """Lets go of the file."""
+        self.history.close()
         self._db.close()
 
     def _open(self, *, first_start: bool) -> Restored:
