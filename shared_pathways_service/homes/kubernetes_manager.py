@@ -123,7 +123,8 @@ class ManagerLink:
     @property
     def _silence(self) -> str:
         who = f"the resource manager of {self._service.name}"
-        return f"{who} does not answer: {self._failure or f'no word within {_ANSWER_S:g} s'}"
+        why = self._failure or self.news.trouble or f"no word within {_ANSWER_S:g} s"
+        return f"{who} does not answer: {why}"
 
     async def close(self) -> None:
         """Listens no more."""

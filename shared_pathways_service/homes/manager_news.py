@@ -50,6 +50,7 @@ _NOTICES = frozenset(
         "tenant.idling_withdrawn",
         "tenant.idled",
         "slice.moving",
+        "slice.moving_withdrawn",
     }
 )
 
@@ -119,6 +120,7 @@ class ManagerNews:
     Attributes:
       changed: Set at every event; the waiter's to clear.
       reconnects: Times that listening broke off and began anew.
+      trouble: Why it did the last time, or could not begin; empty: it never did.
     """
 
     def __init__(
@@ -129,6 +131,7 @@ class ManagerNews:
     ) -> None:
         self.changed = asyncio.Event()
         self.reconnects = 0
+        self.trouble = ""
         self._resource_manager = resource_manager
         self._address = address
         self._metadata = bearer(token)
@@ -251,7 +254,8 @@ class ManagerNews:
                     raise error_of(
                         error, service="the resource manager", address=self._address
                     ) from error
-                _log.info("the resource manager is asked again for its news: %s", error.details())
+                self.trouble = error.details() or error.code().name
+                _log.info("the resource manager is asked again for its news: %s", self.trouble)
             await asyncio.sleep(pause)
             self.reconnects += 1
             pause = min(2 * pause, _LONGEST_PAUSE_S)

@@ -11,7 +11,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from shared_pathways_service.errors import SharedPathwaysError, VersionSkew
+from shared_pathways_service.errors import CapacityError, SharedPathwaysError, VersionSkew
 from shared_pathways_service.events import Event
 from shared_pathways_service.homes import kubernetes_release
 from shared_pathways_service.homes.kubernetes_release import give_back
@@ -110,6 +110,19 @@ def test_who_may_not_listen_is_told_why_and_does_not_ask_again(own_directories: 
 
     run_async(test())
     assert manager.asked == 1
+
+
+def test_why_nobody_is_let_listen_for_a_while_is_known(own_directories: Path) -> None:
+    full = CapacityError("one more call is needed; the limit (--max_calls) is 5")
+    manager = DeafManager(full)  # type: ignore[abstract]
+
+    async def test() -> str:
+        async with asyncio.timeout(90.0), listened_to(manager, own_directories) as news:
+            while manager.asked < 2:
+                await asyncio.sleep(0.01)
+            return news.trouble
+
+    assert "the limit (--max_calls) is 5" in run_async(test())
 
 
 class LateManager(pb_grpc.ResourceManagerServicer):

@@ -106,10 +106,11 @@ class ResourceManagerOptions(ConnectionOptions, PolicyOptions):
         "costs 32 KiB.",
     )
     max_calls_per_host: int = flag(
-        2000,
+        8192,
         parse=positive_int,
         env="SPS_MAX_CALLS_PER_HOST",
-        help="Calls at a time of one IP address.",
+        help="Calls at a time of one IP address; in a cluster all that come by port-forward, as "
+        "connections do, are of one.",
     )
     request_timeout_s: float = flag(
         10.0,
