@@ -89,25 +89,27 @@ async def _run_session(
         if reporter is not None:
             reporter.observe(snapshot)
 
-    async with reporter or contextlib.nullcontext(), served(meter, start, channel.send) as metrics:
-        runner = SessionRunner(
-            start,
-            home=home,
-            journal=journal,
-            probe=probe,
-            send=channel.send,
-            watch=watch,
-            hear=meter.hear,
-            metrics=metrics,
-        )
-        _heed_signals(runner, start.spec.name)
-        beside = [
-            _listen(messages, channel, runner),
-            _watch_owner(Identity.from_json(start.owner), runner),
-            _sweep(journal, make_home),
-        ]
-        async with _running(beside):
-            end = await runner.run()
+    async with reporter or contextlib.nullcontext():
+        async with served(meter, start, channel.send) as metrics:
+            runner = SessionRunner(
+                start,
+                home=home,
+                journal=journal,
+                probe=probe,
+                send=channel.send,
+                watch=watch,
+                hear=meter.hear,
+                metrics=metrics,
+            )
+            _heed_signals(runner, start.spec.name)
+            beside = [
+                _listen(messages, channel, runner),
+                _watch_owner(Identity.from_json(start.owner), runner),
+                _sweep(journal, make_home),
+            ]
+            async with _running(beside):
+                end = await runner.run()
+        # What it leaves may take minutes, and its port is for the next one.
         goes_on = bool(end.left) and not runner.is_hopeless
         left = journal.read(start.spec.session) if goes_on else None
         lingers = left is not None or (reporter is not None and reporter.is_behind)
