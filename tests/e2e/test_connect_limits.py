@@ -20,6 +20,7 @@ LIMITS = {
 }
 
 BEYOND = """
+import time
 import numpy as np
 from shared_pathways_service.jaxside.refusal import reason_of
 from shared_pathways_service.jaxside.target import ProxyTarget
@@ -44,7 +45,15 @@ with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 1}, proxy_option
         except jax.errors.JaxRuntimeError as error:
             say(name, error=str(error).splitlines()[0])
         held.clear()
-        assert np.asarray(small + 1).tolist() == [2.0] * 4
+        until, value = time.monotonic() + 60, None
+        while value is None:
+            try:
+                value = np.asarray(small + 1).tolist()
+            except jax.errors.JaxRuntimeError as error:
+                # What failed last still waits for its host buffer, for a moment.
+                assert "--max_handles" in str(error) and time.monotonic() < until, error
+                time.sleep(0.05)
+        assert value == [2.0] * 4
     # Another process of this connection, as far as its being refused: JAX's client only waits.
     target = ProxyTarget(address=os.environ["JAX_BACKEND_TARGET"].removeprefix("grpc://"),
                          token=open(os.environ["SPS_TOKEN_FILE"]).read().strip())
