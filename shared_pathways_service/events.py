@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-__all__ = ["Event", "Scalar"]
+__all__ = ["LAST_MOMENT", "Event", "Scalar"]
 
 #: What `Event.data` may hold: JSON's scalars.
 Scalar = str | int | float | bool | None
 
 #: The first second of the year 1, and the last of the year 9999.
-_FIRST, _LAST = -62_135_596_800.0, 253_402_300_799.0
+_FIRST_MOMENT, LAST_MOMENT = -62_135_596_800.0, 253_402_300_799.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,5 +70,5 @@ def rfc3339(seconds: float) -> str:
       seconds: Since the epoch, as `time.time` gives them; what is beyond the years 1 to 9999, which
         RFC 3339 can say, is told as their begin or end.
     """
-    moment = datetime.fromtimestamp(min(max(seconds, _FIRST), _LAST), UTC)
+    moment = datetime.fromtimestamp(min(max(seconds, _FIRST_MOMENT), LAST_MOMENT), UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

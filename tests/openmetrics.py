@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+import urllib.request
 from collections.abc import Iterable
 
 from prometheus_client import Metric
 from prometheus_client.openmetrics import parser
 
-from tests.processes import REPOSITORY
+from shared_pathways_service.protocol.auth import bearer
+from tests.processes import DEADLINE_S, REPOSITORY
 
-__all__ = ["check_documented", "text_to_families"]
+__all__ = ["check_documented", "scrape", "text_to_families", "value"]
 
 _UNITS = ("seconds", "bytes")
 
@@ -19,6 +21,26 @@ def text_to_families(text: str) -> list[Metric]:
     """Returns what the text tells; raises ValueError when it is not well-formed."""
     found: list[Metric] = list(parser.text_string_to_metric_families(text))  # type: ignore[no-untyped-call]
     return found
+
+
+def scrape(url: str, token: str | None = None) -> dict[str, Metric]:
+    """Returns what is served, by name."""
+    headers = {name.title(): value for name, value in bearer(token)}
+    request = urllib.request.Request(url, headers=headers)
+    with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
+        assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
+        return {family.name: family for family in text_to_families(answer.read().decode())}
+
+
+def value(families: dict[str, Metric], name: str, /, **labels: str) -> float:
+    """Returns the one sample of a name that has these labels."""
+    [found] = [
+        sample.value
+        for family in families.values()
+        for sample in family.samples
+        if sample.name == name and labels.items() <= sample.labels.items()
+    ]
+    return float(found)
 
 
 def check_documented(families: Iterable[Metric], prefix: str) -> None:

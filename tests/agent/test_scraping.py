@@ -17,24 +17,8 @@ from shared_pathways_service.core.openmetrics import render
 from shared_pathways_service.core.session_messages import Phase, SliceView, Snapshot
 from shared_pathways_service.events import Event
 from shared_pathways_service.homes.base import HomeCounters
-from tests.agent.support import DEADLINE_S, TYPE, Bench, eventually, serve
-from tests.openmetrics import check_documented, text_to_families
-
-
-def scrape(url: str) -> dict[str, Metric]:
-    with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
-        assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
-        return {family.name: family for family in text_to_families(answer.read().decode())}
-
-
-def value(families: dict[str, Metric], name: str, /, **labels: str) -> float:
-    [found] = [
-        sample.value
-        for family in families.values()
-        for sample in family.samples
-        if sample.name == name and labels.items() <= sample.labels.items()
-    ]
-    return float(found)
+from tests.agent.support import TYPE, Bench, eventually, serve
+from tests.openmetrics import check_documented, scrape, text_to_families, value
 
 
 def told(meter: SessionMeter) -> dict[str, Metric]:

@@ -6,9 +6,10 @@ import grpc
 import pytest
 
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from tests.openmetrics import scrape, value
 from tests.processes import Service, Stream
 from tests.servers.conftest import MakeService
-from tests.servers.test_resource_manager_metrics import scrape, url_of, value
+from tests.servers.test_resource_manager_metrics import url_of
 
 SHORT = ("--idle_release_s=1", "--idle_warning_s=0.5")
 LONG = ("--idle_release_s=600", "--idle_warning_s=599")

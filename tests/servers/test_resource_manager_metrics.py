@@ -8,35 +8,15 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from prometheus_client import Metric
 
-from shared_pathways_service.protocol.auth import bearer
-from tests.openmetrics import check_documented, text_to_families
-from tests.processes import DEADLINE_S, KIND, ServerProcess, Service
+from tests.openmetrics import check_documented, scrape, value
+from tests.processes import KIND, ServerProcess, Service
 from tests.servers.conftest import MakeService
 
 
 def url_of(service: Service) -> str:
     line = service.rm.wait_for_line(r"Metrics at http://127\.0\.0\.1:\d+/metrics")
     return line.rpartition(" ")[2]
-
-
-def scrape(url: str, token: str | None = None) -> dict[str, Metric]:
-    headers = {name.title(): value for name, value in bearer(token)}
-    request = urllib.request.Request(url, headers=headers)
-    with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
-        assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
-        return {family.name: family for family in text_to_families(answer.read().decode())}
-
-
-def value(families: dict[str, Metric], name: str, **labels: str) -> float:
-    [found] = [
-        sample.value
-        for family in families.values()
-        for sample in family.samples
-        if sample.name == name and labels.items() <= sample.labels.items()
-    ]
-    return float(found)
 
 
 def test_how_it_stands_and_what_was_done_is_told(make_service: MakeService) -> None:

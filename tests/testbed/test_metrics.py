@@ -9,8 +9,8 @@ import pytest
 
 from shared_pathways_service.testing.testbed import Namespace
 from tests.agent.monitoring import PROJECT, google_user, monitoring_at_hand
-from tests.agent.test_scraping import scrape, value
 from tests.e2e.harness import sps, wait_until
+from tests.openmetrics import scrape, value
 from tests.testbed.clients import client, deployed, nothing_left, tenant
 
 MEASURED = """

@@ -66,23 +66,13 @@ class Cordons:
         if mark is not SliceMark.DRAINING:
             self._end_move(found)
         if found.state in _IN:
-            self.enter(found)
+            self._ledger.enter(found)
         self._speaker.announce(
             f"slice.{mark or 'uncordoned'}",
             {"instance_type": found.pool.name, "state": found.state},
             tenant=found.tenant.name if found.tenant else None,
             about=found.id,
         )
-
-    def enter(self, found: Slice) -> None:
-        """Gives a slice whose workers are in the state that its mark wants."""
-        self._ledger.set_state(found, found.state_when_complete)
-        kept_for = found.kept_for
-        if kept_for is not None and found.state is not SliceState.READY:
-            self._ledger.keep_no_more(found)
-        if found.state is SliceState.DRAINING and found.onto is None:
-            found.pool.drains[found] = None
-            self._ledger.unserved[found.pool] = None
 
     # ---- moves
 

@@ -37,7 +37,14 @@ from shared_pathways_service.core.rm.reservations import Reservations
 from shared_pathways_service.core.rm.reserved import Reservation
 from shared_pathways_service.core.rm.scheduler import Scheduler
 from shared_pathways_service.core.rm.speaker import Speaker
-from shared_pathways_service.core.rm.status import SliceStatus, StatusReport, report, slice_status
+from shared_pathways_service.core.rm.status import (
+    ReservationStatus,
+    SliceStatus,
+    StatusReport,
+    report,
+    reservations,
+    slice_status,
+)
 from shared_pathways_service.core.rm.tenants import Tenants
 from shared_pathways_service.core.rm.workers import Workers
 
@@ -166,6 +173,11 @@ class ResourceManagerCore:
         """Returns which field of a reservation cannot be, and what would be right; None: it can."""
         self._ledger.now = max(self._ledger.now, now)
         return self._reservations.refusal(asked)
+
+    @property
+    def reservations(self) -> tuple[ReservationStatus, ...]:
+        """What is reserved, in the order of the starts."""
+        return reservations(self._ledger)
 
     def knows_reservation(self, name: str) -> bool:
         """Returns whether there is a reservation of that name."""

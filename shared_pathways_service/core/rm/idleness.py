@@ -23,7 +23,7 @@ from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.deadlines import Deadlines
 from shared_pathways_service.core.rm.decisions import DecisionKind
 from shared_pathways_service.core.rm.ledger import Ledger
-from shared_pathways_service.core.rm.messages import Announce, TellIdle, TenantActivity
+from shared_pathways_service.core.rm.messages import TellIdle, TenantActivity
 from shared_pathways_service.core.rm.records import IdleWatch, Tenant
 from shared_pathways_service.core.rm.speaker import Speaker
 from shared_pathways_service.core.rm.vacating import vacate
@@ -192,7 +192,7 @@ class Idleness:
         data = {"idle_s": self._idle_s(tenant)}
         if release_s is not None:
             data["release_s"] = release_s
-        self._speaker.say(Announce(kind=kind, tenant=tenant.name, reason=reason or None, data=data))
+        self._speaker.announce(kind, data, tenant=tenant.name, reason=reason or None)
 
 
 def _is_on(tenant: Tenant, watch: IdleWatch) -> bool:

@@ -89,6 +89,15 @@ class Ledger(Journal):
         self._count_free(changed, was_free)
         self.decide_slice(changed, _COME_TO[state], reason)
 
+    def enter(self, found: Slice) -> None:
+        """Gives a slice whose workers are all in the state that its mark wants."""
+        self.set_state(found, found.state_when_complete)
+        if found.kept_for is not None and found.state is not SliceState.READY:
+            self.keep_no_more(found)
+        if found.state is SliceState.DRAINING and found.onto is None:
+            found.pool.drains[found] = None
+            self.unserved[found.pool] = None
+
     def set_mark(self, marked: Slice, mark: SliceMark) -> None:
         """Enters what an operator says of a slice."""
         marked.mark = mark

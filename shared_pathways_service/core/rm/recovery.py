@@ -261,7 +261,7 @@ class Recovery:
         self._ledger.hold(tenant, claim.virtual_index, found, claim.generation)
         self._ledger.decide_held(found, DecisionKind.CLAIMED, _BELIEVED)
         if found.complete:
-            self._workers.enter(found)
+            self._ledger.enter(found)
 
     def _want_missing(self, tenant: Tenant, claimed: set[int]) -> None:
         missing = [index for index in range(len(tenant.kinds)) if index not in tenant.placed]

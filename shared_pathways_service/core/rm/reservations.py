@@ -16,7 +16,7 @@ from __future__ import annotations
 from shared_pathways_service.core.rm.deadlines import Deadlines
 from shared_pathways_service.core.rm.decisions import Decision, DecisionKind
 from shared_pathways_service.core.rm.ledger import Ledger
-from shared_pathways_service.core.rm.messages import Announce, ReservationCancelled, ReservationMade
+from shared_pathways_service.core.rm.messages import ReservationCancelled, ReservationMade
 from shared_pathways_service.core.rm.persisted import Restored
 from shared_pathways_service.core.rm.records import Pool
 from shared_pathways_service.core.rm.reserved import Reservation, Reserved, moment
@@ -147,12 +147,10 @@ class Reservations:
 
     def _tell(self, kind: DecisionKind, about: Reservation, why: str = "") -> None:
         self._decide(kind, about, why)
-        self._speaker.say(
-            Announce(
-                kind=kind,
-                reason=f"{about.name}: {why}" if why else f"{about.name} {about.said}",
-                data={"instance_type": about.instance_type, "count": about.count},
-            )
+        self._speaker.announce(
+            kind,
+            {"instance_type": about.instance_type, "count": about.count},
+            reason=f"{about.name}: {why}" if why else f"{about.name} {about.said}",
         )
 
     def _decide(self, kind: DecisionKind, about: Reservation, why: str = "") -> None:

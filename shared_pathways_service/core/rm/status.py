@@ -20,6 +20,7 @@ __all__ = [
     "VirtualSliceStatus",
     "WorkerStatus",
     "report",
+    "reservations",
     "slice_status",
 ]
 
@@ -190,18 +191,19 @@ def report(
         queue=tuple(_queue_entry(tenant, reason_of(tenant), now) for tenant in waiting),
         spares=spares,
         since=since,
-        reservations=tuple(_reservations(ledger)),
+        reservations=reservations(ledger),
     )
 
 
-def _reservations(ledger: Ledger) -> list[ReservationStatus]:
+def reservations(ledger: Ledger) -> tuple[ReservationStatus, ...]:
+    """Describes what is reserved, in the order of the starts."""
     found = [
         ReservationStatus(reservation=one, held=pool.reserved.held(one))
         for pool in ledger.pools.values()
         if pool.reserved is not None
         for one in pool.reserved.entries
     ]
-    return sorted(found, key=lambda one: (one.reservation.starts, one.reservation.name))
+    return tuple(sorted(found, key=lambda one: (one.reservation.starts, one.reservation.name)))
 
 
 def slice_status(about: Slice, now: float) -> SliceStatus:

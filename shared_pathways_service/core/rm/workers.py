@@ -81,13 +81,6 @@ class Workers:
         self._ledger.want_repair(tenant, index)
         self._speaker.unplaced(tenant, index, held.id, generation, reason)
 
-    def enter(self, found: Slice) -> None:
-        """Gives a slice whose workers are all in the state that its mark wants."""
-        self._ledger.set_state(found, found.state_when_complete)
-        if found.state is SliceState.DRAINING and found.onto is None:
-            found.pool.drains[found] = None
-            self._ledger.unserved[found.pool] = None
-
     # ---- places
 
     def _find_place(self, event: WorkerJoined, pool: Pool) -> Slice | None:
@@ -137,7 +130,7 @@ class Workers:
             lambda: self._hung(worker),
         )
         if into.complete:
-            self.enter(into)
+            self._ledger.enter(into)
             self._ledger.rely(into)
             self._announce(f"slice.{into.state}", into)
         elif first or into.state is not SliceState.STARTING:

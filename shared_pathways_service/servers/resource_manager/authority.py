@@ -19,7 +19,7 @@ from shared_pathways_service.core.rm.event_log import decisions_of
 from shared_pathways_service.core.rm.expectation import HoldingTimes, expect
 from shared_pathways_service.core.rm.persisted import Persist
 from shared_pathways_service.core.rm.reserved import Reservation, moment
-from shared_pathways_service.core.rm.status import SliceStatus, StatusReport
+from shared_pathways_service.core.rm.status import ReservationStatus, SliceStatus, StatusReport
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
@@ -216,6 +216,11 @@ class Authority:
         """Returns who holds what, as the core says; of one tenant `only`, if one is named."""
         return self._core.status(self._clock(), only)
 
+    @property
+    def reservations(self) -> tuple[ReservationStatus, ...]:
+        """What is reserved, in the order of the starts."""
+        return self._core.reservations
+
     def follow(self, wanted: Filter) -> Outbox[pb.EventMessage]:
         """Returns what a new follower of decisions is to be sent from here on."""
         return self._followers.add(wanted)
@@ -290,7 +295,7 @@ class Authority:
           StreamEnded: This process is about to end, and it was not taken in.
         """
         if not self._core.knows_reservation(cancelled.name):
-            known = [one.reservation.name for one in self.report().reservations[:_NAMED]]
+            known = [one.reservation.name for one in self.reservations[:_NAMED]]
             raise InvalidRequestError(
                 "name", cancelled.name, f"one of {', '.join(known) or 'none: nothing is reserved'}"
             )

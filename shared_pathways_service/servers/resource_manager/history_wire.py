@@ -7,7 +7,7 @@ from shared_pathways_service.core.rm.explain import Explanation, Holding
 from shared_pathways_service.core.rm.usage import UsageBy
 from shared_pathways_service.core.validation import check_dns_label
 from shared_pathways_service.errors import InvalidRequestError
-from shared_pathways_service.events import Scalar, rfc3339
+from shared_pathways_service.events import LAST_MOMENT, Scalar, rfc3339
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.servers.resource_manager.history import Filter
 
@@ -20,8 +20,6 @@ __all__ = [
     "window_of",
 ]
 
-#: The last second of the year 9999: no time beyond can be said in RFC 3339.
-_LAST = 253_402_300_799.0
 #: Whole, and what stands behind the dot.
 _KINDS = frozenset(name for kind in DecisionKind for name in (kind, kind.partition(".")[2]))
 
@@ -87,7 +85,7 @@ def window_of(since: float, until: float, now: float) -> tuple[float | None, flo
       InvalidRequestError: It is none.
     """
     for field, value in (("since", since), ("until", until)):
-        if not abs(value) <= _LAST:
+        if not abs(value) <= LAST_MOMENT:
             expected = "seconds since the epoch, to the year 9999, or negative: before now"
             raise InvalidRequestError(field, value, expected)
     begin = since if since > 0 else now + since

@@ -34,7 +34,7 @@ class ReservationCalls:
         asked = _asked(request, self._authority.now)
         self._authority.reserve(asked)
         made = ReservationStatus(reservation=asked, held=0)
-        for one in self._authority.report().reservations:
+        for one in self._authority.reservations:
             if one.reservation.name == asked.name:
                 made = one
         return pb.ReserveSlicesResponse(reservation=reservation_message(made))
