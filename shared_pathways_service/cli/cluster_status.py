@@ -85,7 +85,7 @@ async def _ask_manager(
 ) -> dict[str, Any]:
     async with link_to_manager(cluster, found.service, settings, found=found) as link:
         try:
-            return {**occupancy_of(await link.news.status())}
+            return {**occupancy_of(await link.status())}
         except grpc.aio.AioRpcError as error:
             who = f"the resource manager of {found.service.name}"
             raise error_of(error, service=who, address=found.service.address) from error

@@ -173,7 +173,7 @@ async def _until_heard_of(cluster: Cluster, found: ServiceReadiness, settings: S
         while True:
             # (A head that is just starting again does not answer; the caller has a deadline.)
             with contextlib.suppress(grpc.aio.AioRpcError):
-                status = await link.news.status()
+                status = await link.status()
                 if sum(one.state == "ready" for one in status.slices) >= found.wanted:
                     return
             await asyncio.sleep(_PAUSE_S)

@@ -142,7 +142,7 @@ class KubernetesHome:
                 api, service, runtime_dir=self._settings.runtime_dir, head=head
             )
             await self._manager.open()
-            self._news = self._manager.news
+            self._news = self._manager.listen(spec.name)
             self._undo.push_async_callback(self._manager.close)
             # Before there is anything to miss.
             with before_creating():

@@ -26,6 +26,7 @@ from shared_pathways_service.homes.manager_news import ManagerNews
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.kube.paths import collection
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.tunnel.relay import Relay, TunnelFailure
 
@@ -39,6 +40,7 @@ _OPTIONS = (
 
 #: Seconds for a resource manager whose pod is ready to be heard, over restarts of it.
 _ANSWER_S = 60.0
+_STATUS_S = 10.0
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +73,7 @@ class ManagerLink:
     @property
     def news(self) -> ManagerNews:
         """What it tells."""
-        assert self._news is not None, "open comes first"
+        assert self._news is not None, "listen comes first"
         return self._news
 
     @property
@@ -81,7 +83,7 @@ class ManagerLink:
         return self._stub
 
     async def open(self) -> None:
-        """Begins to listen; the first words come when the resource manager answers."""
+        """Opens the channel; nobody is dialled before something is asked."""
         async with contextlib.AsyncExitStack() as stack:
             relay = Relay(
                 self._dial,
@@ -92,11 +94,14 @@ class ManagerLink:
             stack.push_async_callback(relay.close)
             channel = grpc.aio.insecure_channel(await relay.start(), options=_OPTIONS)
             stack.push_async_callback(channel.close)
-            stub: pb_grpc.ResourceManagerAsyncStub = pb_grpc.ResourceManagerStub(channel)
-            self._stub = stub
-            self._news = ManagerNews(stub, self._service.address)
-            stack.push_async_callback(self._news.close)
+            self._stub = pb_grpc.ResourceManagerStub(channel)
             self._undo = stack.pop_all()
+
+    def listen(self, tenant: str) -> ManagerNews:
+        """Begins to listen to the news of a tenant; they come when the resource manager answers."""
+        news = self._news = ManagerNews(self.stub, self._service.address, only=tenant)
+        self._undo.push_async_callback(news.close)
+        return news
 
     async def wait_until_listening(self, tell: Tell) -> None:
         """Returns once nothing that happens is missed any more.
@@ -120,10 +125,25 @@ class ManagerLink:
         finally:
             self._tell = unheard
 
+    async def status(self) -> pb.GetStatusResponse:
+        """Asks how things stand.
+
+        Raises:
+          grpc.aio.AioRpcError: No answer.
+        """
+        return await self.stub.GetStatus(
+            pb.GetStatusRequest(), wait_for_ready=True, timeout=_STATUS_S
+        )
+
+    @property
+    def _has_answered(self) -> bool:
+        return self._news is not None and self._news.has_listened
+
     @property
     def _silence(self) -> str:
         who = f"the resource manager of {self._service.name}"
-        why = self._failure or self.news.trouble or f"no word within {_ANSWER_S:g} s"
+        trouble = self._news.trouble if self._news is not None else ""
+        why = self._failure or trouble or f"no word within {_ANSWER_S:g} s"
         return f"{who} does not answer: {why}"
 
     async def close(self) -> None:
@@ -142,7 +162,7 @@ class ManagerLink:
                 self._api, self._service.namespace, self._head, RESOURCE_MANAGER_PORT, headers
             )
         except (AccessDenied, ApiError) as error:
-            if isinstance(error, AccessDenied) and not self.news.has_listened:
+            if isinstance(error, AccessDenied) and not self._has_answered:
                 raise
             # Not the end: the head is started again, as another pod, and who was let in once may
             # be kept out for a moment, as by a plug-in that cannot reach its identity provider.
@@ -158,8 +178,8 @@ class ManagerLink:
         # An evicted head stays to be looked at, and another pod is the head.
         self._head = ""
         cause = failure.error.__cause__
-        if failure.is_final:
-            self.news.give_up(cause if isinstance(cause, SharedPathwaysError) else failure.error)
+        if failure.is_final and self._news is not None:
+            self._news.give_up(cause if isinstance(cause, SharedPathwaysError) else failure.error)
 
     async def _find_head(self) -> str:
         selector = f"{service_selector(self._service)},{LABEL_REPLICATED_JOB}={HEAD_JOB}"

@@ -29,6 +29,9 @@ _CALL_S = 10.0
 #: Seconds for a release, which only hastens what comes anyway.
 _RELEASE_S = 4.0
 
+#: The version from which on who watches one tenant is told at once that it is heard.
+_TELLS_THAT_IT_HEARS = 2
+
 #: Answers to who wants to listen that stay the same, e.g. to one of another protocol version.
 _FINAL = frozenset(
     {
@@ -110,15 +113,17 @@ class TenantView:
 
 
 class ManagerNews:
-    """All events of a resource manager, from before the proxy is created.
+    """The events of a resource manager, from before the proxy is created.
 
     Args:
       resource_manager: Its stub; the channel is the caller's to close, after this.
       address: Where it is, for errors.
       token: What it wants to be shown; None: nothing.
+      only: The one tenant whose events are asked for, as all of a large service's are many; empty:
+        all. A resource manager that speaks version 1 alone is asked for all.
 
     Attributes:
-      changed: Set at every event; the waiter's to clear.
+      changed: Set at every event that is heard; the waiter's to clear.
       reconnects: Times that listening broke off and began anew.
       trouble: Why it did the last time, or could not begin; empty: it never did.
     """
@@ -128,6 +133,8 @@ class ManagerNews:
         resource_manager: pb_grpc.ResourceManagerAsyncStub,
         address: str,
         token: str | None = None,
+        *,
+        only: str = "",
     ) -> None:
         self.changed = asyncio.Event()
         self.reconnects = 0
@@ -135,6 +142,7 @@ class ManagerNews:
         self._resource_manager = resource_manager
         self._address = address
         self._metadata = bearer(token)
+        self._only = only
         self._listening = asyncio.Event()
         self._heard_of = asyncio.Event()
         self._failure: SharedPathwaysError | None = None
@@ -169,7 +177,7 @@ class ManagerNews:
         """Has the news of a tenant told from now on.
 
         Args:
-          tenant: Its name; it need not exist yet.
+          tenant: Its name; it need not exist yet. Who asked for one tenant's events names that.
           tell: Called with each.
         """
         self._tenant, self._tell, self._view = tenant, tell, TenantView()
@@ -234,22 +242,25 @@ class ManagerNews:
         self._listening.set()
 
     async def _listen(self) -> None:
-        request = pb.WatchRequest(
-            versions=pb.VersionRange(min=constants.PROTOCOL_MIN, max=constants.PROTOCOL_MAX)
-        )
         pause = _PAUSE_S
         while True:
             # It ends when the resource manager does, which is then started again.
             try:
-                call = self._resource_manager.Watch(
-                    request, metadata=self._metadata, wait_for_ready=True
-                )
+                call = self._watch()
+                if self._only:
+                    # The answer to who waits for a tenant that is to come.
+                    await call.initial_metadata()
+                    if not call.done():
+                        self._listening.set()
                 async for message in call:
                     pause = _PAUSE_S
                     self._listening.set()
                     self.changed.set()
                     self._hear(event_of(message))
             except grpc.aio.AioRpcError as error:
+                if self._only and error.code() is grpc.StatusCode.FAILED_PRECONDITION:
+                    self._only = ""
+                    continue
                 if error.code() in _FINAL:
                     raise error_of(
                         error, service="the resource manager", address=self._address
@@ -259,6 +270,12 @@ class ManagerNews:
             await asyncio.sleep(pause)
             self.reconnects += 1
             pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def _watch(self) -> grpc.aio.UnaryStreamCall[pb.WatchRequest, pb.EventMessage]:
+        lowest = _TELLS_THAT_IT_HEARS if self._only else constants.PROTOCOL_MIN
+        versions = pb.VersionRange(min=lowest, max=constants.PROTOCOL_MAX)
+        request = pb.WatchRequest(versions=versions, tenant=self._only)
+        return self._resource_manager.Watch(request, metadata=self._metadata, wait_for_ready=True)
 
     def _hear(self, event: Event) -> None:
         if self._tell is not None and event.tenant == self._tenant:

@@ -878,7 +878,9 @@ class WatchRequest(_message.Message):
     AFTER_FIELD_NUMBER: _builtins.int
     KINDS_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
-    """Only events of this tenant (which need not exist yet); empty: all events."""
+    """Only events of this tenant (which need not exist yet); empty: all events. From version 2 on
+    the initial metadata come at once, with which the watcher misses nothing any more.
+    """
     after: _builtins.int
     """Present: decisions instead of events, those of the history with a greater `sequence` first,
     then those to come, without a gap or a double. A number beyond the history's last is another

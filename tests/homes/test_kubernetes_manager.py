@@ -56,6 +56,7 @@ class ScriptedApi(KubeApi):
 async def link(api: KubeApi, directory: Path, pod: str) -> AsyncIterator[ManagerLink]:
     made = ManagerLink(api, SERVICE, runtime_dir=directory / "r", head=pod)
     await made.open()
+    made.listen("ada")
     try:
         yield made
     finally:

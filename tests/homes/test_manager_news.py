@@ -81,7 +81,7 @@ class DeafManager(pb_grpc.ResourceManagerServicer):
 
 @contextlib.asynccontextmanager
 async def listened_to(
-    manager: pb_grpc.ResourceManagerServicer, directory: Path
+    manager: pb_grpc.ResourceManagerServicer, directory: Path, only: str = ""
 ) -> AsyncIterator[ManagerNews]:
     address = f"unix:{directory / 's'}"
     async with contextlib.AsyncExitStack() as stack:
@@ -91,7 +91,7 @@ async def listened_to(
         await server.start()
         stack.push_async_callback(server.stop, None)
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(address))
-        news = ManagerNews(pb_grpc.ResourceManagerStub(channel), "rm:1")
+        news = ManagerNews(pb_grpc.ResourceManagerStub(channel), "rm:1", only=only)
         stack.push_async_callback(news.close)
         yield news
 
@@ -123,6 +123,54 @@ def test_why_nobody_is_let_listen_for_a_while_is_known(own_directories: Path) ->
             return news.trouble
 
     assert "the limit (--max_calls) is 5" in run_async(test())
+
+
+class SilentManager(pb_grpc.ResourceManagerServicer):
+    """Has nothing to tell of who is not there yet.
+
+    Args:
+      most: The highest version that it speaks; from 2 on it says that it has heard.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.asked: list[tuple[int, str]] = []
+        self.tells = asyncio.Event()
+
+    async def Watch(  # noqa: N802
+        self, request: pb.WatchRequest, context: Any
+    ) -> AsyncIterator[pb.EventMessage]:
+        self.asked.append((request.versions.min, request.tenant))
+        if request.versions.min > self._most:
+            await abort(context, VersionSkew("it speaks version 1"))
+        if self._most > 1:
+            await context.send_initial_metadata(())
+        if not request.tenant:
+            yield event_message(Event(kind="slice.ready", source="rm", slice="slice-0", data={}))
+        await self.tells.wait()
+        yield event_message(placed(0, 1))
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("most", "asked"), [(2, [(2, "t")]), (1, [(2, "t"), (1, "")])], ids=["now", "first release"]
+)
+def test_who_wants_one_tenants_news_asks_for_all_only_where_it_must(
+    own_directories: Path, most: int, asked: list[tuple[int, str]]
+) -> None:
+    heard: asyncio.Queue[str] = asyncio.Queue()
+
+    async def test() -> None:
+        manager = SilentManager(most)  # type: ignore[abstract]
+        async with asyncio.timeout(90.0), listened_to(manager, own_directories, "t") as news:
+            await news.wait_until_listening()
+            news.follow("t", lambda told: heard.put_nowait(told.kind))
+            manager.tells.set()
+            assert await heard.get() == "slice.placed"
+            assert news.reconnects == 0
+        assert manager.asked == asked
+
+    run_async(test())
 
 
 class LateManager(pb_grpc.ResourceManagerServicer):

@@ -150,7 +150,7 @@ def test_a_host_has_so_many_calls_and_all_have(make_service: MakeService) -> Non
         assert "one more call of 127.0.0.1" in details
         assert "--max_calls_per_host) is 5" in details
         # Others, of this user's, are not that host.
-        assert len(service.status().tenants) == 5
+        wait_until(lambda: len(service.status().tenants) == 5)
         watches = [service.watch() for _ in range(8)]
         code, details = _end_of_one(watches)
         assert code is EXHAUSTED

@@ -355,6 +355,8 @@ def test_a_watcher_hears_how_things_stand_and_then_what_happens(service: Service
 def test_a_watcher_of_one_tenant_hears_of_that_one_only(service: Service) -> None:
     service.start_ready_workers("slice-0", "slice-1")
     watcher = service.watch("eve")
+    # It is told so before there is anything to tell.
+    watcher.call.initial_metadata()
     service.tenant("ada").expect("running")
     service.tenant("eve", pid=7).expect("running")
     assert [watcher.next().kind for _ in range(2)] == ["slice.placed", "tenant.running"]

@@ -7,6 +7,7 @@ import pytest
 from shared_pathways_service.core.kubernetes.service_inputs import DEFAULT_SERVER_IMAGE
 from shared_pathways_service.testing.testbed import DeployedService, Namespace, deploy_service
 from shared_pathways_service.testing.testbed.service import OUR_SERVER_IMAGE
+from tests.testbed.pods import phase
 
 TWO = {"tpuv6e:2x2": 2}
 
@@ -22,8 +23,11 @@ def test_workers_are_one_to_a_node_pool_and_find_the_head(service: DeployedServi
     assert "2/2 Pathways Slices Now Ready" in service.log()
     workers = service.pods("worker")
     assert len({pod["spec"]["nodeName"] for pod in workers}) == 2
-    logs = [service.namespace.log(pod["metadata"]["name"]) for pod in workers]
-    assert all("MegaScale transport init succeeded." in log for log in logs)
+    # (A worker may be heard by the resource manager before its pod is said to run.)
+    for name in (pod["metadata"]["name"] for pod in workers):
+        service.namespace.wait_for_pod(name, lambda p: phase(p) == "Running")
+        log = service.namespace.log(name)
+        assert "MegaScale transport init succeeded." in log
 
 
 def test_deleted_head_comes_back_with_its_address(service: DeployedService) -> None:

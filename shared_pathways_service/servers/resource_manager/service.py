@@ -85,6 +85,8 @@ class ResourceManagerService(CordonCalls, ReservationCalls):
             return
         outbox = self._authority.watch(request.tenant)
         try:
+            # What it waits for may be long in coming: it is told at once that it is heard.
+            await context.send_initial_metadata(())
             await outbox.send(context.write)
         finally:
             self._authority.unwatch(outbox)
