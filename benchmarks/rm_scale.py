@@ -46,7 +46,8 @@ from benchmarks.run_delay import RunDelay
 from shared_pathways_service.constants import RECOVERING_S
 
 LINE, FREE = "tpuv6e:2x2", "tpuv5e:2x2"
-HOLDERS, TENANTS, TENANT_CONNECTIONS = 800, 1_000, 10
+#: (A connection has 100 streams at a time, and some tenants come before others are gone.)
+HOLDERS, TENANTS, TENANT_CONNECTIONS = 800, 1_000, 12
 STREAMS = 100  #: What is run; with another profiler in front of it, for example.
 MANAGER = os.environ.get(
     "BENCH_MANAGER", "-m shared_pathways_service.servers.resource_manager"

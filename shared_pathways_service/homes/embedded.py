@@ -82,9 +82,11 @@ class EmbeddedHome:
                     hint="a service that is started anew has what is asked for first",
                 )
         self._news = ManagerNews(
-            link.resource_manager, link.welcome.resource_manager_address, link.token
+            link.resource_manager, link.manager_address, link.token, only=spec.name
         )
-        await self._call(wait_until_usable(self._news, link.state, wanted or types[:1]))
+        # Before there is anything to miss.
+        await self._news.wait_until_listening()
+        await self._call(wait_until_usable(link, wanted or types[:1]))
         return ServiceInfo(
             address=link.welcome.resource_manager_address,
             version=link.welcome.version,
@@ -96,7 +98,6 @@ class EmbeddedHome:
     async def create_proxy(self, spec: ProxySpec) -> ProxyHandle:
         """Has the supervisor start a proxy; the same session gets the same one again."""
         link, news = self._joined()
-        # Before there is anything to miss.
         news.follow(spec.name, self._events.put_nowait)
         request = pb.CreateProxyRequest(
             name=spec.name,

@@ -55,6 +55,7 @@ class ServiceLink:
       state: What its state file says.
       supervisor: Stub of the supervisor.
       resource_manager: Stub of the resource manager.
+      manager_address: Where that is.
       token: What each call must show; None: nothing.
       metadata: The same, as gRPC takes it.
       welcome: The answer to `join`; None before it.
@@ -63,6 +64,7 @@ class ServiceLink:
 
     def __init__(self, state: ServiceState, token: str | None, resource_manager: str) -> None:
         self.state = state
+        self.manager_address = resource_manager
         self.started_pid = 0
         self.token = token
         self.metadata = bearer(token)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection
 
 from shared_pathways_service.errors import ServiceNotReady
+from shared_pathways_service.homes.embedded_service import ServiceLink
 from shared_pathways_service.homes.manager_news import ManagerNews
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.servers.embedded.state import ServiceState
@@ -15,12 +16,11 @@ __all__ = ["wait_until_usable"]
 
 #: Seconds that slices may take to come up; of those that come up at all, each takes one or two.
 _PATIENCE_S = 30.0
+_CALL_S = 10.0
 _DOWN = ("starting", "lost")
 
 
-async def wait_until_usable(
-    news: ManagerNews, service: ServiceState, kinds: Collection[str]
-) -> None:
+async def wait_until_usable(link: ServiceLink, kinds: Collection[str]) -> None:
     """Returns when no slice of these instance types is starting any more, and each has some up.
 
     A slice that does not come up for long is not waited for if others do.
@@ -28,12 +28,24 @@ async def wait_until_usable(
     Raises:
       grpc.aio.AioRpcError: The resource manager does not answer.
       ServiceNotReady: A type has no slice up, and gets none.
+      SharedPathwaysError: The resource manager does not let us listen.
     """
+    if (await _survey(link, kinds)).complete:
+        return
+    # Of everybody's slices: only who waits for them listens to all that there is.
+    news = ManagerNews(link.resource_manager, link.manager_address, link.token)
+    try:
+        await _wait_for_changes(news, link, kinds)
+    finally:
+        await news.close()
+
+
+async def _wait_for_changes(news: ManagerNews, link: ServiceLink, kinds: Collection[str]) -> None:
     await news.wait_until_listening()
     patience = asyncio.get_running_loop().time() + _PATIENCE_S
     while True:
         news.changed.clear()
-        survey = _Survey(service, await news.status(), kinds)
+        survey = await _survey(link, kinds)
         if survey.complete:
             return
         try:
@@ -43,6 +55,13 @@ async def wait_until_usable(
             if survey.missing:
                 raise survey.error() from None
             return
+
+
+async def _survey(link: ServiceLink, kinds: Collection[str]) -> _Survey:
+    status = await link.resource_manager.GetStatus(
+        pb.GetStatusRequest(), metadata=link.metadata, wait_for_ready=True, timeout=_CALL_S
+    )
+    return _Survey(link.state, status, kinds)
 
 
 class _Survey:

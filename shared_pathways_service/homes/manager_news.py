@@ -25,7 +25,6 @@ __all__ = ["ManagerNews", "TenantView"]
 #: Seconds between two tries to listen: at first, and at the most.
 _PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
-_CALL_S = 10.0
 #: Seconds for a release, which only hastens what comes anyway.
 _RELEASE_S = 4.0
 
@@ -192,19 +191,6 @@ class ManagerNews:
         await self._listening.wait()
         if self._failure is not None:
             raise self._failure
-
-    async def status(self) -> pb.GetStatusResponse:
-        """Asks how things stand.
-
-        Raises:
-          grpc.aio.AioRpcError: No answer.
-        """
-        return await self._resource_manager.GetStatus(
-            pb.GetStatusRequest(),
-            metadata=self._metadata,
-            wait_for_ready=True,
-            timeout=_CALL_S,
-        )
 
     async def wait_until_heard_of(self) -> None:
         """Returns once anything was told of the tenant that is followed."""
