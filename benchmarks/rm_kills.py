@@ -64,7 +64,7 @@ def measure(count: int, tenants: int, slices: int, seed: int) -> dict[str, Any]:
             if kills.book.faults:
                 break
             if len(kills.kills) % 10 == 0:
-                print(f"{len(kills.kills)} kills, {kills.book.last} decisions", flush=True)
+                print(f"{len(kills.kills)} kills, {kills.book.kinds.total()} decisions", flush=True)
         faults = kills.finish()
         return {
             "kills": len(kills.kills),
