@@ -3,11 +3,14 @@
     python -m benchmarks.rm_scale [--slices 100 1000 3000 10000] [--out F] [--picture F.png]
 
 A real resource manager with its state file, on loopback; the workers are streams of one other
-process, 100 a connection, the 1,000 tenants streams of this one. Eight slices of ten are of one
-type: but for the spares all are held, and the tenants that are not holders wait for them. The rest
-are of another type, mostly free. Measured is, first, the processor time of the manager while all
-it has to do is hear the beats, one a worker in 10 s. Then, one after the other of its kind and the
-three kinds side by side, the time from what triggers a placement to the notice at the tenant:
+process, 100 a connection, the 1,000 tenants streams of this one. Six slices of ten are of one type:
+but for the spares all are held, and the tenants that hold nothing wait for them. Two of ten are of
+a type that is held likewise, and breaks. (Slices that break are replaced by spares, and what comes
+free becomes a spare first: of one type, those that wait would have to wait until all are whole.)
+The rest are of a third type, mostly free. Measured is, first, the processor time of the manager
+while all it has to do is hear the beats, one a worker in 10 s. Then, one after the other of its
+kind and the three kinds side by side, the time from what triggers a placement to the notice at the
+tenant:
 
 - freed: a holder says that it ends; the head of the queue hears that its gang is placed
 - lost: a worker's stream breaks; its slice's holder hears of its place on a spare
@@ -45,7 +48,7 @@ from benchmarks.rm_scale_tenants import LIMIT_S, Tenant, Tenants
 from benchmarks.run_delay import RunDelay
 from shared_pathways_service.constants import RECOVERING_S
 
-LINE, FREE = "tpuv6e:2x2", "tpuv5e:2x2"
+LINE, BREAKS, FREE = "tpuv6e:2x2", "tpuv5:2x2x1", "tpuv5e:2x2"
 #: (A connection has 100 streams at a time, and some tenants come before others are gone.)
 HOLDERS, TENANTS, TENANT_CONNECTIONS = 800, 1_000, 12
 STREAMS = 100  #: What is run; with another profiler in front of it, for example.
@@ -70,24 +73,27 @@ class Shape:
       slices: In all.
       gang: Slices that a holder has, and one that waits wants.
       holders: Tenants that hold all slices of `LINE` but the spares.
+      broken: Tenants that hold all slices of `BREAKS` but the spares.
       spares: Of each type.
     """
 
     slices: int
     gang: int
     holders: int
+    broken: int
     spares: int
 
     @classmethod
     def of(cls, slices: int) -> Shape:
         gang = max(1, slices * 8 // 10 // HOLDERS)
-        spares = max(8, slices // 100)
-        return cls(slices, gang, min(HOLDERS, slices * 8 // 10 // gang), spares)
+        holders = min(HOLDERS, slices * 8 // 10 // gang)
+        broken = holders // 4
+        return cls(slices, gang, holders - broken, broken, max(5, slices // 100))
 
     @property
     def counts(self) -> dict[str, int]:
-        held = self.holders * self.gang + self.spares
-        return {LINE: held, FREE: self.slices - held}
+        line, breaks = (n * self.gang + self.spares for n in (self.holders, self.broken))
+        return {LINE: line, BREAKS: breaks, FREE: self.slices - line - breaks}
 
 
 class Manager:
@@ -197,18 +203,23 @@ class House:
         self._rounds = rounds
         self._draw = random.Random(1)
         self._holders: list[Tenant] = []
+        self._broken: list[Tenant] = []
         self._waiting: collections.deque[Tenant] = collections.deque()
-        self._busy: set[str] = set()
         #: By trigger, seconds, and how long the threads of all three waited for a processor then.
         self.took: dict[str, list[tuple[float, float]]] = {"freed": [], "lost": [], "asked": []}
 
     async def fill(self) -> None:
         """Has all tenants come."""
-        for _ in range(self._shape.holders):
-            tenant = self._tenants.enter(LINE, self._shape.gang)
-            await asyncio.wait_for(tenant.running, LIMIT_S)
-            self._holders.append(tenant)
-        while len(self._holders) + len(self._waiting) < TENANTS:
+        shape = self._shape
+        for kind, count, held in (
+            (LINE, shape.holders, self._holders),
+            (BREAKS, shape.broken, self._broken),
+        ):
+            for _ in range(count):
+                tenant = self._tenants.enter(kind, shape.gang)
+                await asyncio.wait_for(tenant.running, LIMIT_S)
+                held.append(tenant)
+        for _ in range(TENANTS - shape.holders - shape.broken):
             await self._queue()
 
     async def run(self) -> None:
@@ -233,14 +244,8 @@ class House:
         await asyncio.wait_for(tenant.queued, LIMIT_S)
         self._waiting.append(tenant)
 
-    def _pick(self) -> Tenant:
-        """Takes a holder that nothing else happens to."""
-        while (tenant := self._draw.choice(self._holders)).name in self._busy:
-            pass
-        return tenant
-
     async def _free(self) -> float:
-        leaving, first = self._pick(), self._waiting.popleft()
+        leaving, first = self._draw.choice(self._holders), self._waiting.popleft()
         self._holders.remove(leaving)
         at = await self._tenants.leave(leaving)
         took = await first.running - at
@@ -249,14 +254,11 @@ class House:
         return took
 
     async def _lose(self) -> float:
-        tenant = self._pick()
-        self._busy.add(tenant.name)
+        tenant = self._draw.choice(self._broken)
         index = self._draw.randrange(self._shape.gang)
         moved = tenant.moved(index)
         at = await self._workers.lose(tenant.slices[index])
-        took = await moved - at
-        self._busy.remove(tenant.name)
-        return took
+        return await moved - at
 
     async def _ask(self) -> float:
         tenant = self._tenants.enter(FREE, 1)
@@ -290,7 +292,7 @@ async def measure(shape: Shape, rounds: int, beats_s: float) -> dict[str, Any]:
             "slices": shape.slices,
             "tenants": TENANTS,
             "gang": shape.gang,
-            "waiting": TENANTS - shape.holders,
+            "waiting": TENANTS - shape.holders - shape.broken,
             "joining": joined,
             "beats": beats,
             "load": {**load, "cpu_ratio": load["cpu_s"] / load["wall_s"]},
