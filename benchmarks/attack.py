@@ -1,12 +1,12 @@
 """What a tenant's program loses while another tenant attacks the servers that they share.
 
-    python -m benchmarks.attack [--seconds 2] [--rounds 3] [--out result.json]
+    python -m benchmarks.attack [--seconds 2] [--rounds 3] [--only ATTACK ...] [--out result.json]
 
-An embedded service with two tenants. The attacker, its proxy, and the resource manager have one
-processor; the victim's program, agent and proxy have the other: as on machines of a cluster, where
-the resource manager shares no processor with a proxy. (Where everything shares all processors, the
-system's scheduler divides them, and no server's limits.) The workers and the supervisor, which only
-beat, are left where they are.
+An embedded service with two tenants. The attacker, its proxy, the resource manager, and the
+supervisor, which follows that, have one processor; the victim's program, agent and proxy have the
+other: as on machines of a cluster, where the resource manager shares no processor with a proxy.
+(Where everything shares all processors, the system's scheduler divides them, and no server's
+limits.)
 
 The victim dispatches small programs, which is what a proxy is fastest at. Each of the attacks of
 `shared_pathways_service.testing.attacks` is made on the resource manager, with a tenant's token,
@@ -27,7 +27,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -220,7 +220,7 @@ def _tenants() -> Iterator[tuple[_Child, _Child, dict[str, str], dict[str, int]]
     if len(processors) < 2:
         raise SystemExit("two processors are needed: one for the attacker, one for the victim")
     theirs, mine = processors[:2]
-    with own_service(f"{KIND}=2", spares=0), contextlib.ExitStack() as stack:
+    with own_service(f"{KIND}=2", spares=0) as service, contextlib.ExitStack() as stack:
         harmed = _Child("victim", mine)
         stack.callback(harmed.end)
         harming = _Child("attacker", theirs)
@@ -235,8 +235,8 @@ def _tenants() -> Iterator[tuple[_Child, _Child, dict[str, str], dict[str, int]]
         names = {harming.told["name"]: OWN, harmed.told["name"]: VICTIMS}
         pids = {names[p["name"]]: p["pid"] for p in processes if p.get("name") in names}
         pids[MANAGER] = next(p["pid"] for p in processes if p["role"] == "rm")
-        for server, pid in pids.items():
-            _pin(pid, mine if server == VICTIMS else theirs)
+        for pid in {service, *(process["pid"] for process in processes)}:
+            _pin(pid, mine if pid == pids[VICTIMS] else theirs)
         yield harmed, harming, addresses, pids
 
 
@@ -246,14 +246,16 @@ def _rate(harmed: _Child, seconds: float) -> float:
     return rate
 
 
-def measure(seconds: float, rounds: int) -> dict[str, dict[str, dict[str, float]]]:
-    """Makes every attack on every server; returns what it came to, by server and attack."""
+def measure(
+    seconds: float, rounds: int, kinds: Sequence[type[Attack]]
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Makes these attacks on every server; returns what they came to, by server and attack."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     with _tenants() as (harmed, harming, addresses, pids):
         _rate(harmed, seconds)
         for server, address in addresses.items():
             found[server] = {}
-            for kind in ATTACKS:
+            for kind in kinds:
                 shares, amid = [], []
                 before = Held.of(pids[server])
                 for _ in range(rounds):
@@ -283,13 +285,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=3)
+    names = [kind.name for kind in ATTACKS]
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="ATTACK")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--role", choices=("victim", "attacker"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.role:
         {"victim": victim, "attacker": attacker}[arguments.role]()
         return 0
-    found = measure(arguments.seconds, arguments.rounds)
+    kinds = [kind for kind in ATTACKS if kind.name in arguments.only]
+    found = measure(arguments.seconds, arguments.rounds, kinds)
     least = min(one["share"] for server in (MANAGER, OWN) for one in found[server].values())
     print(f"least share of its rate that is left to the victim: {least:.3f} (aim {AIM})")
     result = {
