@@ -37,6 +37,9 @@ _PASSING = {
     grpc.StatusCode.UNKNOWN,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
+#: How the reading of a history ends for one who looks at it page by page: that is slower than the
+#: server waits, and may be slower than the whole call may last.
+_TOO_SLOW = {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.DEADLINE_EXCEEDED}
 
 
 @takes_place
@@ -106,11 +109,13 @@ async def _tell_all(
                 for message in page.events:
                     show(message)
                     request.after = message.sequence
+                    # A span before now would begin later when it is asked again, and what lies
+                    # between would be passed over. From here on `after` says where to go on.
+                    request.since = 0
                 shown += len(page.events)
                 last = page.last
         except grpc.aio.AioRpcError as error:
-            # Who looks at it page by page reads more slowly than the server waits.
-            if error.code() != grpc.StatusCode.RESOURCE_EXHAUSTED or not shown:
+            if error.code() not in _TOO_SLOW or not shown:
                 raise
             if request.limit:
                 request.limit -= shown
