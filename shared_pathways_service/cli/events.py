@@ -20,6 +20,7 @@ from shared_pathways_service.cli.output import AsJson, print_json, print_line
 from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.protocol.versions import is_heard
 from shared_pathways_service.settings import Settings
 
 __all__ = ["events"]
@@ -141,10 +142,10 @@ async def _follow(
         try:
             call = manager.stub.Watch(watched, metadata=manager.metadata)
             # They come at once, and a decision may be long in coming.
-            await call.initial_metadata()
-            if not call.done():
+            if is_heard(await call.initial_metadata() or ()):
                 away_since = None
             async for message in call:
+                away_since = None
                 show(message)
                 last = message.sequence
         except grpc.aio.AioRpcError as error:
