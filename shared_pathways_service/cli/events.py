@@ -90,7 +90,7 @@ async def _show(
             print_line(decision_line(message))
 
     async with manager_of(place, Settings.load()) as manager:
-        with manager.translating():
+        async with manager.translating():
             last = await _tell_all(manager, request, show)
         if follow:
             await _follow(manager, request, last, show)
@@ -140,18 +140,19 @@ async def _follow(
             versions=versions, tenant=request.tenant, kinds=request.kinds, after=last
         )
         try:
-            call = manager.stub.Watch(watched, metadata=manager.metadata)
-            # They come at once, and a decision may be long in coming.
-            if is_heard(await call.initial_metadata() or ()):
-                away_since = None
-            async for message in call:
-                away_since = None
-                show(message)
-                last = message.sequence
+            async with manager.way():
+                call = manager.stub.Watch(watched, metadata=manager.metadata)
+                # They come at once, and a decision may be long in coming.
+                if is_heard(await call.initial_metadata() or ()):
+                    away_since = None
+                async for message in call:
+                    away_since = None
+                    show(message)
+                    last = message.sequence
         except grpc.aio.AioRpcError as error:
             now = time.monotonic()
             away_since = away_since or now
             if error.code() not in _PASSING or now - away_since > _PATIENCE_S:
-                with manager.translating():
+                async with manager.translating():
                     raise
         await asyncio.sleep(_PAUSE_S)

@@ -152,11 +152,6 @@ class ManagerNews:
         self._task = asyncio.create_task(self._run())
 
     @property
-    def has_listened(self) -> bool:
-        """Whether it has told anything yet."""
-        return self._listening.is_set()
-
-    @property
     def tenant_is_over(self) -> bool:
         """Whether the last word on the tenant has come."""
         return self._view.over
