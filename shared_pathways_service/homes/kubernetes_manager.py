@@ -67,7 +67,8 @@ class ManagerLink:
         self._undo = contextlib.AsyncExitStack()
         self._stub: pb_grpc.ResourceManagerAsyncStub | None = None
         self._news: ManagerNews | None = None
-        self._failure = ""
+        # The last one that is not over, and the last one that was told.
+        self._failure = self._told = ""
         self._is_let_in = False
         self._refusal: SharedPathwaysError | None = None
         self._limits: set[asyncio.Timeout] = set()
@@ -102,7 +103,9 @@ class ManagerLink:
 
     def listen(self, tenant: str) -> ManagerNews:
         """Begins to listen to the news of a tenant; they come when the resource manager answers."""
-        news = self._news = ManagerNews(self.stub, self._service.address, only=tenant)
+        news = self._news = ManagerNews(
+            self.stub, self._service.address, only=tenant, on_trouble=self._note
+        )
         self._undo.push_async_callback(news.close)
         return news
 
@@ -110,7 +113,8 @@ class ManagerLink:
         """Returns once nothing that happens is missed any more.
 
         Args:
-          tell: Hears ``service.waiting`` when a way to the resource manager fails.
+          tell: Hears ``service.waiting`` when a way to the resource manager fails, or it does not
+            let us listen for now.
 
         Raises:
           ServiceNotReady: It does not answer.
@@ -164,8 +168,7 @@ class ManagerLink:
     @property
     def _silence(self) -> str:
         who = f"the resource manager of {self._service.name}"
-        trouble = self._news.trouble if self._news is not None else ""
-        why = self._failure or trouble or f"no word within {_ANSWER_S:g} s"
+        why = self._failure or f"no word within {_ANSWER_S:g} s"
         return f"{who} does not answer: {why}"
 
     async def close(self) -> None:
@@ -173,8 +176,9 @@ class ManagerLink:
         await self._undo.aclose()
 
     def _note(self, failure: str) -> None:
-        if failure != self._failure:
-            self._failure = failure
+        self._failure = failure
+        if failure != self._told:
+            self._told = failure
             self._tell(HomeEvent(kind="service.waiting", reason=self._silence))
 
     async def _dial(self, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
@@ -194,6 +198,8 @@ class ManagerLink:
                 f"no way to the head of {self._service.name}: {error.message}"
             ) from error
         self._is_let_in = True
+        # There is a way: what kept us out before is not why it is silent, if it is.
+        self._failure = ""
         return way
 
     def _hear_of_failure(self, failure: TunnelFailure) -> None:

@@ -121,11 +121,11 @@ class ManagerNews:
       token: What it wants to be shown; None: nothing.
       only: The one tenant whose events are asked for, as all of a large service's are many; empty:
         all. A resource manager that speaks version 1 alone is asked for all, until it ends.
+      on_trouble: Told why listening broke off, or could not begin, each time; must not block.
 
     Attributes:
       changed: Set at every event that is heard; the waiter's to clear.
       reconnects: Times that listening broke off and began anew.
-      trouble: Why it did the last time, or could not begin; empty: it never did.
     """
 
     def __init__(
@@ -135,14 +135,15 @@ class ManagerNews:
         token: str | None = None,
         *,
         only: str = "",
+        on_trouble: Callable[[str], object] = lambda _: None,
     ) -> None:
         self.changed = asyncio.Event()
         self.reconnects = 0
-        self.trouble = ""
         self._resource_manager = resource_manager
         self._address = address
         self._metadata = bearer(token)
         self._only = only
+        self._on_trouble = on_trouble
         self._listening = asyncio.Event()
         self._heard_of = asyncio.Event()
         self._failure: SharedPathwaysError | None = None
@@ -245,8 +246,9 @@ class ManagerNews:
                     raise error_of(
                         error, service="the resource manager", address=self._address
                     ) from error
-                self.trouble = error.details() or error.code().name
-                _log.info("the resource manager is asked again for its news: %s", self.trouble)
+                trouble = error.details() or error.code().name
+                _log.info("the resource manager is asked again for its news: %s", trouble)
+                self._on_trouble(trouble)
             # It may be a later release that is started again.
             only = self._only
             await asyncio.sleep(pause)

@@ -13,7 +13,12 @@ import grpc.aio
 import pytest
 from aiohttp import web
 
-from shared_pathways_service.errors import AccessDenied, ServiceNotReady, SharedPathwaysError
+from shared_pathways_service.errors import (
+    AccessDenied,
+    CapacityError,
+    ServiceNotReady,
+    SharedPathwaysError,
+)
 from shared_pathways_service.homes import kubernetes_manager
 from shared_pathways_service.homes.base import HomeEvent, unheard
 from shared_pathways_service.homes.kubernetes_manager import ManagerLink
@@ -232,5 +237,44 @@ def test_who_was_let_in_once_is_not_given_up_for_a_passing_refusal(own_directori
                 assert await until_answered(made) == "serving"
             await api.close()
         assert len(ways.dials) == 2
+
+    run_async(test())
+
+
+def test_what_is_in_the_way_now_is_told_not_what_was_before(own_directories: Path) -> None:
+    full = CapacityError("one more call is needed; the limit (--max_calls) is 5")
+    told: asyncio.Queue[str | None] = asyncio.Queue()
+
+    async def test() -> None:
+        manager = Manager(full)  # type: ignore[abstract]
+        async with asyncio.timeout(90.0), serving(manager, own_directories) as (ways, _):
+            api = MovingApi(gone, None, ways=ways)
+            async with link(api, own_directories, "head") as made:
+                waiting = asyncio.create_task(
+                    made.wait_until_listening(lambda news: told.put_nowait(news.reason))
+                )
+                assert "pod not found" in str(await told.get())
+                assert "the limit (--max_calls) is 5" in str(await told.get())
+                waiting.cancel()
+                await asyncio.gather(waiting, return_exceptions=True)
+            await api.close()
+
+    run_async(test())
+
+
+def test_a_manager_that_is_reached_and_silent_is_not_said_to_be_out_of_reach(
+    own_directories: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubernetes_manager, "_ANSWER_S", 0.1)
+
+    async def test() -> None:
+        manager = Manager()  # type: ignore[abstract]
+        async with asyncio.timeout(90.0), serving(manager, own_directories) as (ways, _):
+            api = MovingApi(gone, None, ways=ways)
+            async with link(api, own_directories, "head") as made:
+                await manager.asked.wait()
+                with pytest.raises(ServiceNotReady, match="no word within"):
+                    await made.wait_until_listening(unheard)
+            await api.close()
 
     run_async(test())

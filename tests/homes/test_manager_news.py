@@ -87,6 +87,7 @@ async def listened_to(
     directory: Path,
     only: str = "",
     heard: asyncio.Event | None = None,
+    troubles: list[str] | None = None,
 ) -> AsyncIterator[ManagerNews]:
     address = f"unix:{directory / 's'}"
     async with contextlib.AsyncExitStack() as stack:
@@ -99,7 +100,8 @@ async def listened_to(
         stub: Any = pb_grpc.ResourceManagerStub(channel)
         if heard is not None:
             stub = HearingStub(stub, heard)
-        news = ManagerNews(stub, "rm:1", only=only)
+        heard_of: list[str] = [] if troubles is None else troubles
+        news = ManagerNews(stub, "rm:1", only=only, on_trouble=heard_of.append)
         stack.push_async_callback(news.close)
         yield news
 
@@ -124,13 +126,16 @@ def test_why_nobody_is_let_listen_for_a_while_is_known(own_directories: Path) ->
     full = CapacityError("one more call is needed; the limit (--max_calls) is 5")
     manager = DeafManager(full)  # type: ignore[abstract]
 
-    async def test() -> str:
-        async with asyncio.timeout(90.0), listened_to(manager, own_directories) as news:
-            while manager.asked < 2:
-                await asyncio.sleep(0.01)
-            return news.trouble
+    troubles: list[str] = []
 
-    assert "the limit (--max_calls) is 5" in run_async(test())
+    async def test() -> None:
+        listening = listened_to(manager, own_directories, troubles=troubles)
+        async with asyncio.timeout(90.0), listening:
+            while not troubles:
+                await asyncio.sleep(0.01)
+
+    run_async(test())
+    assert "the limit (--max_calls) is 5" in troubles[0]
 
 
 class SilentManager(pb_grpc.ResourceManagerServicer):
@@ -201,13 +206,15 @@ class FullManager(pb_grpc.ResourceManagerServicer):
 
 
 def test_a_refusal_whose_status_is_late_is_not_taken_for_listening(own_directories: Path) -> None:
+    troubles: list[str] = []
+
     async def test() -> None:
         manager = FullManager()  # type: ignore[abstract]
-        listening = listened_to(manager, own_directories, "t", manager.heard)
+        listening = listened_to(manager, own_directories, "t", manager.heard, troubles)
         async with asyncio.timeout(90.0), listening as news:
             await news.wait_until_listening()
             assert manager.asked == 2
-            assert news.trouble == "there are calls enough"
+            assert troubles == ["there are calls enough"]
 
     run_async(test())
 
