@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import AsyncIterator
 
 from shared_pathways_service.cli.cluster import Cluster, Object
+from shared_pathways_service.cli.output import print_note
 from shared_pathways_service.core.kubernetes.names import ANNOTATION_DRAINING, PROXY_SELECTOR
 from shared_pathways_service.core.kubernetes.proxies import KnownProxy
 from shared_pathways_service.core.kubernetes.tenants import in_use, tenants_of
@@ -65,10 +65,10 @@ async def _let_in_again(cluster: Cluster, path: str, jobset: Object) -> None:
         if isinstance(error, ApiError) and error.reason in _ANOTHER_OR_NONE:
             return
         name = metadata["name"]
-        sys.stderr.write(
-            f"sps: the service {name} may take no new connections still: {error.message} hint: "
+        print_note(
+            f"the service {name} may take no new connections still: {error.message} hint: "
             f"`kubectl annotate jobset {name} {ANNOTATION_DRAINING}- "
-            f"--namespace {cluster.namespace}` lets them in\n"
+            f"--namespace {cluster.namespace}` lets them in"
         )
 
 
@@ -80,7 +80,7 @@ async def _until_empty(cluster: Cluster, jobset: Object, *, timeout_s: float, ev
     name = str(jobset["metadata"]["name"])
     left = tenants_of(name, await cluster.proxies())
     if left and timeout_s:
-        sys.stderr.write(f"sps: waiting for {_names(left)} to end, no new connections are let in\n")
+        print_note(f"waiting for {_names(left)} to end, no new connections are let in")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await _until_left(cluster, name)
@@ -89,7 +89,7 @@ async def _until_empty(cluster: Cluster, jobset: Object, *, timeout_s: float, ev
         hint = "--drain-timeout waits for their end, --evict ends them"
         raise in_use(name, left, hint=hint)
     if left:
-        sys.stderr.write(f"sps: ending {_names(left)}\n")
+        print_note(f"ending {_names(left)}")
         await asyncio.gather(*(cluster.delete(proxy) for proxy in left))
 
 

@@ -20,6 +20,7 @@ from shared_pathways_service.cli.output import AsJson, print_json, print_line
 from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.protocol.versions import is_heard
 from shared_pathways_service.settings import Settings
 
 __all__ = ["events"]
@@ -37,6 +38,9 @@ _PASSING = {
     grpc.StatusCode.UNKNOWN,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
+#: How the reading of a history ends for one who looks at it page by page: that is slower than the
+#: server waits, and may be slower than the whole call may last.
+_TOO_SLOW = {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.DEADLINE_EXCEEDED}
 
 
 @takes_place
@@ -86,7 +90,7 @@ async def _show(
             print_line(decision_line(message))
 
     async with manager_of(place, Settings.load()) as manager:
-        with manager.translating():
+        async with manager.translating():
             last = await _tell_all(manager, request, show)
         if follow:
             await _follow(manager, request, last, show)
@@ -106,11 +110,13 @@ async def _tell_all(
                 for message in page.events:
                     show(message)
                     request.after = message.sequence
+                    # A span before now would begin later when it is asked again, and what lies
+                    # between would be passed over. From here on `after` says where to go on.
+                    request.since = 0
                 shown += len(page.events)
                 last = page.last
         except grpc.aio.AioRpcError as error:
-            # Who looks at it page by page reads more slowly than the server waits.
-            if error.code() != grpc.StatusCode.RESOURCE_EXHAUSTED or not shown:
+            if error.code() not in _TOO_SLOW or not shown:
                 raise
             if request.limit:
                 request.limit -= shown
@@ -134,18 +140,19 @@ async def _follow(
             versions=versions, tenant=request.tenant, kinds=request.kinds, after=last
         )
         try:
-            call = manager.stub.Watch(watched, metadata=manager.metadata)
-            # They come at once, and a decision may be long in coming.
-            await call.initial_metadata()
-            if not call.done():
-                away_since = None
-            async for message in call:
-                show(message)
-                last = message.sequence
+            async with manager.way():
+                call = manager.stub.Watch(watched, metadata=manager.metadata)
+                # They come at once, and a decision may be long in coming.
+                if is_heard(await call.initial_metadata() or ()):
+                    away_since = None
+                async for message in call:
+                    away_since = None
+                    show(message)
+                    last = message.sequence
         except grpc.aio.AioRpcError as error:
             now = time.monotonic()
             away_since = away_since or now
             if error.code() not in _PASSING or now - away_since > _PATIENCE_S:
-                with manager.translating():
+                async with manager.translating():
                     raise
         await asyncio.sleep(_PAUSE_S)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shared_pathways_service.cli.cluster_options import Place, takes_cluster
-from shared_pathways_service.cli.output import AsJson, print_json, print_line, print_table
+from shared_pathways_service.cli.output import (
+    AsJson,
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+)
 from shared_pathways_service.cli.undoing import run_undoing
 from shared_pathways_service.core.kubernetes.hotswap_jobset import (
     HIGH,
@@ -111,24 +116,24 @@ async def _hotswap(place: Place, options: _Options) -> Report:
         if options.create:
             wanted = [*priority_classes(), hotswap_jobset(low), hotswap_jobset(high)]
             for name in await hotswap_run.create_missing(cluster.api, place.namespace, wanted):
-                _say(f"made {name}")
+                print_note(f"made {name}")
         async with hotswap_run.following(
-            cluster.api, place.namespace, high.name, low.name, tell=lambda p: _say(PHASES[p])
+            cluster.api, place.namespace, high.name, low.name, tell=lambda p: print_note(PHASES[p])
         ) as running:
             try:
                 return await _disrupt(running, options)
             finally:
                 if nodes := " ".join(running.closed):
-                    _say(f"`kubectl uncordon {nodes}` opens what is closed still")
+                    print_note(f"`kubectl uncordon {nodes}` opens what is closed still")
 
 
 async def _disrupt(running: Hotswap, options: _Options) -> Report:
     limit = options.timeout_s
     await running.wait_until_all_ready(timeout_s=limit)
     if options.disrupt is None:
-        _say(f"both are ready; waiting for a node of {options.high.name} to go")
+        print_note(f"both are ready; waiting for a node of {options.high.name} to go")
         if closed := await running.wait_until_lost(timeout_s=limit):
-            _say(f"closed what is left of its pool: {', '.join(closed)}")
+            print_note(f"closed what is left of its pool: {', '.join(closed)}")
         await running.wait_until_back(timeout_s=limit)
         return running.report()
     nodes = await running.drain(options.disrupt, timeout_s=limit)
@@ -143,7 +148,3 @@ def _words(option: str, text: str) -> tuple[str, ...]:
         return tuple(shlex.split(text))
     except ValueError as error:
         raise InvalidRequestError(option, text, f"words as for a shell ({error})") from error
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"sps: {text}\n")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import TypeVar
 
 import grpc
@@ -36,12 +37,15 @@ class Manager:
       metadata: That each call must show.
       address: For people.
       version: The service's: a release, or an image.
+      way: Makes a block for as long as it can be reached; once it cannot and will not be, the block
+        raises why.
     """
 
     stub: rm_grpc.ResourceManagerAsyncStub
     metadata: tuple[tuple[str, str], ...]
     address: str
     version: str
+    way: Callable[[], AbstractAsyncContextManager[None]] = contextlib.nullcontext
 
     async def ask(
         self,
@@ -62,7 +66,7 @@ class Manager:
           ServiceNotReady: It does not answer in time.
           SharedPathwaysError: As the service says.
         """
-        with self.translating():
+        async with self.translating():
             return await method(
                 request, metadata=self.metadata, timeout=timeout_s, wait_for_ready=True
             )
@@ -71,11 +75,12 @@ class Manager:
         """Returns who holds what, and who waits; raises what `ask` does."""
         return await self.ask(self.stub.GetStatus, pb.GetStatusRequest())
 
-    @contextlib.contextmanager
-    def translating(self) -> Iterator[None]:
-        """Makes our errors of gRPC's."""
+    @contextlib.asynccontextmanager
+    async def translating(self) -> AsyncIterator[None]:
+        """Makes our errors of gRPC's, and raises at once that there is no way any more."""
         try:
-            yield
+            async with self.way():
+                yield
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNIMPLEMENTED:
                 raise VersionSkew(
@@ -135,5 +140,9 @@ async def _in_cluster(place: Place, settings: Settings) -> AsyncIterator[Manager
             )
         async with link_to_manager(cluster, service, settings) as link:
             yield Manager(
-                stub=link.stub, metadata=(), address=service.address, version=service.image
+                stub=link.stub,
+                metadata=(),
+                address=service.address,
+                version=service.image,
+                way=link.unless_refused,
             )

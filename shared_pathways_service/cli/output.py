@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -9,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["AsJson", "print_json", "print_line", "print_table"]
+__all__ = ["AsJson", "print_json", "print_line", "print_note", "print_table"]
 
 #: Columns where there is no terminal.
 _WIDE = 240
@@ -27,6 +28,16 @@ def print_line(text: str) -> None:
     """Prints a line, at once: who reads it may wait for it."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
+
+
+def print_note(text: str) -> None:
+    """Prints what people shall know while a command goes on, on standard error.
+
+    A terminal that is gone takes nothing, which is no reason to do less: what is undone then is
+    undone to its end.
+    """
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"sps: {text}\n")
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

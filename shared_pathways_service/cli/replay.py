@@ -63,15 +63,14 @@ def replay(
 
 
 async def _export(place: Place) -> str:
-    async with manager_of(place, Settings.load()) as manager:
-        with manager.translating():
-            pages = manager.stub.ExportLog(
-                pb.ExportLogRequest(),
-                metadata=manager.metadata,
-                timeout=_ANSWER_S,
-                wait_for_ready=True,
-            )
-            return "".join([page.text async for page in pages])
+    async with manager_of(place, Settings.load()) as manager, manager.translating():
+        pages = manager.stub.ExportLog(
+            pb.ExportLogRequest(),
+            metadata=manager.metadata,
+            timeout=_ANSWER_S,
+            wait_for_ready=True,
+        )
+        return "".join([page.text async for page in pages])
 
 
 def _print(found: Replay) -> None:

@@ -19,9 +19,10 @@ T = TypeVar("T")
 def run_undoing(main: Coroutine[Any, Any, T]) -> T:
     """Runs a coroutine as `asyncio.run`, and ends it by SIGTERM as that does by SIGINT.
 
-    It is cancelled, and what it does about that is waited for; a second one ends the process at
-    once. So does SIGHUP, with which a broken connection to a terminal ends it, unless that is
-    ignored (`nohup`).
+    It is cancelled, and what it does about that is waited for. SIGHUP, with which a broken
+    connection to a terminal ends it, does the same, unless it is ignored (`nohup`). A further
+    SIGTERM ends the process at once; a further SIGHUP is nothing, as a closed terminal sends more
+    than one.
 
     Raises:
       typer.Exit: It was ended by a signal.
@@ -35,22 +36,26 @@ def run_undoing(main: Coroutine[Any, Any, T]) -> T:
 
         def end(by: signal.Signals) -> None:
             nonlocal ended_by
+            if ended_by is not None:
+                # It came with the first one, and that is being undone already.
+                return
             ended_by = by
-            loop.remove_signal_handler(by)
+            for one in before:
+                loop.remove_signal_handler(one)
+            if signal.SIGHUP in before:
+                signal.signal(signal.SIGHUP, signal.SIG_IGN)
             task.cancel()
 
-        heard = [
-            one
-            for one in (signal.SIGTERM, signal.SIGHUP)
-            if signal.getsignal(one) is not signal.SIG_IGN
-        ]
-        for one in heard:
+        found = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGHUP)}
+        before = {one: what for one, what in found.items() if what is not signal.SIG_IGN}
+        for one in before:
             loop.add_signal_handler(one, end, one)
         try:
             return await main
         finally:
-            for one in heard:
+            for one, what in before.items():
                 loop.remove_signal_handler(one)
+                signal.signal(one, what or signal.SIG_DFL)
 
     try:
         return asyncio.run(run())

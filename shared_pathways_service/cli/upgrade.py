@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +13,7 @@ from shared_pathways_service.cli.deploy import DryRun, Timeout, deployed_json, p
 from shared_pathways_service.cli.deploy_display import Look, display
 from shared_pathways_service.cli.draining_options import DrainTimeout, Evict
 from shared_pathways_service.cli.manifests import print_manifests, yaml_text
-from shared_pathways_service.cli.output import AsJson, print_json, print_line
+from shared_pathways_service.cli.output import AsJson, print_json, print_line, print_note
 from shared_pathways_service.cli.service_options import ServiceOptions, takes_service
 from shared_pathways_service.cli.undoing import run_undoing
 from shared_pathways_service.core.kubernetes.readiness import ServiceReadiness
@@ -169,10 +168,10 @@ async def _make_again(cluster: Cluster, before: ServiceInputs) -> None:
         await deployment.create(cluster, before)
     except SharedPathwaysError as error:
         # Nobody else knows it any more.
-        sys.stderr.write(
-            f"sps: there may be no service {name} now, and the old one could not be made again: "
+        print_note(
+            f"there may be no service {name} now, and the old one could not be made again: "
             f"{error.message}\nsps: it was this, for `kubectl create -f -`:\n"
-            f"{yaml_text(service_jobset(before))}"
+            f"{yaml_text(service_jobset(before)).rstrip()}"
         )
     else:
-        sys.stderr.write(f"sps: the new {name} was not created; the old one was, again\n")
+        print_note(f"the new {name} was not created; the old one was, again")

@@ -21,6 +21,7 @@ from shared_pathways_service.homes.base import (
     ProxySpec,
     ServiceInfo,
     Tell,
+    unheard,
 )
 from shared_pathways_service.homes.embedded_service import ServiceLink, find, find_or_start
 from shared_pathways_service.homes.embedded_slices import wait_until_usable
@@ -57,9 +58,11 @@ class EmbeddedHome:
         self._link: ServiceLink | None = None
         self._news: ManagerNews | None = None
         self._reconnects = 0
+        self._trouble = ""
+        self._tell: Tell = unheard
         self._events: asyncio.Queue[HomeEvent] = asyncio.Queue()
 
-    async def preflight(self, spec: ProxySpec, tell: Tell) -> ServiceInfo:  # noqa: ARG002
+    async def preflight(self, spec: ProxySpec, tell: Tell) -> ServiceInfo:
         """Joins the service or starts one, and waits until its slices are up.
 
         Raises:
@@ -82,10 +85,18 @@ class EmbeddedHome:
                     hint="a service that is started anew has what is asked for first",
                 )
         self._news = ManagerNews(
-            link.resource_manager, link.manager_address, link.token, only=spec.name
+            link.resource_manager,
+            link.manager_address,
+            link.token,
+            only=spec.name,
+            on_trouble=self._note,
         )
-        # Before there is anything to miss.
-        await self._news.wait_until_listening()
+        self._tell = tell
+        try:
+            # Before there is anything to miss.
+            await self._news.wait_until_listening()
+        finally:
+            self._tell = unheard
         await self._call(wait_until_usable(link, wanted or types[:1]))
         return ServiceInfo(
             address=link.welcome.resource_manager_address,
@@ -212,6 +223,13 @@ class EmbeddedHome:
         assert self._link is not None, "preflight comes first"
         assert self._news is not None, "preflight comes first"
         return self._link, self._news
+
+    def _note(self, trouble: str) -> None:
+        """Tells why the resource manager does not let us listen, once as long as it is the same."""
+        if trouble != self._trouble:
+            self._trouble = trouble
+            why = f"the resource manager does not answer: {trouble}"
+            self._tell(HomeEvent(kind="service.waiting", reason=why))
 
     async def _call(self, call: Awaitable[T]) -> T:
         try:

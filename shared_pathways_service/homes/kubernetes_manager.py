@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import aiohttp
@@ -67,7 +67,11 @@ class ManagerLink:
         self._undo = contextlib.AsyncExitStack()
         self._stub: pb_grpc.ResourceManagerAsyncStub | None = None
         self._news: ManagerNews | None = None
-        self._failure = ""
+        # The last one that is not over, and the last one that was told.
+        self._failure = self._told = ""
+        self._is_let_in = False
+        self._refusal: SharedPathwaysError | None = None
+        self._limits: set[asyncio.Timeout] = set()
         self._tell: Tell = unheard
 
     @property
@@ -99,7 +103,9 @@ class ManagerLink:
 
     def listen(self, tenant: str) -> ManagerNews:
         """Begins to listen to the news of a tenant; they come when the resource manager answers."""
-        news = self._news = ManagerNews(self.stub, self._service.address, only=tenant)
+        news = self._news = ManagerNews(
+            self.stub, self._service.address, only=tenant, on_trouble=self._note
+        )
         self._undo.push_async_callback(news.close)
         return news
 
@@ -107,7 +113,8 @@ class ManagerLink:
         """Returns once nothing that happens is missed any more.
 
         Args:
-          tell: Hears ``service.waiting`` when a way to the resource manager fails.
+          tell: Hears ``service.waiting`` when a way to the resource manager fails, or it does not
+            let us listen for now.
 
         Raises:
           ServiceNotReady: It does not answer.
@@ -130,20 +137,38 @@ class ManagerLink:
 
         Raises:
           grpc.aio.AioRpcError: No answer.
+          SharedPathwaysError: There is no way to it, and will be none.
         """
-        return await self.stub.GetStatus(
-            pb.GetStatusRequest(), wait_for_ready=True, timeout=_STATUS_S
-        )
+        async with self.unless_refused():
+            return await self.stub.GetStatus(
+                pb.GetStatusRequest(), wait_for_ready=True, timeout=_STATUS_S
+            )
 
-    @property
-    def _has_answered(self) -> bool:
-        return self._news is not None and self._news.has_listened
+    @contextlib.asynccontextmanager
+    async def unless_refused(self) -> AsyncIterator[None]:
+        """Lets a block wait for an answer as long as there may be a way to the resource manager.
+
+        Raises:
+          SharedPathwaysError: There is none, and will be none: at once, whatever is waited for.
+        """
+        self._check_way()
+        limit = asyncio.timeout(None)
+        try:
+            async with limit:
+                self._limits.add(limit)
+                yield
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        finally:
+            self._limits.discard(limit)
+        if limit.expired():
+            self._check_way()
 
     @property
     def _silence(self) -> str:
         who = f"the resource manager of {self._service.name}"
-        trouble = self._news.trouble if self._news is not None else ""
-        why = self._failure or trouble or f"no word within {_ANSWER_S:g} s"
+        why = self._failure or f"no word within {_ANSWER_S:g} s"
         return f"{who} does not answer: {why}"
 
     async def close(self) -> None:
@@ -151,18 +176,19 @@ class ManagerLink:
         await self._undo.aclose()
 
     def _note(self, failure: str) -> None:
-        if failure != self._failure:
-            self._failure = failure
+        self._failure = failure
+        if failure != self._told:
+            self._told = failure
             self._tell(HomeEvent(kind="service.waiting", reason=self._silence))
 
     async def _dial(self, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
         try:
             self._head = self._head or await self._find_head()
-            return await dial_pod(
+            way = await dial_pod(
                 self._api, self._service.namespace, self._head, RESOURCE_MANAGER_PORT, headers
             )
         except (AccessDenied, ApiError) as error:
-            if isinstance(error, AccessDenied) and not self._has_answered:
+            if isinstance(error, AccessDenied) and not self._is_let_in:
                 raise
             # Not the end: the head is started again, as another pod, and who was let in once may
             # be kept out for a moment, as by a plug-in that cannot reach its identity provider.
@@ -171,15 +197,31 @@ class ManagerLink:
             raise ServiceNotReady(
                 f"no way to the head of {self._service.name}: {error.message}"
             ) from error
+        self._is_let_in = True
+        # There is a way: what kept us out before is not why it is silent, if it is.
+        self._failure = ""
+        return way
 
     def _hear_of_failure(self, failure: TunnelFailure) -> None:
         _log.warning("%s: %s", self._service.name, failure.error.message)
         self._note(failure.error.cause or failure.error.message)
         # An evicted head stays to be looked at, and another pod is the head.
         self._head = ""
-        cause = failure.error.__cause__
-        if failure.is_final and self._news is not None:
-            self._news.give_up(cause if isinstance(cause, SharedPathwaysError) else failure.error)
+        if failure.is_final:
+            cause = failure.error.__cause__
+            self._give_up(cause if isinstance(cause, SharedPathwaysError) else failure.error)
+
+    def _check_way(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal
+
+    def _give_up(self, refusal: SharedPathwaysError) -> None:
+        """Tells whoever waits, now or later, that there will be no way."""
+        self._refusal = refusal
+        for limit in self._limits:
+            limit.reschedule(asyncio.get_running_loop().time())
+        if self._news is not None:
+            self._news.give_up(refusal)
 
     async def _find_head(self) -> str:
         selector = f"{service_selector(self._service)},{LABEL_REPLICATED_JOB}={HEAD_JOB}"

@@ -19,6 +19,7 @@ from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grp
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.protocol.event_messages import event_of
 from shared_pathways_service.protocol.status import error_of
+from shared_pathways_service.protocol.versions import is_heard
 
 __all__ = ["ManagerNews", "TenantView"]
 
@@ -119,12 +120,12 @@ class ManagerNews:
       address: Where it is, for errors.
       token: What it wants to be shown; None: nothing.
       only: The one tenant whose events are asked for, as all of a large service's are many; empty:
-        all. A resource manager that speaks version 1 alone is asked for all.
+        all. A resource manager that speaks version 1 alone is asked for all, until it ends.
+      on_trouble: Told why listening broke off, or could not begin, each time; must not block.
 
     Attributes:
       changed: Set at every event that is heard; the waiter's to clear.
       reconnects: Times that listening broke off and began anew.
-      trouble: Why it did the last time, or could not begin; empty: it never did.
     """
 
     def __init__(
@@ -134,14 +135,15 @@ class ManagerNews:
         token: str | None = None,
         *,
         only: str = "",
+        on_trouble: Callable[[str], object] = lambda _: None,
     ) -> None:
         self.changed = asyncio.Event()
         self.reconnects = 0
-        self.trouble = ""
         self._resource_manager = resource_manager
         self._address = address
         self._metadata = bearer(token)
         self._only = only
+        self._on_trouble = on_trouble
         self._listening = asyncio.Event()
         self._heard_of = asyncio.Event()
         self._failure: SharedPathwaysError | None = None
@@ -149,11 +151,6 @@ class ManagerNews:
         self._view = TenantView()
         self._tell: Callable[[HomeEvent], None] | None = None
         self._task = asyncio.create_task(self._run())
-
-    @property
-    def has_listened(self) -> bool:
-        """Whether it has told anything yet."""
-        return self._listening.is_set()
 
     @property
     def tenant_is_over(self) -> bool:
@@ -228,39 +225,40 @@ class ManagerNews:
         self._listening.set()
 
     async def _listen(self) -> None:
-        pause = _PAUSE_S
+        pause, only = _PAUSE_S, self._only
         while True:
             # It ends when the resource manager does, which is then started again.
             try:
-                call = self._watch()
-                if self._only:
-                    # The answer to who waits for a tenant that is to come.
-                    await call.initial_metadata()
-                    if not call.done():
-                        self._listening.set()
+                call = self._watch(only)
+                # The answer to who waits for a tenant that is to come.
+                if only and is_heard(await call.initial_metadata() or ()):
+                    self._listening.set()
                 async for message in call:
                     pause = _PAUSE_S
                     self._listening.set()
                     self.changed.set()
                     self._hear(event_of(message))
             except grpc.aio.AioRpcError as error:
-                if self._only and error.code() is grpc.StatusCode.FAILED_PRECONDITION:
-                    self._only = ""
+                if only and error.code() is grpc.StatusCode.FAILED_PRECONDITION:
+                    only = ""
                     continue
                 if error.code() in _FINAL:
                     raise error_of(
                         error, service="the resource manager", address=self._address
                     ) from error
-                self.trouble = error.details() or error.code().name
-                _log.info("the resource manager is asked again for its news: %s", self.trouble)
+                trouble = error.details() or error.code().name
+                _log.info("the resource manager is asked again for its news: %s", trouble)
+                self._on_trouble(trouble)
+            # It may be a later release that is started again.
+            only = self._only
             await asyncio.sleep(pause)
             self.reconnects += 1
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
-    def _watch(self) -> grpc.aio.UnaryStreamCall[pb.WatchRequest, pb.EventMessage]:
-        lowest = _TELLS_THAT_IT_HEARS if self._only else constants.PROTOCOL_MIN
+    def _watch(self, only: str) -> grpc.aio.UnaryStreamCall[pb.WatchRequest, pb.EventMessage]:
+        lowest = _TELLS_THAT_IT_HEARS if only else constants.PROTOCOL_MIN
         versions = pb.VersionRange(min=lowest, max=constants.PROTOCOL_MAX)
-        request = pb.WatchRequest(versions=versions, tenant=self._only)
+        request = pb.WatchRequest(versions=versions, tenant=only)
         return self._resource_manager.Watch(request, metadata=self._metadata, wait_for_ready=True)
 
     def _hear(self, event: Event) -> None:

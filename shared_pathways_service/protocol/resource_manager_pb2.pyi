@@ -879,7 +879,8 @@ class WatchRequest(_message.Message):
     KINDS_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     """Only events of this tenant (which need not exist yet); empty: all events. From version 2 on
-    the initial metadata come at once, with which the watcher misses nothing any more.
+    the initial metadata come at once, with which the watcher misses nothing any more: they have
+    `sps-protocol`, the version that is spoken. (Those of a refusal have not.)
     """
     after: _builtins.int
     """Present: decisions instead of events, those of the history with a greater `sequence` first,

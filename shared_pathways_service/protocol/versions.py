@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
 from shared_pathways_service.errors import InvalidRequestError, VersionSkew
 
-__all__ = ["negotiate"]
+__all__ = ["is_heard", "negotiate", "spoken"]
+
+#: The initial metadata of a stream that is open, with the version that is spoken on it.
+_SPOKEN = "sps-protocol"
 
 
 def negotiate(low: int, high: int) -> int:
@@ -31,3 +36,21 @@ def negotiate(low: int, high: int) -> int:
         service=service,
         hint="use the same release of shared-pathways-service on both sides",
     )
+
+
+def spoken(version: int) -> tuple[tuple[str, str], ...]:
+    """Returns the initial metadata with which a stream says, before all else, that it is open.
+
+    Args:
+      version: That `negotiate` returned.
+    """
+    return ((_SPOKEN, str(version)),)
+
+
+def is_heard(metadata: Iterable[tuple[str, str | bytes]]) -> bool:
+    """Returns whether a stream with these initial metadata is open.
+
+    Those of a refusal come before its status does, and are empty: only what the server says is a
+    sign.
+    """
+    return any(key == _SPOKEN for key, _ in metadata)

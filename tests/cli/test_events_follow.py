@@ -14,8 +14,10 @@ from shared_pathways_service.cli.manager import Manager
 from shared_pathways_service.errors import ServiceNotReady
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
+from shared_pathways_service.protocol.versions import spoken
 from tests.e2e.harness import DEADLINE_S
 from tests.processes import run_async
+from tests.protocol.hearing import HearingStub
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ResourceManager"].full_name
 
@@ -31,31 +33,15 @@ class Restarting:
         self.streams += 1
         self.heard.clear()
         if self.streams == 4:
+            # As a refusal looks before its status has come.
+            await context.send_initial_metadata(())
+            await asyncio.wait_for(self.heard.wait(), DEADLINE_S)
             await context.abort(grpc.StatusCode.UNAVAILABLE, "it is away for good")
-        await context.send_initial_metadata(())
+        await context.send_initial_metadata(spoken(2))
         await asyncio.wait_for(self.heard.wait(), DEADLINE_S)
         if self.streams == 3:
             await context.write(pb.EventMessage(kind="rm.started", sequence=7))
         await context.abort(grpc.StatusCode.UNAVAILABLE, "it is started again")
-
-
-class Stub:
-    """Tells the server that the client has heard of a stream."""
-
-    def __init__(self, stub: pb_grpc.ResourceManagerAsyncStub, server: Restarting) -> None:
-        self._stub, self._server = stub, server
-
-    def Watch(self, *args: Any, **kwargs: Any) -> Any:  # noqa: N802
-        call: Any = self._stub.Watch(*args, **kwargs)
-        begun = call.initial_metadata
-
-        async def initial_metadata() -> Any:
-            found = await begun()
-            self._server.heard.set()
-            return found
-
-        call.initial_metadata = initial_metadata
-        return call
 
 
 def test_only_who_is_away_for_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +65,7 @@ def test_only_who_is_away_for_long_is_given_up(monkeypatch: pytest.MonkeyPatch) 
         await server.start()
         try:
             async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-                stub: Any = Stub(pb_grpc.ResourceManagerStub(channel), servicer)
+                stub: Any = HearingStub(pb_grpc.ResourceManagerStub(channel), servicer.heard)
                 manager = Manager(stub=stub, metadata=(), address="here", version="1")
                 following = events._follow(
                     manager, pb.GetHistoryRequest(), 0, lambda said: told.append(said.sequence)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
+import sys
+from typing import Any
 
 import pytest
 import typer
 
+from shared_pathways_service.cli.draining import drained
 from shared_pathways_service.cli.undoing import run_undoing
+from shared_pathways_service.errors import ServiceNotReady
 
 
 async def _killed(done: list[str], by: signal.Signals) -> str:
@@ -32,16 +37,115 @@ def test_what_is_half_done_is_undone(by: signal.Signals, code: int) -> None:
     assert signal.getsignal(by) is before
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "code"),
+    [
+        (signal.SIGHUP, signal.SIGHUP, 129),
+        (signal.SIGHUP, signal.SIGTERM, 129),
+        (signal.SIGTERM, signal.SIGHUP, 143),
+    ],
+)
+def test_two_at_once_are_one(first: signal.Signals, second: signal.Signals, code: int) -> None:
+    done: list[str] = []
+
+    async def killed() -> None:
+        try:
+            # Both are heard before either is seen to.
+            os.kill(os.getpid(), first)
+            os.kill(os.getpid(), second)
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(3):
+                await asyncio.sleep(0)
+            done.append("undone")
+
+    with pytest.raises(typer.Exit) as ended:
+        run_undoing(killed())
+    assert ended.value.exit_code == code
+    assert done == ["undone"]
+
+
+@pytest.mark.parametrize("first", [signal.SIGHUP, signal.SIGTERM])
+def test_a_hang_up_while_it_is_undone_is_nothing(first: signal.Signals) -> None:
+    done: list[str] = []
+
+    async def killed() -> None:
+        try:
+            os.kill(os.getpid(), first)
+            await asyncio.Event().wait()
+        finally:
+            # (Else it would be the end of the tests.)
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            os.kill(os.getpid(), signal.SIGHUP)
+            await asyncio.sleep(0)
+            # Who does not want to wait can end it.
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+            done.append("undone")
+
+    with pytest.raises(typer.Exit):
+        run_undoing(killed())
+    assert done == ["undone"]
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+
+
+class OneService:
+    """A cluster in which a service can be marked, and never unmarked."""
+
+    namespace = "n"
+
+    def __init__(self) -> None:
+        self.api = self
+        self.marks = 0
+
+    async def patch(self, _path: str, _body: object) -> None:
+        self.marks += 1
+        if self.marks > 1:
+            raise ServiceNotReady("the server is away")
+
+    async def proxies(self) -> list[object]:
+        return []
+
+
+def test_a_terminal_that_is_gone_does_not_become_the_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    there: Any = OneService()
+    jobset = {"metadata": {"name": "pw", "uid": "u"}}
+
+    async def drain() -> None:
+        async with drained(there, jobset, why="", timeout_s=0, evict=False):
+            os.kill(os.getpid(), signal.SIGHUP)
+            await asyncio.Event().wait()
+
+    ours, theirs = os.openpty()
+    os.close(ours)
+    gone = os.fdopen(theirs, "w", buffering=1)
+    try:
+        with pytest.raises(OSError, match="Input/output"):
+            gone.write("as it is with a terminal that was closed\n")
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "stderr", gone)
+            with pytest.raises(typer.Exit) as ended:
+                run_undoing(drain())
+    finally:
+        with contextlib.suppress(OSError):
+            gone.close()
+    assert ended.value.exit_code == 129
+    assert there.marks == 2
+
+
 def test_a_hang_up_that_is_ignored_stays_so() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
 
         async def hung_up() -> str:
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
             os.kill(os.getpid(), signal.SIGHUP)
             await asyncio.sleep(0)
             return "the end"
 
         assert run_undoing(hung_up()) == "the end"
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
 

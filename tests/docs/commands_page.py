@@ -36,7 +36,7 @@ Every command of `sps`, from the code. `sps COMMAND --help` prints the same.
 | 3 | not ready, or not found |
 | 4 | capacity: slices are taken, or the queue or the placement timed out |
 | 5 | access denied |
-| 130, 143 | ended by SIGINT (Ctrl-C), by SIGTERM |
+| 129, 130, 143 | ended by SIGHUP (a terminal that is closed), by SIGINT (Ctrl-C), by SIGTERM |
 
 `sps run` ends with its program's code. Its own failures before the program starts are 125; a
 program that cannot be run is 126, one that is not found 127. [Errors](errors.md) says which error

@@ -9,9 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import grpc.aio
 import pytest
+from aiohttp import web
 
-from shared_pathways_service.errors import AccessDenied, ServiceNotReady, SharedPathwaysError
+from shared_pathways_service.errors import (
+    AccessDenied,
+    CapacityError,
+    ServiceNotReady,
+    SharedPathwaysError,
+)
 from shared_pathways_service.homes import kubernetes_manager
 from shared_pathways_service.homes.base import HomeEvent, unheard
 from shared_pathways_service.homes.kubernetes_manager import ManagerLink
@@ -20,8 +27,12 @@ from shared_pathways_service.kube.cluster import ClusterAccess
 from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.kube.paths import port_forward
 from shared_pathways_service.kube.tokens import static_token
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
+from shared_pathways_service.protocol.status import abort
 from tests.core.kubernetes.test_readiness import SERVICE, head
 from tests.processes import run_async
+from tests.tunnel.api_server import ApiServer
 
 # (Errors are made anew: one that was raised holds on to where it was.)
 
@@ -52,11 +63,103 @@ class ScriptedApi(KubeApi):
         raise error
 
 
+class MovingApi(KubeApi):
+    """Answers port-forwards one after the other: an error, or with None, the way to a server."""
+
+    def __init__(self, *answers: Callable[[], SharedPathwaysError] | None, ways: ApiServer) -> None:
+        super().__init__(ClusterAccess(server="http://nowhere", tls=None, tokens=static_token()))
+        self._answers = list(answers)
+        self._ways = ways
+
+    async def get(self, path: str, **_: Any) -> dict[str, Any]:
+        return {"items": [head()]}
+
+    async def upgrade(
+        self, path: str, *, headers: Mapping[str, str], **_: Any
+    ) -> aiohttp.ClientResponse:
+        answer = self._answers.pop(0)
+        if answer is None:
+            return await self._ways.dial(headers)
+        raise answer()
+
+
+class Manager(pb_grpc.ResourceManagerServicer):
+    """Tells how things stand; lets nobody listen, or keeps who listens without a word."""
+
+    def __init__(self, refusal: SharedPathwaysError | None = None) -> None:
+        self.asked = asyncio.Event()
+        self._refusal = refusal
+
+    async def GetStatus(  # noqa: N802
+        self, _request: object, _context: Any
+    ) -> pb.GetStatusResponse:
+        return pb.GetStatusResponse(state="serving")
+
+    async def Watch(  # type: ignore[override]  # noqa: N802
+        self, _request: object, context: Any
+    ) -> None:
+        self.asked.set()
+        if self._refusal is not None:
+            await abort(context, self._refusal)
+        await asyncio.Event().wait()
+
+
+class Pod:
+    """The head's port: each port-forward to it reaches the server, until it is cut."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+        self.cut = asyncio.Event()
+
+    async def forward(self, way: web.WebSocketResponse) -> None:
+        """Is a behaviour of an `ApiServer`."""
+        reader, writer = await asyncio.open_unix_connection(self._socket)
+
+        async def up() -> None:
+            async for message in way:
+                writer.write(message.data[1:])
+
+        async def down() -> None:
+            while data := await reader.read(1 << 16):
+                await way.send_bytes(b"\0" + data)
+
+        tasks = [asyncio.create_task(one) for one in (up(), down(), self.cut.wait())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self.cut.clear()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            writer.close()
+            await way.close()
+
+
 @contextlib.asynccontextmanager
-async def link(api: KubeApi, directory: Path, pod: str) -> AsyncIterator[ManagerLink]:
+async def serving(manager: Manager, directory: Path) -> AsyncIterator[tuple[ApiServer, Pod]]:
+    """Serves a manager, at the end of a way of port-forwards."""
+    socket = directory / "s"
+    server = grpc.aio.server()
+    pb_grpc.add_ResourceManagerServicer_to_server(manager, server)
+    server.add_insecure_port(f"unix:{socket}")
+    await server.start()
+    pod = Pod(socket)
+    ways = ApiServer(pod.forward)
+    try:
+        async with ways.serve(None):
+            yield ways, pod
+    finally:
+        await server.stop(None)
+
+
+@contextlib.asynccontextmanager
+async def link(
+    api: KubeApi, directory: Path, pod: str, *, listening: str = "ada"
+) -> AsyncIterator[ManagerLink]:
     made = ManagerLink(api, SERVICE, runtime_dir=directory / "r", head=pod)
     await made.open()
-    made.listen("ada")
+    if listening:
+        made.listen(listening)
     try:
         yield made
     finally:
@@ -96,3 +199,82 @@ def test_a_manager_that_does_not_answer_is_told_and_is_not_the_proxys_fault(
     # Each failure once, however often it was met.
     assert [(news.kind, news.reason) for news in told] == [("service.waiting", said)]
     assert len(api.dialled) > 1
+
+
+def test_who_only_asks_is_told_at_once_that_it_may_not(own_directories: Path) -> None:
+    api = ScriptedApi({port_forward(SERVICE.namespace, "head"): denied})
+
+    async def test() -> None:
+        async with asyncio.timeout(90.0), link(api, own_directories, "", listening="") as made:
+            with pytest.raises(AccessDenied, match="not you"):
+                await made.status()
+            # Not only who waited then.
+            with pytest.raises(AccessDenied, match="not you"):
+                async with made.unless_refused():
+                    raise AssertionError("there is no way")
+        await api.close()
+
+    run_async(test())
+    assert len(api.dialled) == 1
+
+
+async def until_answered(made: ManagerLink) -> str:
+    """Asks until the channel has noticed that its connection is gone, and has another one."""
+    while True:
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            return (await made.status()).state
+
+
+def test_who_was_let_in_once_is_not_given_up_for_a_passing_refusal(own_directories: Path) -> None:
+    async def test() -> None:
+        manager = Manager()  # type: ignore[abstract]
+        async with asyncio.timeout(90.0), serving(manager, own_directories) as (ways, pod):
+            api = MovingApi(None, denied, None, ways=ways)
+            async with link(api, own_directories, "head", listening="") as made:
+                assert (await made.status()).state == "serving"
+                pod.cut.set()
+                await ways.ended.wait()
+                assert await until_answered(made) == "serving"
+            await api.close()
+        assert len(ways.dials) == 2
+
+    run_async(test())
+
+
+def test_what_is_in_the_way_now_is_told_not_what_was_before(own_directories: Path) -> None:
+    full = CapacityError("one more call is needed; the limit (--max_calls) is 5")
+    told: asyncio.Queue[str | None] = asyncio.Queue()
+
+    async def test() -> None:
+        manager = Manager(full)  # type: ignore[abstract]
+        async with asyncio.timeout(90.0), serving(manager, own_directories) as (ways, _):
+            api = MovingApi(gone, None, ways=ways)
+            async with link(api, own_directories, "head") as made:
+                waiting = asyncio.create_task(
+                    made.wait_until_listening(lambda news: told.put_nowait(news.reason))
+                )
+                assert "pod not found" in str(await told.get())
+                assert "the limit (--max_calls) is 5" in str(await told.get())
+                waiting.cancel()
+                await asyncio.gather(waiting, return_exceptions=True)
+            await api.close()
+
+    run_async(test())
+
+
+def test_a_manager_that_is_reached_and_silent_is_not_said_to_be_out_of_reach(
+    own_directories: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubernetes_manager, "_ANSWER_S", 0.1)
+
+    async def test() -> None:
+        manager = Manager()  # type: ignore[abstract]
+        async with asyncio.timeout(90.0), serving(manager, own_directories) as (ways, _):
+            api = MovingApi(gone, None, ways=ways)
+            async with link(api, own_directories, "head") as made:
+                await manager.asked.wait()
+                with pytest.raises(ServiceNotReady, match="no word within"):
+                    await made.wait_until_listening(unheard)
+            await api.close()
+
+    run_async(test())

@@ -19,8 +19,10 @@ from shared_pathways_service.homes.manager_news import ManagerNews, TenantView
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.status import abort
+from shared_pathways_service.protocol.versions import spoken
 from shared_pathways_service.servers.resource_manager.wire import event_message
 from tests.processes import run_async
+from tests.protocol.hearing import HearingStub
 
 
 def placed(index: int, generation: int) -> Event:
@@ -81,7 +83,11 @@ class DeafManager(pb_grpc.ResourceManagerServicer):
 
 @contextlib.asynccontextmanager
 async def listened_to(
-    manager: pb_grpc.ResourceManagerServicer, directory: Path, only: str = ""
+    manager: pb_grpc.ResourceManagerServicer,
+    directory: Path,
+    only: str = "",
+    heard: asyncio.Event | None = None,
+    troubles: list[str] | None = None,
 ) -> AsyncIterator[ManagerNews]:
     address = f"unix:{directory / 's'}"
     async with contextlib.AsyncExitStack() as stack:
@@ -91,7 +97,11 @@ async def listened_to(
         await server.start()
         stack.push_async_callback(server.stop, None)
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(address))
-        news = ManagerNews(pb_grpc.ResourceManagerStub(channel), "rm:1", only=only)
+        stub: Any = pb_grpc.ResourceManagerStub(channel)
+        if heard is not None:
+            stub = HearingStub(stub, heard)
+        heard_of: list[str] = [] if troubles is None else troubles
+        news = ManagerNews(stub, "rm:1", only=only, on_trouble=heard_of.append)
         stack.push_async_callback(news.close)
         yield news
 
@@ -116,13 +126,16 @@ def test_why_nobody_is_let_listen_for_a_while_is_known(own_directories: Path) ->
     full = CapacityError("one more call is needed; the limit (--max_calls) is 5")
     manager = DeafManager(full)  # type: ignore[abstract]
 
-    async def test() -> str:
-        async with asyncio.timeout(90.0), listened_to(manager, own_directories) as news:
-            while manager.asked < 2:
-                await asyncio.sleep(0.01)
-            return news.trouble
+    troubles: list[str] = []
 
-    assert "the limit (--max_calls) is 5" in run_async(test())
+    async def test() -> None:
+        listening = listened_to(manager, own_directories, troubles=troubles)
+        async with asyncio.timeout(90.0), listening:
+            while not troubles:
+                await asyncio.sleep(0.01)
+
+    run_async(test())
+    assert "the limit (--max_calls) is 5" in troubles[0]
 
 
 class SilentManager(pb_grpc.ResourceManagerServicer):
@@ -144,7 +157,7 @@ class SilentManager(pb_grpc.ResourceManagerServicer):
         if request.versions.min > self._most:
             await abort(context, VersionSkew("it speaks version 1"))
         if self._most > 1:
-            await context.send_initial_metadata(())
+            await context.send_initial_metadata(spoken(2))
         if not request.tenant:
             yield event_message(Event(kind="slice.ready", source="rm", slice="slice-0", data={}))
         await self.tells.wait()
@@ -169,6 +182,71 @@ def test_who_wants_one_tenants_news_asks_for_all_only_where_it_must(
             assert await heard.get() == "slice.placed"
             assert news.reconnects == 0
         assert manager.asked == asked
+
+    run_async(test())
+
+
+class FullManager(pb_grpc.ResourceManagerServicer):
+    """Refuses once, with a status that comes late, and lets listen then."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.heard = asyncio.Event()
+
+    async def Watch(  # type: ignore[override]  # noqa: N802
+        self, _request: pb.WatchRequest, context: Any
+    ) -> None:
+        self.asked += 1
+        if self.asked == 1:
+            await context.send_initial_metadata(())
+            await self.heard.wait()
+            await abort(context, CapacityError("there are calls enough"))
+        await context.send_initial_metadata(spoken(2))
+        await asyncio.Event().wait()
+
+
+def test_a_refusal_whose_status_is_late_is_not_taken_for_listening(own_directories: Path) -> None:
+    troubles: list[str] = []
+
+    async def test() -> None:
+        manager = FullManager()  # type: ignore[abstract]
+        listening = listened_to(manager, own_directories, "t", manager.heard, troubles)
+        async with asyncio.timeout(90.0), listening as news:
+            await news.wait_until_listening()
+            assert manager.asked == 2
+            assert troubles == ["there are calls enough"]
+
+    run_async(test())
+
+
+class UpgradedManager(pb_grpc.ResourceManagerServicer):
+    """Is of the first release until it is started again."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, str]] = []
+        self.listened = asyncio.Event()
+
+    async def Watch(  # noqa: N802
+        self, request: pb.WatchRequest, context: Any
+    ) -> AsyncIterator[pb.EventMessage]:
+        self.asked.append((request.versions.min, request.tenant))
+        if len(self.asked) == 1:
+            await abort(context, VersionSkew("it speaks version 1"))
+        if len(self.asked) == 2:
+            yield event_message(Event(kind="slice.ready", source="rm", slice="slice-0", data={}))
+            return
+        self.listened.set()
+        await asyncio.Event().wait()
+
+
+def test_a_manager_that_was_upgraded_is_asked_for_the_one_tenant_again(
+    own_directories: Path,
+) -> None:
+    async def test() -> None:
+        manager = UpgradedManager()  # type: ignore[abstract]
+        async with asyncio.timeout(90.0), listened_to(manager, own_directories, "t"):
+            await manager.listened.wait()
+        assert manager.asked == [(2, "t"), (1, ""), (2, "t")]
 
     run_async(test())
 

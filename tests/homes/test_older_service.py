@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from shared_pathways_service.errors import VersionSkew
-from shared_pathways_service.homes.base import ProxySpec, unheard
+from shared_pathways_service.homes.base import HomeEvent, ProxySpec, unheard
 from shared_pathways_service.homes.embedded import EmbeddedHome
 from shared_pathways_service.processes import identity_of
 from shared_pathways_service.servers.embedded.paths import RuntimePaths
@@ -195,3 +195,27 @@ def test_a_foreign_version_is_named_before_anything_is_created(
 
     run_async(life())
     assert "CreateProxy" not in service.asked
+
+
+class FullService(OldService):
+    """Has no call left for who asks first."""
+
+    def Watch(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:  # noqa: N802
+        if "Watch" not in self.asked:
+            self.asked.append("Watch")
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "the limit (--max_calls) is 5")
+        yield from super().Watch(request, context)
+
+
+@pytest.mark.usefixtures("own_directories")
+def test_why_a_manager_lets_nobody_listen_is_told_while_it_is_waited_for() -> None:
+    service = FullService((1, 1), (1, 1))
+    told: list[HomeEvent] = []
+
+    async def life() -> None:
+        async with home_on(service) as home:
+            await home.preflight(SPEC, told.append)
+
+    run_async(life())
+    said = "the resource manager does not answer: the limit (--max_calls) is 5"
+    assert [(news.kind, news.reason) for news in told] == [("service.waiting", said)]

@@ -10,6 +10,7 @@ import pytest
 
 from shared_pathways_service.constants import PROTOCOL_MAX
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.protocol.versions import is_heard
 from tests.processes import KIND, VERSIONS, Service, Stream
 from tests.servers.conftest import MakeService
 
@@ -356,7 +357,7 @@ def test_a_watcher_of_one_tenant_hears_of_that_one_only(service: Service) -> Non
     service.start_ready_workers("slice-0", "slice-1")
     watcher = service.watch("eve")
     # It is told so before there is anything to tell.
-    watcher.call.initial_metadata()
+    assert is_heard(watcher.call.initial_metadata())
     service.tenant("ada").expect("running")
     service.tenant("eve", pid=7).expect("running")
     assert [watcher.next().kind for _ in range(2)] == ["slice.placed", "tenant.running"]

@@ -13,7 +13,7 @@ from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.core.validation import check_dns_label
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from shared_pathways_service.protocol.versions import negotiate
+from shared_pathways_service.protocol.versions import negotiate, spoken
 from shared_pathways_service.servers.resource_manager import inquiries, wire
 from shared_pathways_service.servers.resource_manager.authority import Authority
 from shared_pathways_service.servers.resource_manager.calls import Context, refusing
@@ -77,16 +77,16 @@ class ResourceManagerService(CordonCalls, ReservationCalls):
     @refusing
     async def Watch(self, request: pb.WatchRequest, context: Context) -> None:  # noqa: N802
         """One watcher, until it goes or does not read."""
-        negotiate(request.versions.min, request.versions.max)
+        version = negotiate(request.versions.min, request.versions.max)
         if request.tenant:
             check_dns_label("tenant", request.tenant)
         if request.HasField("after"):
-            await self._follow(request, context)
+            await self._follow(request, context, version)
             return
         outbox = self._authority.watch(request.tenant)
         try:
             # What it waits for may be long in coming: it is told at once that it is heard.
-            await context.send_initial_metadata(())
+            await context.send_initial_metadata(spoken(version))
             await outbox.send(context.write)
         finally:
             self._authority.unwatch(outbox)
@@ -134,11 +134,11 @@ class ResourceManagerService(CordonCalls, ReservationCalls):
         async for text in self._authority.recording.export():
             await context.write(pb.ExportLogPage(text=text))
 
-    async def _follow(self, request: pb.WatchRequest, context: Context) -> None:
+    async def _follow(self, request: pb.WatchRequest, context: Context, version: int) -> None:
         """One who follows the decisions, from one of the history on."""
         wanted = follow_filter_of(request)
         # There may be none for hours: it is told at once that it is heard.
-        await context.send_initial_metadata(())
+        await context.send_initial_metadata(spoken(version))
         async for message in inquiries.followed(self._authority, wanted, request.after):
             await context.write(message)
         outbox = self._authority.follow(wanted)

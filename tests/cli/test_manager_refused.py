@@ -1,0 +1,47 @@
+"""A command whose user may not reach the resource manager's pod says so, and does not wait."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from shared_pathways_service.cli import cluster, events
+from shared_pathways_service.cli.cluster_options import Place
+from shared_pathways_service.cli.manager import manager_of
+from shared_pathways_service.errors import AccessDenied
+from shared_pathways_service.kube.paths import port_forward
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.settings import Settings
+from tests.core.kubernetes.test_readiness import SERVICE
+from tests.homes.test_kubernetes_manager import ScriptedApi, denied
+from tests.processes import run_async
+
+
+@pytest.mark.usefixtures("own_directories")
+def test_each_way_of_asking_ends_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def service() -> Any:
+        return SERVICE
+
+    async def test() -> None:
+        api = ScriptedApi({port_forward(SERVICE.namespace, "head"): denied})
+
+        @contextlib.asynccontextmanager
+        async def opened(_place: Place) -> AsyncIterator[Any]:
+            yield SimpleNamespace(api=api, service=service)
+
+        monkeypatch.setattr(cluster, "opened", opened)
+        place, settings = Place(context="c"), Settings.load()
+        async with asyncio.timeout(90.0), manager_of(place, settings) as manager:
+            with pytest.raises(AccessDenied, match="not you"):
+                await manager.ask(manager.stub.GetUsage, pb.GetUsageRequest(), timeout_s=600.0)
+        with pytest.raises(AccessDenied, match="not you"):
+            async with asyncio.timeout(90.0):
+                await events._show(place, pb.GetHistoryRequest(), follow=False, as_json=False)
+        await api.close()
+
+    run_async(test())
