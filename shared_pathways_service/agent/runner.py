@@ -140,6 +140,10 @@ class SessionRunner:
                 return event
 
     async def _carry_out(self, machine: Session, effects: list[m.Effect]) -> None:
+        # Who hears news asks how things stand, and is to be told what follows from them; who waits
+        # for the next phase is to have heard before what led to it.
+        if machine.phase is self._last.phase:
+            self._publish(machine.snapshot)
         for effect in effects:
             await self._act(effect, machine)
         self._publish(machine.snapshot)

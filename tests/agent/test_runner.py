@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import pytest
@@ -27,12 +27,15 @@ class HomeThatCannotClose(FakeHome):
 
 
 @contextlib.asynccontextmanager
-async def serving(bench: Bench, **script: Any) -> AsyncIterator[SessionRunner]:
-    """Runs a session in this process, to its proper end."""
+async def serving(
+    bench: Bench, told: Callable[[Mapping[str, Any]], object] = lambda _: None, **script: Any
+) -> AsyncIterator[SessionRunner]:
+    """Runs a session in this process, to its proper end; `told` hears what it says."""
     start = bench.start(**script)
     serves = asyncio.Event()
 
     def hear(message: Mapping[str, Any]) -> None:
+        told(message)
         if message["type"] == "state" and message["state"]["phase"] == Phase.SERVE.value:
             serves.set()
 
@@ -64,3 +67,26 @@ def test_a_log_that_does_not_come_has_an_end(
     run_async(test())
     assert bench.nothing_left()
     assert "it cannot be closed" in caplog.text
+
+
+def test_who_hears_news_finds_them_in_what_is_known(bench: Bench) -> None:
+    states = [""]
+    heard: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+
+    def told(message: Mapping[str, Any]) -> None:
+        if message["type"] == "state":
+            is_preempted = message["state"]["preempted"]
+            states.append("preempted" if is_preempted else message["state"]["phase"])
+        elif message["type"] == "event":
+            heard.put_nowait((message["event"]["kind"], states[-1]))
+
+    async def test() -> None:
+        async with serving(bench, told) as runner:
+            session = runner._start.spec.session
+            for kind, state in (("tenant.preempted", "preempted"), ("tenant.running", "serve")):
+                bench.home.tell(session, kind)
+                while (found := await heard.get())[0] != kind:
+                    pass
+                assert found[1] == state
+
+    run_async(test())
