@@ -224,6 +224,28 @@ def test_who_runs_by_a_reservation_is_not_preempted() -> None:
     assert rm.tenant("ada").preempting_by
 
 
+def sheltered_of_two_types() -> Rm:
+    """Ada runs on two types, sheltered by what she reserved of one; the vip waits for the other."""
+    rm = Rm({SMALL: 1, OTHER: 1})
+    rm.reserve(1, user="ada", ends_in=HOUR)
+    rm.ask("ada", (SMALL, OTHER))
+    rm.ask("vip", (OTHER,), priority=5, queue=WAITS)
+    assert not rm.tenant("ada").preempting_by
+    return rm
+
+
+def test_the_end_of_a_reservation_lets_who_waits_for_another_type_preempt() -> None:
+    rm = sheltered_of_two_types()
+    rm.after(HOUR)
+    assert rm.tenant("ada").preempting_by
+
+
+def test_who_loses_the_slice_that_sheltered_it_is_preempted_for_another_type() -> None:
+    rm = sheltered_of_two_types()
+    rm.end_worker("slice-0")
+    assert rm.tenant("ada").preempting_by
+
+
 def test_a_gang_of_two_types_is_served_by_a_reservation_and_by_its_turn() -> None:
     rm = Rm({SMALL: 1, OTHER: 1})
     rm.reserve(1, user="ada", ends_in=HOUR)
