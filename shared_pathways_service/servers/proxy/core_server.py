@@ -173,7 +173,7 @@ class CoreCall:
     def fail(self, error: StatusError) -> None:
         """Has `receive`, which waits now, raise an error, on any thread.
 
-        Where the message came first, nothing comes of it: whatever waits next passes the event over.
+        Where the message came first, nothing comes of it: what waits next passes the event over.
         """
         self._failure = error
         self._stir()
