@@ -377,7 +377,11 @@ class CoreServer:
         try:
             route.pool.submit(self._run, call, events, route.behave)
         except RuntimeError as error:
-            self._turn_away(call, events, f"no thread for a call: {error}")
+            try:
+                self._turn_away(call, events, f"no thread for a call: {error}")
+            except BaseException:
+                self._open.discard(call)  # else it would count for ever
+                raise
 
     def _turn_away(self, call: CoreCall, events: Any, text: str) -> None:
         call.begin()

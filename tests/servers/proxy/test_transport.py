@@ -365,6 +365,29 @@ def test_a_failure_that_comes_after_the_message_ends_no_other_wait(
     assert order == ["woken", "waited"]
 
 
+def test_a_call_that_cannot_even_be_turned_away_does_not_count(
+    serve: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = serve(lambda _call: b"well")
+    servers: list[CoreServer] = []
+
+    def no_thread(*_arguments: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def turn_away(server: CoreServer, *_arguments: Any) -> None:
+        servers.append(server)
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CallThreads, "submit", no_thread)
+        patch.setattr(CoreServer, "_turn_away", turn_away)
+        lost = call.future(b"", timeout=DEADLINE_S)
+        wait_until(lambda: bool(servers))
+    wait_until(lambda: not servers[0]._open)
+    assert call(b"", timeout=DEADLINE_S) == b"well"
+    lost.cancel()
+
+
 # ---- threads for calls
 
 
