@@ -8,6 +8,7 @@ many at a time, so that one that opens all it can leaves room for the others.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -23,9 +24,9 @@ __all__ = ["Admission"]
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
-#: Seconds for the last word of a call that is given up to leave; one who does not read never
-#: takes it, and its call is then left to the end of its connection.
-_LAST_WORD_S = 2.0
+#: Seconds for a refusal to leave; one who does not read never takes it, and its call, which does
+#: not count, is then left to the end of its connection.
+_REFUSAL_S = 2.0
 
 
 class Bounds(Protocol):
@@ -100,10 +101,12 @@ class Admission(grpc.aio.ServerInterceptor):
         host = _host_of(context.peer())
         refusal = self._refusal(host)
         if refusal:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, refusal)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_REFUSAL_S):
+                    await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, refusal)
+            return
         self._open += 1
         self._by_host[host] += 1
-        # Not at the method's end: of a client that does not read, the call goes on.
         context.add_done_callback(lambda _: self._left(host))
         try:
             if handler.request_streaming:
@@ -114,7 +117,9 @@ class Admission(grpc.aio.ServerInterceptor):
                 await context.write(answer)
         except _GivenUp as given_up:
             glog("W", f"{name} of {host or 'a Unix socket'} is given up: {given_up}")
-            async with asyncio.timeout(_LAST_WORD_S):
+            # Of a client that does not take that either, the call goes on, and counts, until its
+            # connection ends. (InternalError: no status can leave before metadata that may yet.)
+            with contextlib.suppress(grpc.aio.InternalError):
                 await context.abort(given_up.code, str(given_up))
 
     def _refusal(self, host: str) -> str:
@@ -173,9 +178,13 @@ class _Patient:
         return request
 
     async def send_initial_metadata(self, metadata: Any) -> None:
-        """Tells the client that it is heard."""
+        """Tells the client that it is heard.
+
+        Raises:
+          _GivenUp: It was not taken in time.
+        """
         self._opened = True
-        await self._context.send_initial_metadata(metadata)
+        await self._take(self._context.send_initial_metadata(metadata))
 
     async def write(self, message: Any) -> None:
         """Sends a message.
@@ -187,10 +196,13 @@ class _Patient:
             # On its own: a first write that is given up would take it along, and the status then
             # cannot be sent.
             await self.send_initial_metadata(())
+        await self._take(self._context.write(message))
+
+    async def _take(self, sending: Awaitable[None]) -> None:
         limit = self._bounds.slow_reader_s
         try:
             async with asyncio.timeout(limit):
-                await self._context.write(message)
+                await sending
         except TimeoutError:
             text = f"an answer was not read within {limit:g} s (--slow_reader_s)"
             raise _GivenUp(grpc.StatusCode.RESOURCE_EXHAUSTED, text) from None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import pytest
+
 from shared_pathways_service.core.rm import messages as m
 from shared_pathways_service.core.rm.states import TenantState
 from tests.core.rm_harness import OTHER, SMALL, TWO_HOSTS, Rm
@@ -450,3 +452,63 @@ def test_without_the_disk_a_proxy_is_told_no_generation_below_one_that_it_knows(
     rm.join("slice-0")
     rm.after(21.0)
     assert rm.placed("ada") == {0: ("slice-0", ahead + 1)}
+
+
+def waits_again(rm: Rm, tenant: str, *, queue: float | None = None) -> None:
+    """The proxy of a tenant that was preempted, or idle, before the state was lost comes back."""
+    rm.asked[tenant] = m.TenantAsked(
+        tenant=tenant,
+        incarnation=f"{tenant}/1",
+        virtual_slices=(SMALL,),
+        queue_timeout_s=queue,
+        last_generation=1,
+    )
+    rm.come_back(tenant)
+
+
+@pytest.mark.parametrize("queue", [None, 5.0])
+@pytest.mark.parametrize("late", [False, True])
+def test_without_the_disk_who_was_preempted_waits_for_as_long_as_it_takes(
+    queue: float | None, late: bool
+) -> None:
+    rm = Rm(1)
+    rm.ask("low", 1)
+    rm.ask("vip", 1, priority=1, queue=math.inf)
+    rm.after(30.0)
+    where = rm.placed("vip")[0]
+    fresh = rm.restarted(state_lost=True)
+    fresh.join("slice-0")
+    fresh.come_back("vip", (0, *where))
+    if late:
+        fresh.after(21.0)
+        assert fresh.state == "serving"
+    waits_again(fresh, "low", queue=queue)
+    fresh.after(60.0)
+    assert fresh.queue == ["low"]
+    again = fresh.restarted(state_lost=False)
+    again.join("slice-0")
+    again.come_back("vip", (0, *where))
+    again.come_back("low")
+    again.after(60.0)
+    assert again.queue == ["low"]
+    again.release("vip")
+    assert again.on("low") == ["slice-0"]
+
+
+def test_without_the_disk_who_comes_too_late_to_be_believed_waits_as_anybody() -> None:
+    rm = Rm(1, ready=False, state_lost=True, recovering_s=20.0)
+    rm.welcomed["slice-0/0/1"] = 1
+    rm.join("slice-0")
+    rm.after(21.0 + rm.config.tenant_ttl_s)
+    rm.ask("new", 1)
+    waits_again(rm, "low")
+    assert rm.refusal("low").kind is m.RefusalKind.SLICES_TAKEN
+
+
+def test_a_service_that_a_tenant_had_slices_of_is_not_new() -> None:
+    rm = Rm(1, ready=False, state_lost=True)
+    waits_again(rm, "low")
+    rm.join("slice-0")
+    assert rm.state == "recovering"
+    rm.after(21.0)
+    assert rm.on("low") == ["slice-0"]

@@ -133,6 +133,21 @@ def test_who_gives_back_in_time_passes_a_head_that_is_kept_waiting_by_a_reservat
     assert rm.on("head") == ["slice-0"]
 
 
+@pytest.mark.parametrize(("lifetime", "on"), [(HOUR, ["slice-1"]), (HOUR + 1, [])])
+def test_who_gives_back_in_time_passes_an_elastic_slice_that_a_reservation_keeps_waiting(
+    lifetime: float, on: list[str]
+) -> None:
+    rm = Rm(3)
+    rm.reserve(2, user="ada", starts_in=HOUR, ends_in=2 * HOUR)
+    rm.ask("elastic", 2, elastic=1)
+    assert rm.on("elastic") == ["slice-0"], "one more is not left at the reservation's start"
+    rm.ask("head", 2, queue=WAITS)
+    rm.ask("brief", 1, queue=WAITS, lifetime=lifetime)
+    assert rm.on("brief") == on
+    rm.after(2 * HOUR)
+    assert len(rm.on("elastic")) == 2
+
+
 def test_when_it_is_over_the_rest_is_everybodys_and_its_holders_stay() -> None:
     rm = Rm(2)
     rm.reserve(2, user="ada", ends_in=HOUR)
@@ -221,6 +236,28 @@ def test_who_runs_by_a_reservation_is_not_preempted() -> None:
     rm.release("vip")
     rm.after(HOUR)
     rm.ask("vip", 1, priority=5, queue=WAITS, life="2")
+    assert rm.tenant("ada").preempting_by
+
+
+def sheltered_of_two_types() -> Rm:
+    """Ada runs on two types, sheltered by what she reserved of one; the vip waits for the other."""
+    rm = Rm({SMALL: 1, OTHER: 1})
+    rm.reserve(1, user="ada", ends_in=HOUR)
+    rm.ask("ada", (SMALL, OTHER))
+    rm.ask("vip", (OTHER,), priority=5, queue=WAITS)
+    assert not rm.tenant("ada").preempting_by
+    return rm
+
+
+def test_the_end_of_a_reservation_lets_who_waits_for_another_type_preempt() -> None:
+    rm = sheltered_of_two_types()
+    rm.after(HOUR)
+    assert rm.tenant("ada").preempting_by
+
+
+def test_who_loses_the_slice_that_sheltered_it_is_preempted_for_another_type() -> None:
+    rm = sheltered_of_two_types()
+    rm.end_worker("slice-0")
     assert rm.tenant("ada").preempting_by
 
 

@@ -14,6 +14,7 @@ import pytest
 from shared_pathways_service.core.rm import messages as m
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.core import ResourceManagerCore
+from shared_pathways_service.core.rm.decisions import Decision, DecisionKind
 from shared_pathways_service.core.rm.persisted import PersistedGrant, Restored
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.servers.resource_manager.authority import Authority, SteadyClock
@@ -69,6 +70,19 @@ def test_what_cannot_be_written_is_answered_to_nobody(tmp_path: Path) -> None:
         assert made.fatal == [
             "cannot write the state file: attempt to write a readonly database",
         ]
+
+    asyncio.run(work())
+
+
+def test_a_history_that_cannot_be_written_is_not_looked_at(tmp_path: Path) -> None:
+    async def work() -> None:
+        made = Made(tmp_path)
+        made.store.note(Decision(time=time.time(), kind=DecisionKind.RECOVERED))
+        made.store._db.execute("PRAGMA query_only = ON")
+        with pytest.raises(StreamEnded, match="there is no history") as caught:
+            _ = made.authority.history
+        assert caught.value.code is grpc.StatusCode.UNAVAILABLE
+        assert made.fatal == ["cannot write the state file: attempt to write a readonly database"]
 
     asyncio.run(work())
 

@@ -10,7 +10,8 @@ behind a head may start
   their lifetimes; a stated lifetime is taken for the time that a tenant runs. Slices that anybody
   else holds, or that are away, may come free at any moment.
 
-Elastic virtual slices that are to be filled up count as heads, and so do slices to be replaced.
+Elastic virtual slices that are to be filled up count as heads, and so do slices to be replaced. The
+former can start, at the earliest, when a reservation begins that has nothing left for them.
 """
 
 from __future__ import annotations
@@ -82,11 +83,14 @@ class Backfill:
         return pool.grantable - wanted - len(pool.fills)
 
     def _over_in_time(self, tenant: Tenant, pool: Pool, heads: list[Tenant]) -> bool:
-        if pool.repairs or pool.drains or len(pool.fills):
+        if pool.repairs or pool.drains:
             return False
         ends_at = tenant.ends_at
         assert ends_at is not None
-        return all(ends_at <= self._earliest(head) for head in heads if pool in head.wants)
+        if not all(ends_at <= self._earliest(head) for head in heads if pool in head.wants):
+            return False
+        running = dict.fromkeys(entry[-1] for entry in pool.fills.entries)
+        return all(ends_at <= _short_until(pool, one) for one in running)
 
     def _earliest(self, head: Tenant) -> float:
         """Returns before when a head cannot start, as far as stated lifetimes tell."""
@@ -101,6 +105,11 @@ class Backfill:
 def _barred_until(pool: Pool, wanted: int, head: Tenant) -> float:
     """Returns before when a head cannot have the slices that it wants, as others reserved them."""
     return -math.inf if pool.reserved is None else pool.reserved.barred_until(head, wanted)
+
+
+def _short_until(pool: Pool, running: Tenant) -> float:
+    """Returns before when no elastic slice of a tenant can be filled up, as others reserved it."""
+    return -math.inf if pool.reserved is None else pool.reserved.short_until(running)
 
 
 def _earliest_in(pool: Pool, wanted: int, head: Tenant) -> float:

@@ -215,13 +215,13 @@ class ResourceManagerCore:
                 self._tenants.turn_away(event, tenant)
             return
         self._tenants.welcome(event, recovering=recovering)
-        ran = self._recovery.concerns(event)
-        if self._tenants.refuses_at_once(event, ran=ran):
+        ran, again = self._recovery.concerns(event), self._recovery.waits_again(event)
+        if self._tenants.refuses_at_once(event, ran=ran or again):
             return
         if ran:
             self._recovery.claimed(event)
         else:
-            self._newcomers.append(self._tenants.enter(event))
+            self._newcomers.append(self._tenants.enter(event, again=again))
 
     # ---- after each event
 

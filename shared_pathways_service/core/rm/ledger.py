@@ -226,7 +226,8 @@ class Ledger(Journal):
             self._state(pool, tenant)
         pool.yielding.changed(tenant, pool.yield_of)
         if pool.reserved is not None:
-            self._shelter_changed(pool)
+            # (Of one that holds nothing here any more, too: it may hold slices of other types.)
+            self._shelter_changed(pool, tenant)
             self.unserved[pool] = None
         self.unplanned[pool] = None
         if tenant.notice is not None and tenant.notice.plan is not None:
@@ -255,12 +256,17 @@ class Ledger(Journal):
         self._touch(pool)
         self.unserved[pool] = self.unplanned[pool] = None
 
-    def _shelter_changed(self, pool: Pool) -> None:
+    def _shelter_changed(self, pool: Pool, *also: Tenant) -> None:
+        """Notes that others may be sheltered now than before: who holds slices there, and `also`.
+
+        What shelters a tenant in one pool shelters it in all, so these are to be planned anew too.
+        """
         if pool.reserved is not None:
             pool.reserved.holders_changed()
-        for tenant in pool.holders:
+        for tenant in dict.fromkeys((*pool.holders, *also)):
             for wanted in tenant.wants:
                 wanted.yielding.changed(tenant, wanted.yield_of)
+                self.unplanned[wanted] = None
 
     # ---- promises
 

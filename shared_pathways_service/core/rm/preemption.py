@@ -149,7 +149,6 @@ class Preemption:
         self._ledger.begin_plan(plan)
         self._give_notice(plan, chosen)
         self._prune(plan)
-        self._await(plan)
         return True
 
     def returned(self, tenant: Tenant) -> None:

@@ -127,10 +127,18 @@ class Recovery:
         if self._state_lost and event.last_generation <= self._latest:
             ledger = self._ledger
             ledger.last_generation = max(ledger.last_generation, event.last_generation)
+            self._had_a_past |= event.last_generation > 0
 
     def concerns(self, event: TenantAsked) -> bool:
         """Returns whether a proxy speaks of a past that is not known."""
         return bool(event.claims) or (event.running and self.active and self._state_lost)
+
+    def waits_again(self, event: TenantAsked) -> bool:
+        """Returns whether a proxy that has no slices had some, of which nothing is known any more.
+
+        They were taken from it, as it was preempted or idle, so it waits for as long as it takes.
+        """
+        return self._believes and not event.claims and 0 < event.last_generation <= self._latest
 
     def claimed(self, event: TenantAsked) -> None:
         """Hears a proxy that ran and whose tenant is not known."""

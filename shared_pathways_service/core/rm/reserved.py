@@ -116,6 +116,25 @@ class Reserved:
             room = min(room, pool.usable - self._taken_at(start) - due)
         return max(0, room)
 
+    def short_until(self, tenant: Tenant) -> float:
+        """Returns until when a tenant has no slice more, as others' reservations begin then.
+
+        Returns:
+          The latest of such starts; minus infinity: no reservation to come keeps it from one.
+        """
+        pool = self._pool
+        others = {one.name: one for one in self.entries if not one.is_for(tenant)}
+        ends_at = math.inf if tenant.ends_at is None else tenant.ends_at
+        found = -math.inf
+        for name, one in others.items():
+            start = one.starts
+            if name not in self.in_force and found < start < ends_at:
+                lacking = self._lacking(start)
+                due = sum(lacks for other, lacks in lacking.items() if other in others)
+                if pool.usable - self._taken_at(start) - due <= 0:
+                    found = start
+        return found
+
     def own_room(self, tenant: Tenant) -> int:
         """Returns how many free slices are kept for a tenant, whoever waits before it."""
         mine = [one.name for one in self._now() if one.is_for(tenant)]

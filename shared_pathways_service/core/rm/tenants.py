@@ -93,11 +93,18 @@ class Tenants:
         wants = _count(self._ledger.pools[kind] for kind in virtual_slices)
         return could_fit(wants, len(virtual_slices) - num_elastic)
 
-    def enter(self, event: TenantAsked, *, running: bool = False) -> Tenant:
-        """Enters a tenant that is new: into the line, or as one that runs."""
+    def enter(self, event: TenantAsked, *, running: bool = False, again: bool = False) -> Tenant:
+        """Enters a tenant that is new: into the line, or as one that runs.
+
+        Args:
+          event: Its request.
+          running: Whether it has its slices, or what is left of them.
+          again: Whether it waits once more for slices that were taken from it.
+        """
         self._ledger.last_order += 1
         tenant = self._make(event, self._ledger.last_order, self._ledger.now, running=running)
         tenant.connected = True
+        tenant.preempted = again
         if event.max_lifetime_s is not None:
             tenant.ends_at = self._ledger.now + event.max_lifetime_s
         self._ledger.add_tenant(tenant)

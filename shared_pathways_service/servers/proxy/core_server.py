@@ -47,7 +47,7 @@ class CallOver(Exception):  # noqa: N818 - not an error: nobody waits for the ca
 
 
 class CoreCall:
-    """One call; all but `send_soon`, `cancel` and `wake` is for the call's own thread.
+    """One call; all but `send_soon`, `cancel`, `wake` and `fail` is for the call's own thread.
 
     Args:
       call: Of gRPC's core.
@@ -168,15 +168,21 @@ class CoreCall:
     def wake(self) -> None:
         """Ends `wait`, on any thread."""
         self._woken = True
+        self._stir()
+
+    def fail(self, error: StatusError) -> None:
+        """Has `receive`, which waits now, raise an error, on any thread.
+
+        Where the message came first, nothing comes of it: what waits next passes the event over.
+        """
+        self._failure = error
+        self._stir()
+
+    def _stir(self) -> None:
         with self._lock:
             if not self._ended:
                 # A batch of nothing ends at once.
                 self._begin(_WOKEN)
-
-    def fail(self, error: StatusError) -> None:
-        """Has `receive`, which waits now, raise an error, on any thread."""
-        self._failure = error
-        self.wake()
 
     def cancel(self) -> None:
         """Ends the call, on any thread: what is under way fails."""
@@ -371,7 +377,11 @@ class CoreServer:
         try:
             route.pool.submit(self._run, call, events, route.behave)
         except RuntimeError as error:
-            self._turn_away(call, events, f"no thread for a call: {error}")
+            try:
+                self._turn_away(call, events, f"no thread for a call: {error}")
+            except BaseException:
+                self._open.discard(call)  # else it would count for ever
+                raise
 
     def _turn_away(self, call: CoreCall, events: Any, text: str) -> None:
         call.begin()

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from shared_pathways_service.servers.glog import glog
 
-__all__ = ["EXIT_LOST_PROGRAM", "EXIT_REFUSED", "Ending"]
+__all__ = ["EXIT_FAILED", "EXIT_LOST_PROGRAM", "EXIT_REFUSED", "Ending"]
 
+#: Something here failed, and would fail again.
+EXIT_FAILED = 1
 #: The resource manager refused the tenant, or took its slices back.
 EXIT_REFUSED = 69
 #: A program of a lost slice, or of a session that ended, went on running beyond the grace.

@@ -10,6 +10,7 @@ import queue
 import random
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 
 import grpc
@@ -20,13 +21,15 @@ from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grp
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.proxy.activity import ActivityReporter
-from shared_pathways_service.servers.proxy.exits import EXIT_REFUSED, Ending
+from shared_pathways_service.servers.proxy.exits import EXIT_FAILED, EXIT_REFUSED, Ending
 from shared_pathways_service.servers.proxy.slices import SliceChange, SliceTable
 
 __all__ = ["ResourceManagerLink"]
 
 _FIRST_DELAY_S = 0.1
 _LONGEST_DELAY_S = 2.0
+#: Times in a row that what the RM says fails here before the proxy ends: the RM says it each time.
+_MOST_FAILURES = 10
 #: Seconds that the RM has to take the proxy's farewell.
 _BYE_S = 1.0
 _FINAL = {
@@ -85,6 +88,7 @@ class ResourceManagerLink:
         self._began = time.monotonic()
         self._closing = threading.Event()
         self._running = False
+        self._failures = 0
         self._messages: queue.SimpleQueue[pb.TenantMessage | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="rm-link", daemon=True)
 
@@ -126,6 +130,9 @@ class ResourceManagerLink:
                     return
             except Exception as error:  # noqa: BLE001 - without it the slices would be lost unseen
                 reason = f"{type(error).__name__}: {error}"
+                if not self._bears(reason):
+                    return
+                delay = _LONGEST_DELAY_S
             finally:
                 if self._reporter is not None:
                     self._reporter.end()
@@ -136,6 +143,17 @@ class ResourceManagerLink:
             glog("W", f"Lost the RM ({reason}); work goes on, trying again in {pause:.1f} s")
             self._closing.wait(pause)
             delay = min(delay * 2, _LONGEST_DELAY_S)
+
+    def _bears(self, failure: str) -> bool:
+        """Takes note of what failed here, not at the RM; returns whether to try once more."""
+        self._failures += 1
+        if self._failures == 1:
+            glog("E", f"What the RM says fails here:\n{traceback.format_exc()}")
+        if self._failures < _MOST_FAILURES:
+            return True
+        reason = f"what the resource manager says failed here {self._failures} times: {failure}"
+        self._ending.decide(EXIT_FAILED, reason)
+        return False
 
     def _greeting(self) -> pb.TenantHello:
         hello = pb.TenantHello()
@@ -222,6 +240,7 @@ class ResourceManagerLink:
             glog("E", f"The RM speaks of virtual slice {index}, which does not exist")
         elif placement.state == pb.Placement.PLACED:
             self._slices.place(index, placement.generation, placement.slice_id)
+            self._failures = 0
         elif placement.state == pb.Placement.UNPLACED:
             self._slices.unplace(index, placement.generation, placement.reason or "the RM took it")
 

@@ -187,10 +187,11 @@ class Authority:
         Raises:
           StreamEnded: This process is about to end, or keeps nothing.
         """
+        self._flush()
+        # (Looked at last: where that cannot be written, nothing can be read any more.)
         if self._store is None or self._closed:
             error = SharedPathwaysError("there is no history, or the server is ending")
             raise StreamEnded(error, grpc.StatusCode.UNAVAILABLE)
-        self._flush()
         return self._store.history
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Iterator
 from concurrent import futures
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.servers.proxy.executor import Executor
-from shared_pathways_service.servers.proxy.exits import Ending
+from shared_pathways_service.servers.proxy.exits import EXIT_FAILED, Ending
 from shared_pathways_service.servers.proxy.rm_link import ResourceManagerLink
 from shared_pathways_service.servers.proxy.slices import Epoch, SliceTable
 from tests.processes import DEADLINE_S
@@ -80,3 +81,41 @@ def test_a_proxy_says_what_it_heard_last_and_how_long_it_still_lives(
     assert (first.last_generation, again.last_generation) == (0, 7)
     assert not again.claims, "it holds nothing, and knows of it all the same"
     assert 0 < again.max_lifetime_s < first.max_lifetime_s <= 1000.0
+
+
+def test_a_proxy_that_cannot_do_what_it_is_told_ends_and_says_why(
+    manager: tuple[_Forgetful, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def fail(_epoch: Epoch) -> Executor:
+        raise RuntimeError("can't start new thread")
+
+    pauses: list[float] = []
+
+    class Pauses(threading.Event):
+        """What is waited for is noted, and not waited for."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            pauses.append(timeout or 0.0)
+            return self.is_set()
+
+    forgetful, address = manager
+    slices, ending = SliceTable(("tpuv6e:2x2",), fail), Ending("")
+    asks = pb.TenantHello(tenant="ada", incarnation="1")
+    link = ResourceManagerLink(address, asks, slices, ending, None)
+    monkeypatch.setattr(link, "_closing", Pauses())
+    link.start()
+    try:
+        link._thread.join(DEADLINE_S)
+        assert ending.decided
+    finally:
+        link.close("done")
+        slices.close()
+    assert ending.code == EXIT_FAILED
+    assert forgetful.hellos.qsize() == 10
+    assert len(pauses) == 9
+    assert min(pauses) >= 1.0, "what fails for certain is not tried faster each time"
+    told = capfd.readouterr().err
+    assert told.count("Traceback") == 1
+    assert "failed here 10 times: RuntimeError: can't start new thread" in told

@@ -341,6 +341,53 @@ def test_a_call_that_cannot_be_taken_is_not_the_last(
     lost.cancel()
 
 
+def test_a_failure_that_comes_after_the_message_ends_no_other_wait(
+    serve: Callable[..., Any],
+) -> None:
+    order: list[str] = []
+
+    def wake(call: CoreCall) -> None:
+        order.append("woken")
+        call.wake()
+
+    def behave(call: CoreCall) -> bytes:
+        call.receive()
+        # As the watch over late requests does that finds one late which comes just then.
+        call.fail(StatusError(Code.DEADLINE_EXCEEDED, "the request is late"))
+        waker = threading.Timer(0.2, wake, (call,))
+        waker.start()
+        call.wait(DEADLINE_S)
+        order.append("waited")
+        waker.join()
+        return b"well"
+
+    assert serve(behave)(b"", timeout=DEADLINE_S) == b"well"
+    assert order == ["woken", "waited"]
+
+
+def test_a_call_that_cannot_even_be_turned_away_does_not_count(
+    serve: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = serve(lambda _call: b"well")
+    servers: list[CoreServer] = []
+
+    def no_thread(*_arguments: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def turn_away(server: CoreServer, *_arguments: Any) -> None:
+        servers.append(server)
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CallThreads, "submit", no_thread)
+        patch.setattr(CoreServer, "_turn_away", turn_away)
+        lost = call.future(b"", timeout=DEADLINE_S)
+        wait_until(lambda: bool(servers))
+    wait_until(lambda: not servers[0]._open)
+    assert call(b"", timeout=DEADLINE_S) == b"well"
+    lost.cancel()
+
+
 # ---- threads for calls
 
 

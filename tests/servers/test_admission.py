@@ -1,0 +1,149 @@
+"""What becomes of the calls of a client that reads nothing, not even what ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import gc
+import logging
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from shared_pathways_service.servers.admission import Admission
+from shared_pathways_service.testing.attacks.peer import Peer
+from tests.processes import DEADLINE_S
+
+#: More than a connection holds for one who does not read it.
+LARGE = bytes(8 << 20)
+#: Bytes of a stream, and a WINDOW_UPDATE of the connection by 1 GiB (RFC 9113, 6.9): it wants all.
+WIDE = (1 << 31) - 1
+WIDEN = bytes((0, 0, 4, 8, 0, 0, 0, 0, 0)) + struct.pack(">I", 1 << 30)
+
+
+@dataclasses.dataclass
+class Bounds:
+    """What is given at most."""
+
+    max_calls: int = 100
+    max_calls_per_host: int = 100
+    request_timeout_s: float = DEADLINE_S
+    slow_reader_s: float = 0.5
+
+
+class Ends(grpc.aio.ServerInterceptor):
+    """Knows when calls of a method have ended for the server."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, asyncio.Event] = {
+            "/x/Large": asyncio.Event(),
+            "/x/Small": asyncio.Event(),
+        }
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        handler = await continuation(handler_call_details)
+
+        async def run(requests: object, context: object) -> None:
+            try:
+                await handler.stream_stream(requests, context)
+            finally:
+                self.of[handler_call_details.method].set()
+
+        return grpc.stream_stream_rpc_method_handler(run)
+
+
+class Served:
+    """A server with a method of a large answer and one of a small one, as streams."""
+
+    def __init__(self, address: str, bounds: Bounds) -> None:
+        self.admission = Admission(bounds)
+        self.address = address
+        self.left = {"Large": asyncio.Event(), "Small": asyncio.Event()}
+        self.ends = Ends()
+        self._server = grpc.aio.server(interceptors=[self.ends, self.admission])
+        methods = {
+            "Large": grpc.unary_stream_rpc_method_handler(_method(LARGE, self.left["Large"])),
+            "Small": grpc.unary_stream_rpc_method_handler(_method(b"small", self.left["Small"])),
+        }
+        found = grpc.method_handlers_generic_handler("x", methods)
+        self._server.add_generic_rpc_handlers((found,))
+        self._server.add_insecure_port(address)
+
+    @contextlib.asynccontextmanager
+    async def deaf(self) -> AsyncIterator[Peer]:
+        """A client that takes any answer, and reads none; its first one fills the connection."""
+        await self._server.start()
+        try:
+            with Peer(self.address) as peer:
+                peer.greet(window=WIDE)
+                peer.send(WIDEN)
+                peer.finish(peer.open("/x/Large"))
+                async with asyncio.timeout(DEADLINE_S):
+                    await self.left["Large"].wait()
+                yield peer
+            # Its connection is gone, and so are its calls.
+            async with asyncio.timeout(DEADLINE_S):
+                await self.ends.of["/x/Large"].wait()
+                while self.admission.open:
+                    await asyncio.sleep(0.01)
+        finally:
+            await self._server.stop(None)
+
+
+def _method(answer: bytes, left: asyncio.Event) -> Callable[[bytes, Any], Awaitable[None]]:
+    async def method(_request: bytes, context: Any) -> None:
+        try:
+            await context.write(answer)
+        finally:
+            left.set()
+
+    return method
+
+
+def served_by(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(test)
+    # gRPC's thread ends with its last server, which what was raised refers to.
+    gc.collect()
+
+
+def errors_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR]
+
+
+def test_a_call_whose_metadata_is_not_taken_is_given_up(
+    own_directories: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        served = Served(f"unix:{own_directories / 'rm'}", Bounds())
+        async with served.deaf() as peer, asyncio.timeout(DEADLINE_S):
+            peer.finish(peer.open("/x/Small"))
+            await served.left["Small"].wait()
+            assert served.admission.open, "the other one counts as long as its client is there"
+
+    served_by(run())
+    assert not errors_in(caplog)
+
+
+def test_a_refusal_that_is_not_taken_ends_its_call(
+    own_directories: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        served = Served(f"unix:{own_directories / 'rm'}", Bounds(max_calls=1))
+        async with served.deaf() as peer, asyncio.timeout(DEADLINE_S):
+            peer.finish(peer.open("/x/Small"))
+            await served.ends.of["/x/Small"].wait()
+            assert not served.left["Small"].is_set(), "it was refused"
+            assert served.admission.open == 1
+
+    served_by(run())
+    assert not errors_in(caplog)
