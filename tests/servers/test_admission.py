@@ -71,7 +71,7 @@ class Served:
         self.left = {"Large": asyncio.Event(), "Small": asyncio.Event()}
         self.ends = Ends()
         self._server = grpc.aio.server(interceptors=[self.ends, self.admission])
-        methods = {
+        methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
             "Large": grpc.unary_stream_rpc_method_handler(_method(LARGE, self.left["Large"])),
             "Small": grpc.unary_stream_rpc_method_handler(_method(b"small", self.left["Small"])),
         }
