@@ -1,21 +1,29 @@
-"""Where a gRPC server listens: a Unix socket, a TCP port, or both."""
+"""Where a gRPC server listens - a Unix socket, a TCP port, or both - and how it ends."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dataclasses
 import os
 import sys
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 
-__all__ = ["LOOPBACK", "SERVER_OPTIONS", "Listening", "listen"]
+if TYPE_CHECKING:
+    import grpc.aio
+
+__all__ = ["LOOPBACK", "SERVER_OPTIONS", "Listening", "listen", "stop_server"]
 
 LOOPBACK = "127.0.0.1"
 
 #: For every server: two processes must never share a port by chance.
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (("grpc.so_reuseport", 0),)
+
+#: Seconds for the calls of a server to be over once they are ended.
+_STOP_S = 2.0
 
 #: Bytes of a socket's path that the system takes, its ending zero not counted.
 _PATH_LIMIT = 107 if sys.platform == "linux" else 103
@@ -95,3 +103,18 @@ def _bind(server: Bindable, address: str) -> int:
         raise SharedPathwaysError(
             f"cannot listen on {address}", hint="is it taken, or not an address of this machine?"
         ) from error
+
+
+async def stop_server(server: grpc.aio.Server, grace_s: float = 0.0) -> None:
+    """Ends a server and its calls.
+
+    A client that reads nothing does not take the end of its calls either, and gRPC waits for it:
+    they are left to end with the process.
+
+    Args:
+      server: The gRPC server.
+      grace_s: Seconds in which calls may end by themselves.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(grace_s + _STOP_S):
+            await server.stop(grace_s)

@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import gc
 import logging
-import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,6 @@ from tests.processes import DEADLINE_S
 
 #: More than a connection holds for one who does not read it.
 LARGE = bytes(8 << 20)
-#: Bytes of a stream, and a WINDOW_UPDATE of the connection by 1 GiB (RFC 9113, 6.9): it wants all.
-WIDE = (1 << 31) - 1
-WIDEN = bytes((0, 0, 4, 8, 0, 0, 0, 0, 0)) + struct.pack(">I", 1 << 30)
 
 
 @dataclasses.dataclass
@@ -85,8 +81,7 @@ class Served:
         await self._server.start()
         try:
             with Peer(self.address) as peer:
-                peer.greet(window=WIDE)
-                peer.send(WIDEN)
+                peer.want_all()
                 peer.finish(peer.open("/x/Large"))
                 async with asyncio.timeout(DEADLINE_S):
                     await self.left["Large"].wait()

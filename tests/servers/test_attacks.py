@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hmac
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -155,6 +156,20 @@ def test_a_host_has_so_many_calls_and_all_have(make_service: MakeService) -> Non
         code, details = _end_of_one(watches)
         assert code is EXHAUSTED
         assert "--max_calls) is 12" in details
+
+
+def test_it_ends_though_somebody_does_not_read_what_it_was_told(make_service: MakeService) -> None:
+    service = make_service("--slow_reader_s=0.5", "--stop_exit_code=3", "--instance_count=64")
+    wide = {"virtual_slices": [KIND] * 64, "queue_timeout_s": 1e6}
+    for tenant in [service.tenant(f"t{number}", **wide) for number in range(30)]:
+        tenant.expect("queued")
+    with Peer(service.address) as peer:
+        assert peer.want_all()
+        for _ in range(50):
+            peer.finish(peer.open(f"{SERVICE}/GetStatus"))
+        service.rm.wait_for_line("GetStatus of .* was not read within 0.5 s")
+        service.rm.signal(signal.SIGTERM)
+        assert service.rm.wait() == 3
 
 
 def _end_of_one(streams: list[Stream]) -> tuple[grpc.StatusCode, str]:

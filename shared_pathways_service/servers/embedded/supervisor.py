@@ -38,7 +38,7 @@ from shared_pathways_service.servers.embedded.shared_memory import SharedMemory
 from shared_pathways_service.servers.embedded.standby import StandbyPool
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.limits import limits_of
-from shared_pathways_service.servers.listening import SERVER_OPTIONS, listen
+from shared_pathways_service.servers.listening import SERVER_OPTIONS, listen, stop_server
 from shared_pathways_service.servers.process import report_ready
 from shared_pathways_service.settings import Settings, private_directory
 from shared_pathways_service.version import __version__
@@ -209,7 +209,7 @@ class Supervisor:
         try:
             yield
         finally:
-            await server.stop(_SERVER_GRACE_S)
+            await stop_server(server, _SERVER_GRACE_S)
 
     async def _wait_for_resource_manager(self) -> None:
         child = self._fleet.resource_manager.child

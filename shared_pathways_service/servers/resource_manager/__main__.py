@@ -25,7 +25,7 @@ from shared_pathways_service.protocol.auth import TokenInterceptor, read_token
 from shared_pathways_service.servers.admission import Admission
 from shared_pathways_service.servers.glog import glog, send_logging_to_glog
 from shared_pathways_service.servers.health import HEALTH_SERVICE, health_handler
-from shared_pathways_service.servers.listening import SERVER_OPTIONS, listen
+from shared_pathways_service.servers.listening import SERVER_OPTIONS, listen, stop_server
 from shared_pathways_service.servers.options import parse_or_exit
 from shared_pathways_service.servers.process import STOP_SIGNALS, exit_with_parent, report_ready
 from shared_pathways_service.servers.resource_manager.authority import Authority, SteadyClock
@@ -187,7 +187,7 @@ async def _serve(options: ResourceManagerOptions) -> int:
                 ("grpc.max_concurrent_streams", options.max_streams_per_connection),
             ),
         )
-        stack.push_async_callback(server.stop, 0)
+        stack.push_async_callback(stop_server, server)
         # Last in, first out: the streams that end with the server are no deaths.
         stack.callback(authority.close)
         service = ResourceManagerService(

@@ -91,6 +91,14 @@ class Peer:
         settings = struct.pack(">HI", _INITIAL_WINDOW, window)
         return self.send(PREFACE + _frame(SETTINGS, 0, 0, settings))
 
+    def want_all(self) -> bool:
+        """Says hello and opens every window: it holds nothing back, and what it does not read does.
+
+        (RFC 9113, 6.9: 2 GiB a stream, 1 GiB the connection.)
+        """
+        wide = _frame(WINDOW_UPDATE, 0, 0, _HEAD.pack(1 << 30))
+        return self.greet(window=(1 << 31) - 1) and self.send(wide)
+
     def open(self, path: str, metadata: Iterable[tuple[str, str | bytes]] = ()) -> int:
         """Begins a call and sends nothing more of it; returns its stream's number."""
         stream, self._next = self._next, self._next + 2
