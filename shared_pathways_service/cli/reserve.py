@@ -101,12 +101,16 @@ def unreserve(
         str, typer.Argument(metavar="ID", help="As `sps reservations` names it.")
     ],
     *,
+    as_json: AsJson = False,
     place: Place,
 ) -> None:
     """End a reservation before its time; who holds slices by it keeps them."""
     place.request()
     asyncio.run(_cancel(place, reservation))
-    print_line(f"{reservation} is no more")
+    if as_json:
+        print_json({"id": reservation, "cancelled": True})
+    else:
+        print_line(f"{reservation} is no more")
 
 
 async def _reserve(place: Place, request: pb.ReserveSlicesRequest) -> pb.ReservationStatus:

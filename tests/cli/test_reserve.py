@@ -42,7 +42,8 @@ def test_slices_are_kept_for_their_owner_alone() -> None:
             made["id"],
             later.stdout.partition(":")[0],
         ]
-        sps("unreserve", later.stdout.partition(":")[0])
+        second = later.stdout.partition(":")[0]
+        assert told("unreserve", second) == {"id": second, "cancelled": True}
         assert sps("unreserve", made["id"]).stdout == f"{made['id']} is no more\n"
         assert failing("unreserve", made["id"])[0] == 2
 
