@@ -102,18 +102,13 @@ class Reserved:
         still run must find enough slices then: those that nobody holds, and those whose holders
         stated a lifetime that is over before.
         """
-        pool, room = self._pool, self._pool.grantable
-        others = {one.name: one for one in self.entries if not one.is_for(tenant)}
+        room = self._pool.grantable
+        others = self._others(tenant)
         if not others or not room:
             return room
-        lacking = self._lacking()
-        room -= sum(lacks for name, lacks in lacking.items() if name in others)
-        ends_at = math.inf if tenant.ends_at is None else tenant.ends_at
-        to_come = (one.starts for name, one in others.items() if name not in self.in_force)
-        for start in {starts for starts in to_come if starts < ends_at}:
-            lacking = self._lacking(start)
-            due = sum(lacks for name, lacks in lacking.items() if name in others)
-            room = min(room, pool.usable - self._taken_at(start) - due)
+        room -= _sum_of(self._lacking(), others)
+        for start in self._starts_to_come(tenant, others):
+            room = min(room, self._left_at(start, others))
         return max(0, room)
 
     def short_until(self, tenant: Tenant) -> float:
@@ -122,18 +117,9 @@ class Reserved:
         Returns:
           The latest of such starts; minus infinity: no reservation to come keeps it from one.
         """
-        pool = self._pool
-        others = {one.name: one for one in self.entries if not one.is_for(tenant)}
-        ends_at = math.inf if tenant.ends_at is None else tenant.ends_at
-        found = -math.inf
-        for name, one in others.items():
-            start = one.starts
-            if name not in self.in_force and found < start < ends_at:
-                lacking = self._lacking(start)
-                due = sum(lacks for other, lacks in lacking.items() if other in others)
-                if pool.usable - self._taken_at(start) - due <= 0:
-                    found = start
-        return found
+        others = self._others(tenant)
+        starts = self._starts_to_come(tenant, others)
+        return max((one for one in starts if self._left_at(one, others) <= 0), default=-math.inf)
 
     def own_room(self, tenant: Tenant) -> int:
         """Returns how many free slices are kept for a tenant, whoever waits before it."""
@@ -186,6 +172,20 @@ class Reserved:
             if one.name not in self.in_force
         ]
         return "".join([*kept[:_TOLD], *to_come[:_TOLD]])
+
+    def _others(self, tenant: Tenant) -> dict[str, Reservation]:
+        """Returns the reservations that are not for a tenant, by name."""
+        return {one.name: one for one in self.entries if not one.is_for(tenant)}
+
+    def _starts_to_come(self, tenant: Tenant, others: dict[str, Reservation]) -> set[float]:
+        """Returns when those reservations begin that do so within a tenant's stated lifetime."""
+        ends_at = math.inf if tenant.ends_at is None else tenant.ends_at
+        to_come = (one.starts for name, one in others.items() if name not in self.in_force)
+        return {starts for starts in to_come if starts < ends_at}
+
+    def _left_at(self, start: float, others: dict[str, Reservation]) -> int:
+        """Returns how many usable slices nobody holds or is due at a moment; may be negative."""
+        return self._pool.usable - self._taken_at(start) - _sum_of(self._lacking(start), others)
 
     def _now(self) -> list[Reservation]:
         return [one for one in self.entries if one.name in self.in_force]
@@ -242,6 +242,11 @@ def moment(when: float) -> str:
 
 def _holds_on(tenant: Tenant, when: float) -> bool:
     return tenant.ends_at is None or tenant.ends_at > when
+
+
+def _sum_of(lacking: dict[str, int], others: dict[str, Reservation]) -> int:
+    """Returns how many slices some of the reservations lack together."""
+    return sum(lacks for name, lacks in lacking.items() if name in others)
 
 
 def _most(entries: list[Reservation], since: float, until: float) -> int:
