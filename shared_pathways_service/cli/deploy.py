@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from typing import Annotated, Any
 
@@ -12,7 +11,7 @@ import typer
 from shared_pathways_service.cli.cluster_options import Place, takes_cluster
 from shared_pathways_service.cli.deploy_display import Look, display
 from shared_pathways_service.cli.manifests import print_manifests
-from shared_pathways_service.cli.output import AsJson, print_json, print_line
+from shared_pathways_service.cli.output import AsJson, print_json, print_line, print_note
 from shared_pathways_service.cli.service_options import ServiceOptions, takes_service
 from shared_pathways_service.core.kubernetes.names import instances_text
 from shared_pathways_service.core.kubernetes.readiness import ServiceReadiness
@@ -91,16 +90,14 @@ def print_deployed(
     """Says what a service that was made is called, and how to connect to it."""
     kinds = [str(kind) for kind, count in inputs.counts.items() for _ in range(count)]
     how = "was created" if found is None else f"is ready after {seconds:.1f} s"
-    sys.stderr.write(f"sps: {inputs.name} with {instances_text(kinds)} {how}; connect by\n")
+    print_note(f"{inputs.name} with {instances_text(kinds)} {how}; connect by")
     where = f'context="{place.context}", ' if place.context else ""
     if place.cluster:
         names = ("cluster", "project", "region")
         where = "".join(f'{name}="{getattr(place, name)}", ' for name in names)
     if inputs.namespace != "default":
         where += f'namespace="{inputs.namespace}", '
-    sys.stderr.write(
-        f'sps:   isc_pathways.connect({where}pathways_service="{service_address(inputs.name)}")\n'
-    )
+    print_note(f'  isc_pathways.connect({where}pathways_service="{service_address(inputs.name)}")')
     # For a script, the address alone.
     print_line(service_address(inputs.name))
 
@@ -117,7 +114,7 @@ async def _deploy(
         if timeout_s is None:
             return None
         # Whoever loses patience should know.
-        sys.stderr.write(f"sps: {inputs.name} is created, and stays if you interrupt this\n")
+        print_note(f"{inputs.name} is created, and stays if you interrupt this")
         return await deployment.wait_until_ready(
             cluster,
             inputs.name,

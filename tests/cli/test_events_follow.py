@@ -6,20 +6,17 @@ import asyncio
 from typing import Any
 
 import grpc
-import grpc.aio
 import pytest
 
 from shared_pathways_service.cli import events
 from shared_pathways_service.cli.manager import Manager
 from shared_pathways_service.errors import ServiceNotReady
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.versions import spoken
 from tests.e2e.harness import DEADLINE_S
 from tests.processes import run_async
 from tests.protocol.hearing import HearingStub
-
-SERVICE = pb.DESCRIPTOR.services_by_name["ResourceManager"].full_name
+from tests.protocol.served import serving_stream
 
 
 class Restarting:
@@ -52,20 +49,9 @@ def test_only_who_is_away_for_long_is_given_up(monkeypatch: pytest.MonkeyPatch) 
     async def follow() -> tuple[list[int], int, str]:
         told: list[int] = []
         servicer = Restarting()
-        server = grpc.aio.server()
-        watch = grpc.unary_stream_rpc_method_handler(
-            servicer.watch,
-            request_deserializer=pb.WatchRequest.FromString,
-            response_serializer=pb.EventMessage.SerializeToString,
-        )
-        server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(SERVICE, {"Watch": watch}),)
-        )
-        port = server.add_insecure_port("127.0.0.1:0")
-        await server.start()
         try:
-            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-                stub: Any = HearingStub(pb_grpc.ResourceManagerStub(channel), servicer.heard)
+            async with serving_stream("Watch", servicer.watch) as plain:
+                stub: Any = HearingStub(plain, servicer.heard)
                 manager = Manager(stub=stub, metadata=(), address="here", version="1")
                 following = events._follow(
                     manager, pb.GetHistoryRequest(), 0, lambda said: told.append(said.sequence)
@@ -73,8 +59,6 @@ def test_only_who_is_away_for_long_is_given_up(monkeypatch: pytest.MonkeyPatch) 
                 await asyncio.wait_for(following, DEADLINE_S)
         except ServiceNotReady as error:
             return told, servicer.streams, error.message
-        finally:
-            await server.stop(0)
         raise AssertionError("it went on")
 
     told, streams, message = run_async(follow())

@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import grpc
-import grpc.aio
 import pytest
 
 from shared_pathways_service.cli import events
 from shared_pathways_service.cli.manager import Manager
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.servers.resource_manager.history_wire import window_of
 from tests.processes import run_async
+from tests.protocol.served import serving_stream
 
-SERVICE = pb.DESCRIPTOR.services_by_name["ResourceManager"].full_name
 #: The time of each decision; its number is its place, from 1.
 TIMES = (10.0, 100.0, 110.0, 200.0, 210.0)
 NOW = 150.0
@@ -48,27 +46,10 @@ def test_a_span_before_now_begins_but_once(code: grpc.StatusCode) -> None:
 
     async def read() -> tuple[list[int], int]:
         told: list[int] = []
-        server = grpc.aio.server()
-        history = grpc.unary_stream_rpc_method_handler(
-            servicer.history,
-            request_deserializer=pb.GetHistoryRequest.FromString,
-            response_serializer=pb.HistoryPage.SerializeToString,
-        )
-        server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(SERVICE, {"GetHistory": history}),)
-        )
-        port = server.add_insecure_port("127.0.0.1:0")
-        await server.start()
-        try:
-            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-                stub: Any = pb_grpc.ResourceManagerStub(channel)
-                manager = Manager(stub=stub, metadata=(), address="here", version="1")
-                request = pb.GetHistoryRequest(since=-60.0)
-                last = await events._tell_all(
-                    manager, request, lambda said: told.append(said.sequence)
-                )
-        finally:
-            await server.stop(0)
+        async with serving_stream("GetHistory", servicer.history) as stub:
+            manager = Manager(stub=stub, metadata=(), address="here", version="1")
+            request = pb.GetHistoryRequest(since=-60.0)
+            last = await events._tell_all(manager, request, lambda said: told.append(said.sequence))
         return told, last
 
     # All from `NOW - 60` on, however late it was when they were asked for.
