@@ -1,7 +1,7 @@
 """A world around the resource manager's core: its disk, workers, proxies, a network that breaks.
 
 The world carries out instructions as the server does, keeps what each proxy was told, and judges
-from that alone, by the rules in the issue; it never looks into the core but through `status`.
+from that alone, by the rules of the service; it never looks into the core but through `status`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections import Counter
 
 from shared_pathways_service.core.rm import messages as m
 from shared_pathways_service.core.rm.aging import longest_lead
+from shared_pathways_service.core.rm.census import Census
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.core import ResourceManagerCore
 from shared_pathways_service.core.rm.event_log import decisions_of, epoch_line, event_line
@@ -380,6 +381,7 @@ class World:
             self.restart(lose_disk=False)
             return
         after = self.core.status(self.now)
+        _check_census(self.core.census(self.now), after)
         self._judge(after, instructions)
         self.planned = _planned(after)
         self.marked = {one.slice_id: one.mark for one in self.marks.values()}
@@ -891,6 +893,22 @@ class World:
 def _name(said: str) -> str:
     """Returns the tenant that a notice names: it is its own host."""
     return said.split(" of priority ", maxsplit=1)[0].rpartition("@")[2]
+
+
+def _check_census(census: Census, report: StatusReport) -> None:
+    """What is counted is what is described."""
+    assert census == Census(
+        slices=Counter((one.instance_type, one.state) for one in report.slices),
+        held={
+            kind: sum(one.instance_type == kind and one.tenant != "" for one in report.slices)
+            for kind in report.types
+        },
+        wanted=census.wanted,
+        tenants=Counter(one.state for one in report.tenants),
+        queue_length=len(report.queue),
+        oldest_wait_s=max((one.waiting_s for one in report.queue), default=0.0),
+        recovering=report.state == "recovering",
+    )
 
 
 def _planned(report: StatusReport) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from shared_pathways_service.core.rm.census import Census, take_census
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.cordon import Cordons
 from shared_pathways_service.core.rm.deadlines import Deadlines
@@ -142,6 +143,10 @@ class ResourceManagerCore:
             only=only,
         )
 
+    def census(self, now: float) -> Census:
+        """Returns how many there are of what."""
+        return take_census(self._ledger, recovering=self._recovery.active, now=now)
+
     @property
     def capacity(self) -> dict[str, int]:
         """How many slices the service should have, spares included, by instance type."""
@@ -235,7 +240,7 @@ class ResourceManagerCore:
             self._tenants.refuse_hopeless(hopeless)
             self._place()
         for newcomer in self._newcomers:
-            if not newcomer.running and newcomer.parked is None and not newcomer.gone:
+            if newcomer.is_queued and not newcomer.gone:
                 self._note_wait(newcomer)
                 self._speaker.queued(newcomer)
         self._newcomers.clear()

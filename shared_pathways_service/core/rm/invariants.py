@@ -53,7 +53,7 @@ def _check_pool(ledger: Ledger, pool: Pool) -> None:
         assert keys == sorted(set(keys)), f"{pool.name}: a line out of order"
     tenants = ledger.tenants.values()
     assert _members(pool.waiting.entries) == {
-        (t.name, -1) for t in tenants if _waits(t) and pool in t.wants
+        (t.name, -1) for t in tenants if t.is_queued and pool in t.wants
     }
     unplaced = {
         (t.name, index): index in t.lost
@@ -78,10 +78,6 @@ def _check_pool(ledger: Ledger, pool: Pool) -> None:
 
 def _members(entries: list[Entry]) -> set[tuple[str, int]]:
     return {(tenant.name, index) for _, _, index, tenant in entries}
-
-
-def _waits(tenant: Tenant) -> bool:
-    return not tenant.running and tenant.parked is None
 
 
 def _check_slice(ledger: Ledger, found: Slice, *, recovering: bool) -> None:
@@ -167,7 +163,7 @@ def _check_nobody_forgotten(ledger: Ledger) -> None:
     assert not ledger.orphans, "under notice for nobody"
     assert not ledger.shaken
     for tenant in ledger.tenants.values():
-        if not _waits(tenant):
+        if not tenant.is_queued:
             continue
         could = sum(
             min(count, len(tenant.promised.get(pool, ())) + _for(tenant, pool))

@@ -12,7 +12,7 @@ import re
 from shared_pathways_service.core.rm.holders import Holders
 from shared_pathways_service.core.rm.lines import Entry, Line
 from shared_pathways_service.core.rm.reserved import Reserved
-from shared_pathways_service.core.rm.states import SliceMark, SliceState
+from shared_pathways_service.core.rm.states import SliceMark, SliceState, TenantState
 from shared_pathways_service.core.topology import InstanceType
 
 __all__ = [
@@ -264,6 +264,20 @@ class Tenant:
         who = self.user or self.name
         self.label = f"{who}@{self.host}" if self.host else who
         self.wanted = ",".join([f"{pool.name}={count}" for pool, count in self.wants.items()])
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether it waits for slices."""
+        return not self.running and self.parked is None
+
+    @property
+    def state(self) -> TenantState:
+        """Its state, as people are told."""
+        if self.running:
+            return TenantState.RUNNING
+        if self.parked is not None:
+            return TenantState.IDLE
+        return TenantState.PREEMPTED if self.preempted else TenantState.WAITING
 
     @property
     def idle_since(self) -> float:

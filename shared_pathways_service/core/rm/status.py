@@ -1,4 +1,8 @@
-"""Who holds what and who waits for what, as data: what the status call and `sps status` show."""
+"""Who holds what and who waits for what, as data: what the status call and `sps status` show.
+
+(What a large service has thousands of is not frozen: that would take half as long again to make,
+and the resource manager does nothing else while it describes all of them.)
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ __all__ = [
 ]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@dataclasses.dataclass(kw_only=True, slots=True)
 class WorkerStatus:
     """A worker that is in."""
 
@@ -36,7 +40,7 @@ class WorkerStatus:
     incarnation: str
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@dataclasses.dataclass(kw_only=True, slots=True)
 class SliceStatus:
     """A physical slice.
 
@@ -67,7 +71,7 @@ class SliceStatus:
     held_since: float | None = None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@dataclasses.dataclass(kw_only=True, slots=True)
 class VirtualSliceStatus:
     """A virtual slice; without a placement, `slice_id` is empty and `generation` 0."""
 
@@ -78,7 +82,7 @@ class VirtualSliceStatus:
     generation: int
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@dataclasses.dataclass(kw_only=True, slots=True)
 class TenantStatus:
     """A tenant.
 
@@ -181,8 +185,7 @@ def report(
         tenants = [tenant for tenant in (ledger.tenants.get(only),) if tenant is not None]
     else:
         slices = sorted(ledger.slices.values(), key=lambda s: (s.pool.kind, s.sort_key))
-    queued = (tenant for tenant in tenants if not tenant.running and tenant.parked is None)
-    waiting = sorted(queued, key=lambda t: t.rank)
+    waiting = sorted((tenant for tenant in tenants if tenant.is_queued), key=lambda t: t.rank)
     return StatusReport(
         state=state,
         types=tuple(pool.name for pool in ledger.pools.values()),
@@ -246,7 +249,7 @@ def _tenant(about: Tenant, now: float) -> TenantStatus:
         host=about.host,
         team=about.team,
         priority=about.priority,
-        state=_state(about),
+        state=about.state,
         slices=tuple(_virtual_slice(about, index) for index in range(len(about.kinds))),
         since=about.since if about.running else about.waits_since,
         connected=about.connected,
@@ -265,21 +268,12 @@ def _name(whom: Tenant | Slice | None) -> str:
     return whom.name if whom else ""
 
 
-def _state(about: Tenant) -> TenantState:
-    if about.running:
-        return TenantState.RUNNING
-    if about.parked is not None:
-        return TenantState.IDLE
-    return TenantState.PREEMPTED if about.preempted else TenantState.WAITING
-
-
 def _virtual_slice(tenant: Tenant, index: int) -> VirtualSliceStatus:
     held = tenant.placed.get(index)
     if held is not None:
         state = VirtualSliceState.PLACED
     else:
-        is_queued = not tenant.running and tenant.parked is None
-        state = VirtualSliceState.QUEUED if is_queued else VirtualSliceState.UNPLACED
+        state = VirtualSliceState.QUEUED if tenant.is_queued else VirtualSliceState.UNPLACED
     return VirtualSliceStatus(
         index=index,
         instance_type=tenant.pools[index].name,

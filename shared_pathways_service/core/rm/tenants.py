@@ -146,7 +146,7 @@ class Tenants:
             tenant.warned[()] = told.said
             self._ledger.give_notice(tenant, notice)
             self._ledger.orphans[tenant] = None
-        if not grant.running and tenant.parked is None:
+        if tenant.is_queued:
             self._enqueue(tenant)
         self._start_ttl(tenant)
         return tenant
@@ -225,7 +225,7 @@ class Tenants:
         self._speaker.announce("tenant.gone", data, tenant=tenant.name, reason=why)
         self._ledger.remember_end(tenant, kind, why)
         ended = DecisionKind.EXPIRED if kind is RefusalKind.LOST else DecisionKind.RELEASED
-        waited = not tenant.running and tenant.parked is None
+        waited = tenant.is_queued
         self._ledger.decide_tenant(tenant, ended, why, ends=waited)
         self._ledger.remove_tenant(tenant, why)
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import grpc
 
 from shared_pathways_service.core.rm import messages
+from shared_pathways_service.core.rm.census import Census
 from shared_pathways_service.core.rm.core import ResourceManagerCore
 from shared_pathways_service.core.rm.event_log import decisions_of
 from shared_pathways_service.core.rm.expectation import HoldingTimes, expect
@@ -216,6 +217,10 @@ class Authority:
     def report(self, only: str = "") -> StatusReport:
         """Returns who holds what, as the core says; of one tenant `only`, if one is named."""
         return self._core.status(self._clock(), only)
+
+    def census(self) -> Census:
+        """Returns how many there are of what, which costs a small part of a report."""
+        return self._core.census(self._clock())
 
     @property
     def reservations(self) -> tuple[ReservationStatus, ...]:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from shared_pathways_service.core.openmetrics import Family, Histogram, Kind, Sample
+from shared_pathways_service.core.rm.census import Census
 from shared_pathways_service.core.rm.states import SliceState, TenantState
-from shared_pathways_service.core.rm.status import StatusReport
 from shared_pathways_service.servers.resource_manager.history import Numbered
 from shared_pathways_service.version import __version__
 
@@ -66,10 +66,9 @@ class Meter:
 
 def families(authority: Authority) -> list[Family]:
     """Returns all that is told."""
-    report = authority.report()
     return [
         _family("info", "info", "What runs.", [Sample(1, {"version": __version__})]),
-        *_of_report(report, authority.capacity),
+        *_of_census(authority.census()),
         _family("streams", "gauge", "Open streams.", _by("of", authority.streams())),
         _family(
             "history_decisions",
@@ -81,47 +80,40 @@ def families(authority: Authority) -> list[Family]:
     ]
 
 
-def _of_report(report: StatusReport, capacity: Mapping[str, int]) -> list[Family]:
-    slices = collections.Counter((one.instance_type, one.state) for one in report.slices)
-    held = collections.Counter(one.instance_type for one in report.slices if one.tenant)
-    tenants = collections.Counter(one.state for one in report.tenants)
-    waits = [entry.waiting_s for entry in report.queue]
+def _of_census(census: Census) -> list[Family]:
     return [
         _family(
             "slices",
             "gauge",
             "Slices that are known.",
             [
-                Sample(slices[kind, state], {"instance_type": kind, "state": state})
-                for kind, state in itertools.product(report.types, SliceState)
+                Sample(census.slices.get((kind, state), 0), {_TYPE: kind, "state": state})
+                for kind, state in itertools.product(census.wanted, SliceState)
             ],
         ),
-        _family("slices_wanted", "gauge", "Slices that there should be.", _by(_TYPE, capacity)),
         _family(
-            "slices_held",
-            "gauge",
-            "Slices that a tenant holds.",
-            [Sample(held[kind], {_TYPE: kind}) for kind in report.types],
+            "slices_wanted", "gauge", "Slices that there should be.", _by(_TYPE, census.wanted)
         ),
+        _family("slices_held", "gauge", "Slices that a tenant holds.", _by(_TYPE, census.held)),
         _family(
             "tenants",
             "gauge",
             "Tenants that are known.",
-            [Sample(tenants[state], {"state": state}) for state in TenantState],
+            [Sample(census.tenants.get(state, 0), {"state": state}) for state in TenantState],
         ),
-        _family("queue_length", "gauge", "Tenants in the queue.", [Sample(len(waits))]),
+        _family("queue_length", "gauge", "Tenants in the queue.", [Sample(census.queue_length)]),
         _family(
             "queue_oldest_wait_seconds",
             "gauge",
             "How long the one that waits longest has waited; 0: nobody waits.",
-            [Sample(max(waits, default=0.0))],
+            [Sample(census.oldest_wait_s)],
             "seconds",
         ),
         _family(
             "recovering",
             "gauge",
             "1 while nothing is granted after a restart.",
-            [Sample(report.state == "recovering")],
+            [Sample(census.recovering)],
         ),
     ]
 
