@@ -117,10 +117,9 @@ class Admission(grpc.aio.ServerInterceptor):
                 await context.write(answer)
         except _GivenUp as given_up:
             glog("W", f"{name} of {host or 'a Unix socket'} is given up: {given_up}")
-            # Of a client that does not take that either, the call goes on, and counts, until its
-            # connection ends. (InternalError: no status can leave before metadata that may yet.)
-            with contextlib.suppress(grpc.aio.InternalError):
-                await context.abort(given_up.code, str(given_up))
+            # (Of a client that does not take that either, the call goes on, and counts, until its
+            # connection ends.)
+            await context.abort(given_up.code, str(given_up))
 
     def _refusal(self, host: str) -> str:
         bounds = self._bounds
@@ -155,7 +154,7 @@ class _Patient:
     def __init__(self, context: _Context, bounds: Bounds) -> None:
         self._context = context
         self._bounds = bounds
-        self._opened = False
+        self._opening: asyncio.Task[None] | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
@@ -183,8 +182,12 @@ class _Patient:
         Raises:
           _GivenUp: It was not taken in time.
         """
-        self._opened = True
-        await self._take(self._context.send_initial_metadata(metadata))
+        # It goes on where it is given up: cancelled, it would be sent no less, and gRPC then has no
+        # way to send a status, so that a client that reads again would wait for ever.
+        self._opening = asyncio.create_task(self._context.send_initial_metadata(metadata))
+        # (Who is cancelled meanwhile, as the client is gone, does not look how it went.)
+        self._opening.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await self._take(asyncio.shield(self._opening))
 
     async def write(self, message: Any) -> None:
         """Sends a message.
@@ -192,11 +195,18 @@ class _Patient:
         Raises:
           _GivenUp: It was not taken in time.
         """
-        if not self._opened:
-            # On its own: a first write that is given up would take it along, and the status then
-            # cannot be sent.
+        if self._opening is None:
+            # On its own: a first write that is given up would take it along.
             await self.send_initial_metadata(())
         await self._take(self._context.write(message))
+
+    async def abort(
+        self, code: grpc.StatusCode, details: str = "", trailing_metadata: Any = ()
+    ) -> None:
+        """Ends the call with a status, which can leave once its metadata have been taken."""
+        if self._opening is not None:
+            await self._opening
+        await self._context.abort(code, details, trailing_metadata)
 
     async def _take(self, sending: Awaitable[None]) -> None:
         limit = self._bounds.slow_reader_s

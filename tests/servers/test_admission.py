@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import gc
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -16,7 +17,9 @@ import grpc.aio
 import pytest
 
 from shared_pathways_service.servers.admission import Admission
-from shared_pathways_service.testing.attacks.peer import Peer
+from shared_pathways_service.servers.resource_manager.calls import refusing
+from shared_pathways_service.servers.resource_manager.outbox import Outbox
+from shared_pathways_service.testing.attacks.peer import ENDED, Peer
 from tests.processes import DEADLINE_S
 
 #: More than a connection holds for one who does not read it.
@@ -40,6 +43,7 @@ class Ends(grpc.aio.ServerInterceptor):
         self.of: dict[str, asyncio.Event] = {
             "/x/Large": asyncio.Event(),
             "/x/Small": asyncio.Event(),
+            "/x/Followed": asyncio.Event(),
         }
 
     async def intercept_service(
@@ -59,17 +63,18 @@ class Ends(grpc.aio.ServerInterceptor):
 
 
 class Served:
-    """A server with a method of a large answer and one of a small one, as streams."""
+    """A server with a method of a large answer, one of a small one, and one that says too much."""
 
     def __init__(self, address: str, bounds: Bounds) -> None:
         self.admission = Admission(bounds)
         self.address = address
-        self.left = {"Large": asyncio.Event(), "Small": asyncio.Event()}
+        self.left = {name: asyncio.Event() for name in ("Large", "Small", "Followed")}
         self.ends = Ends()
         self._server = grpc.aio.server(interceptors=[self.ends, self.admission])
         methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
             "Large": grpc.unary_stream_rpc_method_handler(_method(LARGE, self.left["Large"])),
             "Small": grpc.unary_stream_rpc_method_handler(_method(b"small", self.left["Small"])),
+            "Followed": grpc.unary_stream_rpc_method_handler(_overflowing(self.left["Followed"])),
         }
         found = grpc.method_handlers_generic_handler("x", methods)
         self._server.add_generic_rpc_handlers((found,))
@@ -95,6 +100,27 @@ class Served:
             await self._server.stop(None)
 
 
+def _overflowing(left: asyncio.Event) -> Callable[[bytes, Any], Awaitable[None]]:
+    """More is put than may wait while the first message is on its way."""
+
+    @refusing
+    async def method(_self: None, _request: bytes, context: Any) -> None:
+        outbox: Outbox[bytes] = Outbox(limit=1)
+
+        async def write(message: bytes) -> None:
+            for _ in range(2):
+                outbox.put(b"more")
+            await context.write(message)
+
+        outbox.put(b"first")
+        try:
+            await outbox.send(write)
+        finally:
+            left.set()
+
+    return functools.partial(method, None)
+
+
 def _method(answer: bytes, left: asyncio.Event) -> Callable[[bytes, Any], Awaitable[None]]:
     async def method(_request: bytes, context: Any) -> None:
         try:
@@ -103,6 +129,11 @@ def _method(answer: bytes, left: asyncio.Event) -> Callable[[bytes, Any], Awaita
             left.set()
 
     return method
+
+
+async def hears_of_ends(peer: Peer) -> None:
+    """It reads again, and hears how both its calls ended."""
+    assert await asyncio.to_thread(peer.wait, ENDED, times=2, timeout_s=DEADLINE_S)
 
 
 def served_by(test: Coroutine[Any, Any, None]) -> None:
@@ -115,15 +146,18 @@ def errors_in(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR]
 
 
+@pytest.mark.parametrize("reads_again", [True, False])
 def test_a_call_whose_metadata_is_not_taken_is_given_up(
-    own_directories: Path, caplog: pytest.LogCaptureFixture
+    own_directories: Path, caplog: pytest.LogCaptureFixture, reads_again: bool
 ) -> None:
     async def run() -> None:
         served = Served(f"unix:{own_directories / 'rm'}", Bounds())
         async with served.deaf() as peer, asyncio.timeout(DEADLINE_S):
             peer.finish(peer.open("/x/Small"))
             await served.left["Small"].wait()
-            assert served.admission.open, "the other one counts as long as its client is there"
+            assert served.admission.open == 2, "they count as long as their client is there"
+            if reads_again:
+                await hears_of_ends(peer)
 
     served_by(run())
     assert not errors_in(caplog)
@@ -139,6 +173,24 @@ def test_a_refusal_that_is_not_taken_ends_its_call(
             await served.ends.of["/x/Small"].wait()
             assert not served.left["Small"].is_set(), "it was refused"
             assert served.admission.open == 1
+            await hears_of_ends(peer)
+
+    served_by(run())
+    assert not errors_in(caplog)
+
+
+@pytest.mark.parametrize("reads_again", [True, False])
+def test_a_stream_that_overflows_before_its_metadata_is_taken_tells_so(
+    own_directories: Path, caplog: pytest.LogCaptureFixture, reads_again: bool
+) -> None:
+    async def run() -> None:
+        served = Served(f"unix:{own_directories / 'rm'}", Bounds(slow_reader_s=2.0))
+        async with served.deaf() as peer, asyncio.timeout(DEADLINE_S):
+            peer.finish(peer.open("/x/Followed"))
+            await served.left["Followed"].wait()
+            assert served.admission.open == 2
+            if reads_again:
+                await hears_of_ends(peer)
 
     served_by(run())
     assert not errors_in(caplog)
