@@ -15,15 +15,16 @@ from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysEr
 if TYPE_CHECKING:
     import grpc.aio
 
-__all__ = ["LOOPBACK", "SERVER_OPTIONS", "Listening", "listen", "stop_server"]
+__all__ = ["LOOPBACK", "SERVER_OPTIONS", "STOP_S", "Listening", "listen", "stop_server"]
 
 LOOPBACK = "127.0.0.1"
 
 #: For every server: two processes must never share a port by chance.
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (("grpc.so_reuseport", 0),)
 
-#: Seconds for the calls of a server to be over once they are ended.
-_STOP_S = 2.0
+#: Seconds for the calls of a server to be over once they are ended, and its connections: those of a
+#: client that reads nothing never are. Less than the grace that a process has to end in.
+STOP_S = 2.0
 
 #: Bytes of a socket's path that the system takes, its ending zero not counted.
 _PATH_LIMIT = 107 if sys.platform == "linux" else 103
@@ -116,5 +117,5 @@ async def stop_server(server: grpc.aio.Server, grace_s: float = 0.0) -> None:
       grace_s: Seconds in which calls may end by themselves.
     """
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(grace_s + _STOP_S):
+        async with asyncio.timeout(grace_s + STOP_S):
             await server.stop(grace_s)

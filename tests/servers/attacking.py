@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import struct
+import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import psutil
 
+from shared_pathways_service.testing.attacks.peer import Peer
 from tests.processes import DEADLINE_S
 
-__all__ = ["Watched", "wait_until"]
+__all__ = ["Watched", "deaf", "wait_until"]
 
 #: Connections and pipes that a server may have made for itself meanwhile.
 _SOME_DESCRIPTORS = 8
+#: Calls whose answers, however short, are more than a socket holds; and bytes that it holds surely.
+_MANY_CALLS, _HELD = 20_000, 1 << 14
 
 
 class Watched:
@@ -39,6 +46,29 @@ class Watched:
             lambda: self.descriptors <= self._descriptors + _SOME_DESCRIPTORS,
             lambda: f"{self._descriptors} descriptors before, {self.descriptors} now",
         )
+
+
+@contextlib.contextmanager
+def deaf(address: str, path: str) -> Iterator[Peer]:
+    """Yields a client that was sent more than its connection holds, and reads nothing of it.
+
+    Args:
+      address: Of the server; ``unix:/path``, as a socket of TCP holds megabytes.
+      path: Of the method that it called.
+    """
+    with Peer(address, timeout_s=1.0) as peer:
+        assert peer.want_all()
+        for _ in range(_MANY_CALLS):
+            # Some servers take no more before their answers are taken.
+            if not peer.finish(peer.open(path)):
+                break
+        wait_until(lambda: _unread(peer) > _HELD)
+        yield peer
+
+
+def _unread(peer: Peer) -> int:
+    (size,) = struct.unpack("i", fcntl.ioctl(peer, termios.FIONREAD, bytes(4)))
+    return int(size)
 
 
 def wait_until(condition: Callable[[], bool], text: Callable[[], str] = str) -> None:

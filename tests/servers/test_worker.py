@@ -16,6 +16,7 @@ from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.servers.options import parse_flags
 from shared_pathways_service.servers.worker.options import WorkerOptions
 from tests.processes import DEADLINE_S, KIND, REPOSITORY, ServerProcess, Service
+from tests.servers.attacking import deaf
 from tests.servers.conftest import MakeService
 
 MODULE = "shared_pathways_service.servers.worker"
@@ -167,6 +168,17 @@ def test_told_to_stop_without_a_manager_it_stops() -> None:
     with ServerProcess(MODULE, ["--server_port=0", NOWHERE]) as worker:
         worker.wait_for_line("trying again")
         assert worker.stop() == 0
+
+
+@pytest.mark.race
+def test_told_to_stop_it_does_not_wait_for_a_client_that_reads_nothing(
+    own_directories: Path,
+) -> None:
+    socket = own_directories / "w"
+    with ServerProcess(MODULE, [f"--server_socket={socket}", NOWHERE]) as worker:
+        assert worker.ready
+        with deaf(f"unix:{socket}", "/grpc.health.v1.Health/Check"):
+            assert worker.stop() == 0
 
 
 @pytest.mark.race

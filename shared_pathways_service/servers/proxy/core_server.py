@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, NoReturn
 from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
 from shared_pathways_service.servers.glog import glog
+from shared_pathways_service.servers.listening import STOP_S
 from shared_pathways_service.servers.proxy.last_words import LastWords
 from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
 
@@ -28,8 +29,6 @@ __all__ = ["RECEIVED", "SENT", "CallOver", "CoreCall", "CoreServer", "Route", "m
 _LAST_WORDS_S = 0.2
 #: Seconds after a failure to take calls in.
 _PAUSE_S = 0.1
-#: Seconds in which all that is under way must end once the server stops.
-_STOP_S = 10.0
 #: Queues that are kept for calls to come.
 _SPARE_QUEUES = 64
 _NO_FLAGS = 0
@@ -338,9 +337,10 @@ class CoreServer:
         self._serves = False
         self._server.shutdown(self._calls, _STOPPED)
         self._server.cancel_all_calls()
+        end = time.monotonic() + STOP_S
         if self._thread.ident is not None:
-            self._thread.join(_STOP_S)
-        self._last_words.close(_STOP_S)
+            self._thread.join(STOP_S)
+        self._last_words.close(max(0.0, end - time.monotonic()))
         if not self._thread.is_alive():
             self._server.destroy()
 

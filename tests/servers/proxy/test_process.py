@@ -24,6 +24,7 @@ from shared_pathways_service.servers.last_requests import read_unfinished
 from shared_pathways_service.servers.options import parse_flags
 from shared_pathways_service.servers.proxy.options import ProxyServerOptions
 from tests.processes import DEADLINE_S, REPOSITORY, ServerProcess, run_async
+from tests.servers.attacking import deaf
 from tests.servers.conftest import MakeService
 from tests.servers.proxy.conftest import KIND, MODULE, MakeClient, StartProxy
 from tests.servers.proxy.raw import (
@@ -129,6 +130,17 @@ def test_serves_and_ends_when_told(
     assert not [line for line in proxy.lines if not GLOG.match(line)]
     with pytest.raises(ServiceNotReady):
         probe(address_of(proxy), 1.0)
+
+
+@pytest.mark.race
+@pytest.mark.parametrize("transport", ["core", "public"])
+def test_it_ends_in_order_though_somebody_does_not_read_his_answers(
+    start_proxy: StartProxy, transport: str
+) -> None:
+    proxy = start_proxy(f"--transport={transport}")
+    with deaf(address_of(proxy), "/none/Such"):
+        # Within the grace that the embedded service and a cluster give it.
+        assert proxy.stop() == 0
 
 
 def test_a_warm_proxy_waits_for_its_command_line(own_directories: Path) -> None:
