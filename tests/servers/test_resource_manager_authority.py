@@ -39,10 +39,18 @@ class Made:
     """
 
     def __init__(
-        self, path: Path, config: RmConfig = ONE_SLICE, restored: Restored | None = None
+        self,
+        path: Path,
+        config: RmConfig = ONE_SLICE,
+        restored: Restored | None = None,
+        *,
+        is_full: bool = False,
     ) -> None:
         clock = SteadyClock()
         self.store = Store(str(path / "state"), first_start=True)
+        self.store.note(Decision(time=clock(), kind=DecisionKind.STARTED))
+        if is_full:
+            self.store._db.execute("PRAGMA query_only = ON")
         self.core = ResourceManagerCore(config, restored, clock())
         self.fatal: list[str] = []
         self.events: list[str] = []
@@ -56,7 +64,7 @@ class Made:
             on_event=lambda event: self.events.append(event.kind),
             on_fatal=self.fatal.append,
         )
-        if restored is None:
+        if restored is None and not is_full:
             self.authority.join_tenant(ADA, 1)
 
 
@@ -70,6 +78,19 @@ def test_what_cannot_be_written_is_answered_to_nobody(tmp_path: Path) -> None:
         assert made.fatal == [
             "cannot write the state file: attempt to write a readonly database",
         ]
+
+    asyncio.run(work())
+
+
+def test_where_its_start_cannot_be_written_it_says_so(tmp_path: Path) -> None:
+    async def work() -> None:
+        made = Made(tmp_path, is_full=True)
+        assert made.fatal == [
+            "cannot write the state file: attempt to write a readonly database",
+        ]
+        # Nothing is left that would be due.
+        assert made.authority._pulse_timer.cancelled()
+        assert made.authority._timer is None
 
     asyncio.run(work())
 

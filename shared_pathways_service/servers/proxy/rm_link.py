@@ -28,8 +28,9 @@ __all__ = ["ResourceManagerLink"]
 
 _FIRST_DELAY_S = 0.1
 _LONGEST_DELAY_S = 2.0
-#: Times in a row that what the RM says fails here before the proxy ends: the RM says it each time.
-_MOST_FAILURES = 10
+#: Streams in a row that end as what the RM says fails here, each this soon (seconds), before the
+#: proxy ends: what fails for certain is said at the beginning of each.
+_MOST_FAILURES, _SOON_S = 10, 60.0
 #: Seconds that the RM has to take the proxy's farewell.
 _BYE_S = 1.0
 _FINAL = {
@@ -112,8 +113,9 @@ class ResourceManagerLink:
         while not self._closing.is_set():
             # Messages are of one stream: what an older one did not send is not for the next.
             messages = self._messages = queue.SimpleQueue()
-            messages.put(pb.TenantMessage(hello=self._greeting()))
+            began = time.monotonic()
             try:
+                messages.put(pb.TenantMessage(hello=self._greeting()))
                 with grpc.insecure_channel(self._address, _OPTIONS) as channel:
                     updates = pb_grpc.ResourceManagerStub(channel).TenantSession(
                         _until_none(messages), metadata=self._metadata
@@ -123,14 +125,16 @@ class ResourceManagerLink:
                         delay = _FIRST_DELAY_S
                         self._hear(update)
                 reason = "it ended the stream"
+                self._failures = 0
             except grpc.RpcError as error:
                 reason = f"{error.code().name}: {error.details()}"
                 if error.code() in _FINAL and not self._closing.is_set():
                     self._refused_by_status(error.code(), error.details() or "")
                     return
+                self._failures = 0
             except Exception as error:  # noqa: BLE001 - without it the slices would be lost unseen
                 reason = f"{type(error).__name__}: {error}"
-                if not self._bears(reason):
+                if not self._bears(reason, began):
                     return
                 delay = _LONGEST_DELAY_S
             finally:
@@ -144,8 +148,10 @@ class ResourceManagerLink:
             self._closing.wait(pause)
             delay = min(delay * 2, _LONGEST_DELAY_S)
 
-    def _bears(self, failure: str) -> bool:
+    def _bears(self, failure: str, began: float) -> bool:
         """Takes note of what failed here, not at the RM; returns whether to try once more."""
+        if time.monotonic() - began > _SOON_S:
+            self._failures = 0
         self._failures += 1
         if self._failures == 1:
             glog("E", f"What the RM says fails here:\n{traceback.format_exc()}")
@@ -240,7 +246,6 @@ class ResourceManagerLink:
             glog("E", f"The RM speaks of virtual slice {index}, which does not exist")
         elif placement.state == pb.Placement.PLACED:
             self._slices.place(index, placement.generation, placement.slice_id)
-            self._failures = 0
         elif placement.state == pb.Placement.UNPLACED:
             self._slices.unplace(index, placement.generation, placement.reason or "the RM took it")
 

@@ -165,6 +165,9 @@ async def _serve(options: ResourceManagerOptions) -> int:
             recording=recording,
         )
         stack.callback(authority.close)
+        if stop.done():
+            # What a start leaves in the history could not be written: nobody shall take it for up.
+            return stop.result()
         token = read_token(options.token_file)
         tenant_token = read_token(options.tenant_token_file, field="--tenant_token_file")
         guards = (

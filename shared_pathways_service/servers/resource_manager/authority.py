@@ -119,12 +119,13 @@ class Authority:
         self._timer_due = 0.0
         self._patience = Patience()
         self._closed = False
+        self._pulse_timer = self._loop.call_later(_PULSE_S, self._pulse, clock() + _PULSE_S)
         if store is not None:
             for decision in store.history.tail(_REMEMBERED):
                 self._followers.times.hear(decision)
             self._flush()
-        self._pulse_timer = self._loop.call_later(_PULSE_S, self._pulse, clock() + _PULSE_S)
-        self._arm()
+        if not self._closed:
+            self._arm()
 
     def close(self) -> None:
         """Takes no more events: the streams that now end are no deaths."""

@@ -25,18 +25,24 @@ _LOST = pb.Placement(virtual_index=0, state=pb.Placement.UNPLACED, slice_id="sli
 
 
 class _Forgetful(pb_grpc.ResourceManagerServicer):
-    """Places a slice, takes it back, and breaks off: each time, as if it knew of nothing."""
+    """Places a slice, takes it back, and breaks off: each time, as if it knew of nothing.
+
+    Attributes:
+      places: Else it breaks off before.
+    """
 
     def __init__(self) -> None:
+        self.places = True
         self.hellos: queue.SimpleQueue[pb.TenantHello] = queue.SimpleQueue()
 
     def TenantSession(  # noqa: N802 - gRPC's name
         self, requests: Iterator[pb.TenantMessage], context: grpc.ServicerContext
     ) -> Iterator[pb.TenantUpdate]:
         self.hellos.put(next(requests).hello)
-        yield pb.TenantUpdate(welcome=pb.TenantWelcome(version=2, ttl_s=15.0))
-        yield pb.TenantUpdate(placement=_PLACED)
-        yield pb.TenantUpdate(placement=_LOST)
+        yield pb.TenantUpdate(welcome=pb.TenantWelcome(version=2, ttl_s=15.0, memory_limit_bytes=1))
+        if self.places:
+            yield pb.TenantUpdate(placement=_PLACED)
+            yield pb.TenantUpdate(placement=_LOST)
         context.abort(grpc.StatusCode.UNAVAILABLE, "killed")
 
 
@@ -83,6 +89,18 @@ def test_a_proxy_says_what_it_heard_last_and_how_long_it_still_lives(
     assert 0 < again.max_lifetime_s < first.max_lifetime_s <= 1000.0
 
 
+class _Pauses(threading.Event):
+    """What is waited for is noted, and not waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of_s: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.of_s.append(timeout or 0.0)
+        return self.is_set()
+
+
 def test_a_proxy_that_cannot_do_what_it_is_told_ends_and_says_why(
     manager: tuple[_Forgetful, str],
     monkeypatch: pytest.MonkeyPatch,
@@ -91,20 +109,12 @@ def test_a_proxy_that_cannot_do_what_it_is_told_ends_and_says_why(
     def fail(_epoch: Epoch) -> Executor:
         raise RuntimeError("can't start new thread")
 
-    pauses: list[float] = []
-
-    class Pauses(threading.Event):
-        """What is waited for is noted, and not waited for."""
-
-        def wait(self, timeout: float | None = None) -> bool:
-            pauses.append(timeout or 0.0)
-            return self.is_set()
-
+    pauses = _Pauses()
     forgetful, address = manager
     slices, ending = SliceTable(("tpuv6e:2x2",), fail), Ending("")
     asks = pb.TenantHello(tenant="ada", incarnation="1")
     link = ResourceManagerLink(address, asks, slices, ending, None)
-    monkeypatch.setattr(link, "_closing", Pauses())
+    monkeypatch.setattr(link, "_closing", pauses)
     link.start()
     try:
         link._thread.join(DEADLINE_S)
@@ -114,8 +124,36 @@ def test_a_proxy_that_cannot_do_what_it_is_told_ends_and_says_why(
         slices.close()
     assert ending.code == EXIT_FAILED
     assert forgetful.hellos.qsize() == 10
-    assert len(pauses) == 9
-    assert min(pauses) >= 1.0, "what fails for certain is not tried faster each time"
+    assert len(pauses.of_s) == 9
+    assert min(pauses.of_s) >= 1.0, "what fails for certain is not tried faster each time"
     told = capfd.readouterr().err
     assert told.count("Traceback") == 1
     assert "failed here 10 times: RuntimeError: can't start new thread" in told
+
+
+def test_what_fails_here_now_and_then_ends_no_proxy(
+    manager: tuple[_Forgetful, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+
+    def fail_each_second_time(limit: int) -> None:
+        tried.append(limit)
+        if len(tried) % 2:
+            raise RuntimeError("can't start new thread")
+
+    forgetful, address = manager
+    forgetful.places = False
+    slices, ending = SliceTable(("tpuv6e:2x2",), _make_executor), Ending("")
+    asks = pb.TenantHello(tenant="ada", incarnation="1")
+    link = ResourceManagerLink(
+        address, asks, slices, ending, None, on_memory_limit=fail_each_second_time
+    )
+    monkeypatch.setattr(link, "_closing", _Pauses())
+    link.start()
+    try:
+        for _ in range(25):
+            forgetful.hellos.get(timeout=DEADLINE_S)
+        assert not ending.decided
+    finally:
+        link.close("done")
+        slices.close()
