@@ -34,10 +34,11 @@ def print_note(text: str) -> None:
     """Prints what people shall know while a command goes on, on standard error.
 
     A terminal that is gone takes nothing, which is no reason to do less: what is undone then is
-    undone to its end.
+    undone to its end. Nor is it that there is no standard error at all.
     """
-    with contextlib.suppress(OSError):
-        sys.stderr.write(f"sps: {text}\n")
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"sps: {text}\n")
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
