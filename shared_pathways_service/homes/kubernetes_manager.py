@@ -107,6 +107,8 @@ class ManagerLink:
             self.stub, self._service.address, only=tenant, on_trouble=self._note
         )
         self._undo.push_async_callback(news.close)
+        if self._refusal is not None:
+            news.give_up(self._refusal)
         return news
 
     async def wait_until_listening(self, tell: Tell) -> None:

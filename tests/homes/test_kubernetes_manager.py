@@ -218,6 +218,22 @@ def test_who_only_asks_is_told_at_once_that_it_may_not(own_directories: Path) ->
     assert len(api.dialled) == 1
 
 
+def test_who_listens_after_a_refusal_is_told_it_too(own_directories: Path) -> None:
+    api = ScriptedApi({port_forward(SERVICE.namespace, "head"): denied})
+
+    async def test() -> None:
+        async with asyncio.timeout(90.0), link(api, own_directories, "", listening="") as made:
+            with pytest.raises(AccessDenied, match="not you"):
+                await made.status()
+            made.listen("ada")
+            with pytest.raises(AccessDenied, match="not you"):
+                await made.wait_until_listening(unheard)
+        await api.close()
+
+    run_async(test())
+    assert len(api.dialled) == 1
+
+
 async def until_answered(made: ManagerLink) -> str:
     """Asks until the channel has noticed that its connection is gone, and has another one."""
     while True:
