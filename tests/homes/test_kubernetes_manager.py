@@ -30,6 +30,13 @@ from shared_pathways_service.kube.tokens import static_token
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.status import abort
+from shared_pathways_service.tunnel.relay import (
+    FailureKind,
+    Relay,
+    RelayOptions,
+    TunnelFailure,
+)
+from shared_pathways_service.tunnel.upgrade import Dial
 from tests.core.kubernetes.test_readiness import SERVICE, head
 from tests.processes import run_async
 from tests.tunnel.api_server import ApiServer
@@ -183,20 +190,36 @@ def test_an_evicted_head_is_given_up_and_a_refusal_is_told(own_directories: Path
 def test_a_manager_that_does_not_answer_is_told_and_is_not_the_proxys_fault(
     own_directories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kubernetes_manager, "_ANSWER_S", 3.0)
     api = ScriptedApi({port_forward(SERVICE.namespace, "head"): gone})
     told: list[HomeEvent] = []
+    failed: asyncio.Queue[FailureKind] = asyncio.Queue()
+
+    def relay(
+        dial: Dial, *, on_failure: Callable[[TunnelFailure], object], **options: Any
+    ) -> Relay:
+        def hear(failure: TunnelFailure) -> None:
+            on_failure(failure)
+            failed.put_nowait(failure.kind)
+
+        return Relay(dial, on_failure=hear, options=RelayOptions(redial_s=0.1), **options)
 
     said = "the resource manager of pw does not answer: cannot forward: pod not found"
 
     async def test() -> None:
+        monkeypatch.setattr(kubernetes_manager, "Relay", relay)
         async with asyncio.timeout(90.0), link(api, own_directories, "head") as made:
+            waiting = asyncio.create_task(made.wait_until_listening(told.append))
+            # The relay has given up a connection, and another one after that.
+            assert [await failed.get() for _ in range(2)] == [FailureKind.UNREACHABLE] * 2
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            monkeypatch.setattr(kubernetes_manager, "_ANSWER_S", 0.1)
             with pytest.raises(ServiceNotReady, match=said):
                 await made.wait_until_listening(told.append)
         await api.close()
 
     run_async(test())
-    # Each failure once, however often it was met.
+    # Each failure once, however often it was met, and by whom.
     assert [(news.kind, news.reason) for news in told] == [("service.waiting", said)]
     assert len(api.dialled) > 1
 
