@@ -232,6 +232,7 @@ class ManagerNews:
                 call = self._watch(only)
                 # The answer to who waits for a tenant that is to come.
                 if only and is_heard(await call.initial_metadata() or ()):
+                    pause = _PAUSE_S
                     self._listening.set()
                 async for message in call:
                     pause = _PAUSE_S

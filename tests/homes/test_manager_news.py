@@ -13,7 +13,7 @@ import pytest
 
 from shared_pathways_service.errors import CapacityError, SharedPathwaysError, VersionSkew
 from shared_pathways_service.events import Event
-from shared_pathways_service.homes import kubernetes_release
+from shared_pathways_service.homes import kubernetes_release, manager_news
 from shared_pathways_service.homes.kubernetes_release import give_back
 from shared_pathways_service.homes.manager_news import ManagerNews, TenantView
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
@@ -215,6 +215,36 @@ def test_a_refusal_whose_status_is_late_is_not_taken_for_listening(own_directori
             await news.wait_until_listening()
             assert manager.asked == 2
             assert troubles == ["there are calls enough"]
+
+    run_async(test())
+
+
+class RestlessManager(pb_grpc.ResourceManagerServicer):
+    """Lets listen, has nothing to tell, and ends; many times."""
+
+    def __init__(self, times: int) -> None:
+        self._left = times
+        self.over = asyncio.Event()
+
+    async def Watch(  # type: ignore[override]  # noqa: N802
+        self, _request: pb.WatchRequest, context: Any
+    ) -> None:
+        await context.send_initial_metadata(spoken(2))
+        self._left -= 1
+        if not self._left:
+            self.over.set()
+
+
+def test_listening_that_was_good_but_silent_is_no_failed_try(
+    own_directories: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Doubled each time, the pauses before the last would be half an hour together.
+    monkeypatch.setattr(manager_news, "_LONGEST_PAUSE_S", 3600.0)
+
+    async def test() -> None:
+        manager = RestlessManager(16)  # type: ignore[abstract]
+        async with asyncio.timeout(60.0), listened_to(manager, own_directories, "t"):
+            await manager.over.wait()
 
     run_async(test())
 
