@@ -334,3 +334,42 @@ def test_a_proxy_that_asks_while_it_is_deleted_gives_its_slices_back(
         assert manager.released == released
 
     run_async(test())
+
+
+class DeafReleaser(DeafManager):
+    """Lets nobody listen, and knows the tenant when it is asked to release it again."""
+
+    def __init__(self, error: SharedPathwaysError, happened: list[str]) -> None:
+        super().__init__(error)
+        self._happened = happened
+
+    async def ReleaseTenant(  # noqa: N802
+        self, _request: pb.ReleaseTenantRequest, _context: Any
+    ) -> pb.ReleaseTenantResponse:
+        self._happened.append("asked")
+        return pb.ReleaseTenantResponse(released=len(self._happened) > 1)
+
+
+def test_who_may_not_listen_still_releases_when_the_proxy_is_gone(
+    own_directories: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[str] = []
+
+    async def gone(*_nobody: Any) -> None:
+        # (Whatever else is waited for and ends at once has ended then.)
+        for _ in range(9):
+            await asyncio.sleep(0)
+        happened.append("gone")
+
+    monkeypatch.setattr(kubernetes_release, "_wait_until_gone", gone)
+
+    async def test() -> None:
+        manager = DeafReleaser(VersionSkew("not yours"), happened)  # type: ignore[abstract]
+        async with asyncio.timeout(90.0), listened_to(manager, own_directories) as news:
+            with pytest.raises(VersionSkew):
+                await news.wait_until_listening()
+            news.follow("t", lambda _news: None)
+            await give_back(None, "n", news, "t", "s")  # type: ignore[arg-type]
+
+    run_async(test())
+    assert happened == ["asked", "gone", "asked"]
