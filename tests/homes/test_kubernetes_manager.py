@@ -19,8 +19,9 @@ from shared_pathways_service.errors import (
     ServiceNotReady,
     SharedPathwaysError,
 )
-from shared_pathways_service.homes import kubernetes_manager
+from shared_pathways_service.homes import kubernetes_manager, manager_news
 from shared_pathways_service.homes.base import HomeEvent, unheard
+from shared_pathways_service.homes.kubernetes import KubernetesHome
 from shared_pathways_service.homes.kubernetes_manager import ManagerLink
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.cluster import ClusterAccess
@@ -255,6 +256,47 @@ def test_who_listens_after_a_refusal_is_told_it_too(own_directories: Path) -> No
 
     run_async(test())
     assert len(api.dialled) == 1
+
+
+class DeletingApi(ScriptedApi):
+    """Deletes whatever it is to; refuses port-forwards when it is let to."""
+
+    def __init__(self) -> None:
+        super().__init__({port_forward(SERVICE.namespace, "head"): denied})
+        self.deleted = asyncio.Event()
+        self.refuses = asyncio.Event()
+
+    async def upgrade(self, path: str, **options: Any) -> aiohttp.ClientResponse:
+        await self.refuses.wait()
+        return await super().upgrade(path, **options)
+
+    async def delete(self, path: str, **_: Any) -> bool:
+        self.deleted.set()
+        return True
+
+
+@pytest.mark.parametrize("when", ["before", "while"])
+def test_a_release_is_not_waited_for_where_there_is_no_way(
+    own_directories: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    monkeypatch.setattr(manager_news, "_RELEASE_S", 3600.0)
+
+    async def test() -> None:
+        api = DeletingApi()
+        home = KubernetesHome(namespace=SERVICE.namespace)
+        async with asyncio.timeout(60.0), link(api, own_directories, "head") as made:
+            home._api, home._manager = api, made
+            if when == "before":
+                api.refuses.set()
+                with pytest.raises(AccessDenied, match="not you"):
+                    await made.wait_until_listening(unheard)
+            deleting = asyncio.create_task(home.delete_proxy("ada", "u", "s"))
+            await api.deleted.wait()
+            api.refuses.set()
+            assert await deleting
+        await api.close()
+
+    run_async(test())
 
 
 async def until_answered(made: ManagerLink) -> str:
