@@ -6,13 +6,13 @@ thread: whoever waits calls `tick`.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import threading
 import time
 from typing import TYPE_CHECKING, TextIO
 
 from shared_pathways_service.events import Event
+from shared_pathways_service.terminal import LastingStream, lasting_console
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -177,15 +177,14 @@ class Progress:
         self._print(text)
 
     def _show_live(self) -> None:
-        from rich.console import Console  # noqa: PLC0415 - slow to import, and seldom needed
-        from rich.live import Live  # noqa: PLC0415
+        from rich.live import Live  # noqa: PLC0415 - slow to import, and seldom needed
         from rich.spinner import Spinner  # noqa: PLC0415
 
         with self._lock:
             text = f"{self._text} ({time.monotonic() - self._began:.0f} s)"
         if self._live is None:
             self._live = Live(
-                console=Console(file=self._stream),
+                console=lasting_console(self._stream),
                 transient=True,
                 auto_refresh=False,
                 redirect_stdout=False,
@@ -197,15 +196,10 @@ class Progress:
         self._live.update(self._spinner, refresh=True)
 
     def _is_terminal(self) -> bool:
-        try:
-            return self._stream is not None and self._stream.isatty()
-        except (OSError, ValueError):
-            return False
+        return LastingStream(self._stream).isatty()
 
     def _print(self, text: str) -> None:
-        if self._stream is None:
-            return
         # A closed or broken standard error is no reason to fail a connection.
-        with contextlib.suppress(OSError, ValueError):
-            self._stream.write(f"{_PREFIX}{text}\n")
-            self._stream.flush()
+        stream = LastingStream(self._stream)
+        stream.write(f"{_PREFIX}{text}\n")
+        stream.flush()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 
 import pytest
 
@@ -156,6 +158,36 @@ def test_a_closed_stream_fails_nothing() -> None:
 def test_a_program_without_standard_error_is_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", None)
     wait_and_warn(Progress())
+
+
+class ClosingTerminal(Terminal):
+    """Is closed after it was found to be a terminal, and before it is written to."""
+
+    is_gone = False
+
+    def write(self, text: str) -> int:
+        if self.is_gone:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().write(text)
+
+
+@pytest.mark.parametrize("ticks", [0, 1])
+def test_a_terminal_that_is_closed_fails_nothing(
+    monkeypatch: pytest.MonkeyPatch, ticks: int
+) -> None:
+    # (On one that cannot move its cursor nothing is drawn.)
+    monkeypatch.setenv("TERM", "xterm")
+    out = ClosingTerminal()
+    progress = Progress(stream=out)
+    progress.begin()
+    progress(queued(2))
+    for _ in range(ticks):
+        progress.tick()
+    assert ("position 2" in out.getvalue()) is bool(ticks)
+    out.is_gone = True
+    progress.tick()
+    progress.end("connected")
+    wait_and_warn(progress)
 
 
 def wait_and_warn(progress: Progress) -> None:

@@ -21,7 +21,7 @@ import typer
 from shared_pathways_service.cli.cluster_options import Place, takes_place
 from shared_pathways_service.cli.embedded_link import embedded_link
 from shared_pathways_service.cli.errors import DONE, FAILED, INTERRUPTED, TERMINATED
-from shared_pathways_service.cli.output import AsJson, print_json, print_line
+from shared_pathways_service.cli.output import AsJson, print_aside, print_json, print_line
 from shared_pathways_service.core.elastic.chaos import (
     Chaos,
     ChaosOptions,
@@ -335,5 +335,5 @@ def _confirm(slices: list[SliceView]) -> None:
     except typer.Abort:  # Ctrl-C, or the terminal's end
         raise typer.Exit(INTERRUPTED) from None
     if not sure:
-        sys.stderr.write("nothing was disturbed\n")
+        print_aside("nothing was disturbed")
         raise typer.Exit(FAILED)

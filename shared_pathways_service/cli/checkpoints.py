@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from shared_pathways_service.cli.errors import NOT_READY
-from shared_pathways_service.cli.output import AsJson, print_json, print_line, print_table
+from shared_pathways_service.cli.output import (
+    AsJson,
+    print_error,
+    print_json,
+    print_line,
+    print_table,
+)
 from shared_pathways_service.elastic.checkpoint_files import CheckpointInfo, list_checkpoints
 
 __all__ = ["checkpoints"]
@@ -36,9 +41,9 @@ def checkpoints(
     if not found:
         found = list_checkpoints(directory, checksums=verify)
     if not found:
-        sys.stderr.write(
-            f"error: there are no checkpoints in {directory}"
-            " hint: name a run's directory, or the one that its checkpoints are in\n"
+        print_error(
+            f"there are no checkpoints in {directory}"
+            " hint: name a run's directory, or the one that its checkpoints are in"
         )
         raise typer.Exit(NOT_READY)
     if as_json:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from typing import Any
 
 import grpc.aio
@@ -11,6 +10,7 @@ import grpc.aio
 from shared_pathways_service.cli.cluster import Cluster, Object, opened
 from shared_pathways_service.cli.cluster_options import Place
 from shared_pathways_service.cli.manager_link import link_to_manager
+from shared_pathways_service.cli.output import print_aside
 from shared_pathways_service.cli.status_messages import occupancy_of, only
 from shared_pathways_service.core.kubernetes import names
 from shared_pathways_service.core.kubernetes.overview import occupancy, processes
@@ -75,7 +75,7 @@ async def _read(
         try:
             told |= await _ask_manager(cluster, found, settings)
         except SharedPathwaysError as error:
-            sys.stderr.write(f"warning: {error}; what follows is from pods and labels\n")
+            print_aside(f"warning: {error}; what follows is from pods and labels")
     known = {proxy.name for proxy in mine}
     return told if name is None else only(told, name, known)
 

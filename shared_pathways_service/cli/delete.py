@@ -13,7 +13,7 @@ from shared_pathways_service.agent.request import user_name
 from shared_pathways_service.cli.cluster_options import Place, takes_place
 from shared_pathways_service.cli.completion import connection_names
 from shared_pathways_service.cli.errors import FAILED, INTERRUPTED
-from shared_pathways_service.cli.output import AsJson, print_json, print_line
+from shared_pathways_service.cli.output import AsJson, print_aside, print_json, print_line
 from shared_pathways_service.cli.reap import why_not_reaped
 from shared_pathways_service.cli.sessions import (
     clean_up_entries,
@@ -132,5 +132,5 @@ def _confirm(what: str) -> None:
     except typer.Abort:  # Ctrl-C, or the terminal's end
         raise typer.Exit(INTERRUPTED) from None
     if not sure:
-        sys.stderr.write("nothing was deleted\n")
+        print_aside("nothing was deleted")
         raise typer.Exit(FAILED)

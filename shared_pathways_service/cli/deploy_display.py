@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
+from shared_pathways_service.cli.output import print_note
 from shared_pathways_service.core.kubernetes.overview import processes
 from shared_pathways_service.core.kubernetes.readiness import ServiceReadiness
+from shared_pathways_service.terminal import LastingStream, lasting_console
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -25,8 +27,7 @@ Look = Callable[[ServiceReadiness, Sequence[Object]], None]
 class _Lines:
     """A line whenever something else is lacking; what is written goes to a file or a pipe."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self) -> None:
         self._last = ""
 
     def __call__(self, found: ServiceReadiness, _pods: Sequence[Object]) -> None:
@@ -34,8 +35,7 @@ class _Lines:
         text = headline(found) + (f" ({found.reason})" if found.reason else "")
         if text != self._last:
             self._last = text
-            self._stream.write(f"sps: {text}\n")
-            self._stream.flush()
+            print_note(text)
 
 
 class _Table:
@@ -58,13 +58,12 @@ def display(*, quiet: bool) -> Iterator[Look]:
     """
     if quiet:
         yield lambda _found, _pods: None
-    elif not sys.stderr.isatty():
-        yield _Lines(sys.stderr)
+    elif not LastingStream(sys.stderr).isatty():
+        yield _Lines()
     else:
-        from rich.console import Console  # noqa: PLC0415 - slow to import
-        from rich.live import Live  # noqa: PLC0415
+        from rich.live import Live  # noqa: PLC0415 - slow to import
 
-        with Live(console=Console(stderr=True), auto_refresh=False) as live:
+        with Live(console=lasting_console(sys.stderr), auto_refresh=False) as live:
             yield _Table(live)
 
 

@@ -11,6 +11,7 @@ from typing import ParamSpec
 import typer
 
 from shared_pathways_service import errors
+from shared_pathways_service.cli.output import print_error
 from shared_pathways_service.errors import SharedPathwaysError
 
 __all__ = [
@@ -61,7 +62,7 @@ def reporting_errors(command: Callable[P, None]) -> Callable[P, None]:
             command(*args, **kwargs)
         except SharedPathwaysError as error:
             hint = f" hint: {error.hint}" if error.hint else ""
-            sys.stderr.write(f"error: {error.message}{hint}\n")
+            print_error(f"{error.message}{hint}")
             raise typer.Exit(exit_code(error)) from error
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
@@ -71,7 +72,7 @@ def reporting_errors(command: Callable[P, None]) -> Callable[P, None]:
             raise typer.Exit(FAILED) from None
         except OSError as error:
             # What the system refuses (a full disk, a file's mode) names the file.
-            sys.stderr.write(f"error: {error}\n")
+            print_error(str(error))
             raise typer.Exit(FAILED) from error
 
     return wrapped

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated
@@ -14,7 +13,13 @@ import typer
 from shared_pathways_service.agent.journal import Entry
 from shared_pathways_service.agent.request import user_name
 from shared_pathways_service.cli.cluster_options import Place, takes_place
-from shared_pathways_service.cli.output import AsJson, print_json, print_line, print_table
+from shared_pathways_service.cli.output import (
+    AsJson,
+    print_error,
+    print_json,
+    print_line,
+    print_table,
+)
 from shared_pathways_service.cli.sessions import clean_up_entries, journal_entries
 from shared_pathways_service.core.kubernetes.proxies import KnownProxy
 from shared_pathways_service.settings import Settings
@@ -91,7 +96,7 @@ def list_connections(
     abandoned = [entry for entry in journal_entries(settings) if entry.abandoned]
     error = clean_up_entries(settings, abandoned)
     if error is not None:
-        sys.stderr.write(f"error: {error}\n")
+        print_error(str(error))
     entries = journal_entries(settings)
     listed = [ListedConnection.of(entry) for entry in entries]
     if place.is_cluster:

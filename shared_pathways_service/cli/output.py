@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -10,7 +9,17 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["AsJson", "print_json", "print_line", "print_note", "print_table"]
+from shared_pathways_service.terminal import LastingStream
+
+__all__ = [
+    "AsJson",
+    "print_aside",
+    "print_error",
+    "print_json",
+    "print_line",
+    "print_note",
+    "print_table",
+]
 
 #: Columns where there is no terminal.
 _WIDE = 240
@@ -31,13 +40,24 @@ def print_line(text: str) -> None:
 
 
 def print_note(text: str) -> None:
-    """Prints what people shall know while a command goes on, on standard error.
+    """Prints what people shall know while a command goes on, as `print_aside`."""
+    print_aside(f"sps: {text}")
 
-    A terminal that is gone takes nothing, which is no reason to do less: what is undone then is
-    undone to its end.
+
+def print_error(text: str) -> None:
+    """Prints what failed, as `print_aside`."""
+    print_aside(f"error: {text}")
+
+
+def print_aside(line: str) -> None:
+    """Prints a line for people on standard error; none is written there in another way.
+
+    A terminal that is gone takes nothing, and there may be no standard error at all. Neither is a
+    reason to do less, or to end with another exit code.
     """
-    with contextlib.suppress(OSError):
-        sys.stderr.write(f"sps: {text}\n")
+    stream = LastingStream(sys.stderr)
+    stream.write(f"{line}\n")
+    stream.flush()
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

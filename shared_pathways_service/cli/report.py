@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from shared_pathways_service.cli.errors import NOT_READY
-from shared_pathways_service.cli.output import AsJson, print_json
+from shared_pathways_service.cli.output import AsJson, print_error, print_json
 from shared_pathways_service.core.elastic.goodput import Report, report_of
 from shared_pathways_service.core.elastic.history import Sight
 from shared_pathways_service.core.elastic.timeline import Row, RowKind, draw, duration_text
@@ -62,7 +61,7 @@ def report(
 
 
 def _not_found(message: str) -> typer.Exit:
-    sys.stderr.write(f"error: {message} hint: name the directory that the run was given\n")
+    print_error(f"{message} hint: name the directory that the run was given")
     return typer.Exit(NOT_READY)
 
 

@@ -8,7 +8,6 @@ import os
 import re
 import shlex
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -26,6 +25,7 @@ from shared_pathways_service.cli.child import (
     run_child,
 )
 from shared_pathways_service.cli.cluster_options import Place, takes_place
+from shared_pathways_service.cli.output import print_error
 from shared_pathways_service.core.instances import parse_instance_texts
 from shared_pathways_service.core.priorities import PRIORITIES
 from shared_pathways_service.core.proxy_options import ProxyOptions
@@ -204,7 +204,7 @@ def _described(error: SharedPathwaysError) -> str:
 
 
 def _complain(message: str, code: int) -> int:
-    sys.stderr.write(f"error: {message}\n")
+    print_error(message)
     return code
 
 
@@ -261,7 +261,7 @@ def _close(agent: AgentSession) -> None:
     with deaf_to_signals():
         left = agent.close("the program has ended")
     if left is not None:
-        sys.stderr.write(f"error: {left}\n")
+        print_error(str(left))
 
 
 def _environment(ours: Mapping[str, str], target: ProxyTarget, plugin: Path) -> Mapping[str, str]:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from shared_pathways_service.cli.errors import INTERRUPTED, TERMINATED
+from shared_pathways_service.cli.output import print_aside
 from shared_pathways_service.core.instances import parse_instance_texts
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.testing.testbed.errors import TestbedError
@@ -46,12 +47,12 @@ def bring_up(
     counts = {str(kind): n for kind, n in parse_instance_texts(pools or []).items()}
     for number in _EXIT_CODES:
         signal.signal(number, _exit)
-    with Testbed.start(report=_say) as running:
+    with Testbed.start(report=print_aside) as running:
         running.add_pools(counts, cpu_nodes=cpu_nodes)
         namespace = Namespace(running, _NAMESPACE)
         address = ""
         if service and counts:
-            _say("deploying the service ...")
+            print_aside("deploying the service ...")
             address = deploy_service(namespace, counts).address
         _explain(namespace, address)
         running.wait_for_end()
@@ -60,7 +61,7 @@ def bring_up(
 
 def _exit(number: int, _frame: object) -> None:
     # A second one does not wait for the end of everything, which comes all the same.
-    _say("taking everything down ...")
+    print_aside("taking everything down ...")
     raise typer.Exit(_EXIT_CODES[signal.Signals(number)])
 
 
@@ -81,7 +82,3 @@ def _explain(namespace: Namespace, address: str) -> None:
         ]
     sys.stdout.write("\n".join([*lines, "", "Ctrl-C takes everything down.", ""]))
     sys.stdout.flush()
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")

@@ -263,7 +263,12 @@ class KubernetesHome:
             uid = await self._find_own(api, path, session)
         deleted = bool(uid) and await api.delete(path, uid=uid)
         if uid and self._manager is not None:
-            await give_back(api, self._namespace, self._manager.news, name, session)
+            try:
+                async with self._manager.unless_refused():
+                    await give_back(api, self._namespace, self._manager.news, name, session)
+            except SharedPathwaysError as error:
+                # It takes them back by itself, some seconds later.
+                _log.info("%s is not released: %s", name, error)
         return deleted
 
     def counters(self) -> HomeCounters:

@@ -107,6 +107,8 @@ class ManagerLink:
             self.stub, self._service.address, only=tenant, on_trouble=self._note
         )
         self._undo.push_async_callback(news.close)
+        if self._refusal is not None:
+            news.give_up(self._refusal)
         return news
 
     async def wait_until_listening(self, tell: Tell) -> None:
@@ -194,9 +196,8 @@ class ManagerLink:
             # be kept out for a moment, as by a plug-in that cannot reach its identity provider.
             self._head = ""
             self._note(error.message)
-            raise ServiceNotReady(
-                f"no way to the head of {self._service.name}: {error.message}"
-            ) from error
+            # The same words: the relay tells them again after its last try, and they are told once.
+            raise ServiceNotReady(error.message) from error
         self._is_let_in = True
         # There is a way: what kept us out before is not why it is silent, if it is.
         self._failure = ""

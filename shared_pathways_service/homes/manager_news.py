@@ -190,7 +190,10 @@ class ManagerNews:
             raise self._failure
 
     async def wait_until_heard_of(self) -> None:
-        """Returns once anything was told of the tenant that is followed."""
+        """Returns once anything was told of the tenant that is followed; the caller has a deadline.
+
+        That nobody listens any more is no end of it: who cannot hear of a tenant may release it.
+        """
         await self._heard_of.wait()
 
     async def release(self, tenant: str, reason: str) -> bool:
@@ -232,6 +235,7 @@ class ManagerNews:
                 call = self._watch(only)
                 # The answer to who waits for a tenant that is to come.
                 if only and is_heard(await call.initial_metadata() or ()):
+                    pause = _PAUSE_S
                     self._listening.set()
                 async for message in call:
                     pause = _PAUSE_S

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 import sys
 
 import pytest
@@ -49,6 +51,21 @@ def test_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> No
     assert second.startswith("sps: pw: 1/2 slices are ready (")
     assert "second: it waits for a node" in second
     assert "slice 1 of worker lacks 1 of 1 pods" in third
+
+
+def test_lines_that_nobody_can_read_end_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[object] = []
+    reader, writer = os.pipe()
+    os.close(reader)
+    # (What was written is still there when the pipe is closed.)
+    with contextlib.suppress(BrokenPipeError), os.fdopen(writer, "w", buffering=1) as pipe:
+        for stream in (pipe, None):
+            with monkeypatch.context() as patched:
+                patched.setattr(sys, "stderr", stream)
+                with display(quiet=False) as look:
+                    look(readiness([SECOND]), [SECOND])
+            shown.append(stream)
+    assert shown == [pipe, None]
 
 
 def test_nothing_for_programs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import sys
@@ -12,9 +11,13 @@ from typing import Any
 import pytest
 import typer
 
+from shared_pathways_service.cli.deploy_display import Look, display
 from shared_pathways_service.cli.draining import drained
+from shared_pathways_service.cli.output import print_note
 from shared_pathways_service.cli.undoing import run_undoing
 from shared_pathways_service.errors import ServiceNotReady
+from tests.cli.test_deploy_display import FIRST, HEAD, readiness
+from tests.terminals import terminal
 
 
 async def _killed(done: list[str], by: signal.Signals) -> str:
@@ -117,21 +120,38 @@ def test_a_terminal_that_is_gone_does_not_become_the_error(
             os.kill(os.getpid(), signal.SIGHUP)
             await asyncio.Event().wait()
 
-    ours, theirs = os.openpty()
-    os.close(ours)
-    gone = os.fdopen(theirs, "w", buffering=1)
-    try:
-        with pytest.raises(OSError, match="Input/output"):
-            gone.write("as it is with a terminal that was closed\n")
-        with monkeypatch.context() as patched:
-            patched.setattr(sys, "stderr", gone)
-            with pytest.raises(typer.Exit) as ended:
-                run_undoing(drain())
-    finally:
-        with contextlib.suppress(OSError):
-            gone.close()
+    with terminal() as (stream, close), monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", stream)
+        close()
+        with pytest.raises(typer.Exit) as ended:
+            run_undoing(drain())
     assert ended.value.exit_code == 129
     assert there.marks == 2
+
+
+def test_nor_does_it_where_something_is_being_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    with terminal() as (stream, close), monkeypatch.context() as patched:
+
+        async def show(look: Look) -> None:
+            pods = [HEAD, FIRST]
+            try:
+                look(readiness(pods), pods)
+                close()
+                os.kill(os.getpid(), signal.SIGHUP)
+                await asyncio.Event().wait()
+            finally:
+                look(readiness([HEAD]), [HEAD])
+                print_note("the old one was made, again")
+                done.append("undone")
+
+        patched.setattr(sys, "stderr", stream)
+        with pytest.raises(typer.Exit) as ended, display(quiet=False) as look:
+            run_undoing(show(look))
+        assert sys.stderr is stream
+    assert ended.value.exit_code == 129
+    assert done == ["undone"]
 
 
 def test_a_hang_up_that_is_ignored_stays_so() -> None:

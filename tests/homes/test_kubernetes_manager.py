@@ -19,8 +19,9 @@ from shared_pathways_service.errors import (
     ServiceNotReady,
     SharedPathwaysError,
 )
-from shared_pathways_service.homes import kubernetes_manager
+from shared_pathways_service.homes import kubernetes_manager, manager_news
 from shared_pathways_service.homes.base import HomeEvent, unheard
+from shared_pathways_service.homes.kubernetes import KubernetesHome
 from shared_pathways_service.homes.kubernetes_manager import ManagerLink
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.cluster import ClusterAccess
@@ -30,6 +31,13 @@ from shared_pathways_service.kube.tokens import static_token
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.status import abort
+from shared_pathways_service.tunnel.relay import (
+    FailureKind,
+    Relay,
+    RelayOptions,
+    TunnelFailure,
+)
+from shared_pathways_service.tunnel.upgrade import Dial
 from tests.core.kubernetes.test_readiness import SERVICE, head
 from tests.processes import run_async
 from tests.tunnel.api_server import ApiServer
@@ -183,20 +191,36 @@ def test_an_evicted_head_is_given_up_and_a_refusal_is_told(own_directories: Path
 def test_a_manager_that_does_not_answer_is_told_and_is_not_the_proxys_fault(
     own_directories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kubernetes_manager, "_ANSWER_S", 3.0)
     api = ScriptedApi({port_forward(SERVICE.namespace, "head"): gone})
     told: list[HomeEvent] = []
+    failed: asyncio.Queue[FailureKind] = asyncio.Queue()
+
+    def relay(
+        dial: Dial, *, on_failure: Callable[[TunnelFailure], object], **options: Any
+    ) -> Relay:
+        def hear(failure: TunnelFailure) -> None:
+            on_failure(failure)
+            failed.put_nowait(failure.kind)
+
+        return Relay(dial, on_failure=hear, options=RelayOptions(redial_s=0.1), **options)
 
     said = "the resource manager of pw does not answer: cannot forward: pod not found"
 
     async def test() -> None:
+        monkeypatch.setattr(kubernetes_manager, "Relay", relay)
         async with asyncio.timeout(90.0), link(api, own_directories, "head") as made:
+            waiting = asyncio.create_task(made.wait_until_listening(told.append))
+            # The relay has given up a connection, and another one after that.
+            assert [await failed.get() for _ in range(2)] == [FailureKind.UNREACHABLE] * 2
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            monkeypatch.setattr(kubernetes_manager, "_ANSWER_S", 0.1)
             with pytest.raises(ServiceNotReady, match=said):
                 await made.wait_until_listening(told.append)
         await api.close()
 
     run_async(test())
-    # Each failure once, however often it was met.
+    # Each failure once, however often it was met, and by whom.
     assert [(news.kind, news.reason) for news in told] == [("service.waiting", said)]
     assert len(api.dialled) > 1
 
@@ -216,6 +240,63 @@ def test_who_only_asks_is_told_at_once_that_it_may_not(own_directories: Path) ->
 
     run_async(test())
     assert len(api.dialled) == 1
+
+
+def test_who_listens_after_a_refusal_is_told_it_too(own_directories: Path) -> None:
+    api = ScriptedApi({port_forward(SERVICE.namespace, "head"): denied})
+
+    async def test() -> None:
+        async with asyncio.timeout(90.0), link(api, own_directories, "", listening="") as made:
+            with pytest.raises(AccessDenied, match="not you"):
+                await made.status()
+            made.listen("ada")
+            with pytest.raises(AccessDenied, match="not you"):
+                await made.wait_until_listening(unheard)
+        await api.close()
+
+    run_async(test())
+    assert len(api.dialled) == 1
+
+
+class DeletingApi(ScriptedApi):
+    """Deletes whatever it is to; refuses port-forwards when it is let to."""
+
+    def __init__(self) -> None:
+        super().__init__({port_forward(SERVICE.namespace, "head"): denied})
+        self.deleted = asyncio.Event()
+        self.refuses = asyncio.Event()
+
+    async def upgrade(self, path: str, **options: Any) -> aiohttp.ClientResponse:
+        await self.refuses.wait()
+        return await super().upgrade(path, **options)
+
+    async def delete(self, path: str, **_: Any) -> bool:
+        self.deleted.set()
+        return True
+
+
+@pytest.mark.parametrize("when", ["before", "while"])
+def test_a_release_is_not_waited_for_where_there_is_no_way(
+    own_directories: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    monkeypatch.setattr(manager_news, "_RELEASE_S", 3600.0)
+
+    async def test() -> None:
+        api = DeletingApi()
+        home = KubernetesHome(namespace=SERVICE.namespace)
+        async with asyncio.timeout(60.0), link(api, own_directories, "head") as made:
+            home._api, home._manager = api, made
+            if when == "before":
+                api.refuses.set()
+                with pytest.raises(AccessDenied, match="not you"):
+                    await made.wait_until_listening(unheard)
+            deleting = asyncio.create_task(home.delete_proxy("ada", "u", "s"))
+            await api.deleted.wait()
+            api.refuses.set()
+            assert await deleting
+        await api.close()
+
+    run_async(test())
 
 
 async def until_answered(made: ManagerLink) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from shared_pathways_service.errors import CapacityError, SharedPathwaysError, VersionSkew
 from shared_pathways_service.events import Event
-from shared_pathways_service.homes import kubernetes_release
+from shared_pathways_service.homes import kubernetes_release, manager_news
 from shared_pathways_service.homes.kubernetes_release import give_back
 from shared_pathways_service.homes.manager_news import ManagerNews, TenantView
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
@@ -219,6 +219,36 @@ def test_a_refusal_whose_status_is_late_is_not_taken_for_listening(own_directori
     run_async(test())
 
 
+class RestlessManager(pb_grpc.ResourceManagerServicer):
+    """Lets listen, has nothing to tell, and ends; many times."""
+
+    def __init__(self, times: int) -> None:
+        self._left = times
+        self.over = asyncio.Event()
+
+    async def Watch(  # type: ignore[override]  # noqa: N802
+        self, _request: pb.WatchRequest, context: Any
+    ) -> None:
+        await context.send_initial_metadata(spoken(2))
+        self._left -= 1
+        if not self._left:
+            self.over.set()
+
+
+def test_listening_that_was_good_but_silent_is_no_failed_try(
+    own_directories: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Doubled each time, the pauses before the last would be half an hour together.
+    monkeypatch.setattr(manager_news, "_LONGEST_PAUSE_S", 3600.0)
+
+    async def test() -> None:
+        manager = RestlessManager(16)  # type: ignore[abstract]
+        async with asyncio.timeout(60.0), listened_to(manager, own_directories, "t"):
+            await manager.over.wait()
+
+    run_async(test())
+
+
 class UpgradedManager(pb_grpc.ResourceManagerServicer):
     """Is of the first release until it is started again."""
 
@@ -304,3 +334,42 @@ def test_a_proxy_that_asks_while_it_is_deleted_gives_its_slices_back(
         assert manager.released == released
 
     run_async(test())
+
+
+class DeafReleaser(DeafManager):
+    """Lets nobody listen, and knows the tenant when it is asked to release it again."""
+
+    def __init__(self, error: SharedPathwaysError, happened: list[str]) -> None:
+        super().__init__(error)
+        self._happened = happened
+
+    async def ReleaseTenant(  # noqa: N802
+        self, _request: pb.ReleaseTenantRequest, _context: Any
+    ) -> pb.ReleaseTenantResponse:
+        self._happened.append("asked")
+        return pb.ReleaseTenantResponse(released=len(self._happened) > 1)
+
+
+def test_who_may_not_listen_still_releases_when_the_proxy_is_gone(
+    own_directories: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[str] = []
+
+    async def gone(*_nobody: Any) -> None:
+        # (Whatever else is waited for and ends at once has ended then.)
+        for _ in range(9):
+            await asyncio.sleep(0)
+        happened.append("gone")
+
+    monkeypatch.setattr(kubernetes_release, "_wait_until_gone", gone)
+
+    async def test() -> None:
+        manager = DeafReleaser(VersionSkew("not yours"), happened)  # type: ignore[abstract]
+        async with asyncio.timeout(90.0), listened_to(manager, own_directories) as news:
+            with pytest.raises(VersionSkew):
+                await news.wait_until_listening()
+            news.follow("t", lambda _news: None)
+            await give_back(None, "n", news, "t", "s")  # type: ignore[arg-type]
+
+    run_async(test())
+    assert happened == ["asked", "gone", "asked"]

@@ -1,0 +1,51 @@
+"""What commands say, and what becomes of it where nobody can hear it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from shared_pathways_service.cli.errors import reporting_errors
+from shared_pathways_service.cli.output import print_note
+from shared_pathways_service.errors import CapacityError
+from tests.terminals import terminal
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def test_without_standard_error_a_note_is_dropped(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", None)
+        print_note("nobody hears it")
+    print_note("somebody does")
+    assert capfd.readouterr() == ("", "sps: somebody does\n")
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["closed", "none"])
+@pytest.mark.parametrize(
+    ("error", "code"), [(CapacityError("all slices are taken"), 4), (OSError("disk full"), 1)]
+)
+def test_a_command_that_nobody_hears_ends_with_its_own_exit_code(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, code: int, *, is_there: bool
+) -> None:
+    def fail() -> None:
+        raise error
+
+    with terminal() as (stream, close), monkeypatch.context() as patched:
+        close()
+        patched.setattr(sys, "stderr", stream if is_there else None)
+        with pytest.raises(typer.Exit) as ended:
+            reporting_errors(fail)()
+    assert ended.value.exit_code == code
+
+
+def test_so_does_its_process(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "shared_pathways_service.cli", "report", str(tmp_path / "no")]
+    words = ["sh", "-c", 'exec "$@" 2>&-', "sh", *command]
+    assert subprocess.run(words, cwd=REPOSITORY, timeout=60, check=False).returncode == 3
