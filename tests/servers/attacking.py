@@ -18,8 +18,9 @@ __all__ = ["Watched", "deaf", "wait_until"]
 
 #: Connections and pipes that a server may have made for itself meanwhile.
 _SOME_DESCRIPTORS = 8
-#: Calls whose answers, however short, are more than a socket holds; and bytes that it holds surely.
-_MANY_CALLS, _HELD = 20_000, 1 << 14
+#: Calls whose answers, however short, are more than a socket holds; and bytes that it holds surely:
+#: of 208 KiB each write takes 768 at least, and may be of 20.
+_MANY_CALLS, _HELD = 20_000, 1 << 12
 
 
 class Watched:
@@ -62,7 +63,7 @@ def deaf(address: str, path: str) -> Iterator[Peer]:
             # Some servers take no more before their answers are taken.
             if not peer.finish(peer.open(path)):
                 break
-        wait_until(lambda: _unread(peer) > _HELD)
+        wait_until(lambda: _unread(peer) > _HELD, lambda: f"{_unread(peer)} bytes are unread")
         yield peer
 
 
