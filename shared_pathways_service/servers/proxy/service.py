@@ -48,6 +48,9 @@ __all__ = ["HANDLERS", "ProxyService"]
 
 #: Bytes of a message that holds a few numbers and names, and may come from anybody.
 _LARGEST_NUMBERS = 64 << 10
+#: Seconds that a session waits at most to hear that the tenant may compute. A client that did not
+#: wait for its slices begins without them after this.
+_GRANT_S = 3.0
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 #: What handles each kind of request, by its field in IfrtRequest.
@@ -156,6 +159,9 @@ class ProxyService:
         )
         if "sps_jaxlib_version" in offered:
             _compare_jaxlib(offered["sps_jaxlib_version"].string_value)
+        # The client heard that its slices are placed by another way, and may be sooner here than
+        # the news: what it computed would then fail as if it had lost them.
+        self._engine.slices.granted.wait(_GRANT_S)
         with self._lock:
             if len(self._sessions) >= self.limits.sessions:
                 raise StatusError(

@@ -66,11 +66,17 @@ class SliceTable:
     Args:
       instance_types: One a virtual slice, as text: for messages.
       make_executor: Makes the executor of a new placement.
+
+    Attributes:
+      granted: Set while the tenant has the slices that it needs to compute, as far as is known
+        here; always, where nobody tells.
     """
 
     def __init__(
         self, instance_types: Sequence[str], make_executor: Callable[[Epoch], Executor]
     ) -> None:
+        self.granted = threading.Event()
+        self.granted.set()
         self.instance_types = tuple(instance_types)
         self._make_executor = make_executor
         self._lock = threading.Lock()
@@ -146,6 +152,7 @@ class SliceTable:
         with self._lock:
             self._closed = True
             self._listeners.clear()
+        self.granted.set()
         for epoch in self.current():
             if epoch.generation is not None:
                 self.unplace(epoch.index, epoch.generation, "the proxy ends")

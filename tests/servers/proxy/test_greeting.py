@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Iterator
@@ -46,17 +47,22 @@ class _Forgetful(pb_grpc.ResourceManagerServicer):
         context.abort(grpc.StatusCode.UNAVAILABLE, "killed")
 
 
+@contextlib.contextmanager
+def _serving(manager: pb_grpc.ResourceManagerServicer, address: str) -> Iterator[str]:
+    with futures.ThreadPoolExecutor(4) as threads:
+        server = grpc.server(threads)
+        pb_grpc.add_ResourceManagerServicer_to_server(manager, server)
+        server.add_insecure_port(address)
+        server.start()
+        yield address
+        server.stop(0).wait(DEADLINE_S)
+
+
 @pytest.fixture
 def manager(own_directories: Path) -> Iterator[tuple[_Forgetful, str]]:
     forgetful = _Forgetful()  # type: ignore[abstract]
-    address = f"unix:{own_directories / 'rm'}"
-    with futures.ThreadPoolExecutor(4) as threads:
-        server = grpc.server(threads)
-        pb_grpc.add_ResourceManagerServicer_to_server(forgetful, server)
-        server.add_insecure_port(address)
-        server.start()
+    with _serving(forgetful, f"unix:{own_directories / 'rm'}") as address:
         yield forgetful, address
-        server.stop(None).wait(DEADLINE_S)
 
 
 class _Idle:
@@ -157,3 +163,54 @@ def test_what_fails_here_now_and_then_ends_no_proxy(
     finally:
         link.close("done")
         slices.close()
+
+
+class _Changing(pb_grpc.ResourceManagerServicer):
+    """Says what it is told to."""
+
+    def __init__(self) -> None:
+        self.updates: queue.SimpleQueue[pb.TenantUpdate | None] = queue.SimpleQueue()
+
+    def TenantSession(  # noqa: N802 - gRPC's name
+        self, requests: Iterator[pb.TenantMessage], _context: grpc.ServicerContext
+    ) -> Iterator[pb.TenantUpdate]:
+        next(requests)
+        yield from iter(self.updates.get, None)
+
+
+def test_sessions_are_held_up_while_the_tenant_may_not_compute(own_directories: Path) -> None:
+    class Granted(threading.Event):
+        """Tells of each change."""
+
+        def set(self) -> None:
+            super().set()
+            changes.put(True)
+
+        def clear(self) -> None:
+            super().clear()
+            changes.put(False)
+
+    changes: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    changing = _Changing()  # type: ignore[abstract]
+    slices = SliceTable(("tpuv6e:2x2",), _make_executor)
+    assert slices.granted.is_set(), "nobody tells"
+    slices.granted = Granted()
+    with _serving(changing, f"unix:{own_directories / 'rm'}") as address:
+        asks = pb.TenantHello(tenant="ada", incarnation="1")
+        link = ResourceManagerLink(address, asks, slices, Ending(""), None)
+        link.start()
+        try:
+            assert changes.get(timeout=DEADLINE_S) is False, "it is not known yet"
+            for update, granted in (
+                (pb.TenantUpdate(running=pb.TenantRunning(placed=1, wanted=1)), True),
+                (pb.TenantUpdate(queued=pb.TenantQueued(position=1)), False),
+                (pb.TenantUpdate(running=pb.TenantRunning(placed=1, wanted=1)), True),
+                (pb.TenantUpdate(idle=pb.TenantIdle(released=True)), False),
+            ):
+                changing.updates.put(update)
+                assert changes.get(timeout=DEADLINE_S) is granted
+        finally:
+            changing.updates.put(None)
+            link.close("done")
+            slices.close()
+    assert slices.granted.is_set(), "whoever waits goes on, and hears that it ends"

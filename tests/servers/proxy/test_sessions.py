@@ -348,3 +348,22 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_who_comes_before_the_news_of_its_placement_waits_for_it(
+    proxy: LocalProxy, connect: MakeClient
+) -> None:
+    class Late(threading.Event):
+        """Is set as soon as it is waited for, and then the slices are placed."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            for index in range(2):
+                assert proxy.slices.place(index, 10 + index, f"slice-{index}")
+            self.set()
+            return super().wait(timeout)
+
+    for index in range(2):
+        proxy.lose(index)
+    proxy.slices.granted = Late()
+    client = connect(proxy.address)
+    np.testing.assert_array_equal(client.fetch(client.put(FOUR, single(0))), FOUR)
