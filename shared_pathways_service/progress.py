@@ -200,6 +200,4 @@ class Progress:
 
     def _print(self, text: str) -> None:
         # A closed or broken standard error is no reason to fail a connection.
-        stream = LastingStream(self._stream)
-        stream.write(f"{_PREFIX}{text}\n")
-        stream.flush()
+        LastingStream(self._stream).print(f"{_PREFIX}{text}")

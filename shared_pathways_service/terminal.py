@@ -42,6 +42,11 @@ class LastingStream:
             with contextlib.suppress(OSError, ValueError):
                 self._stream.flush()
 
+    def print(self, line: str) -> None:
+        """Writes a line, which is there at once."""
+        self.write(f"{line}\n")
+        self.flush()
+
     def isatty(self) -> bool:
         """Returns whether it is a terminal, which may be gone."""
         if self._stream is None:

@@ -55,9 +55,7 @@ def print_aside(line: str) -> None:
     A terminal that is gone takes nothing, and there may be no standard error at all. Neither is a
     reason to do less, or to end with another exit code.
     """
-    stream = LastingStream(sys.stderr)
-    stream.write(f"{line}\n")
-    stream.flush()
+    LastingStream(sys.stderr).print(line)
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

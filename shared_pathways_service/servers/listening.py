@@ -13,9 +13,18 @@ from typing import TYPE_CHECKING, Protocol
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 
 if TYPE_CHECKING:
+    import grpc
     import grpc.aio
 
-__all__ = ["LOOPBACK", "SERVER_OPTIONS", "STOP_S", "Listening", "listen", "stop_server"]
+__all__ = [
+    "LOOPBACK",
+    "SERVER_OPTIONS",
+    "STOP_S",
+    "Listening",
+    "listen",
+    "stop_blocking_server",
+    "stop_server",
+]
 
 LOOPBACK = "127.0.0.1"
 
@@ -119,3 +128,11 @@ async def stop_server(server: grpc.aio.Server, grace_s: float = 0.0) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(grace_s + STOP_S):
             await server.stop(grace_s)
+
+
+def stop_blocking_server(server: grpc.Server) -> None:
+    """Ends a server of gRPC's blocking API and its calls, as `stop_server` does.
+
+    (Not by `stop(None)`, which waits itself, and for ever.)
+    """
+    server.stop(0).wait(STOP_S)

@@ -17,6 +17,8 @@ import grpc
 from google.api import metric_pb2
 from google.cloud import monitoring_v3
 
+from shared_pathways_service.servers.listening import stop_blocking_server
+
 __all__ = ["FakeMonitoring", "WrittenPoint"]
 
 _SERVICE: Final = "google.monitoring.v3.MetricService"
@@ -95,7 +97,7 @@ class FakeMonitoring:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._server.stop(grace=None).wait()
+        stop_blocking_server(self._server)
         self._pool.shutdown()
 
     @property

@@ -903,7 +903,6 @@ def _check_census(census: Census, report: StatusReport) -> None:
             kind: sum(one.instance_type == kind and one.tenant != "" for one in report.slices)
             for kind in report.types
         },
-        wanted=census.wanted,
         tenants=Counter(one.state for one in report.tenants),
         queue_length=len(report.queue),
         oldest_wait_s=max((one.waiting_s for one in report.queue), default=0.0),

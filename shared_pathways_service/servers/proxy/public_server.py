@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import grpc
 
 from shared_pathways_service.servers.glog import glog
-from shared_pathways_service.servers.listening import STOP_S
+from shared_pathways_service.servers.listening import stop_blocking_server
 from shared_pathways_service.servers.proxy.answers import QueuedAnswers
 from shared_pathways_service.servers.proxy.calls import DOWNLOAD, SESSION, UPLOAD, Call, Calls
 from shared_pathways_service.servers.proxy.session import Session
@@ -65,8 +65,7 @@ class PublicServer:
 
     def stop(self) -> None:
         """Ends every call, and the server."""
-        # (Not `stop(None)`, which waits itself, and for ever.)
-        self._server.stop(0).wait(STOP_S)
+        stop_blocking_server(self._server)
 
     def _session(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         service = self._calls.service

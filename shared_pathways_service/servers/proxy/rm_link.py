@@ -88,7 +88,7 @@ class ResourceManagerLink:
         self._reporter = reporter
         self._began = time.monotonic()
         self._closing = threading.Event()
-        self._set_running(False)
+        self._slices.granted.clear()
         self._failures = 0
         self._messages: queue.SimpleQueue[pb.TenantMessage | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="rm-link", daemon=True)
@@ -161,19 +161,12 @@ class ResourceManagerLink:
         self._ending.decide(EXIT_FAILED, reason)
         return False
 
-    def _set_running(self, running: bool) -> None:
-        self._running = running
-        if running:
-            self._slices.granted.set()
-        else:
-            self._slices.granted.clear()
-
     def _greeting(self) -> pb.TenantHello:
         hello = pb.TenantHello()
         hello.CopyFrom(self._hello)
         hello.versions.min = PROTOCOL_MIN
         hello.versions.max = PROTOCOL_MAX
-        hello.running = self._running
+        hello.running = self._slices.granted.is_set()
         hello.last_generation = self._slices.newest_generation
         if hello.HasField("max_lifetime_s"):
             # What is left of it: to an RM that lost its state this is the first hello.
@@ -194,7 +187,7 @@ class ResourceManagerLink:
             queued = update.queued
             # Of one that was preempted, a resource manager that lost its state would think else
             # that it only lacks slices that failed.
-            self._set_running(False)
+            self._slices.granted.clear()
             if self._reporter is not None:
                 self._reporter.calm()
             holders = "; ".join(queued.holders)
@@ -207,7 +200,7 @@ class ResourceManagerLink:
             self._place(update.placement)
         elif kind == "running":
             running = update.running
-            self._set_running(True)
+            self._slices.granted.set()
             self._ask(hurried=False)
             glog("I", f"All placements done: {running.placed} of {running.wanted} slices placed")
         elif kind == "preempting":
@@ -230,7 +223,7 @@ class ResourceManagerLink:
             glog("I", "Slices will not be taken back after all: the tenant works")
         elif idle.released:
             # It is to be queued when it is back, not to be given what it lacks.
-            self._set_running(False)
+            self._slices.granted.clear()
             glog("W", f"All slices are released: idle for {idle.idle_s:.0f} s")
         else:
             glog(

@@ -68,7 +68,7 @@ def families(authority: Authority) -> list[Family]:
     """Returns all that is told."""
     return [
         _family("info", "info", "What runs.", [Sample(1, {"version": __version__})]),
-        *_of_census(authority.census()),
+        *_of_census(authority.census(), authority.capacity),
         _family("streams", "gauge", "Open streams.", _by("of", authority.streams())),
         _family(
             "history_decisions",
@@ -80,7 +80,7 @@ def families(authority: Authority) -> list[Family]:
     ]
 
 
-def _of_census(census: Census) -> list[Family]:
+def _of_census(census: Census, capacity: Mapping[str, int]) -> list[Family]:
     return [
         _family(
             "slices",
@@ -88,12 +88,10 @@ def _of_census(census: Census) -> list[Family]:
             "Slices that are known.",
             [
                 Sample(census.slices.get((kind, state), 0), {_TYPE: kind, "state": state})
-                for kind, state in itertools.product(census.wanted, SliceState)
+                for kind, state in itertools.product(capacity, SliceState)
             ],
         ),
-        _family(
-            "slices_wanted", "gauge", "Slices that there should be.", _by(_TYPE, census.wanted)
-        ),
+        _family("slices_wanted", "gauge", "Slices that there should be.", _by(_TYPE, capacity)),
         _family("slices_held", "gauge", "Slices that a tenant holds.", _by(_TYPE, census.held)),
         _family(
             "tenants",

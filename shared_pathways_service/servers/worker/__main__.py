@@ -18,7 +18,12 @@ from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol.auth import read_token
 from shared_pathways_service.servers.glog import glog, send_logging_to_glog
 from shared_pathways_service.servers.health import health_handler
-from shared_pathways_service.servers.listening import SERVER_OPTIONS, STOP_S, Listening, listen
+from shared_pathways_service.servers.listening import (
+    SERVER_OPTIONS,
+    Listening,
+    listen,
+    stop_blocking_server,
+)
 from shared_pathways_service.servers.options import parse_or_exit
 from shared_pathways_service.servers.process import (
     exit_with_parent,
@@ -63,7 +68,7 @@ def _serve(options: WorkerOptions) -> None:
         token = read_token(options.token_file)
         pool = stack.enter_context(ThreadPoolExecutor(max_workers=1))
         server = grpc.server(pool, options=SERVER_OPTIONS)
-        stack.callback(lambda: server.stop(0).wait(STOP_S))
+        stack.callback(stop_blocking_server, server)
         server.add_generic_rpc_handlers((health_handler(),))
         listening = listen(
             server,
