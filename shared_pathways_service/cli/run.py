@@ -89,7 +89,7 @@ def run(
         typer.Option(
             "--proxy_options",
             metavar="KEY:VALUE",
-            help="e.g. use_insecure_credentials:true or xla_flags:'--xla_a --xla_b'; repeatable, "
+            help="e.g. use_insecure_credentials:false or xla_flags:'--xla_a --xla_b'; repeatable, "
             "or comma-separated.",
         ),
     ] = None,

@@ -32,7 +32,9 @@ class ProxyOptions:
     """What a proxy is started with beside its slices; all from `cpu` on concern Kubernetes only.
 
     Attributes:
-      use_insecure_credentials: Whether proxy and client speak gRPC without credentials.
+      use_insecure_credentials: Whether proxy and client speak gRPC in plaintext. What leaves the
+        cluster is TLS all the same, as the tunnel goes through the API server. False: Google's
+        default, ALTS, which exists only between machines of Google Cloud; our images refuse it.
       xla_flags: e.g. ``("--xla_a=1", "--xla_b")``.
       sidecar: Whether user code may run beside the workers (colocated Python).
       device_memory_limit_bytes: What the proxy holds on each device at most. This limit and those
@@ -54,7 +56,7 @@ class ProxyOptions:
         restricted pod security.
     """
 
-    use_insecure_credentials: bool = False
+    use_insecure_credentials: bool = True
     xla_flags: tuple[str, ...] = ()
     sidecar: bool = False
     device_memory_limit_bytes: int | None = None
@@ -96,7 +98,7 @@ class ProxyOptions:
         """Reads ``key:value`` strings.
 
         Args:
-          options: e.g. ``["use_insecure_credentials:true", "xla_flags:'--xla_a --xla_b=1'",
+          options: e.g. ``["use_insecure_credentials:false", "xla_flags:'--xla_a --xla_b=1'",
             "cpu:8", "node_selector:KEY=VALUE,KEY=VALUE", "tolerations:KEY=VALUE:NoSchedule"]``;
             flags are separated by blanks, labels and taints by commas, and these add up when they
             are given more than once.
