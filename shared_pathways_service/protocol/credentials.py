@@ -88,8 +88,8 @@ def check_plaintext(address: str, timeout_s: float) -> None:
       timeout_s: Seconds for one answer.
 
     Raises:
-      CredentialsMismatch: It listens, and hangs up on a client that begins with HTTP/2. A proxy that
-        does not listen, or does not answer, raises nothing.
+      CredentialsMismatch: It listens, and hangs up on a client that begins with HTTP/2. It is no
+        error if it does not listen, or does not answer.
     """
     began = time.monotonic()
     if greet(address, timeout_s) is not Greeting.HUNG_UP:

@@ -664,7 +664,7 @@ class World:
             if name in self.planned:
                 continue  # on what others were preempted from, or was promised before
             lacking = self._lacking(self.proxies[name], kind, after)
-            free = _free(after)[str(kind)] - self.config.spares
+            free = _free(after)[str(kind)] - self._kept(str(kind), after)
             assert not lacking or free >= lacking, f"{name} got what was reserved for others"
 
     def _lacking(self, proxy: Proxy, kind: InstanceType, after: StatusReport) -> int:
@@ -732,8 +732,17 @@ class World:
                 if one.tenant in self.planned or self.taken:
                     continue  # on what others were preempted from
                 where = (one.tenant, one.data["virtual_index"])
-                kept = 0 if where in self._placed_before(self.step) else self.config.spares
-                assert free[str(one.data["instance_type"])] >= kept, "a spare was granted"
+                if where not in self._placed_before(self.step):
+                    kind = str(one.data["instance_type"])
+                    assert free[kind] >= self._kept(kind, after), "a spare was granted"
+
+    def _kept(self, kind: str, after: StatusReport) -> int:
+        """Returns how many spares are kept back, with a cordoned slice without holder as one."""
+        cordoned = sum(
+            one.instance_type == kind and one.id in self.marks and not one.tenant
+            for one in after.slices
+        )
+        return max(0, self.config.spares - cordoned)
 
     def _placed_before(self, step: int) -> set[tuple[str, int]]:
         """Virtual slices that were placed earlier, since their tenants came."""
@@ -772,7 +781,7 @@ class World:
     def _left(self, kind: InstanceType, heads: list[Proxy], after: StatusReport) -> int:
         """Returns the free slices of a type beyond all that the heads want."""
         wanted = sum(head.asks.virtual_slices.count(kind) for head in heads)
-        return _free(after)[str(kind)] - self.config.spares - wanted
+        return _free(after)[str(kind)] - self._kept(str(kind), after) - wanted
 
     def _keeps_nobody(self, started: Proxy, waits: list[Proxy], after: StatusReport) -> bool:
         """Whether all heads have what they want without what one that started has, or in time."""
@@ -842,7 +851,7 @@ class World:
                 elif self._barred(self.proxies[tenant.name]):
                     continue
                 elif not self._preceded(self.proxies[tenant.name], one.instance_type, waits):
-                    kept = self.config.spares
+                    kept = self._kept(one.instance_type, after)
                     assert free[one.instance_type] <= kept, "missing, though a slice is free"
 
     def _fits(self, proxy: Proxy, after: StatusReport, waits: list[Proxy]) -> bool:
@@ -852,7 +861,7 @@ class World:
         could = 0
         for kind, wanted in Counter(proxy.asks.virtual_slices).items():
             if not self._preceded(proxy, str(kind), waits):
-                could += min(wanted, max(0, free[str(kind)] - self.config.spares))
+                could += min(wanted, max(0, free[str(kind)] - self._kept(str(kind), after)))
         return could >= proxy.needed
 
     def _preceded(self, proxy: Proxy, kind: str, waits: list[Proxy]) -> bool:

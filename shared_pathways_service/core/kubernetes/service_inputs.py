@@ -77,7 +77,8 @@ class ServiceInputs:
     def __post_init__(self) -> None:
         parts.check_jobset_name(self.name)
         check_dns_label("namespace", self.namespace)
-        check_bucket(self.gcs_bucket or None)
+        # Frozen, yet the bucket is kept with its scheme.
+        object.__setattr__(self, "gcs_bucket", check_bucket(self.gcs_bucket or None) or "")
         counts = parse_instance_counts(self.instances, field="instances")
         check_int("spares", self.spares, low=0, high=min(counts.values()) - 1)
         check_int("max_slice_restarts", self.max_slice_restarts, low=0)
