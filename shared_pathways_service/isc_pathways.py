@@ -55,8 +55,9 @@ def connect(  # noqa: PLR0917 - upstream's, in upstream's order
       region: Its region or zone.
       gcs_bucket: ``gs://name[/path]``, for the service's files; ``gs://`` may be left out.
       pathways_service: ``host:port`` of the service's resource manager.
-      expected_tpu_instances: How many slices of which type, e.g. ``{"tpuv6e:2x2": 2}``; None: one
-        slice of the service's first type.
+      expected_tpu_instances: How many slices of which type, e.g. ``{"tpuv6e:2x2": 2}``; GKE's and
+        xpk's names are read too: ``ct6e-standard-4t:4x4``, ``v6e-16``. None: one slice of the
+        service's first type.
       proxy_job_name: The session's name, a DNS label; None: made up.
       proxy_server_image: The proxy's container image; None: the one that matches the service.
       proxy_options: `ProxyOptions`, or its ``key:value`` texts; an unknown key is ignored with a

@@ -58,7 +58,9 @@ def run(
     ] = None,
     slices: Annotated[
         list[str] | None,
-        typer.Option(help="TYPE=COUNT, e.g. tpuv6e:2x2=2; repeatable, or comma-separated."),
+        typer.Option(
+            help="TYPE=COUNT, e.g. tpuv6e:2x2=2 or v6e-16=2; repeatable, or comma-separated."
+        ),
     ] = None,
     tpu_type: Annotated[
         str | None,
