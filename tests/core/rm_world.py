@@ -57,6 +57,7 @@ class Proxy:
     asks: m.TenantAsked
     arrival: int
     asked_at: float = 0.0
+    ends_at: float = math.inf  # its stated lifetime, as far as the disk has known
     noticed_until: float | None = None
     connected: bool = False
     running: bool = False
@@ -73,6 +74,7 @@ class Proxy:
     warned_until: float | None = None
     answered: bool = False  # that warning
     parked: bool = False
+    idle_count: int | None = None  # of the notice by which it is parked
     view: dict[int, tuple[str, int]] = dataclasses.field(default_factory=dict)
     older_view: dict[int, tuple[str, int]] = dataclasses.field(default_factory=dict)
     queued: m.TellQueued | None = None
@@ -200,6 +202,7 @@ class World:
             dataclasses.replace(
                 proxy.asks,
                 running=proxy.ran,
+                idle_count=proxy.idle_count,
                 claims=tuple(
                     m.Claim(virtual_index=index, slice_id=slice_id, generation=generation)
                     for index, (slice_id, generation) in claims.items()
@@ -438,12 +441,13 @@ class World:
                 assert one.placed >= proxy.needed, "half of a gang runs"
                 assert one.placed == len(proxy.view), "told to run before it was told where"
                 proxy.running = proxy.ran = proxy.owes = True
-                proxy.parked = False
+                proxy.parked, proxy.idle_count = False, None
             case m.TellQueued():
                 proxy = self._listening(one.tenant)
                 assert proxy.running or one != proxy.queued, "told the same thing twice"
                 proxy.queued = one
                 proxy.running = proxy.parked = False
+                proxy.idle_count = None
 
     def _persist(self, one: Persist) -> None:
         self.disk_missing = False
@@ -472,6 +476,8 @@ class World:
             if (slice_id, generation) not in grant.placements.values():
                 self._judge_end(slice_id, generation)
         self.grants[grant.tenant] = grant
+        if grant.ends_at is not None:
+            self.proxies[grant.tenant].ends_at = grant.ends_at
         if grant.parked is not None:
             # From here on, what it is placed on is placed for the first time.
             self.proxies[grant.tenant].came_at = self.step
@@ -525,7 +531,7 @@ class World:
             assert not proxy.view, "released, and still placed"
             # (It is told again when it speaks again.)
             proxy.running = proxy.ran = False
-            proxy.parked = True
+            proxy.parked, proxy.idle_count = True, one.count
         elif one.withdrawn:
             proxy.warned_until = None
         else:
@@ -539,7 +545,9 @@ class World:
             return
         away = self.now - proxy.away_since
         if one.kind is m.RefusalKind.LOST and self.disk_lost_at < 0 and not proxy.released:
-            assert away >= self.config.tenant_ttl_s, f"given up after {away} s"
+            # (After another restart, that a tenant's lifetime was over is not known any more.)
+            is_over = self.now >= proxy.ends_at
+            assert is_over or away >= self.config.tenant_ttl_s, f"given up after {away} s"
         if one.kind is m.RefusalKind.LOST and self._has_a_right(proxy):
             raise AssertionError(f"{proxy.name} came back in time, and was not believed")
         proxy.refused = one
