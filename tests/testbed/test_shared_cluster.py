@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from typing import Any
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.safe_on_shared
 
 
 async def _ask(cluster: SharedCluster) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    access = await resolve(ClusterChoice(**cluster.named))
+    access = await resolve(dataclasses.replace(ClusterChoice(), **cluster.named))
     async with KubeApi(access) as api:
         jobsets = await api.get(collection("jobsets", cluster.namespace))
         review = await api.request(

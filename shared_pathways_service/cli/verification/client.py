@@ -7,6 +7,7 @@ order. Every message on standard output is one line of JSON with its ``kind``: `
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import statistics
@@ -124,7 +125,7 @@ def _transfer() -> dict[str, Any]:
     there, back, right = [], [], True
     for _ in range(_TRANSFERS):
         sent, there_s = _timed(lambda: jax.block_until_ready(jax.device_put(values, device)))
-        got, back_s = _timed(lambda sent=sent: np.asarray(sent))
+        got, back_s = _timed(functools.partial(np.asarray, sent))
         there.append(there_s)
         back.append(back_s)
         right = right and bool(np.array_equal(got, values))
