@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 from typing import Any
 
@@ -22,8 +21,18 @@ from tests.testbed.plugin import SharedCluster
 pytestmark = pytest.mark.safe_on_shared
 
 
+def _choice(cluster: SharedCluster) -> ClusterChoice:
+    named = {"context": "", "cluster": "", "project": "", "region": "", **cluster.named}
+    return ClusterChoice(
+        context=named["context"],
+        cluster=named["cluster"],
+        project=named["project"],
+        region=named["region"],
+    )
+
+
 async def _ask(cluster: SharedCluster) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    access = await resolve(dataclasses.replace(ClusterChoice(), **cluster.named))
+    access = await resolve(_choice(cluster))
     async with KubeApi(access) as api:
         jobsets = await api.get(collection("jobsets", cluster.namespace))
         review = await api.request(
