@@ -31,6 +31,7 @@ class ServiceOptions:
     worker_arg: list[str] | None = None
     gcsfuse: bool | None = None
     host_network: bool | None = None
+    insecure_server_credentials: bool | None = None
 
     def fields(self) -> dict[str, Any]:
         """Returns what was said, as fields of `ServiceInputs`.
@@ -51,6 +52,7 @@ class ServiceOptions:
             "worker_args": tuple(self.worker_arg) if self.worker_arg else None,
             "gcsfuse": self.gcsfuse,
             "host_network": self.host_network,
+            "insecure_server_credentials": self.insecure_server_credentials,
         }
         return {name: value for name, value in said.items() if value is not None}
 
@@ -107,6 +109,13 @@ _OPTIONS: dict[str, Any] = {
     ],
     "host_network": Annotated[
         bool | None, typer.Option(help="Have pods use their nodes' network.")
+    ],
+    "insecure_server_credentials": Annotated[
+        bool | None,
+        typer.Option(
+            help="Have Google's servers speak plaintext gRPC with each other: outside of Google "
+            "Cloud there is no ALTS. Their network must be private.",
+        ),
     ],
 }
 

@@ -28,6 +28,7 @@ def proxy_job_inputs(
         session=spec.session,
         service_address=service.address,
         service_name=service.name,
+        insecure_server_credentials=service.insecure_credentials,
         virtual_slices=spec.virtual_slices or tuple(service.instances)[:1],
         image=spec.image or proxy_image_for(service.image),
         gcs_bucket=spec.gcs_bucket or service.gcs_scratch_location,

@@ -160,3 +160,16 @@ def test_what_does_not_go_together_is_refused() -> None:
         done = render(*words)
         assert (done.returncode, done.stdout) == (2, ""), words
         assert said in done.stderr
+
+
+def test_servers_outside_of_google_cloud_are_rendered_with_plaintext() -> None:
+    made = render("service", "--slices=tpuv6e:2x2=1", "--insecure-server-credentials", "--json")
+    assert made.returncode == 0, made.stderr
+    for job in json.loads(made.stdout)["spec"]["replicatedJobs"]:
+        [container] = job["template"]["spec"]["template"]["spec"]["containers"]
+        variables = {each["name"]: each.get("value") for each in container["env"]}
+        name = "PATHWAYS_UNSAFE_UNSAFE_OVERRIDE_GRPC_CREDENTIALS"
+        assert variables[name] == "grpc_insecure_override"
+    alone = render("tenant-rbac", "--insecure-server-credentials")
+    assert alone.returncode == 2
+    assert "--insecure-server-credentials" in alone.stderr

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 __all__ = [
     "INSECURE_CREDENTIALS",
+    "INSECURE_SERVERS",
     "env",
     "env_from_annotation",
     "env_from_label",
@@ -15,6 +16,12 @@ __all__ = [
 
 #: Lets JAX's client, and Pathways' proxy, speak gRPC without TLS.
 INSECURE_CREDENTIALS: Final = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
+#: Lets the servers of Pathways speak gRPC with each other outside of Google Cloud, where there is
+#: no ALTS; name and value as in MaxText's `run_pathways_tests.yml`.
+INSECURE_SERVERS: Final = (
+    "PATHWAYS_UNSAFE_UNSAFE_OVERRIDE_GRPC_CREDENTIALS",
+    "grpc_insecure_override",
+)
 
 
 def literal(text: str) -> str:

@@ -12,6 +12,7 @@ from shared_pathways_service.core.kubernetes.images import is_ours
 from shared_pathways_service.core.kubernetes.lifetime import TTL_AFTER_FINISHED_S
 from shared_pathways_service.core.kubernetes.pod_parts import (
     INSECURE_CREDENTIALS,
+    INSECURE_SERVERS,
     env,
     literal,
     toleration,
@@ -44,6 +45,7 @@ class ProxyJobInputs:
       session: UUID of the session, the label by which its objects are known as its own.
       service_address: ``host:port`` of the resource manager.
       service_name: The service's JobSet; empty when not known.
+      insecure_server_credentials: Whether the service's servers speak plaintext with each other.
       virtual_slices: Instance types, one a virtual slice; at least one.
       image: The proxy's container image.
       gcs_bucket: ``gs://…`` for scratch data; empty: none is named.
@@ -64,6 +66,7 @@ class ProxyJobInputs:
     virtual_slices: tuple[str, ...]
     image: str
     service_name: str = ""
+    insecure_server_credentials: bool = False
     gcs_bucket: str = ""
     num_elastic_slices: int = 0
     queue_timeout_s: float | None = None
@@ -295,6 +298,9 @@ def _environment(inputs: ProxyJobInputs) -> list[dict[str, Any]]:
     if inputs.options.use_insecure_credentials:
         # Exactly this text: the binary ignores 1, True and yes without a word.
         variables[INSECURE_CREDENTIALS] = "true"
+    if inputs.insecure_server_credentials:
+        name, value = INSECURE_SERVERS
+        variables[name] = value
     if inputs.has_token:
         timeout, lifetime = inputs.queue_timeout_s, inputs.max_lifetime_s
         variables |= {

@@ -54,6 +54,8 @@ class ServiceInputs:
       worker_args: The same of the workers.
       gcsfuse: Whether the bucket is the directory ``/gcs`` of workers and sidecars.
       host_network: Whether pods use their nodes' network, as the Pathways controller has it.
+      insecure_server_credentials: Whether the servers speak plaintext with each other, as they must
+        outside of Google Cloud; no image of ours.
       labels: More labels, for the JobSet.
 
     Raises:
@@ -73,6 +75,7 @@ class ServiceInputs:
     worker_args: Sequence[str] = ()
     gcsfuse: bool = False
     host_network: bool = False
+    insecure_server_credentials: bool = False
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -89,6 +92,7 @@ class ServiceInputs:
             _check_arguments(field, getattr(self, field))
         if check_bool("gcsfuse", self.gcsfuse) and not self.gcs_bucket:
             raise InvalidRequestError("gcsfuse", True, "a gcs_bucket that is to be the directory")
+        check_bool("insecure_server_credentials", self.insecure_server_credentials)
         if is_ours(self.image):
             self._check_ours()
         else:
@@ -105,6 +109,12 @@ class ServiceInputs:
                 "sidecar_image",
                 self.sidecar_image,
                 f"none with the image {self.image}, whose workers run no user code",
+            )
+        if self.insecure_server_credentials:
+            raise InvalidRequestError(
+                "insecure_server_credentials",
+                True,
+                f"False with the image {self.image}: this project's servers need no ALTS",
             )
 
     def _check_another(self, counts: Mapping[InstanceType, int]) -> None:

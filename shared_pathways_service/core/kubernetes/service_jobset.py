@@ -15,7 +15,12 @@ from shared_pathways_service.core.kubernetes import gcsfuse_parts as gcsfuse
 from shared_pathways_service.core.kubernetes import jobset_parts as parts
 from shared_pathways_service.core.kubernetes import names
 from shared_pathways_service.core.kubernetes.images import is_ours
-from shared_pathways_service.core.kubernetes.pod_parts import env, literal, toleration
+from shared_pathways_service.core.kubernetes.pod_parts import (
+    INSECURE_SERVERS,
+    env,
+    literal,
+    toleration,
+)
 from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs
 from shared_pathways_service.core.kubernetes.sidecar_parts import (
     shared_mount,
@@ -91,7 +96,7 @@ def _head_job(inputs: ServiceInputs) -> dict[str, Any]:
         pods=1,
         failures=_HEAD_FAILURES,
         exclusive=parts.HEAD_TOPOLOGY,
-        template={"spec": {**_pod(inputs), "containers": [container]}},
+        template={"spec": {**_pod(inputs), "containers": [_with_credentials(inputs, container)]}},
     )
 
 
@@ -128,7 +133,13 @@ def _worker_template(inputs: ServiceInputs, kind: InstanceType) -> dict[str, Any
             one["volumeMounts"] = [*one.get("volumeMounts", ()), gcsfuse.bucket_mount()]
     if volumes:
         pod["volumes"] = volumes
-    return {**metadata, "spec": {**pod, "containers": [container]}}
+    return {**metadata, "spec": {**pod, "containers": [_with_credentials(inputs, container)]}}
+
+
+def _with_credentials(inputs: ServiceInputs, container: dict[str, Any]) -> dict[str, Any]:
+    if not inputs.insecure_server_credentials:
+        return container
+    return {**container, "env": [*container["env"], env(*INSECURE_SERVERS)]}
 
 
 def _worker_container(inputs: ServiceInputs, kind: InstanceType) -> dict[str, Any]:

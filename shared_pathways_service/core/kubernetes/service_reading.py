@@ -59,6 +59,7 @@ def read_inputs(jobset: Object, service: Service) -> ServiceInputs:
         worker_args=_more_arguments(worker),
         gcsfuse=bool(gcsfuse.ANNOTATIONS.keys() & (template.get("annotations") or {}).keys()),
         host_network=bool(head["spec"].get("hostNetwork")),
+        insecure_server_credentials=service.insecure_credentials,
         labels=labels,
     )
 

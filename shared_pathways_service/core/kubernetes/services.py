@@ -10,6 +10,7 @@ from typing import Any, Final
 from shared_pathways_service.constants import RESOURCE_MANAGER_PORT
 from shared_pathways_service.core.kubernetes import names
 from shared_pathways_service.core.kubernetes.images import is_ours
+from shared_pathways_service.core.kubernetes.pod_parts import INSECURE_SERVERS
 from shared_pathways_service.core.kubernetes.pods import condition
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotFound
@@ -48,6 +49,8 @@ class Service:
       image: The resource manager's.
       sidecar_image: Of the colocated Python sidecar beside the workers; empty: there is none.
       gcs_scratch_location: As the resource manager has it; may be empty.
+      insecure_credentials: Whether its servers speak plaintext with each other, so that a proxy
+        must do so with them.
       ended: Why it cannot become ready: the JobSet is over, or suspended; empty: it can.
       draining: Why it takes no new connections for now; empty: it does.
     """
@@ -61,6 +64,7 @@ class Service:
     workers: tuple[WorkerGroup, ...]
     sidecar_image: str = ""
     gcs_scratch_location: str = ""
+    insecure_credentials: bool = False
     ended: str = ""
     draining: str = ""
 
@@ -97,6 +101,7 @@ def read_service(jobset: Mapping[str, Any]) -> Service | None:
         workers=tuple(_group(n, job, instances) for n, job in groups),
         sidecar_image=next((i for _, job in groups if (i := _sidecar(_pod_spec(job)))), ""),
         gcs_scratch_location=flags.get("gcs_scratch_location", ""),
+        insecure_credentials=_is_insecure(manager),
         ended=_ended(jobset),
         draining=str((metadata.get("annotations") or {}).get(names.ANNOTATION_DRAINING) or ""),
     )
@@ -174,6 +179,12 @@ def _manager(pod: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def _words(container: Mapping[str, Any]) -> list[str]:
     return [str(w) for w in (*(container.get("command") or ()), *(container.get("args") or ()))]
+
+
+def _is_insecure(container: Mapping[str, Any]) -> bool:
+    variables = {v.get("name"): v.get("value") for v in container.get("env") or ()}
+    name, value = INSECURE_SERVERS
+    return variables.get(name) == value
 
 
 def _flags(container: Mapping[str, Any]) -> dict[str, str]:

@@ -12,9 +12,14 @@ from shared_pathways_service.core.kubernetes.proxy_job import (
     proxy_job,
     token_secret,
 )
+from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs
+from shared_pathways_service.core.kubernetes.service_jobset import service_jobset
+from shared_pathways_service.core.kubernetes.services import read_service
 from shared_pathways_service.core.proxy_limits import LIMITS
 from shared_pathways_service.core.proxy_options import ProxyOptions
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.homes.base import ProxySpec
+from shared_pathways_service.homes.kubernetes_inputs import proxy_job_inputs
 from shared_pathways_service.servers.options import parse_flags
 from shared_pathways_service.servers.proxy.options import ProxyServerOptions
 
@@ -174,6 +179,19 @@ def test_plaintext_is_the_default_and_can_be_switched_off_for_googles() -> None:
         with_options(OURS, "use_insecure_credentials:false")
     assert raised.value.value == "use_insecure_credentials:false"
     assert OURS.image in raised.value.expected
+
+
+def test_a_proxy_speaks_to_servers_as_its_service_does() -> None:
+    name = "PATHWAYS_UNSAFE_UNSAFE_OVERRIDE_GRPC_CREDENTIALS"
+    assert name not in variables(GOOGLES)
+    outside = ServiceInputs(
+        name="pw", instances={"tpuv6e:2x2": 1}, insecure_server_credentials=True
+    )
+    service = read_service(service_jobset(outside))
+    assert service is not None
+    spec = ProxySpec(name="isc-proxy-ada", session=GOOGLES.session, virtual_slices=("tpuv6e:2x2",))
+    made = proxy_job_inputs(spec, service, namespace="default", ahead_s=600)
+    assert variables(made)[name] == "grpc_insecure_override"
 
 
 @pytest.mark.parametrize(("given", "told"), [(None, None), (0.0, 0.0), (math.inf, math.inf)])

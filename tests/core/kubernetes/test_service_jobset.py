@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import dataclasses
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs
 from shared_pathways_service.core.kubernetes.service_jobset import service_address, service_jobset
+from shared_pathways_service.core.kubernetes.service_reading import difference
 from shared_pathways_service.core.kubernetes.services import read_service
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.servers.options import parse_flags
@@ -228,3 +230,29 @@ def test_a_flag_of_the_resource_manager_comes_as_it_was_said() -> None:
     options = parse_flags(ResourceManagerOptions, arguments, {})
     times = (options.preemption_grace_s, options.idle_release_s, options.max_slices_per_team)
     assert times == (60.0, 1800.0, 4)
+
+
+def test_servers_outside_of_google_cloud_speak_plaintext() -> None:
+    name = "PATHWAYS_UNSAFE_UNSAFE_OVERRIDE_GRPC_CREDENTIALS"
+    outside = dataclasses.replace(GOOGLES, insecure_server_credentials=True)
+    for job_name in ("pathways-head", "worker"):
+        assert name not in variables(GOOGLES, job_name)
+        assert variables(outside, job_name)[name] == "grpc_insecure_override"
+    assert not difference_without(name, GOOGLES, outside)
+    service = read_service(service_jobset(outside))
+    assert service is not None
+    assert service.insecure_credentials
+    with pytest.raises(InvalidRequestError) as caught:
+        dataclasses.replace(OURS, insecure_server_credentials=True)
+    assert caught.value.field == "insecure_server_credentials"
+    assert "need no ALTS" in caught.value.expected
+
+
+def difference_without(variable: str, one: ServiceInputs, other: ServiceInputs) -> str:
+    """Returns where two JobSets differ beside a variable."""
+    made = [copy.deepcopy(service_jobset(inputs)["spec"]) for inputs in (one, other)]
+    for spec in made:
+        for replicated in spec["replicatedJobs"]:
+            [only] = replicated["template"]["spec"]["template"]["spec"]["containers"]
+            only["env"] = [each for each in only["env"] if each["name"] != variable]
+    return difference(*made)

@@ -47,6 +47,7 @@ def inputs(draw: st.DrawFn) -> ServiceInputs:
         worker_args=draw(ARGUMENTS),
         gcsfuse=bool(bucket) and draw(st.booleans()),
         host_network=draw(st.booleans()),
+        insecure_server_credentials=not ours and draw(st.booleans()),
         labels=draw(st.sampled_from(({}, {"cost/center": "7"}))),
     )
 
