@@ -11,6 +11,7 @@
     │   ├── SlicesTaken
     │   └── PlacementTimeout
     ├── ProxyFailed                               the proxy ended, or never began to serve
+    ├── CredentialsMismatch                       client and proxy use different gRPC credentials
     ├── TunnelError                               the way to the proxy broke
     ├── SliceLost                                 a slice went away under running work
     ├── ConnectionClosed                          the connection was used after it ended
@@ -31,6 +32,7 @@ __all__ = [
     "CapacityError",
     "CleanupError",
     "ConnectionClosed",
+    "CredentialsMismatch",
     "InvalidRequestError",
     "PlacementTimeout",
     "PreflightError",
@@ -285,6 +287,22 @@ class ProxyFailed(SharedPathwaysError):  # noqa: N818
         self.log_tail = tuple(log_tail)
 
 
+class CredentialsMismatch(SharedPathwaysError):  # noqa: N818
+    """Client and proxy use different gRPC credentials: one speaks plaintext, the other does not.
+
+    Attributes:
+      client: The client's setting, as ``VARIABLE=value``.
+      proxy: The proxy's, as far as its behaviour shows it.
+    """
+
+    fields = ("client", "proxy")
+
+    def __init__(self, message: str, *, client: str = "", proxy: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.client = client
+        self.proxy = proxy
+
+
 class TunnelError(SharedPathwaysError):
     """The way from this machine to the proxy broke.
 
@@ -355,6 +373,7 @@ _TYPES: dict[str, type[SharedPathwaysError]] = {
         SlicesTaken,
         PlacementTimeout,
         ProxyFailed,
+        CredentialsMismatch,
         TunnelError,
         SliceLost,
         ConnectionClosed,

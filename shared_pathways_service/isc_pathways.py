@@ -25,7 +25,7 @@ def connect(  # noqa: PLR0917 - upstream's, in upstream's order
     pathways_service: str | None = None,
     expected_tpu_instances: Mapping[str, int] | None = None,
     proxy_job_name: str | None = None,
-    proxy_server_image: str = DEFAULT_PROXY_IMAGE,
+    proxy_server_image: str | None = None,
     proxy_options: ProxyOptions | Sequence[str] | None = None,
     collect_service_metrics: bool = False,
     *,
@@ -53,13 +53,15 @@ def connect(  # noqa: PLR0917 - upstream's, in upstream's order
       cluster: A GKE cluster; needs `project` and `region`.
       project: Its project.
       region: Its region or zone.
-      gcs_bucket: ``gs://name[/path]``, for the service's files.
+      gcs_bucket: ``gs://name[/path]``, for the service's files; ``gs://`` may be left out.
       pathways_service: ``host:port`` of the service's resource manager.
-      expected_tpu_instances: How many slices of which type, e.g. ``{"tpuv6e:2x2": 2}``; None: one
-        slice of the service's first type.
+      expected_tpu_instances: How many slices of which type, e.g. ``{"tpuv6e:2x2": 2}``; GKE's and
+        xpk's names are read too: ``ct6e-standard-4t:4x4``, ``v6e-16``. None: one slice of the
+        service's first type.
       proxy_job_name: The session's name, a DNS label; None: made up.
-      proxy_server_image: The proxy's container image.
-      proxy_options: `ProxyOptions`, or its ``key:value`` texts.
+      proxy_server_image: The proxy's container image; None: the one that matches the service.
+      proxy_options: `ProxyOptions`, or its ``key:value`` texts; an unknown key is ignored with a
+        `UserWarning`.
       collect_service_metrics: Whether use and waiting are told to Google Cloud Monitoring, in the
         cluster's project, else in that of the Application Default Credentials. Needs the extra
         ``metrics``; what is missing for it is said, and stops nothing.

@@ -8,6 +8,7 @@ import functools
 import os
 import signal
 import sys
+import time
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -147,6 +148,33 @@ def test_in_and_out(bench: Bench) -> None:
             use()
     it.close()
     assert [event.kind for event in events][-1] == "connect.ended"
+
+
+def test_upstreams_attributes_inside(bench: Bench) -> None:
+    before = time.time()
+    with bench.connect() as it:
+        assert it.start_time is not None
+        assert before <= it.start_time <= time.time()
+        assert (it.cluster, it.bucket, it.pathways_service) == (None, None, None)
+        assert it.expected_tpu_instances == {TYPE: 2}
+
+
+def test_what_happens_is_logged_as_upstream_does(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="shared_pathways_service.isc_pathways")
+    with bench.connect() as it:
+        name = it.proxy_job_name
+    lines = [record.getMessage() for record in caplog.records]
+    expected = [
+        f"Deploying Pathways proxy: {name}",
+        "Successfully deployed Pathways proxy.",
+        "TPU slice 1/2 placed!",
+        "TPU placement for 2 slice(s) complete!",
+        "Deleting Pathways proxy...",
+        "Pathways proxy deletion complete.",
+    ]
+    assert [line for line in lines if line in expected] == expected
 
 
 def test_start_and_close_again_and_again(bench: Bench) -> None:

@@ -34,7 +34,7 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("proxy_job_name", {"proxy_job_name": "No_Label"}),
     ("proxy_job_name", {"proxy_job_name": "x" * 64}),
     ("proxy_options", {"proxy_options": ["nocolon"]}),
-    ("proxy_options", {"proxy_options": ["unknown:1"]}),
+    ("proxy_options", {"proxy_options": [":1"]}),
     ("proxy_options", {"proxy_options": ["xla_flags:nonsense"]}),
     ("timeout", {"timeout": -1}),
     ("queue_timeout", {"queue_timeout": -1}),
@@ -64,6 +64,28 @@ def test_a_request_that_is_right_starts_nothing_yet(own_directories: Path) -> No
     connection = isc_pathways.connect(expected_tpu_instances={TYPE: 2})
     assert connection.status().state == "new"
     assert connection.proxy_job_name.startswith("isc-proxy-")
-    assert (connection.address, connection.slices, connection.total_chips) == ("", (), 0)
+    assert (connection.address, connection.slices, connection.total_chips) == ("", (), 8)
     connection.close()
+    assert list(own_directories.iterdir()) == []
+
+
+def test_upstreams_attributes_before_entry(own_directories: Path) -> None:
+    it = isc_pathways.connect(
+        expected_tpu_instances={TYPE: 2},
+        cluster="c",
+        project="p",
+        region="r",
+        gcs_bucket="my-bucket",
+        pathways_service="head:29001",
+        proxy_options=["sidecar:true"],
+    )
+    asked = (it.cluster, it.project, it.region, it.bucket, it.pathways_service)
+    assert asked == ("c", "p", "r", "gs://my-bucket", "head:29001")
+    assert (it.start_time, it.proxy_pod_name, it.total_chips) == (None, "", 8)
+    assert it.expected_tpu_instances == {TYPE: 2}
+    assert it.proxy_job_name.startswith("isc-proxy-")
+    assert it.proxy_server_image == isc_pathways.DEFAULT_PROXY_IMAGE
+    assert it.proxy_options.sidecar
+    assert not it.metrics_collector.is_collecting
+    it.metrics_collector.record_capacity_in_use(it.total_chips)
     assert list(own_directories.iterdir()) == []

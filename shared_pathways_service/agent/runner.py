@@ -21,8 +21,8 @@ from shared_pathways_service.processes import Identity, identity_of
 
 __all__ = ["Probe", "SessionRunner"]
 
-#: Asks the proxy at an address until it answers.
-Probe = Callable[[str], Awaitable[None]]
+#: Asks the proxy at an address, with plaintext gRPC or without, until it answers.
+Probe = Callable[[str, bool], Awaitable[None]]
 Send = Callable[[Mapping[str, Any]], None]
 Watch = Callable[[m.Snapshot], object]
 Hear = Callable[[Event], object]
@@ -225,7 +225,8 @@ class SessionRunner:
         return m.TunnelOpen(address=address)
 
     async def _run_probe(self, address: str) -> m.SessionEvent:
-        await self._probe(address)
+        assert self._handle is not None
+        await self._probe(address, self._handle.insecure_credentials)
         return m.Probed()
 
     async def _delete(self, effect: m.DeleteProxy) -> m.SessionEvent:

@@ -92,6 +92,11 @@ COMMANDS = {
         function="doctor",
         help="Check all that a connection needs, and say what would mend it.",
     ),
+    "verify": _Command(
+        module="verify",
+        function="verify",
+        help="Prove that a service works: connect, compute, share it, disturb it, leave no trace.",
+    ),
     "render": _Command(
         module="render",
         function="render",

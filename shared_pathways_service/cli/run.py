@@ -29,7 +29,7 @@ from shared_pathways_service.cli.output import print_error
 from shared_pathways_service.core.instances import parse_instance_texts
 from shared_pathways_service.core.priorities import PRIORITIES
 from shared_pathways_service.core.proxy_options import ProxyOptions
-from shared_pathways_service.core.requests import DEFAULT_PROXY_IMAGE, ConnectRequest
+from shared_pathways_service.core.requests import ConnectRequest
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.jaxside import ProxyTarget, standalone
@@ -58,7 +58,9 @@ def run(
     ] = None,
     slices: Annotated[
         list[str] | None,
-        typer.Option(help="TYPE=COUNT, e.g. tpuv6e:2x2=2; repeatable, or comma-separated."),
+        typer.Option(
+            help="TYPE=COUNT, e.g. tpuv6e:2x2=2 or v6e-16=2; repeatable, or comma-separated."
+        ),
     ] = None,
     tpu_type: Annotated[
         str | None,
@@ -89,7 +91,7 @@ def run(
         typer.Option(
             "--proxy_options",
             metavar="KEY:VALUE",
-            help="e.g. use_insecure_credentials:true or xla_flags:'--xla_a --xla_b'; repeatable, "
+            help="e.g. use_insecure_credentials:false or xla_flags:'--xla_a --xla_b'; repeatable, "
             "or comma-separated.",
         ),
     ] = None,
@@ -147,9 +149,9 @@ def run(
         with raise_on_signals():
             request = place.request(
                 expected_tpu_instances=_instances(slices, tpu_type, tpu_count),
-                gcs_bucket=_bucket(gcs_bucket),
+                gcs_bucket=gcs_bucket or None,
                 proxy_job_name=proxy_job_name,
-                proxy_server_image=proxy_server_image or DEFAULT_PROXY_IMAGE,
+                proxy_server_image=proxy_server_image,
                 proxy_options=[part for text in proxy_options or () for part in _split(text)],
                 collect_service_metrics=collect_service_metrics,
                 queue_timeout=queue_timeout,
@@ -194,11 +196,6 @@ def _instances(
             "--slices", list(slices), "nothing beside --tpu_type, --tpu_count"
         )
     return {tpu_type or _TYPE: 1 if tpu_count is None else tpu_count}
-
-
-def _bucket(given: str | None) -> str | None:
-    """Returns the bucket; upstream's examples name it without its scheme."""
-    return given if not given or "://" in given else f"gs://{given}"
 
 
 def _split(options: str) -> list[str]:

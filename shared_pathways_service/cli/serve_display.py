@@ -106,7 +106,7 @@ class LiveTable:
             Text(f"waiting, {entry.position}: {entry.tenant}: {entry.reason}")
             for entry in status.queue
         ]
-        kept = [Text(f"of the free ones {status.spares} of each type kept as spare")]
+        kept = [Text(f"up to {status.spares} of the free slices of each type kept as spare")]
         return Group(table, *(kept if status.spares else []), *waiting, events)
 
 

@@ -61,7 +61,8 @@ _OPTIONS: dict[str, Any] = {
         typer.Option(
             "--slices",
             metavar="TYPE=COUNT",
-            help="Slices, spares too, e.g. tpuv6e:2x2=2, ct6e-standard-4t:4x4=1; repeatable.",
+            help="Slices, spares too, e.g. tpuv6e:2x2=2, ct6e-standard-4t:4x4=1 or v6e-16=1; "
+            "repeatable.",
         ),
     ],
     "gcs_bucket": Annotated[

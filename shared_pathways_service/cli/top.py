@@ -169,7 +169,7 @@ def _table(picture: _Picture) -> RenderableType:
         held = f"{one['held']} of {one['slices']} held ({now:.0%})"
         head.append(f"{one['instance_type']}: {held}, {past}")
     if service["spares"]:
-        head.append(f"of the free ones {service['spares']} of each type kept as spare")
+        head.append(f"up to {service['spares']} of the free slices of each type kept as spare")
     head += [f"reserved {reservation_line(one)}" for one in told["reservations"]]
     users = {one["name"]: f"{one['user'] or '?'}@{one['host'] or '?'}" for one in told["tenants"]}
     slices = Table("SLICE", "TYPE", "STATE", "TENANT", "USER", "SINCE", box=None)

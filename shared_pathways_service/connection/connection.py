@@ -19,6 +19,8 @@ from shared_pathways_service import allocator
 from shared_pathways_service.agent.client import AgentSession
 from shared_pathways_service.agent.request import start_of
 from shared_pathways_service.connection import leaving, one_live, views
+from shared_pathways_service.connection.asked import AskedFor
+from shared_pathways_service.connection.log_lines import LogLines
 from shared_pathways_service.connection.notebook import Board
 from shared_pathways_service.core.requests import ConnectRequest
 from shared_pathways_service.core.session_messages import Phase, Snapshot
@@ -49,7 +51,7 @@ _AT_EXIT_S = 5.0
 _FOREVER = float("inf")
 
 
-class Connection:
+class Connection(AskedFor):
     """Slices of a service, for the length of a ``with`` block or from `start` to `close`.
 
     Made by `isc_pathways.connect`. A process has one started connection at a time.
@@ -61,7 +63,7 @@ class Connection:
     """
 
     def __init__(self, request: ConnectRequest) -> None:
-        self._request = request
+        super().__init__(request)
         self._settings = Settings.load(profile=request.profile)
         self._process = os.getpid()
         self._progress = Progress(quiet=self._settings.log_level in ("ERROR", "CRITICAL"))
@@ -76,6 +78,7 @@ class Connection:
         self._failure: SharedPathwaysError | None = None
         self._raised: SharedPathwaysError | None = None
         self._board = Board(self._repr_html_)
+        self._lines = self._new_lines()
 
     # ---- beginning and end
 
@@ -96,6 +99,8 @@ class Connection:
         self._agent = self._failure = self._raised = None
         self._timings = {}
         self._warnings = []
+        self._lines = self._new_lines()
+        self._start_time = time.time()
         self._undo.callback(one_live.release, self)
         try:
             self._begin()
@@ -157,11 +162,6 @@ class Connection:
     # ---- what is known
 
     @property
-    def proxy_job_name(self) -> str:
-        """The session's name, and its proxy's."""
-        return self._request.proxy_job_name
-
-    @property
     def proxy_pod_name(self) -> str:
         """The proxy's pod; empty in the embedded service."""
         return self._snapshot.pod
@@ -195,8 +195,9 @@ class Connection:
 
     @property
     def total_chips(self) -> int:
-        """Chips of all slices together."""
-        return sum(InstanceType.parse(view.instance_type).chips for view in self._snapshot.slices)
+        """Chips of all slices together; 0 before the start where no slices were named."""
+        placed = [InstanceType.parse(view.instance_type) for view in self._snapshot.slices]
+        return sum(kind.chips for kind in placed or self._request.virtual_slices)
 
     @property
     def timings(self) -> Mapping[str, float]:
@@ -296,7 +297,7 @@ class Connection:
         orders = start_of(self._request, self._settings)
         log = self._settings.state_dir / "agents" / f"{self.proxy_job_name}.log"
         agent = self._agent = AgentSession(
-            orders, log=log, on_event=self._heard, on_state=lambda: self._board.hear(self._snapshot)
+            orders, log=log, on_event=self._heard, on_state=self._heard_state
         )
         self._undo.callback(self._close_agent)
         atexit.register(self._at_exit)
@@ -368,6 +369,14 @@ class Connection:
             self._warnings.append(event.reason)
         if self._request.on_event is not None and not self._is_forked():
             self._request.on_event(event)
+
+    def _heard_state(self) -> None:
+        self._board.hear(self._snapshot)
+        if not self._is_forked():
+            self._lines.hear(self._snapshot)
+
+    def _new_lines(self) -> LogLines:
+        return LogLines(max(len(self._request.virtual_slices), 1))
 
     def _end(self, reason: str) -> CleanupError | None:
         """Undoes what was done, whatever it was; returns what is left behind."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from shared_pathways_service.core.slice_names import EXAMPLES, named_type
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.core.validation import check_int
 from shared_pathways_service.errors import InvalidRequestError
@@ -31,19 +32,21 @@ def parse_instance_counts(
     """Reads ``{"tpuv6e:2x2": 2}``, in the order given.
 
     Args:
-      value: What was given.
+      value: What was given; its keys are names as `named_type` reads them.
       field: What to call it in an error.
 
     Raises:
-      InvalidRequestError: It is no mapping, or empty, or a type is none, or a count is no whole
-        number from 1 up, or all together are more than `MAX_SLICES`.
+      InvalidRequestError: It is no mapping, or empty, or a type is none or is there under two
+        names, or a count is no whole number from 1 up, or all together are more than `MAX_SLICES`.
     """
     if not isinstance(value, Mapping) or not value:
         raise InvalidRequestError(field, value, _MAPPING)
-    counts = {
-        InstanceType.parse(text, field=field): _count(field, text, count)
-        for text, count in value.items()
-    }
+    counts: dict[InstanceType, int] = {}
+    for text, count in value.items():
+        kind = named_type(text, field=field)
+        if kind in counts:
+            raise InvalidRequestError(field, text, f"{kind} once")
+        counts[kind] = _count(field, text, count)
     if sum(counts.values()) > MAX_SLICES:
         raise InvalidRequestError(field, value, f"at most {MAX_SLICES} slices in all")
     return counts
@@ -78,12 +81,14 @@ def parse_instances(
 def parse_instance_texts(texts: Iterable[str], *, field: str = "--slices") -> dict[str, int]:
     """Reads the command line's form, ``tpuv6e:2x2=2``, repeated or separated by commas.
 
+    GKE's and xpk's names are read too: ``ct6e-standard-4t:4x4=1``, ``v6e-16=1``.
+
     Args:
       texts: What was given, one text an occurrence of the option.
       field: What to call it in an error.
 
     Returns:
-      A mapping fit for ``expected_tpu_instances``.
+      A mapping fit for ``expected_tpu_instances``, with Pathways' names of the types.
 
     Raises:
       InvalidRequestError: As `parse_instance_counts`, or a type stands there twice.
@@ -93,12 +98,11 @@ def parse_instance_texts(texts: Iterable[str], *, field: str = "--slices") -> di
         for part in text.split(","):
             name, equals, count = part.strip().partition("=")
             if not equals or not _COUNT.fullmatch(count):
-                raise InvalidRequestError(field, part, "TYPE=COUNT, e.g. tpuv6e:2x2=2")
+                raise InvalidRequestError(field, part, f"TYPE=COUNT, with a TYPE like {EXAMPLES}")
             if name in counts:
                 raise InvalidRequestError(field, part, f"{name} once")
             counts[name] = int(count)
-    parse_instance_counts(counts, field=field)
-    return counts
+    return {str(kind): count for kind, count in parse_instance_counts(counts, field=field).items()}
 
 
 def parse_virtual_slices(text: str, *, field: str = "--virtual_slices") -> tuple[InstanceType, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -32,7 +33,9 @@ class ProxyOptions:
     """What a proxy is started with beside its slices; all from `cpu` on concern Kubernetes only.
 
     Attributes:
-      use_insecure_credentials: Whether proxy and client speak gRPC without credentials.
+      use_insecure_credentials: Whether proxy and client speak gRPC in plaintext. What leaves the
+        cluster is TLS all the same, as the tunnel goes through the API server. False: Google's
+        default, ALTS, which exists only between machines of Google Cloud; our images refuse it.
       xla_flags: e.g. ``("--xla_a=1", "--xla_b")``.
       sidecar: Whether user code may run beside the workers (colocated Python).
       device_memory_limit_bytes: What the proxy holds on each device at most. This limit and those
@@ -54,7 +57,7 @@ class ProxyOptions:
         restricted pod security.
     """
 
-    use_insecure_credentials: bool = False
+    use_insecure_credentials: bool = True
     xla_flags: tuple[str, ...] = ()
     sidecar: bool = False
     device_memory_limit_bytes: int | None = None
@@ -93,16 +96,16 @@ class ProxyOptions:
 
     @classmethod
     def from_list(cls, options: Iterable[str] | None) -> ProxyOptions:
-        """Reads ``key:value`` strings.
+        """Reads ``key:value`` strings; warns of an unknown key (`UserWarning`) and ignores it.
 
         Args:
-          options: e.g. ``["use_insecure_credentials:true", "xla_flags:'--xla_a --xla_b=1'",
+          options: e.g. ``["use_insecure_credentials:false", "xla_flags:'--xla_a --xla_b=1'",
             "cpu:8", "node_selector:KEY=VALUE,KEY=VALUE", "tolerations:KEY=VALUE:NoSchedule"]``;
             flags are separated by blanks, labels and taints by commas, and these add up when they
             are given more than once.
 
         Raises:
-          InvalidRequestError: An option has no colon, an unknown key, or a value that is none.
+          InvalidRequestError: An option has no colon, or its key does not take such a value.
         """
         if options is None:
             return cls()
@@ -111,6 +114,9 @@ class ProxyOptions:
         values: dict[str, Any] = {}
         for option in options:
             key, value = _split(option)
+            if key not in _READERS:
+                _warn_of_unknown(option)
+                continue
             read = _READERS[key](option, value)
             if key not in values:
                 values[key] = read
@@ -175,9 +181,17 @@ def _split(option: object) -> tuple[str, str]:
     if not isinstance(option, str) or ":" not in option:
         raise InvalidRequestError(_FIELD, option, "'key:value'")
     key, value = (part.strip() for part in option.split(":", 1))
-    if key not in _READERS:
-        raise InvalidRequestError(_FIELD, option, f"a key out of {', '.join(_READERS)}")
-    return key, value
+    if not key:
+        raise InvalidRequestError(_FIELD, option, "a key before the colon")
+    return key.lower(), value
+
+
+def _warn_of_unknown(option: str) -> None:
+    warnings.warn(
+        f"{_FIELD}: {option!r} is ignored, its key is unknown; known keys: {', '.join(_READERS)}",
+        # The caller of connect().
+        stacklevel=6,
+    )
 
 
 def _switch(option: str, value: str) -> bool:

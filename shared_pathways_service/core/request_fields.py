@@ -14,6 +14,7 @@ __all__ = [
     "check_bucket",
     "check_choice",
     "check_image",
+    "check_proxy_image",
     "check_labels",
     "check_proxy_job_name",
     "check_service_address",
@@ -30,6 +31,7 @@ _SUFFIX: Final = re.compile(r"[a-z0-9]{1,16}")
 _BUCKET: Final = re.compile(r"gs://(?P<name>[^/\s]+)(?P<path>/[^\s\x00-\x1f]*)?")
 _BUCKET_NAME: Final = re.compile(r"[a-z0-9][-a-z0-9_.]*[a-z0-9]")
 _IP_ADDRESS: Final = re.compile(r"[0-9]+(\.[0-9]+){3}")
+_ANY_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*:")
 _IMAGE: Final = re.compile(r"[a-zA-Z0-9][-a-zA-Z0-9_./:]*(@sha256:[0-9a-f]{64})?")
 _LABEL_NAME: Final = re.compile(r"[a-zA-Z0-9]([-a-zA-Z0-9_.]{0,61}[a-zA-Z0-9])?")
 _SUBDOMAIN: Final = re.compile(
@@ -85,12 +87,17 @@ def default_proxy_job_name(user: str, suffix: str) -> str:
 
 
 def check_bucket(value: object, *, field: str = "gcs_bucket") -> str | None:
-    """Returns None, or ``gs://name[/path]`` with a name as Cloud Storage allows it."""
+    """Returns None, or ``gs://name[/path]`` with a name as Cloud Storage allows it.
+
+    The scheme may be left out, as upstream's examples do.
+    """
     if value is None:
         return None
-    match = _BUCKET.fullmatch(value) if isinstance(value, str) else None
+    match = _BUCKET.fullmatch(_with_scheme(value)) if isinstance(value, str) else None
     if match is None:
-        raise InvalidRequestError(field, value, "gs://NAME or gs://NAME/PATH")
+        raise InvalidRequestError(
+            field, value, "gs://NAME or gs://NAME/PATH, or the same without gs://"
+        )
     name = match["name"]
     sizes = (
         len(name) <= 222 and all(1 <= len(part) <= 63 for part in name.split("."))
@@ -106,6 +113,18 @@ def check_bucket(value: object, *, field: str = "gcs_bucket") -> str | None:
             field, value, "a bucket's name that does not name Google and is no IP address"
         )
     return match[0]
+
+
+def _with_scheme(bucket: str) -> str:
+    return bucket if _ANY_SCHEME.match(bucket) else f"gs://{bucket}"
+
+
+def check_proxy_image(value: object, *, default: str) -> str:
+    """Returns a container image's name; the default for None and for an empty text.
+
+    Upstream's `connect` has None as its default, and its `run_workload` an empty text.
+    """
+    return default if value is None or value == "" else check_image(value)
 
 
 def check_image(value: object, *, field: str = "proxy_server_image") -> str:

@@ -23,8 +23,8 @@ from shared_pathways_service.core.proxy_options import ProxyOptions
 from shared_pathways_service.core.request_fields import (
     check_bucket,
     check_choice,
-    check_image,
     check_labels,
+    check_proxy_image,
     check_proxy_job_name,
     check_service_address,
     default_proxy_job_name,
@@ -62,7 +62,7 @@ DEFAULT_NAMESPACE: Final = "default"
 HomeName = Literal["embedded", "kubernetes"]
 Wait = Literal["placed", "ready"]
 
-_PROJECT: Final = re.compile(r"([a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]")
+_PROJECT: Final = re.compile(r"([a-z0-9.-]+:)?[a-z]([-a-z0-9]{0,28}[a-z0-9])?")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,7 @@ class ConnectRequest:
         pathways_service: object = None,
         expected_tpu_instances: object = None,
         proxy_job_name: object = None,
-        proxy_server_image: object = DEFAULT_PROXY_IMAGE,
+        proxy_server_image: object = None,
         proxy_options: object = None,
         collect_service_metrics: object = False,
         context: object = None,
@@ -153,11 +153,11 @@ class ConnectRequest:
           cluster: A GKE cluster; needs `project` and `region`, and excludes `context`.
           project: Its project.
           region: Its region or zone.
-          gcs_bucket: ``gs://name[/path]``.
+          gcs_bucket: ``gs://name[/path]``; ``gs://`` may be left out.
           pathways_service: ``host:port`` of the resource manager.
           expected_tpu_instances: e.g. ``{"tpuv6e:2x2": 2}``; None: one slice of the first type.
           proxy_job_name: A DNS label; None: ``isc-proxy-USER-SUFFIX``.
-          proxy_server_image: The proxy's container image.
+          proxy_server_image: The proxy's container image; None: the one that matches the service.
           proxy_options: `ProxyOptions`, or its ``key:value`` texts.
           collect_service_metrics: Whether the service's metrics are collected.
           context: A kubeconfig context.
@@ -202,7 +202,7 @@ class ConnectRequest:
                 if proxy_job_name is None
                 else check_proxy_job_name(proxy_job_name)
             ),
-            proxy_server_image=check_image(proxy_server_image),
+            proxy_server_image=check_proxy_image(proxy_server_image, default=DEFAULT_PROXY_IMAGE),
             proxy_options=_options(proxy_options),
             collect_service_metrics=check_bool("collect_service_metrics", collect_service_metrics),
             wait=cast("Wait", check_choice("wait", wait, ("placed", "ready"))),

@@ -1,8 +1,10 @@
 """Instance types: which TPU, in which shape, and what follows from that.
 
 An instance type is written ``FAMILY:AxB`` or ``FAMILY:AxBxC``, e.g. ``tpuv6e:2x2``: one slice of
-that family whose chips form a box of that shape. The table of families is of the public documents
-of Pathways on Cloud and GKE; the device kinds are those that ``jax._src.mesh_utils`` knows.
+that family whose chips form a box of that shape. Node labels, machine types, chips per host and
+hosts per slice all follow from one table. Its sources: the public documents of Pathways on Cloud
+and of GKE ("Plan TPUs in GKE"), xpk's ``system_characteristics.py`` (2026-06) and pathwaysutils'
+``tpu_specs.py`` (0.1.13); the device kinds are those that ``jax._src.mesh_utils`` knows.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Final
 
 from shared_pathways_service.errors import InvalidRequestError
 
-__all__ = ["FAMILIES", "MAX_CHIPS", "InstanceType"]
+__all__ = ["FAMILIES", "FAMILY_NAMES", "MAX_CHIPS", "InstanceType"]
 
 #: No slice is larger: a guard against numbers that are typing errors.
 MAX_CHIPS: Final = 16_384
@@ -31,6 +33,10 @@ class _Family:
     accelerator_label: str
     machine_type: str
     chips_per_host: int = 4
+    #: TensorCores, which the numbers in Cloud TPU's names count.
+    cores_per_chip: int = 1
+    #: What else the family is called, beside its machine type.
+    names: tuple[str, ...] = ()
 
 
 _TABLE: Final = {
@@ -39,18 +45,23 @@ _TABLE: Final = {
         device_kind="TPU v4",
         accelerator_label="tpu-v4-podslice",
         machine_type="ct4p-hightpu-4t",
+        cores_per_chip=2,
+        names=("v4",),
     ),
     "tpuv5": _Family(
         dimensions=3,
         device_kind="TPU v5p",
         accelerator_label="tpu-v5p-slice",
         machine_type="ct5p-hightpu-4t",
+        cores_per_chip=2,
+        names=("v5p",),
     ),
     "tpuv5e": _Family(
         dimensions=2,
         device_kind="TPU v5 lite",
         accelerator_label="tpu-v5-lite-podslice",
         machine_type="ct5lp-hightpu-4t",
+        names=("v5litepod", "v5e", "tpuv5lite"),
     ),
     "tpuv5e1t": _Family(
         dimensions=2,
@@ -64,6 +75,7 @@ _TABLE: Final = {
         device_kind="TPU v6 lite",
         accelerator_label="tpu-v6e-slice",
         machine_type="ct6e-standard-4t",
+        names=("v6e",),
     ),
     "tpuv6e1t": _Family(
         dimensions=2,
@@ -77,11 +89,18 @@ _TABLE: Final = {
         device_kind="TPU7x",
         accelerator_label="tpu7x",
         machine_type="tpu7x-standard-4t",
+        cores_per_chip=2,
     ),
 }
 
 #: Names of the families, sorted.
 FAMILIES: Final = tuple(sorted(_TABLE))
+#: Every name of a family, its own and its machine type among them: the family.
+FAMILY_NAMES: Final = {
+    name: family
+    for family, known in _TABLE.items()
+    for name in (family, known.machine_type, *known.names)
+}
 
 
 @dataclasses.dataclass(frozen=True, order=True, slots=True)
@@ -143,6 +162,16 @@ class InstanceType:
     def hosts(self) -> int:
         """Hosts of a slice, at least 1."""
         return math.ceil(self.chips / self.chips_per_host)
+
+    @property
+    def dimensions(self) -> int:
+        """In how many dimensions slices of the family are built."""
+        return _TABLE[self.family].dimensions
+
+    @property
+    def cores_per_chip(self) -> int:
+        """TensorCores of a chip."""
+        return _TABLE[self.family].cores_per_chip
 
     @property
     def device_kind(self) -> str:

@@ -91,7 +91,7 @@ class ProxyHandle:
       token: What the client must show; None where the home has none.
       pod: The pod's name, or empty.
       log: Where its log is, for people.
-      insecure_credentials: Whether its port is a plain one, so that the client must speak so too.
+      insecure_credentials: Whether it speaks plaintext, so that the client must do so too.
       transfer_dir: A directory in memory that this machine shares with it; empty: there is none.
     """
 

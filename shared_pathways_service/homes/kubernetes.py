@@ -186,7 +186,7 @@ class KubernetesHome:
             uid=uid,
             token=self._token if inputs.has_token else None,
             log=log_link(api.access.project, self._choice.cluster, self._namespace, spec.name),
-            insecure_credentials=inputs.has_token or spec.options.use_insecure_credentials,
+            insecure_credentials=spec.options.use_insecure_credentials,
         )
 
     async def follow(self, handle: ProxyHandle) -> AsyncIterator[HomeEvent]:  # noqa: ARG002

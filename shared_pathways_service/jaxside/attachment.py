@@ -39,6 +39,8 @@ def attach(target: ProxyTarget, *, timeout: float) -> Attachment:
       TunnelError: The proxy cannot be reached, or does not answer in time.
       AccessDenied: It refuses the token.
       VersionSkew: It and this JAX have no version in common, or this JAX cannot be switched.
+      CredentialsMismatch: It does not speak plaintext and the target says so, or the other way
+        round.
       ProxyFailed: It answered with another error.
     """
     global _live  # noqa: PLW0603 - JAX has one backend of that name a process

@@ -21,7 +21,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from typing import Any
 from . import local, mending
 
 PLATFORM = local.PLATFORM
-#: gRPC of JAX's client talks to a plain port only when this is set before the client is made.
+#: JAX's client speaks plaintext only when this is exactly ``true`` while it is created, else ALTS.
 INSECURE_VARIABLE = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
 TOKEN_VARIABLE = "SPS_TOKEN_FILE"  # noqa: S105 - the name of a variable
 #: What the client tells the proxy when it connects, beside what JAX itself tells.
@@ -233,14 +233,17 @@ def _client_of_settings() -> Any:
     token = None
     if path := os.environ.get(TOKEN_VARIABLE):
         token = Path(path).read_text(encoding="ascii").strip()
-        os.environ.setdefault(INSECURE_VARIABLE, "true")
     transfer_dir = Path(named) if (named := os.environ.get(TRANSFER_VARIABLE)) else None
     try:
-        client = connect(target, token=token, timeout=CONNECT_TIMEOUT_S, transfer_dir=transfer_dir)
+        with _credentials():
+            client = connect(
+                target, token=token, timeout=CONNECT_TIMEOUT_S, transfer_dir=transfer_dir
+            )
     except TimeoutError as error:
         raise RuntimeError(
             f"the proxy at {target} did not answer in time: it may have ended, or have as many "
-            "sessions as it may (--max_sessions); its log tells"
+            "sessions as it may (--max_sessions); its log tells. One of Google's images also "
+            f"hangs up on plaintext clients unless its container has {INSECURE_VARIABLE}=true"
         ) from error
     atexit.register(hush)
     # JAX's own name for it, and the one that other libraries use.
@@ -248,6 +251,24 @@ def _client_of_settings() -> Any:
         module: Any = importlib.import_module(name)
         module.register_backend_factory = let_pass(module.register_backend_factory)
     return client
+
+
+@contextlib.contextmanager
+def _credentials() -> Iterator[None]:
+    """Has the client speak plaintext while it is created, unless the environment says ``false``."""
+    had = os.environ.get(INSECURE_VARIABLE)
+    if had not in (None, "true", "false"):
+        # The library would take it for false without a word.
+        raise RuntimeError(
+            f"{INSECURE_VARIABLE}={had!r} is not valid: expected 'true' for plaintext, or 'false' "
+            "for Google's default, ALTS, in lower case"
+        )
+    os.environ[INSECURE_VARIABLE] = had or "true"
+    try:
+        yield
+    finally:
+        if had is None:
+            os.environ.pop(INSECURE_VARIABLE, None)
 
 
 def _wanted_target() -> str | None:

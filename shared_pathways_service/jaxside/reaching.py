@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from shared_pathways_service.errors import (
+    CredentialsMismatch,
     ProxyFailed,
     SharedPathwaysError,
     TunnelError,
@@ -19,7 +20,7 @@ __all__ = ["make_client", "peer_of", "unreachable"]
 _LEAST_S = 0.1
 
 
-#: What the client says when the port does not take the credentials that it has by itself.
+#: What gRPC says where it has no ALTS, which exists only on machines of Google Cloud.
 _NO_CREDENTIALS = "Invalid credentials"
 
 
@@ -83,11 +84,16 @@ def _translated(target: ProxyTarget, text: str) -> SharedPathwaysError:
     # The library's errors have no field for the code: their text begins with its name.
     if text.startswith(("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED")):
         return unreachable(target, text)
-    hint = "its log says more"
     if not target.insecure_credentials and _NO_CREDENTIALS in text:
-        hint = (
-            'its port may be a plain one: proxy_options=["use_insecure_credentials:true"] says so'
+        return CredentialsMismatch(
+            f"this machine cannot connect to the proxy at {target.address} without plaintext: "
+            f"ALTS, Google's default, exists only on machines of Google Cloud ({text})",
+            client=f"{plugin.INSECURE_VARIABLE}=false",
+            proxy="use_insecure_credentials:false",
+            hint='leave out "use_insecure_credentials:false" of proxy_options=: plaintext stays '
+            "inside the cluster, and what leaves it is TLS",
         )
     return ProxyFailed(
-        f"the proxy at {target.address} does not take the connection: {text}", hint=hint
+        f"the proxy at {target.address} does not take the connection: {text}",
+        hint="its log says more",
     )

@@ -9,6 +9,7 @@ import grpc
 from shared_pathways_service.errors import (
     AccessDenied,
     CapacityError,
+    CredentialsMismatch,
     ServiceNotReady,
     SharedPathwaysError,
     VersionSkew,
@@ -17,6 +18,7 @@ from shared_pathways_service.jaxside import plugin
 from shared_pathways_service.jaxside.reaching import unreachable
 from shared_pathways_service.jaxside.target import ProxyTarget
 from shared_pathways_service.protocol import ifrt
+from shared_pathways_service.protocol.credentials import check_plaintext
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.protocol.probe import probe
 
@@ -33,11 +35,17 @@ def reason_of(target: ProxyTarget, timeout: float) -> SharedPathwaysError | None
       target: The proxy.
       timeout: Seconds for each of two answers.
     """
+    if not target.insecure_credentials:
+        return None  # what follows is plaintext
     try:
         answered = probe(target.address, timeout)
     except VersionSkew as skew:
         return skew
     except ServiceNotReady as error:
+        try:
+            check_plaintext(target.address, timeout)
+        except CredentialsMismatch as mismatch:
+            return mismatch
         return unreachable(target, error.message)
     version = proxy_pb2.IfrtProxyVersion(
         protocol_version=answered.protocol, ifrt_serdes_version_number=answered.serdes

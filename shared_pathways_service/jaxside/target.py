@@ -21,7 +21,8 @@ class ProxyTarget:
       token: What the proxy wants to see; None when it wants nothing.
       token_file: Where child processes find the token; None when they shall not.
       local_devices: Whether the local CPU is usable beside the proxy (`jax.devices("cpu")`).
-      insecure_credentials: Whether the proxy's port is a plain one, as our own proxies' is.
+      insecure_credentials: Whether the proxy speaks plaintext, as our own proxies do; else JAX's
+        client uses ALTS.
       transfer_dir: A directory in memory that this machine shares with the proxy, for large
         buffers on their way there; None: there is none.
     """
@@ -57,16 +58,15 @@ class ProxyTarget:
 
         The other process finds the token by itself (see `plugin`).
         """
-        variables = {
+        return {
             "JAX_PLATFORMS": self.platforms,
             "JAX_BACKEND_TARGET": self.url,
             # Would lead around the proxy.
             "JAX_PLATFORM_NAME": None,
+            # The plug-in of a child process takes an unset one for `true`.
+            plugin.INSECURE_VARIABLE: "true" if self.insecure_credentials else "false",
             plugin.TOKEN_VARIABLE: str(self.token_file) if self.token_file else None,
             plugin.TRANSFER_VARIABLE: str(self.transfer_dir) if self.transfer_dir else None,
             # Each client sets its own; another's would lead it astray.
             **dict.fromkeys(plugin.TRANSFER_SETTINGS),
         }
-        if self.insecure_credentials:
-            variables[plugin.INSECURE_VARIABLE] = "true"
-        return variables

@@ -305,6 +305,7 @@ class TenantHello(_message.Message):
     RUNNING_FIELD_NUMBER: _builtins.int
     MAX_LIFETIME_S_FIELD_NUMBER: _builtins.int
     LAST_GENERATION_FIELD_NUMBER: _builtins.int
+    IDLE_COUNT_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     """The session's name, e.g. "isc-proxy-ada-x7k2p"; DNS label."""
     incarnation: _builtins.str
@@ -338,6 +339,11 @@ class TenantHello(_message.Message):
     """The highest generation that the proxy heard of, held or lost; 0: none. An RM that has lost its
     state gives none up to that one: the proxy would take it for old news.
     """
+    idle_count: _builtins.int
+    """While the tenant holds nothing as its slices were taken back for idleness (TenantIdle): the
+    `count` of that notice; absent: it is not so. An RM that has lost its state then does not queue
+    the tenant before a TenantActivity has a greater count.
+    """
     @_builtins.property
     def versions(self) -> Global___VersionRange: ...
     @_builtins.property
@@ -367,15 +373,20 @@ class TenantHello(_message.Message):
         running: _builtins.bool = ...,
         max_lifetime_s: _builtins.float | None = ...,
         last_generation: _builtins.int = ...,
+        idle_count: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_lifetime_s", b"_max_lifetime_s", "_queue_timeout_s", b"_queue_timeout_s", "max_lifetime_s", b"max_lifetime_s", "queue_timeout_s", b"queue_timeout_s", "versions", b"versions"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_idle_count", b"_idle_count", "_max_lifetime_s", b"_max_lifetime_s", "_queue_timeout_s", b"_queue_timeout_s", "idle_count", b"idle_count", "max_lifetime_s", b"max_lifetime_s", "queue_timeout_s", b"queue_timeout_s", "versions", b"versions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_lifetime_s", b"_max_lifetime_s", "_queue_timeout_s", b"_queue_timeout_s", "address", b"address", "claims", b"claims", "host", b"host", "incarnation", b"incarnation", "last_generation", b"last_generation", "max_lifetime_s", b"max_lifetime_s", "num_elastic_slices", b"num_elastic_slices", "pid", b"pid", "priority", b"priority", "queue_timeout_s", b"queue_timeout_s", "running", b"running", "team", b"team", "tenant", b"tenant", "user", b"user", "versions", b"versions", "virtual_slices", b"virtual_slices"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_idle_count", b"_idle_count", "_max_lifetime_s", b"_max_lifetime_s", "_queue_timeout_s", b"_queue_timeout_s", "address", b"address", "claims", b"claims", "host", b"host", "idle_count", b"idle_count", "incarnation", b"incarnation", "last_generation", b"last_generation", "max_lifetime_s", b"max_lifetime_s", "num_elastic_slices", b"num_elastic_slices", "pid", b"pid", "priority", b"priority", "queue_timeout_s", b"queue_timeout_s", "running", b"running", "team", b"team", "tenant", b"tenant", "user", b"user", "versions", b"versions", "virtual_slices", b"virtual_slices"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__idle_count: _TypeAlias = _typing.Literal["idle_count"]  # noqa: Y015
+    _WhichOneofArgType__idle_count: _TypeAlias = _typing.Literal["_idle_count", b"_idle_count"]  # noqa: Y015
     _WhichOneofReturnType__max_lifetime_s: _TypeAlias = _typing.Literal["max_lifetime_s"]  # noqa: Y015
     _WhichOneofArgType__max_lifetime_s: _TypeAlias = _typing.Literal["_max_lifetime_s", b"_max_lifetime_s"]  # noqa: Y015
     _WhichOneofReturnType__queue_timeout_s: _TypeAlias = _typing.Literal["queue_timeout_s"]  # noqa: Y015
     _WhichOneofArgType__queue_timeout_s: _TypeAlias = _typing.Literal["_queue_timeout_s", b"_queue_timeout_s"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__idle_count) -> _WhichOneofReturnType__idle_count | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_lifetime_s) -> _WhichOneofReturnType__max_lifetime_s | None: ...
     @_typing.overload
@@ -603,6 +614,7 @@ class TenantIdle(_message.Message):
     RELEASE_S_FIELD_NUMBER: _builtins.int
     WITHDRAWN_FIELD_NUMBER: _builtins.int
     RELEASED_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
     idle_s: _builtins.float
     """that it has been idle"""
     release_s: _builtins.float
@@ -611,6 +623,8 @@ class TenantIdle(_message.Message):
     """it was said before, and is no longer so"""
     released: _builtins.bool
     """they were taken back"""
+    count: _builtins.int
+    """of the last TenantActivity that the RM has heard of"""
     def __init__(
         self,
         *,
@@ -618,10 +632,11 @@ class TenantIdle(_message.Message):
         release_s: _builtins.float = ...,
         withdrawn: _builtins.bool = ...,
         released: _builtins.bool = ...,
+        count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["idle_s", b"idle_s", "release_s", b"release_s", "released", b"released", "withdrawn", b"withdrawn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "idle_s", b"idle_s", "release_s", b"release_s", "released", b"released", "withdrawn", b"withdrawn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

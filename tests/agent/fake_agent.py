@@ -19,8 +19,9 @@ def make_home(choice: HomeChoice) -> Home:
     return FakeHome(**choice.options)
 
 
-async def probe(address: str) -> None:
+async def probe(address: str, plaintext: bool) -> None:
     assert address
+    assert plaintext
 
 
 if __name__ == "__main__":

@@ -117,6 +117,19 @@ def test_what_an_operator_creates_is_what_is_shown() -> None:
     )
 
 
+def test_slices_may_have_the_names_of_gke_and_of_xpk() -> None:
+    named = [
+        objects("service", "--slices", f"{name}=2")
+        for name in ("tpuv6e:4x4", "ct6e-standard-4t:4x4", "v6e-16")
+    ]
+    assert named[0] == named[1] == named[2]
+    [jobset] = named[0]
+    head, worker = jobset["spec"]["replicatedJobs"]
+    [rm] = head["template"]["spec"]["template"]["spec"]["containers"]
+    assert {"--instance_type=tpuv6e:4x4", "--instance_count=2"} <= set(rm["args"])
+    assert (worker["replicas"], worker["template"]["spec"]["completions"]) == (2, 4)
+
+
 def test_rules_are_for_whom_one_says() -> None:
     made = objects(
         "tenant-rbac", "--namespace=a", "--user=ada", "--group=g", "--service-account=b:robot"

@@ -8,7 +8,7 @@ import typer
 from shared_pathways_service.agent.journal import Entry
 from shared_pathways_service.agent.messages import HomeChoice
 from shared_pathways_service.cli.cluster_options import Place
-from shared_pathways_service.cli.run import _bucket, _instances, _program, _split
+from shared_pathways_service.cli.run import _instances, _program, _split
 from shared_pathways_service.core.proxy_options import ProxyOptions
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.processes import identity_of
@@ -44,13 +44,6 @@ def test_options_are_split_where_a_key_begins() -> None:
     ]
     options = ProxyOptions.from_list(_split(text))
     assert options.tolerations == ("a=b:NoSchedule", "c:NoExecute")
-
-
-def test_a_bucket_needs_no_scheme() -> None:
-    assert _bucket("mine/path") == "gs://mine/path"
-    assert _bucket("gs://mine") == "gs://mine"
-    assert _bucket("s3://mine") == "s3://mine"  # refused later, by its name
-    assert _bucket(None) is None
 
 
 def entry(home: str, **options: str) -> Entry:

@@ -57,6 +57,7 @@ class Proxy:
     asks: m.TenantAsked
     arrival: int
     asked_at: float = 0.0
+    ends_at: float = math.inf  # its stated lifetime, as far as the disk has known
     noticed_until: float | None = None
     connected: bool = False
     running: bool = False
@@ -73,6 +74,7 @@ class Proxy:
     warned_until: float | None = None
     answered: bool = False  # that warning
     parked: bool = False
+    idle_count: int | None = None  # of the notice by which it is parked
     view: dict[int, tuple[str, int]] = dataclasses.field(default_factory=dict)
     older_view: dict[int, tuple[str, int]] = dataclasses.field(default_factory=dict)
     queued: m.TellQueued | None = None
@@ -200,6 +202,7 @@ class World:
             dataclasses.replace(
                 proxy.asks,
                 running=proxy.ran,
+                idle_count=proxy.idle_count,
                 claims=tuple(
                     m.Claim(virtual_index=index, slice_id=slice_id, generation=generation)
                     for index, (slice_id, generation) in claims.items()
@@ -438,12 +441,13 @@ class World:
                 assert one.placed >= proxy.needed, "half of a gang runs"
                 assert one.placed == len(proxy.view), "told to run before it was told where"
                 proxy.running = proxy.ran = proxy.owes = True
-                proxy.parked = False
+                proxy.parked, proxy.idle_count = False, None
             case m.TellQueued():
                 proxy = self._listening(one.tenant)
                 assert proxy.running or one != proxy.queued, "told the same thing twice"
                 proxy.queued = one
                 proxy.running = proxy.parked = False
+                proxy.idle_count = None
 
     def _persist(self, one: Persist) -> None:
         self.disk_missing = False
@@ -472,6 +476,8 @@ class World:
             if (slice_id, generation) not in grant.placements.values():
                 self._judge_end(slice_id, generation)
         self.grants[grant.tenant] = grant
+        if grant.ends_at is not None:
+            self.proxies[grant.tenant].ends_at = grant.ends_at
         if grant.parked is not None:
             # From here on, what it is placed on is placed for the first time.
             self.proxies[grant.tenant].came_at = self.step
@@ -525,7 +531,7 @@ class World:
             assert not proxy.view, "released, and still placed"
             # (It is told again when it speaks again.)
             proxy.running = proxy.ran = False
-            proxy.parked = True
+            proxy.parked, proxy.idle_count = True, one.count
         elif one.withdrawn:
             proxy.warned_until = None
         else:
@@ -539,7 +545,9 @@ class World:
             return
         away = self.now - proxy.away_since
         if one.kind is m.RefusalKind.LOST and self.disk_lost_at < 0 and not proxy.released:
-            assert away >= self.config.tenant_ttl_s, f"given up after {away} s"
+            # (After another restart, that a tenant's lifetime was over is not known any more.)
+            is_over = self.now >= proxy.ends_at
+            assert is_over or away >= self.config.tenant_ttl_s, f"given up after {away} s"
         if one.kind is m.RefusalKind.LOST and self._has_a_right(proxy):
             raise AssertionError(f"{proxy.name} came back in time, and was not believed")
         proxy.refused = one
@@ -664,7 +672,7 @@ class World:
             if name in self.planned:
                 continue  # on what others were preempted from, or was promised before
             lacking = self._lacking(self.proxies[name], kind, after)
-            free = _free(after)[str(kind)] - self.config.spares
+            free = _free(after)[str(kind)] - self._kept(str(kind), after)
             assert not lacking or free >= lacking, f"{name} got what was reserved for others"
 
     def _lacking(self, proxy: Proxy, kind: InstanceType, after: StatusReport) -> int:
@@ -732,8 +740,17 @@ class World:
                 if one.tenant in self.planned or self.taken:
                     continue  # on what others were preempted from
                 where = (one.tenant, one.data["virtual_index"])
-                kept = 0 if where in self._placed_before(self.step) else self.config.spares
-                assert free[str(one.data["instance_type"])] >= kept, "a spare was granted"
+                if where not in self._placed_before(self.step):
+                    kind = str(one.data["instance_type"])
+                    assert free[kind] >= self._kept(kind, after), "a spare was granted"
+
+    def _kept(self, kind: str, after: StatusReport) -> int:
+        """Returns how many spares are kept back, with a cordoned slice without holder as one."""
+        cordoned = sum(
+            one.instance_type == kind and one.id in self.marks and not one.tenant
+            for one in after.slices
+        )
+        return max(0, self.config.spares - cordoned)
 
     def _placed_before(self, step: int) -> set[tuple[str, int]]:
         """Virtual slices that were placed earlier, since their tenants came."""
@@ -772,7 +789,7 @@ class World:
     def _left(self, kind: InstanceType, heads: list[Proxy], after: StatusReport) -> int:
         """Returns the free slices of a type beyond all that the heads want."""
         wanted = sum(head.asks.virtual_slices.count(kind) for head in heads)
-        return _free(after)[str(kind)] - self.config.spares - wanted
+        return _free(after)[str(kind)] - self._kept(str(kind), after) - wanted
 
     def _keeps_nobody(self, started: Proxy, waits: list[Proxy], after: StatusReport) -> bool:
         """Whether all heads have what they want without what one that started has, or in time."""
@@ -842,7 +859,7 @@ class World:
                 elif self._barred(self.proxies[tenant.name]):
                     continue
                 elif not self._preceded(self.proxies[tenant.name], one.instance_type, waits):
-                    kept = self.config.spares
+                    kept = self._kept(one.instance_type, after)
                     assert free[one.instance_type] <= kept, "missing, though a slice is free"
 
     def _fits(self, proxy: Proxy, after: StatusReport, waits: list[Proxy]) -> bool:
@@ -852,7 +869,7 @@ class World:
         could = 0
         for kind, wanted in Counter(proxy.asks.virtual_slices).items():
             if not self._preceded(proxy, str(kind), waits):
-                could += min(wanted, max(0, free[str(kind)] - self.config.spares))
+                could += min(wanted, max(0, free[str(kind)] - self._kept(str(kind), after)))
         return could >= proxy.needed
 
     def _preceded(self, proxy: Proxy, kind: str, waits: list[Proxy]) -> bool:

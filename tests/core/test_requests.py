@@ -125,7 +125,7 @@ def test_bad_instances_are_refused_by_name(value: object) -> None:
             "proxy_options",
             [
                 ["use_insecure_credentials"],
-                ["unknown:true"],
+                [":true"],
                 ["use_insecure_credentials:yes"],
                 ["sidecar:"],
                 ["xla_flags:"],
@@ -159,7 +159,7 @@ def test_bad_instances_are_refused_by_name(value: object) -> None:
         ("timeout", [-1, -0.5, math.nan, math.inf, True, "5", None]),
         ("queue_timeout", [-1, math.nan, True, "60", -math.inf]),
         ("max_lifetime", [0, -1, math.nan, math.inf, 1e12, False, "1h"]),
-        ("gcs_bucket", ["bucket", "s3://bucket", "gs://", "gs://ab", "gs://Upper", "gs://-ab-", 3]),
+        ("gcs_bucket", ["ab", "s3://bucket", "gs://", "gs://ab", "", "gs://Upper", "gs://-ab-", 3]),
         ("gcs_bucket", ["gs://goog-x", "gs://my-google", "gs://1.2.3.4", "gs://" + "a" * 64]),
         ("gcs_bucket", ["gs://bucket/with blank", "gs://a..b", "gs://bucket\n"]),
         ("priority", ["high", 1.5, True, 2**31, -(2**31) - 1]),
@@ -173,7 +173,7 @@ def test_bad_instances_are_refused_by_name(value: object) -> None:
         ("labels", [{"app": "x"}, {"sps.dev/user": "eve"}, {5: "x"}, {"a": "x" * 64}]),
         ("on_event", ["print", 5]),
         ("profile", ["", "a b", 5]),
-        ("proxy_server_image", ["", "an image", None, 5, "image; rm"]),
+        ("proxy_server_image", ["an image", 5, "image; rm"]),
         ("cluster", ["", "a b", 5]),
     ],
 )
@@ -227,6 +227,31 @@ def test_good_values_are_kept(field: str, value: object, kept: object) -> None:
     request = build(**{field: value})
     assert getattr(request, field) == kept
     assert type(getattr(request, field)) is type(kept)
+
+
+def test_an_image_that_is_not_named_is_the_one_that_matches_the_service() -> None:
+    for value in (None, ""):
+        assert build(proxy_server_image=value).proxy_server_image == DEFAULT_PROXY_IMAGE
+
+
+@pytest.mark.parametrize("bucket", ["my-bucket", "my-bucket/path/x=1", "my.domain.org"])
+def test_a_bucket_needs_no_scheme(bucket: str) -> None:
+    assert build(gcs_bucket=bucket).gcs_bucket == f"gs://{bucket}"
+
+
+@pytest.mark.parametrize("project", ["p", "ab", "my-project", "example.com:p"])
+def test_a_project_id_may_be_short(project: str) -> None:
+    assert build(**{**GKE, "project": project}).project == project
+
+
+def test_an_unknown_proxy_option_is_warned_of_and_ignored() -> None:
+    with pytest.warns(UserWarning, match=r"'colour:red' is ignored.*use_insecure_credentials"):
+        options = build(proxy_options=["colour:red", "sidecar:true"]).proxy_options
+    assert options == ProxyOptions(sidecar=True)
+
+
+def test_the_keys_of_proxy_options_are_read_in_any_case() -> None:
+    assert build(proxy_options=["SIDECAR:true"]).proxy_options == ProxyOptions(sidecar=True)
 
 
 def test_the_limit_of_a_name_is_named() -> None:

@@ -331,3 +331,52 @@ def test_a_drain_is_told_as_a_move_in_the_history() -> None:
     decided = [one for said in rm.said if isinstance(said, Persist) for one in said.decisions]
     kinds = [one.kind for one in decided if one.tenant]
     assert kinds == ["slice.unplaced", "slice.replaced"]
+
+
+def test_a_cordoned_slice_without_a_holder_counts_as_the_spare() -> None:
+    rm = Rm(3, spares=1)
+    cordon(rm, "slice-0")
+    rm.ask("ada", 2)
+    assert rm.on("ada") == ["slice-1", "slice-2"]
+
+
+def test_a_gang_that_waits_starts_when_a_slice_is_cordoned_that_it_could_not_have() -> None:
+    rm = Rm(3, spares=1)
+    rm.ask("ada", 1)
+    rm.end_worker("slice-1")
+    rm.ask("bob", 1, queue=math.inf)
+    assert rm.on("bob") == [], "slice-2 is the spare"
+    cordon(rm, "slice-1")
+    assert rm.on("bob") == ["slice-2"]
+
+
+def test_a_cordoned_slice_whose_worker_is_away_still_counts_as_the_spare() -> None:
+    rm = Rm(3, spares=1)
+    cordon(rm, "slice-0")
+    rm.end_worker("slice-0")
+    rm.ask("ada", 2)
+    assert rm.on("ada") == ["slice-1", "slice-2"]
+
+
+def test_a_cordoned_slice_that_is_held_is_no_spare_until_it_is_let_go() -> None:
+    rm = Rm(3, spares=1)
+    rm.ask("ada", 1)
+    cordon(rm, "slice-0")
+    rm.ask("bob", 2, queue=math.inf)
+    assert rm.on("bob") == []
+    assert rm.heard("bob", m.TellQueued)[-1].reason == (
+        "2 x tpuv6e:2x2 wanted, 1 free beside 1 kept as spare, 2 of 3 ready"
+    )
+    rm.release("ada")
+    assert rm.on("bob") == ["slice-1", "slice-2"]
+
+
+def test_an_uncordoned_slice_is_not_granted_beyond_the_spare() -> None:
+    rm = Rm(3, spares=1)
+    cordon(rm, "slice-0")
+    rm.ask("ada", 2)
+    uncordon(rm, "slice-0")
+    rm.ask("bob", 1)
+    assert rm.refusal("bob").kind is m.RefusalKind.SLICES_TAKEN
+    rm.end_worker("slice-1")
+    assert sorted(rm.on("ada")) == ["slice-0", "slice-2"], "slice-0 is the spare again"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -234,6 +235,45 @@ def test_after_a_restart_one_that_is_parked_is_so_still_and_the_idle_are_warned_
     assert rm.on("ada") == ["slice-0"]
     rm.after(1)
     assert rm.on("ada") == []
+
+
+def idle_without_state(**changes: Any) -> Rm:
+    """Returns a manager that lost its state, and to which the proxy of an idle tenant comes."""
+    rm = parked()
+    rm.come_back("ada")
+    (told,) = [one for one in rm.heard("ada", m.TellIdle) if one.released]
+    fresh = rm.restarted(state_lost=True, **changes)
+    fresh.asked["ada"] = dataclasses.replace(
+        fresh.asked["ada"], last_generation=1, idle_count=told.count
+    )
+    fresh.come_back("ada")
+    fresh.join("slice-0")
+    fresh.after(21)
+    assert fresh.state == "serving"
+    return fresh
+
+
+def test_after_a_loss_of_state_one_that_is_idle_is_so_still_until_it_works() -> None:
+    rm = idle_without_state()
+    rm.tell("ada", 1, RELEASE_S)
+    assert rm.tenant("ada").state is TenantState.IDLE
+    assert rm.queue == []
+    assert rm.heard("ada", m.TellIdle)[-1].released
+    again = rm.restarted(state_lost=False)
+    again.come_back("ada")
+    again.join("slice-0")
+    assert again.tenant("ada").state is TenantState.IDLE
+    again.ask("bob", 1)
+    again.tell("ada", 2)
+    assert (again.on("bob"), again.queue) == (["slice-0"], ["ada"])
+    again.after(60)
+    again.release("bob")
+    assert again.on("ada") == ["slice-0"], "it waits for as long as it takes"
+
+
+def test_a_manager_without_state_and_without_the_policy_queues_who_was_idle() -> None:
+    rm = idle_without_state(idle_release_s=None, idle_warning_s=0.0)
+    assert rm.on("ada") == ["slice-0"]
 
 
 def test_a_manager_that_knows_of_no_such_policy_any_more_queues_who_was_parked() -> None:

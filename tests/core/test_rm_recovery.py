@@ -455,7 +455,7 @@ def test_without_the_disk_a_proxy_is_told_no_generation_below_one_that_it_knows(
 
 
 def waits_again(rm: Rm, tenant: str, *, queue: float | None = None) -> None:
-    """The proxy of a tenant that was preempted, or idle, before the state was lost comes back."""
+    """The proxy of a tenant that was preempted before the state was lost comes back."""
     rm.asked[tenant] = m.TenantAsked(
         tenant=tenant,
         incarnation=f"{tenant}/1",

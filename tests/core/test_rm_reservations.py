@@ -148,6 +148,73 @@ def test_who_gives_back_in_time_passes_an_elastic_slice_that_a_reservation_keeps
     assert len(rm.on("elastic")) == 2
 
 
+@pytest.mark.parametrize(("lifetime", "on"), [(HOUR, ["slice-1"]), (HOUR + 1, [])])
+def test_the_first_in_line_passes_an_elastic_slice_that_a_reservation_keeps_waiting_if_over_in_time(
+    lifetime: float, on: list[str]
+) -> None:
+    rm = Rm(3)
+    rm.reserve(2, user="ada", starts_in=HOUR, ends_in=2 * HOUR)
+    rm.ask("elastic", 2, elastic=1)
+    rm.ask("brief", 1, queue=WAITS, lifetime=lifetime)
+    assert rm.on("brief") == on
+    rm.after(2 * HOUR)
+    assert len(rm.on("elastic")) == 2
+
+
+def test_an_owner_passes_an_elastic_slice_that_its_own_reservation_keeps_waiting() -> None:
+    rm = Rm(3)
+    rm.reserve(2, user="ada", starts_in=HOUR, ends_in=2 * HOUR)
+    rm.ask("elastic", 2, elastic=1)
+    assert rm.on("elastic") == ["slice-0"]
+    rm.ask("ada", 2)
+    assert rm.on("ada") == ["slice-1", "slice-2"]
+    rm.after(HOUR)
+    (reserved,) = rm.core.status(rm.now).reservations
+    assert reserved.held == 2
+    rm.after(HOUR)
+    rm.release("ada")
+    assert len(rm.on("elastic")) == 2
+
+
+def test_an_owner_passes_an_elastic_slice_only_with_what_it_reserved() -> None:
+    rm = Rm(4)
+    rm.reserve(1, user="ada", starts_in=HOUR, ends_in=2 * HOUR)
+    rm.reserve(2, user="bob", starts_in=HOUR, ends_in=2 * HOUR)
+    rm.ask("elastic", 2, elastic=1)
+    assert rm.on("elastic") == ["slice-0"]
+    rm.ask("ada", 3, elastic=2)
+    assert rm.on("ada") == ["slice-1"]
+    rm.ask("bob", 2)
+    assert rm.on("bob") == ["slice-2", "slice-3"]
+
+
+def test_an_owners_elastic_slice_passes_one_that_its_reservation_keeps_waiting() -> None:
+    rm = Rm(4)
+    rm.reserve(3, user="ada", starts_in=HOUR, ends_in=2 * HOUR)
+    rm.ask("elastic", 2, elastic=1)
+    rm.ask("brief", 1, lifetime=HOUR / 2)
+    assert (rm.on("elastic"), rm.on("brief")) == (["slice-0"], ["slice-1"])
+    rm.ask("ada", 3, elastic=1)
+    assert rm.on("ada") == ["slice-2", "slice-3"]
+    rm.release("brief")
+    assert sorted(rm.on("ada")) == ["slice-1", "slice-2", "slice-3"]
+    assert len(rm.on("elastic")) == 1
+
+
+def test_an_elastic_slice_that_could_be_placed_is_not_passed() -> None:
+    rm = Rm(3)
+    rm.end_worker("slice-1")
+    rm.end_worker("slice-2")
+    rm.reserve(1, user="ada", starts_in=HOUR, ends_in=2 * HOUR)
+    rm.ask("elastic", 3, elastic=2)
+    rm.ask("ada", 1, queue=WAITS)
+    assert (rm.on("elastic"), rm.on("ada")) == (["slice-0"], [])
+    rm.join("slice-1", life="2")
+    assert (rm.on("elastic"), rm.on("ada")) == (["slice-0", "slice-1"], [])
+    rm.join("slice-2", life="2")
+    assert (rm.on("elastic"), rm.on("ada")) == (["slice-0", "slice-1"], ["slice-2"])
+
+
 def test_when_it_is_over_the_rest_is_everybodys_and_its_holders_stay() -> None:
     rm = Rm(2)
     rm.reserve(2, user="ada", ends_in=HOUR)

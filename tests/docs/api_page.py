@@ -17,6 +17,8 @@ from tests.docs.markdown import page
 __all__ = ["text"]
 
 _PACKAGE = "shared_pathways_service"
+#: Where classes are that only serve as bases of public ones.
+_PRIVATE_BASES = f"{_PACKAGE}.connection.asked"
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
@@ -86,7 +88,11 @@ def _section(name: str, thing: Any) -> Iterator[str]:
 
 
 def _bases(thing: type) -> str:
-    bases = [base.__name__ for base in thing.__bases__ if base not in (object, Exception)]
+    bases = [
+        base.__name__
+        for base in thing.__bases__
+        if base not in (object, Exception) and base.__module__ != _PRIVATE_BASES
+    ]
     kind = "Dataclass" if dataclasses.is_dataclass(thing) else "Class"
     if issubclass(thing, Exception):
         kind = "Exception"
@@ -103,13 +109,20 @@ def _members(thing: type) -> Iterator[tuple[str, Any]]:
         if dataclasses.is_dataclass(thing)
         else set()
     )
-    for member, found in vars(thing).items():
+    for member, found in _own(thing).items():
         if member.startswith("_") or member in fields:
             continue
         value = getattr(found, "__func__", found)
         described = isinstance(value, property) or inspect.isroutine(value)
         if described and inspect.getdoc(value):
             yield member, value
+
+
+def _own(thing: type) -> dict[str, Any]:
+    """Returns what a class defines, and what it has from bases that `connection` keeps private."""
+    bases = [base for base in thing.__bases__ if base.__module__.startswith(_PRIVATE_BASES)]
+    inherited = {name: value for base in bases for name, value in vars(base).items()}
+    return {**vars(thing), **{n: v for n, v in inherited.items() if n not in vars(thing)}}
 
 
 def _signature(name: str, thing: Any, *, bound: bool = False) -> str:

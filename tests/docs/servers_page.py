@@ -91,7 +91,7 @@ Afterwards they are as before.
 | --- | --- |
 | `JAX_PLATFORMS` | `proxy,cpu`, or `proxy` with `local_devices=False` |
 | `JAX_BACKEND_TARGET` | where the proxy answers: `grpc://…` |
-| `IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS` | `true` where the proxy has no TLS, as ours |
+| `IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS` | `true` for plaintext, `false` for ALTS |
 | `SPS_TOKEN_FILE` | the file with the proxy's token, readable by its user only |
 | `SPS_TRANSFER_DIR` | where large arrays are left for a proxy of this machine |
 """

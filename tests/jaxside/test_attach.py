@@ -12,6 +12,7 @@ import pytest
 from shared_pathways_service.errors import InvalidRequestError, VersionSkew
 from shared_pathways_service.jaxside import ProxyTarget
 from tests.jaxside.conftest import DEADLINE_S, PRELUDE, TOKEN, Proxy, run_program, start_program
+from tests.protocol.alts import serving_alts
 
 Proxies = tuple[Proxy, Proxy]
 
@@ -208,8 +209,8 @@ wrong = fails(errors.AccessDenied, address=guarded, token="another-tenants")
 assert wrong.verb == "connect" and missing.message != wrong.message
 assert "another-tenants" not in str(wrong) and token not in str(wrong)
 
-secure = fails(errors.ProxyFailed, address=open_, insecure_credentials=False)
-assert "use_insecure_credentials:true" in secure.hint, secure.to_json()
+secure = fails(errors.CredentialsMismatch, address=open_, insecure_credentials=False)
+assert "use_insecure_credentials:false" in secure.hint, secure.to_json()
 
 # After all that it still connects, to both.
 attach(ProxyTarget(address=guarded, token=token), timeout=60).detach()
@@ -221,6 +222,40 @@ attach(ProxyTarget(address=open_), timeout=60).detach()
         str(own_directories),
     )
     assert TOKEN not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("before", [None, "1", "false", "true"])
+def test_the_credentials_of_the_callers_environment_are_put_back(
+    proxies: Proxies, before: str | None
+) -> None:
+    run_program(
+        PRELUDE
+        + """
+variable = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
+before = os.environ.get(variable)
+attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)
+import jax
+assert len(jax.devices()) == 8
+assert os.environ[variable] == "true"  # of child processes, too
+attachment.detach()
+assert os.environ.get(variable) == before
+""",
+        proxies[0].address,
+        env={"IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": before},
+    )
+
+
+def test_a_proxy_that_hangs_up_on_plaintext_is_a_mismatch() -> None:
+    with serving_alts() as address:
+        run_program(
+            PRELUDE
+            + FAILURES
+            + """
+mismatch = fails(errors.CredentialsMismatch, timeout=300, address=sys.argv[1])
+assert mismatch.client.endswith("=true") and "ALTS" in mismatch.proxy, mismatch.to_json()
+""",
+            address,
+        )
 
 
 def test_a_proxy_of_other_versions_is_a_version_skew(own_directories: Path) -> None:

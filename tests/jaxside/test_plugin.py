@@ -62,6 +62,54 @@ sys.exit(7)
     assert done.stderr == ""
 
 
+def test_the_client_speaks_plaintext_unless_the_environment_says_otherwise(
+    proxies: Proxies, own_directories: Path
+) -> None:
+    variable = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
+    given = {
+        "JAX_PLATFORMS": "proxy",
+        "JAX_BACKEND_TARGET": f"grpc://{proxies[0].address}",
+        "PYTHONPATH": str(standalone.place(own_directories)),
+    }
+    run_program(
+        f"""
+import os
+assert "{variable}" not in os.environ
+import jax
+assert len(jax.devices()) == 8
+assert "{variable}" not in os.environ
+""",
+        env={**given, variable: None},
+    )
+    # (A Unix socket is plaintext in any case; what is refused is a value without effect.)
+    run_program(
+        f"""
+import os, jax
+try:
+    jax.devices()
+except RuntimeError as error:
+    assert "{variable}='1'" in str(error) and "'true'" in str(error), error
+else:
+    raise AssertionError("the library takes it for false")
+assert os.environ["{variable}"] == "1"
+""",
+        env={**given, variable: "1"},
+    )
+    run_program(
+        f"""
+import os, jax
+try:
+    jax.devices()
+except RuntimeError as error:
+    assert "Invalid credentials" in str(error), error
+else:
+    raise AssertionError("there is no ALTS here")
+assert os.environ["{variable}"] == "false"
+""",
+        env={**given, variable: "false"},
+    )
+
+
 def test_a_library_for_pathways_may_register_before_and_after_and_a_target_be_switched_off(
     run_foreign: RunForeign,
 ) -> None:

@@ -231,6 +231,22 @@ def test_with_its_state_file_gone_a_manager_asks_who_holds_what(make_service: Ma
     assert held == {"slice-0": "", "slice-1": "ada"}
 
 
+def test_with_its_state_file_gone_a_manager_leaves_an_idle_tenant_idle(
+    make_service: MakeService,
+) -> None:
+    service = make_service("--recovering_s=0.2", "--idle_release_s=600", "--idle_warning_s=1")
+    service.start_ready_workers("slice-0")
+    _lose_state(service)
+    service.start_rm()
+    service.wait_for_states({"slice-0": "ready"})
+    back = service.tenant("ada", last_generation=1, idle_count=5)
+    assert back.expect("idle").released
+    (status,) = service.status().tenants
+    assert status.state == "idle"
+    back.send(pb.TenantMessage(activity=pb.TenantActivity(count=6)))
+    back.expect("running")
+
+
 def test_a_manager_killed_while_it_asks_asks_again(make_service: MakeService) -> None:
     service = make_service("--recovering_s=600", "--tenant_ttl_s=600")
     service.start_ready_workers("slice-0", "slice-1")

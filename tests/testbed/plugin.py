@@ -1,7 +1,7 @@
 """The testbed as fixtures: one control plane a run of pytest, a namespace a test.
 
-With ``--kube-context NAME`` the tests marked ``safe_on_shared`` run against a real cluster instead,
-and those that need a testbed do not run.
+With ``--kube-context NAME``, or ``--cluster``, ``--project`` and ``--region``, the tests marked
+``safe_on_shared`` run against a real cluster instead, and those that need a testbed do not run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import dataclasses
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 
 import filelock
@@ -38,6 +38,9 @@ _FAILED = pytest.StashKey[bool]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("testbed")
     group.addoption("--kube-context", help="run tests marked safe_on_shared on a real cluster")
+    group.addoption("--cluster", help="the same on a GKE cluster; with --project and --region")
+    group.addoption("--project", help="its Google Cloud project")
+    group.addoption("--region", help="its region or zone")
     group.addoption("--kube-namespace", default="default", help="where its service is")
     group.addoption("--pathways-service", default="", help="its address; by default it is found")
 
@@ -52,7 +55,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Builds the control plane where it is needed: in a test's own time it would take too long."""
     options = session.config.option
     needed = any("testbed" in getattr(item, "fixturenames", ()) for item in session.items)
-    if needed and not (options.collectonly or options.kube_context):
+    if needed and not (options.collectonly or _real_cluster(session.config)):
         # That it cannot be built is said by the fixture.
         with contextlib.suppress(TestbedUnavailable):
             find_or_build(CACHE_DIR, _sayer(session.config))
@@ -82,7 +85,7 @@ def pytest_runtest_makereport(
 @pytest.fixture(scope="session")
 def testbed(request: pytest.FixtureRequest) -> Testbed:
     """The run's testbed: whoever needs it first starts it, and it ends with the run."""
-    if request.config.getoption("--kube-context"):
+    if _real_cluster(request.config):
         pytest.skip("needs a testbed, and this run is on a real cluster")
     # The process that lives as long as the run.
     owner = os.getppid() if _is_worker() else os.getpid()
@@ -118,14 +121,22 @@ class SharedCluster:
     """A cluster with a service, be it the testbed or a real one, as an ordinary tenant sees it.
 
     Attributes:
-      context: In the kubeconfig that the environment names.
+      named: The arguments of connect() that name the cluster: ``context``, or ``cluster``,
+        ``project`` and ``region``.
       namespace: Of the service and its proxies.
       pathways_service: Its address; empty: it is to be found.
     """
 
-    context: str
+    named: Mapping[str, str]
     namespace: str
     pathways_service: str
+
+    @property
+    def options(self) -> list[str]:
+        """The options of an `sps` command for this service."""
+        named = [f"--{name}={value}" for name, value in self.named.items()]
+        service = [f"--pathways_service={self.pathways_service}"] if self.pathways_service else []
+        return [*named, f"--namespace={self.namespace}", *service]
 
 
 @pytest.fixture
@@ -133,9 +144,9 @@ def shared_cluster(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> SharedCluster:
     """A cluster for tests marked ``safe_on_shared``: two free slices, or what the real one has."""
-    if context := request.config.getoption("--kube-context"):
+    if named := _real_cluster(request.config):
         return SharedCluster(
-            context=context,
+            named=named,
             namespace=request.config.getoption("--kube-namespace"),
             pathways_service=request.config.getoption("--pathways-service"),
         )
@@ -144,8 +155,18 @@ def shared_cluster(
     service = deploy_service(namespace, {"tpuv6e:2x2": 2})
     monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig_of("tenant")))
     return SharedCluster(
-        context=CONTEXT, namespace=namespace.name, pathways_service=service.address
+        named={"context": CONTEXT}, namespace=namespace.name, pathways_service=service.address
     )
+
+
+def _real_cluster(config: pytest.Config) -> Mapping[str, str]:
+    """Returns what names the real cluster of this run; nothing: the run is on the testbed."""
+    if context := config.getoption("--kube-context"):
+        return {"context": context}
+    given = {name: config.getoption(f"--{name}") for name in ("cluster", "project", "region")}
+    if any(given.values()) and not all(given.values()):
+        raise pytest.UsageError("--cluster, --project and --region go together")
+    return {name: value for name, value in given.items() if value}
 
 
 def _is_worker() -> bool:

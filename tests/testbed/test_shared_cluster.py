@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
+from shared_pathways_service.cli.verification import CHECKS
 from shared_pathways_service.core.kubernetes.names import HEAD_JOB
 from shared_pathways_service.core.kubernetes.permissions import evaluate, needed, rules_review
 from shared_pathways_service.kube.access import resolve
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.cluster import ClusterChoice
 from shared_pathways_service.kube.paths import collection
+from tests.e2e.harness import sps
 from tests.testbed.plugin import SharedCluster
 
 pytestmark = pytest.mark.safe_on_shared
 
 
+def _choice(cluster: SharedCluster) -> ClusterChoice:
+    named = {"context": "", "cluster": "", "project": "", "region": "", **cluster.named}
+    return ClusterChoice(
+        context=named["context"],
+        cluster=named["cluster"],
+        project=named["project"],
+        region=named["region"],
+    )
+
+
 async def _ask(cluster: SharedCluster) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    access = await resolve(ClusterChoice(context=cluster.context))
+    access = await resolve(_choice(cluster))
     async with KubeApi(access) as api:
         jobsets = await api.get(collection("jobsets", cluster.namespace))
         review = await api.request(
@@ -37,3 +50,9 @@ def test_tenant_finds_the_service_and_may_use_it(shared_cluster: SharedCluster) 
     ]
     assert heads, f"no service in namespace {shared_cluster.namespace}"
     assert evaluate(review, needed(ours=False)).missing == ()
+
+
+def test_verification_passes(shared_cluster: SharedCluster) -> None:
+    told = json.loads(sps("verify", *shared_cluster.options, "--json", check=False).stdout)
+    assert [check["name"] for check in told["checks"]] == list(CHECKS)
+    assert {check["name"]: check for check in told["checks"] if check["outcome"] != "passed"} == {}

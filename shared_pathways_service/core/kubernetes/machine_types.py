@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from shared_pathways_service.core.topology import FAMILIES, InstanceType
+from shared_pathways_service.core.topology import FAMILIES, FAMILY_NAMES, InstanceType
 from shared_pathways_service.errors import InvalidRequestError
 
 __all__ = ["MACHINE_TYPES", "slice_type"]
@@ -43,7 +43,7 @@ def slice_type(
     Raises:
       InvalidRequestError: There is no such machine type, or it has no such topology.
     """
-    family = MACHINE_TYPES.get(machine, machine) if isinstance(machine, str) else None
+    family = FAMILY_NAMES.get(machine) if isinstance(machine, str) else None
     if family not in FAMILIES:
         expected = f"one of {', '.join([*sorted(MACHINE_TYPES), *FAMILIES])}"
         raise InvalidRequestError(type_field, machine, expected)

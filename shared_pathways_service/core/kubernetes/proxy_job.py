@@ -95,11 +95,19 @@ class ProxyJobInputs:
 
 
 def check_limits(options: ProxyOptions, image: str) -> None:
-    """Refuses limits that the image knows nothing of.
+    """Refuses options that the image does not know.
 
     Raises:
-      InvalidRequestError: Limits are asked for, and the image is none of ours.
+      InvalidRequestError: Limits are asked for, and the image is none of ours; or credentials, and
+        it is ours.
     """
+    if is_ours(image) and not options.use_insecure_credentials:
+        raise InvalidRequestError(
+            "proxy_options",
+            "use_insecure_credentials:false",
+            f"use_insecure_credentials:true with the image {image}: this project's own speaks "
+            "plaintext only, to clients that show a token",
+        )
     for name, value in options.limits.items():
         if not is_ours(image):
             raise InvalidRequestError(
@@ -285,6 +293,7 @@ def _arguments(inputs: ProxyJobInputs) -> list[str]:
 def _environment(inputs: ProxyJobInputs) -> list[dict[str, Any]]:
     variables: dict[str, str] = {}
     if inputs.options.use_insecure_credentials:
+        # Exactly this text: the binary ignores 1, True and yes without a word.
         variables[INSECURE_CREDENTIALS] = "true"
     if inputs.has_token:
         timeout, lifetime = inputs.queue_timeout_s, inputs.max_lifetime_s

@@ -13,6 +13,7 @@ from shared_pathways_service.core.kubernetes import jobset_parts as parts
 from shared_pathways_service.core.kubernetes.images import Image, is_ours
 from shared_pathways_service.core.kubernetes.machine_types import slice_type
 from shared_pathways_service.core.request_fields import check_bucket, check_subdomain
+from shared_pathways_service.core.slice_names import named_type
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.core.validation import check_bool, check_dns_label, check_int
 from shared_pathways_service.errors import InvalidRequestError
@@ -77,7 +78,8 @@ class ServiceInputs:
     def __post_init__(self) -> None:
         parts.check_jobset_name(self.name)
         check_dns_label("namespace", self.namespace)
-        check_bucket(self.gcs_bucket or None)
+        # Frozen, yet the bucket is kept with its scheme.
+        object.__setattr__(self, "gcs_bucket", check_bucket(self.gcs_bucket or None) or "")
         counts = parse_instance_counts(self.instances, field="instances")
         check_int("spares", self.spares, low=0, high=min(counts.values()) - 1)
         check_int("max_slice_restarts", self.max_slice_restarts, low=0)
@@ -124,7 +126,8 @@ def parse_slices(counts: Mapping[str, int], *, field: str = "--slices") -> dict[
     """Returns slices by instance type, of those that GKE has.
 
     Args:
-      counts: By instance type, or by machine type and topology: ``{"ct6e-standard-4t:4x4": 2}``.
+      counts: By instance type, under any name that `named_type` reads:
+        ``{"ct6e-standard-4t:4x4": 2}``.
       field: What to call it in an error.
 
     Raises:
@@ -133,7 +136,8 @@ def parse_slices(counts: Mapping[str, int], *, field: str = "--slices") -> dict[
     """
     found: dict[str, int] = {}
     for text, count in counts.items():
-        machine, _, topology = text.partition(":")
+        name = text if ":" in text else str(named_type(text, field=field))
+        machine, _, topology = name.partition(":")
         kind = slice_type(machine, topology, type_field=field, topology_field=field)
         if str(kind) in found:
             raise InvalidRequestError(field, text, f"{kind} once")

@@ -5,6 +5,9 @@ cordoned, and its holder is moved to a free slice (a spare, too), as after a los
 and a grace: that slice is kept for it meanwhile. Where none is free, it is moved as soon as one
 is, before anybody who waits, unless it lets go earlier. What was said outlives workers and
 restarts, until the slice is uncordoned.
+
+A cordoned slice without a holder counts as one of the spares: a free slice stands in for it, so
+tenants can have as many slices as before, and one spare less is kept back for losses.
 """
 
 from __future__ import annotations

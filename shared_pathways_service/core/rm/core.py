@@ -226,7 +226,9 @@ class ResourceManagerCore:
         if ran:
             self._recovery.claimed(event)
         else:
-            self._newcomers.append(self._tenants.enter(event, again=again))
+            tenant = self._tenants.enter(event, again=again)
+            self._idleness.returned(tenant)
+            self._newcomers.append(tenant)
 
     # ---- after each event
 

@@ -157,4 +157,4 @@ def _frees(report: StatusReport, past: Mapping[str, Past], now: float) -> dict[s
         rest = 0.0 if since is None else past[found.instance_type].remaining(now - since)
         frees[found.instance_type].append(rest)
     # What is free first is what is kept back.
-    return {name: sorted(rests)[report.spares :] for name, rests in frees.items()}
+    return {name: sorted(rests)[report.spares_kept[name] :] for name, rests in frees.items()}

@@ -249,4 +249,4 @@ def _grantable(report: StatusReport, types: Mapping[str, int]) -> dict[str, int]
         for one in report.slices
         if one.state is SliceState.READY and one.held_since is None and not one.kept_for
     )
-    return {kind: max(0, free[kind] - report.spares) for kind in types}
+    return {kind: max(0, free[kind] - report.spares_kept[kind]) for kind in types}

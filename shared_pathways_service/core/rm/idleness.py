@@ -183,6 +183,7 @@ class Idleness:
                     release_s=release_s,
                     withdrawn=withdrawn,
                     released=released,
+                    count=tenant.parked if tenant.parked is not None else tenant.worked or 0,
                 )
             )
 

@@ -66,6 +66,7 @@ def _check_pool(ledger: Ledger, pool: Pool) -> None:
         (t.name, -1) for t in tenants if t.plan and pool in t.wants
     }
     assert pool.barred == sum(s.state in _IN - {SliceState.READY} for s in slices)
+    assert pool.withdrawn == sum(s.is_withdrawn for s in slices)
     pool.yielding.refresh(pool.yield_of)
     assert {t: pool.yielding.yield_of(t) for t in tenants if pool.yielding.yield_of(t)} == {
         t: count for t in tenants if (count := pool.yield_of(t))

@@ -67,12 +67,14 @@ class Ledger(Journal):
         """Enters a slice that was not known, without workers."""
         found = Slice(id=slice_id, pool=pool, since=self.now, workers=[None] * pool.hosts)
         found.mark = self.marks.get(slice_id, SliceMark.NONE)
+        pool.withdrawn += found.is_withdrawn
         self.slices[slice_id] = pool.slices[slice_id] = found
         return found
 
     def remove_slice(self, gone: Slice) -> None:
         """Strikes out a slice that nobody holds and no worker is in."""
         del self.slices[gone.id], gone.pool.slices[gone.id]
+        self._count_withdrawn(gone.pool, -gone.is_withdrawn)
 
     def set_state(self, changed: Slice, state: SliceState, reason: str = "") -> None:
         """Moves a slice to another state."""
@@ -100,7 +102,9 @@ class Ledger(Journal):
 
     def set_mark(self, marked: Slice, mark: SliceMark) -> None:
         """Enters what an operator says of a slice."""
+        was_withdrawn = marked.is_withdrawn
         marked.mark = mark
+        self._count_withdrawn(marked.pool, marked.is_withdrawn - was_withdrawn)
         if mark is SliceMark.NONE:
             self.marks.pop(marked.id, None)
         else:
@@ -136,6 +140,13 @@ class Ledger(Journal):
                 changed.in_heap = True
                 heapq.heappush(pool.free_heap, (changed.sort_key, changed))
 
+    def _count_withdrawn(self, pool: Pool, change: int) -> None:
+        """Counts slices that were withdrawn, which changes how many spares are kept back."""
+        if change:
+            pool.withdrawn += change
+            self.unserved[pool] = self.unplanned[pool] = None
+            self._touch(pool)
+
     # ---- placements
 
     def place(self, tenant: Tenant, index: int, onto: Slice) -> None:
@@ -154,6 +165,7 @@ class Ledger(Journal):
         pool = onto.pool
         if onto.free:
             pool.free -= 1
+        self._count_withdrawn(pool, -onto.is_withdrawn)
         onto.tenant, onto.index, onto.generation = tenant, index, generation
         onto.since = onto.held_since = self.now
         onto.relied_on = onto.incarnations
@@ -193,6 +205,7 @@ class Ledger(Journal):
         self._end_move(held)
         del tenant.placed[held.index]
         held.tenant, held.index = None, -1
+        self._count_withdrawn(pool, held.is_withdrawn)
         held.since = self.now
         held.relied_on = ()
         pool.held -= 1

@@ -122,6 +122,8 @@ class TenantAsked:
       claims: What it holds already.
       max_lifetime_s: It ends within so many seconds; None: not known.
       last_generation: The highest that it heard of; 0: none.
+      idle_count: While its slices are taken back for idleness: its count of activity at that time;
+        None: they are not.
     """
 
     tenant: str
@@ -138,6 +140,7 @@ class TenantAsked:
     claims: tuple[Claim, ...] = ()
     max_lifetime_s: float | None = None
     last_generation: int = 0
+    idle_count: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -337,6 +340,7 @@ class TellIdle:
       release_s: Seconds from now; 0 if there is nothing to come.
       withdrawn: It was said before, and is not so any more.
       released: They were taken back; it gets others when it works again.
+      count: Its count of activity, as it told last.
     """
 
     tenant: str
@@ -344,6 +348,7 @@ class TellIdle:
     release_s: float = 0.0
     withdrawn: bool = False
     released: bool = False
+    count: int = 0
 
 
 @dataclasses.dataclass(slots=True)

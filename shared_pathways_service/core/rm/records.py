@@ -105,6 +105,11 @@ class Slice:
         return self.tenant is None and self.state is SliceState.READY and self.kept_for is None
 
     @property
+    def is_withdrawn(self) -> bool:
+        """Whether an operator took it out of service and no tenant holds it."""
+        return self.mark is not SliceMark.NONE and self.tenant is None
+
+    @property
     def complete(self) -> bool:
         """Whether the workers of all its hosts are in."""
         return None not in self.workers
@@ -325,6 +330,7 @@ class Pool:
       waiting: Tenants whose gang wants slices of this type.
       planned: Those of them that wait for others to be preempted.
       barred: Slices that are cordoned or draining.
+      withdrawn: Slices that are cordoned, or to be once their workers are back, without a holder.
       drains: Draining slices whose holder has nowhere to go.
       brief: Of those that wait, how many stated their lifetime.
       stated: How many slices each holder has that stated its lifetime.
@@ -350,6 +356,7 @@ class Pool:
     waiting: Line = dataclasses.field(default_factory=Line)
     planned: Line = dataclasses.field(default_factory=Line)
     barred: int = 0
+    withdrawn: int = 0
     brief: int = 0
     stated: dict[Tenant, int] = dataclasses.field(default_factory=dict)
     drains: dict[Slice, None] = dataclasses.field(default_factory=dict)
@@ -397,7 +404,7 @@ class Pool:
     @property
     def grantable(self) -> int:
         """Free slices that a new request, or an elastic slice, may take."""
-        beyond = self.free - self.spares
+        beyond = self.free - self.spares_kept
         return beyond if beyond > 0 else 0  # noqa: FURB136 - asked at every event; max() is slower
 
     def room_for(self, tenant: Tenant) -> int:
@@ -407,6 +414,16 @@ class Pool:
     def most_for(self, tenant: Tenant) -> int:
         """Returns how many slices a tenant may have, were all others that hold some to go."""
         return self.usable if self.reserved is None else self.reserved.most_for(tenant)
+
+    @property
+    def spares_kept(self) -> int:
+        """Spares that are kept back: all but those that stand in for withdrawn slices.
+
+        A spare is there for a slice that is out of service, whoever took it out. So `usable` slices
+        can be had while one is cordoned, too.
+        """
+        kept = self.spares - self.withdrawn
+        return kept if kept > 0 else 0  # noqa: FURB136 - asked at every event, as `grantable` is
 
     @property
     def usable(self) -> int:

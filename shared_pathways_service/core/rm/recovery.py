@@ -136,7 +136,8 @@ class Recovery:
     def waits_again(self, event: TenantAsked) -> bool:
         """Returns whether a proxy that has no slices had some, of which nothing is known any more.
 
-        They were taken from it, as it was preempted or idle, so it waits for as long as it takes.
+        They were taken from it. If it was preempted it waits for as long as it takes; if it was
+        idle, which it says itself, it waits for nothing before it works.
         """
         return self._believes and not event.claims and 0 < event.last_generation <= self._latest
 

@@ -117,9 +117,35 @@ class Reserved:
         Returns:
           The latest of such starts; minus infinity: no reservation to come keeps it from one.
         """
+        return max(self._short_at(tenant), default=-math.inf)
+
+    def room_beside(self, tenant: Tenant, running: Tenant) -> int:
+        """Returns how many free slices a tenant may take before an elastic slice of another.
+
+        The elastic slice goes first, unless a reservation to come keeps it waiting. It waits no
+        longer for slices that are let go before that reservation begins, nor for those that the
+        tenant is due then anyway, by a reservation of its own.
+
+        Args:
+          tenant: Who wants slices.
+          running: Whose elastic slice is before it in line.
+        """
+        room = self.room_for(tenant)
+        if not room or self.room_for(running):
+            return 0
+        ends_at = math.inf if tenant.ends_at is None else tenant.ends_at
+        mine = {one.name: one for one in self.entries if one.is_for(tenant)}
+        due = (
+            room if ends_at <= start else _sum_of(self._lacking(start), mine)
+            for start in self._short_at(running)
+        )
+        return min(room, max(due, default=0))
+
+    def _short_at(self, tenant: Tenant) -> list[float]:
+        """Returns the starts of others' reservations at which a tenant has no slice more."""
         others = self._others(tenant)
         starts = self._starts_to_come(tenant, others)
-        return max((one for one in starts if self._left_at(one, others) <= 0), default=-math.inf)
+        return [start for start in starts if self._left_at(start, others) <= 0]
 
     def own_room(self, tenant: Tenant) -> int:
         """Returns how many free slices are kept for a tenant, whoever waits before it."""

@@ -8,20 +8,24 @@ A pool's free slices go, in this order, to
    of `core.rm.aging`. Spares are kept back from these.
 
 The line of each instance type is strict: nobody passes whoever is at its head, also where the head
-does not fit and a later one would. Only two do: who was promised slices that others will be
-preempted from (`core.rm.preemption`) is not passed by the one behind it, as it has its own; and who
-does not keep the head from anything (`core.rm.backfill`). A gang that wants several types stands in
-the line of each and starts when it is at the head of all those that it takes slices from. So gangs
-that share no type never wait for each other.
+does not fit and a later one would. There are three exceptions. A tenant that was promised slices
+that others will be preempted from (`core.rm.preemption`) has its own, so it is not passed by the
+one behind it. A tenant that does not keep the head from anything may start before it
+(`core.rm.backfill`). And an elastic slice that a reservation to come keeps waiting is passed by
+tenants that do not make it wait longer (`Reserved.room_beside`). A gang that wants several types
+stands in the line of each and starts when it is at the head of all those that it takes slices from.
+So gangs that share no type never wait for each other.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 from shared_pathways_service.core.rm.backfill import Backfill
 from shared_pathways_service.core.rm.decisions import DecisionKind
 from shared_pathways_service.core.rm.ledger import Ledger
+from shared_pathways_service.core.rm.lines import Entry
 from shared_pathways_service.core.rm.records import Pool, Slice, Tenant
 from shared_pathways_service.core.rm.speaker import Speaker
 
@@ -29,6 +33,8 @@ __all__ = ["Scheduler", "grantable_to"]
 
 #: Of those that were promised slices, how many are looked at when slices come free by themselves.
 _PROMISED = 8
+#: Tenants whose elastic slices a reservation keeps waiting that may be passed at most.
+_PASSED = 32
 
 
 class Scheduler:
@@ -108,7 +114,7 @@ class Scheduler:
 
     def _serve_one(self, pool: Pool) -> bool:
         """Gives free slices to whoever is next; False: nobody can use any now."""
-        first, fill = pool.first_open(), pool.fills.first()
+        first, fill = pool.first_open(), _next_fill(pool)
         if pool.planned.entries:
             for entry in pool.planned.entries[:_PROMISED]:
                 if (first is not None and first < entry) or (fill is not None and fill < entry):
@@ -116,8 +122,6 @@ class Scheduler:
                 if self.start(entry[-1]) or self.relieve(entry[-1], pool):
                     return True
         if fill is not None and (first is None or fill < first):
-            if not pool.room_for(fill[-1]):
-                return False
             self._place_running(fill[-1], fill[2], pool)
             return True
         return first is not None and self.start(first[-1])
@@ -169,8 +173,30 @@ def grantable_to(tenant: Tenant, pool: Pool) -> int:
     if first is not None and first[-1] is not tenant and first[:2] < tenant.rank:
         return 0
     if fill is not None and fill[:2] < tenant.rank:
-        return 0
+        return _room_past_fills(tenant, pool)
     return pool.room_for(tenant)
+
+
+def _next_fill(pool: Pool) -> Entry | None:
+    """Returns the first elastic slice that may be placed now; None: there is none."""
+    fill = pool.fills.first()
+    if fill is None or pool.room_for(fill[-1]):
+        return fill
+    first_of_each = {entry[-1]: entry for entry in reversed(pool.fills.entries)}
+    behind = sorted(first_of_each.values())[1 : 1 + _PASSED]
+    return next((entry for entry in behind if _room_past_fills(entry[-1], pool)), None)
+
+
+def _room_past_fills(tenant: Tenant, pool: Pool) -> int:
+    """Returns how many free slices a tenant may have before elastic slices that are before it."""
+    reserved = pool.reserved
+    if reserved is None:
+        return 0
+    fills = itertools.takewhile(lambda entry: entry[:2] < tenant.rank, pool.fills.entries)
+    before = dict.fromkeys(entry[-1] for entry in fills)
+    if len(before) > _PASSED:
+        return 0
+    return min(reserved.room_beside(tenant, running) for running in before)
 
 
 def _own_room(tenant: Tenant, pool: Pool) -> int:

@@ -336,7 +336,7 @@ def _words(pool: Pool) -> Words:
     """Returns what is said of a pool; made once for all who wait, until something changes."""
     if pool.words is None:
         free = f" x {pool.name} wanted, {pool.grantable} free"
-        if kept := min(pool.free, pool.spares):
+        if kept := min(pool.free, pool.spares_kept):
             free += f" beside {kept} kept as spare"
         if pool.reserved is not None:
             free += pool.reserved.words()

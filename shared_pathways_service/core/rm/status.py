@@ -151,6 +151,8 @@ class StatusReport:
       state: ``serving`` or ``recovering``.
       queue: In the order of priority, then arrival.
       spares: Slices of each type that are kept for re-placement.
+      spares_kept: How many of those are kept back, by type: a cordoned slice without a holder is
+        taken for one.
       since: When the core was started, by its clock.
       reservations: In the order of their starts.
     """
@@ -161,6 +163,7 @@ class StatusReport:
     tenants: tuple[TenantStatus, ...]
     queue: tuple[QueueEntry, ...]
     spares: int
+    spares_kept: Mapping[str, int]
     since: float
     reservations: tuple[ReservationStatus, ...] = ()
 
@@ -193,6 +196,7 @@ def report(
         tenants=tuple(_tenant(tenant, now) for tenant in tenants),
         queue=tuple(_queue_entry(tenant, reason_of(tenant), now) for tenant in waiting),
         spares=spares,
+        spares_kept={pool.name: pool.spares_kept for pool in ledger.pools.values()},
         since=since,
         reservations=reservations(ledger),
     )

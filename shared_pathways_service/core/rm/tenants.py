@@ -99,7 +99,8 @@ class Tenants:
         Args:
           event: Its request.
           running: Whether it has its slices, or what is left of them.
-          again: Whether it waits once more for slices that were taken from it.
+          again: Whether it waits once more for slices that were taken from it; if they were as it
+            was idle, it waits in no line until it works.
         """
         self._ledger.last_order += 1
         tenant = self._make(event, self._ledger.last_order, self._ledger.now, running=running)
@@ -107,9 +108,12 @@ class Tenants:
         tenant.preempted = again
         if event.max_lifetime_s is not None:
             tenant.ends_at = self._ledger.now + event.max_lifetime_s
+        if again and event.idle_count is not None:
+            tenant.preempted, tenant.idled = False, True
+            tenant.parked = event.idle_count if self._parks else None
         self._ledger.add_tenant(tenant)
         self._await_end(tenant)
-        if not running:
+        if tenant.is_queued:
             self._enqueue(tenant)
         return tenant
 

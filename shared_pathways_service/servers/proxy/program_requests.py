@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2, status_pb2, xla_pb2
+from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.proxy import xla
+from shared_pathways_service.servers.proxy.file_options import without_files
 from shared_pathways_service.servers.proxy.operations import Operation
 from shared_pathways_service.servers.proxy.programs import Program
 from shared_pathways_service.servers.proxy.session import Call, Handler, Session
@@ -37,7 +39,8 @@ def _compile(session: Session, request: proxy_pb2.CompileRequest, call: Call) ->
     session.compiling.update((handle, future))
 
     def compile_and_answer() -> None:
-        program = engine.compiler.compile(request.program.data, request.compile_options.data)
+        options = _options(session, request.compile_options.data)
+        program = engine.compiler.compile(request.program.data, options)
         response = call.response.compile_response
         response.loaded_executable_handle = handle
         response.ready_future_handle = future
@@ -57,6 +60,21 @@ def _compile(session: Session, request: proxy_pb2.CompileRequest, call: Call) ->
 
     engine.compilations.put(session.session_id, compile_and_answer, fail)
     return True
+
+
+def _options(session: Session, serialized: bytes) -> bytes:
+    """Returns an XlaCompileOptionsProto without what concerns files; says once what that is."""
+    options = core_pb2.XlaCompileOptionsProto.FromString(serialized)
+    own = xla.own_debug_options()
+    options.compile_options, ignored = without_files(options.compile_options, own)
+    if ignored and not session.told_ignored:
+        session.told_ignored = True
+        glog(
+            "W",
+            f"Compile options of a client are ignored, as only a proxy's own flags may make it "
+            f"write or read files: {', '.join(ignored)}",
+        )
+    return options.SerializeToString()
 
 
 def _metadata(

@@ -87,6 +87,7 @@ class ResourceManagerLink:
         self._on_memory_limit = on_memory_limit
         self._reporter = reporter
         self._began = time.monotonic()
+        self._idle_count: int | None = None
         self._closing = threading.Event()
         self._slices.granted.clear()
         self._failures = 0
@@ -168,6 +169,8 @@ class ResourceManagerLink:
         hello.versions.max = PROTOCOL_MAX
         hello.running = self._slices.granted.is_set()
         hello.last_generation = self._slices.newest_generation
+        if self._idle_count is not None:
+            hello.idle_count = self._idle_count
         if hello.HasField("max_lifetime_s"):
             # What is left of it: to an RM that lost its state this is the first hello.
             left = hello.max_lifetime_s - (time.monotonic() - self._began)
@@ -188,6 +191,7 @@ class ResourceManagerLink:
             # Of one that was preempted, a resource manager that lost its state would think else
             # that it only lacks slices that failed.
             self._slices.granted.clear()
+            self._idle_count = None
             if self._reporter is not None:
                 self._reporter.calm()
             holders = "; ".join(queued.holders)
@@ -201,6 +205,7 @@ class ResourceManagerLink:
         elif kind == "running":
             running = update.running
             self._slices.granted.set()
+            self._idle_count = None
             self._ask(hurried=False)
             glog("I", f"All placements done: {running.placed} of {running.wanted} slices placed")
         elif kind == "preempting":
@@ -224,6 +229,7 @@ class ResourceManagerLink:
         elif idle.released:
             # It is to be queued when it is back, not to be given what it lacks.
             self._slices.granted.clear()
+            self._idle_count = idle.count
             glog("W", f"All slices are released: idle for {idle.idle_s:.0f} s")
         else:
             glog(

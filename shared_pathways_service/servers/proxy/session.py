@@ -133,6 +133,8 @@ class Session:
         self.executions: dict[int, Operation] = {}
         #: Futures that are over; each with its error, if it has one.
         self.futures: dict[int, StatusError | None] = {}
+        #: Whether the log says which of its compile options are ignored.
+        self.told_ignored = False
         self._handlers = handlers
         self._named_results = named_results
         self.answers = answers

@@ -48,6 +48,7 @@ __all__ = [
     "main_types",
     "name_of",
     "op_sharding",
+    "own_debug_options",
     "parse",
     "parts_of",
     "pointers",
@@ -338,6 +339,15 @@ def dumps(options: Any) -> bool:
     # (XLA_FLAGS of the environment are in the debug options of the program that compiles.)
     names = [name for name, _ in options.env_option_overrides]
     return any(name.startswith("xla_dump_") for name in names)
+
+
+@functools.cache
+def own_debug_options() -> bytes:
+    """Returns this process's debug options, serialised: XLA's defaults and its flags."""
+    options = _jax.CompileOptions()
+    _ = options.executable_build_options.debug_options  # (Only made when it is looked at.)
+    message = xla_pb2.CompileOptionsProto.FromString(options.SerializeAsString())
+    return message.executable_build_options.debug_options.SerializeToString()
 
 
 @functools.cache

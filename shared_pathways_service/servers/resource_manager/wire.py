@@ -130,6 +130,7 @@ def tenant_asked(hello: pb.TenantHello) -> messages.TenantAsked:
             else None
         ),
         last_generation=hello.last_generation,
+        idle_count=hello.idle_count if hello.HasField("idle_count") else None,
     )
 
 
@@ -238,6 +239,7 @@ def _idle(told: messages.TellIdle) -> pb.TenantUpdate:
             release_s=told.release_s,
             withdrawn=told.withdrawn,
             released=told.released,
+            count=told.count,
         )
     )
 

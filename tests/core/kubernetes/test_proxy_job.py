@@ -164,6 +164,18 @@ def test_limits_are_our_proxys_flags_and_refused_for_googles() -> None:
         assert "memory:" in raised.value.hint
 
 
+def test_plaintext_is_the_default_and_can_be_switched_off_for_googles() -> None:
+    variable = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
+    for inputs in (GOOGLES, OURS):
+        assert variables(inputs)[variable] == "true"
+        assert variables(with_options(inputs, "use_insecure_credentials:true"))[variable] == "true"
+    assert variables(with_options(GOOGLES, "use_insecure_credentials:false")) == {}
+    with pytest.raises(InvalidRequestError) as raised:
+        with_options(OURS, "use_insecure_credentials:false")
+    assert raised.value.value == "use_insecure_credentials:false"
+    assert OURS.image in raised.value.expected
+
+
 @pytest.mark.parametrize(("given", "told"), [(None, None), (0.0, 0.0), (math.inf, math.inf)])
 def test_the_queue_timeout_arrives(given: float | None, told: float | None) -> None:
     inputs = dataclasses.replace(OURS, queue_timeout_s=given)
@@ -197,11 +209,9 @@ def test_our_token_is_in_a_secret_that_goes_with_the_job() -> None:
 
 def test_googles_image_gets_neither_token_nor_variables_of_ours() -> None:
     inputs = with_options(
-        dataclasses.replace(GOOGLES, priority=3, queue_timeout_s=5.0, max_lifetime_s=9.0, team="t"),
-        "use_insecure_credentials:true",
+        dataclasses.replace(GOOGLES, priority=3, queue_timeout_s=5.0, max_lifetime_s=9.0, team="t")
     )
     assert variables(inputs) == {"IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": "true"}
-    assert variables(GOOGLES) == {}
     assert "volumes" not in pod(inputs)
     assert "volumeMounts" not in container(inputs)
     assert not inputs.has_token

@@ -95,6 +95,48 @@ def test_a_proxy_says_what_it_heard_last_and_how_long_it_still_lives(
     assert 0 < again.max_lifetime_s < first.max_lifetime_s <= 1000.0
 
 
+_RELEASED = pb.TenantUpdate(idle=pb.TenantIdle(released=True, count=5))
+
+
+@pytest.mark.parametrize(
+    ("updates", "idle_count"),
+    [
+        ([], None),
+        ([_RELEASED], 5),
+        ([_RELEASED, pb.TenantUpdate(queued=pb.TenantQueued(position=1))], None),
+        ([_RELEASED, pb.TenantUpdate(running=pb.TenantRunning(placed=1, wanted=1))], None),
+    ],
+)
+def test_a_proxy_says_that_its_slices_were_taken_back_for_idleness(
+    own_directories: Path, updates: list[pb.TenantUpdate], idle_count: int | None
+) -> None:
+    class Breaking(pb_grpc.ResourceManagerServicer):
+        """Says what it is to say, and breaks off."""
+
+        def TenantSession(  # noqa: N802 - gRPC's name
+            self, requests: Iterator[pb.TenantMessage], context: grpc.ServicerContext
+        ) -> Iterator[pb.TenantUpdate]:
+            hellos.put(next(requests).hello)
+            yield from updates
+            context.abort(grpc.StatusCode.UNAVAILABLE, "killed")
+
+    hellos: queue.SimpleQueue[pb.TenantHello] = queue.SimpleQueue()
+    slices = SliceTable(("tpuv6e:2x2",), _make_executor)
+    manager = Breaking()  # type: ignore[abstract]
+    with _serving(manager, f"unix:{own_directories / 'rm'}") as address:
+        asks = pb.TenantHello(tenant="ada", incarnation="1")
+        link = ResourceManagerLink(address, asks, slices, Ending(""), None)
+        link.start()
+        try:
+            first = hellos.get(timeout=DEADLINE_S)
+            again = hellos.get(timeout=DEADLINE_S)
+        finally:
+            link.close("done")
+            slices.close()
+    assert not first.HasField("idle_count")
+    assert (again.idle_count if again.HasField("idle_count") else None) == idle_count
+
+
 class _Pauses(threading.Event):
     """What is waited for is noted, and not waited for."""
 

@@ -1,0 +1,342 @@
+"""The checks of `sps verify`, in their order."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import enum
+import secrets
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from shared_pathways_service.cli.verification.link import CuttableLink
+from shared_pathways_service.cli.verification.service import ServiceView
+from shared_pathways_service.cli.verification.tenant import Tenant
+from shared_pathways_service.core.checks import Outcome as DoctorOutcome
+from shared_pathways_service.core.requests import ConnectRequest
+from shared_pathways_service.errors import SharedPathwaysError, SlicesTaken
+
+__all__ = ["CHECKS", "Outcome", "Result", "Verification"]
+
+_MIB = 1 << 20
+
+
+class Outcome(enum.StrEnum):
+    """How a check of a verification came out."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    """It could not be made; the verification as a whole has not passed."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """The result of one check.
+
+    Attributes:
+      name: The check's name.
+      found: What was found, or what went wrong.
+      look_at: What to look at after a failure, or what to do about a check that was skipped.
+      seconds: How long the check took.
+    """
+
+    name: str
+    outcome: Outcome
+    found: str
+    look_at: str = ""
+    seconds: float = 0.0
+
+
+class _SkippedError(Exception):
+    """A check cannot be made.
+
+    Attributes:
+      advice: What to do to have it made.
+    """
+
+    def __init__(self, why: str, advice: str = "") -> None:
+        super().__init__(why)
+        self.advice = advice
+
+
+class Verification:
+    """One verification of one service: a context manager that ends all its tenants.
+
+    Args:
+      service: The service.
+      request: What one tenant would ask for: checks the arguments, and names type and count.
+      arguments: Of connect(), as JSON has them, without slices and name.
+      kind: Instance type of the slices.
+      count: How many slices it may use, at least 1.
+      timeout_s: Seconds for each step.
+    """
+
+    def __init__(
+        self,
+        service: ServiceView,
+        request: ConnectRequest,
+        arguments: Mapping[str, Any],
+        *,
+        kind: str,
+        count: int,
+        timeout_s: float,
+    ) -> None:
+        self.count = count
+        self._service = service
+        self._request = request
+        self._arguments = arguments
+        self._kind = kind
+        self._timeout_s = timeout_s
+        self._prefix = f"verify-{secrets.token_hex(3)}"
+        self._first: Tenant | None = None
+        self._connectable = False
+        self._tenants: list[Tenant] = []
+        self._undo = contextlib.ExitStack()
+        self._directory = Path()
+
+    def __enter__(self) -> Self:
+        directory = tempfile.TemporaryDirectory(prefix="sps-verify-")
+        self._directory = Path(self._undo.enter_context(directory))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._undo.close()
+
+    def results(self, begin: Callable[[str], object]) -> Iterator[Result]:
+        """Makes all checks, one after the other.
+
+        Args:
+          begin: Called with the name of each check before it is made.
+        """
+        for name, look in CHECKS.items():
+            begin(name)
+            began = time.monotonic()
+            try:
+                found, outcome, look_at = look(self), Outcome.PASSED, ""
+            except _SkippedError as reason:
+                found, outcome, look_at = str(reason), Outcome.SKIPPED, reason.advice
+            except SharedPathwaysError as error:
+                found, outcome = error.message, Outcome.FAILED
+                look_at = error.hint or _LOOK_AT[name]
+            seconds = time.monotonic() - began
+            yield Result(name=name, outcome=outcome, found=found, look_at=look_at, seconds=seconds)
+
+    # ---- checks
+
+    def preflight(self) -> str:
+        """Makes the checks of `sps doctor`."""
+        checks = self._service.checks(self._request, self._timeout_s)
+        for check in checks:
+            if check.outcome is DoctorOutcome.FAILED:
+                raise SharedPathwaysError(f"{check.name}: {check.found}", hint=check.fix)
+        return f"{len(checks)} checks of `sps doctor`"
+
+    def connect(self) -> str:
+        """Connects a tenant with all the slices."""
+        tenant = self._tenant(self.count)
+        told = tenant.expect("connected", self._timeout_s)
+        self._first, self._connectable = tenant, True
+        if told["slices"] != self.count:
+            raise SharedPathwaysError(f"{told['slices']} slices came, {self.count} were asked for")
+        return f"{told['slices']} x {self._kind}, {told['chips']} chips in {told['seconds']:.1f} s"
+
+    def every_chip(self) -> str:
+        """Computes on each chip by itself."""
+        told = self._ask(self._tenant_of_all(), "every chip")
+        if told["wrong"]:
+            raise SharedPathwaysError(f"wrong results on {', '.join(told['wrong'])}")
+        return f"{told['chips']} chips computed what numpy does"
+
+    def all_slices(self) -> str:
+        """Computes over all slices at once."""
+        told = self._ask(self._tenant_of_all(), "all slices")
+        if not told["right"]:
+            raise SharedPathwaysError(f"a wrong result over {told['chips']} chips")
+        return f"one computation over {told['slices']} slices, {told['chips']} chips, as numpy"
+
+    def transfer(self) -> str:
+        """Times transfers and round trips."""
+        told = self._ask(self._tenant_of_all(), "transfer")
+        if not told["right"]:
+            raise SharedPathwaysError("an array came back different from how it was sent")
+        return (
+            f"{told['to_device_bytes_per_s'] / _MIB:,.0f} MiB/s there, "
+            f"{told['from_device_bytes_per_s'] / _MIB:,.0f} MiB/s back, "
+            f"round trip {told['round_trip_s'] * 1000:.1f} ms"
+        )
+
+    def refusal(self) -> str:
+        """Asks for one slice more than is free, and must be refused."""
+        self._tenant_of_all()
+        wanted = self._one_too_many()
+        tenant = self._tenant(wanted)
+        try:
+            error = tenant.failure(self._timeout_s)
+        finally:
+            tenant.close()
+        if not isinstance(error, SlicesTaken):
+            raise error
+        return f"{wanted} more were refused: {error.message}"
+
+    def queue(self) -> str:
+        """Queues for slices that the first tenant holds, and gets them when it leaves."""
+        first = self._tenant_of_all()
+        wanted = self._one_too_many()
+        tenant = self._tenant(wanted, queue_timeout=self._timeout_s)
+        try:
+            tenant.expect("event", self._timeout_s, event="tenant.queued")
+            if wanted > self.count:
+                return f"{wanted} more waited in the queue, and left it: others' slices are free"
+            self._leave(first)
+            tenant.expect("connected", self._timeout_s)
+            self._ask(tenant, "all slices")
+            return f"{wanted} more waited, and computed when the first tenant had left"
+        finally:
+            tenant.close()
+            self._service.wait_until_gone({tenant.name}, self._timeout_s)
+
+    def second_tenant(self) -> str:
+        """Has two tenants compute side by side."""
+        self._check_connectable()
+        if self.count < 2:
+            raise _SkippedError("needs two slices", f"--slices {self._kind}=2")
+        self._leave(self._first)
+        first, second = self._tenant(1), self._tenant(self.count - 1)
+        for tenant in (first, second):
+            tenant.expect("connected", self._timeout_s)
+        for tenant in (first, second):
+            tenant.order("every chip")
+        for tenant in (first, second):
+            told = tenant.expect("answer", self._timeout_s)
+            if told["wrong"]:
+                raise SharedPathwaysError(f"{tenant.name}: wrong on {', '.join(told['wrong'])}")
+        second.close()
+        self._first = first
+        return f"two tenants, of 1 and {self.count - 1} slices, computed side by side"
+
+    def killed_client(self) -> str:
+        """Kills a client; its proxy must disappear."""
+        tenant = self._one_connected()
+        began = time.monotonic()
+        tenant.kill()
+        self._first = None
+        self._service.wait_until_gone({tenant.name}, self._timeout_s)
+        return f"nothing was left {time.monotonic() - began:.1f} s after the kill"
+
+    def cut_tunnel(self) -> str:
+        """Cuts the connections to the API server; the client must be told, and be cleaned up."""
+        if not self._service.place.is_cluster:
+            return "no tunnel: the embedded service's proxies listen on private sockets"
+        self._check_connectable()
+        self._leave(self._first)
+        link = CuttableLink()
+        try:
+            tenant = self._tenant(1, environment=link.environment)
+            tenant.expect("connected", self._timeout_s)
+            self._ask(tenant, "work on")
+            if not (cut := link.cut()):
+                raise _SkippedError(
+                    "the client's connections do not pass through a proxy of this machine",
+                    "try a context without proxy-url",
+                )
+            tenant.order("work on")
+            error = tenant.failure(self._timeout_s)
+            tenant.close()
+            self._service.wait_until_gone({tenant.name}, self._timeout_s)
+        finally:
+            link.close()
+        return f"{cut} connections cut; the client was told: {error.message}"
+
+    def teardown(self) -> str:
+        """Ends what is left of the verification, and looks for what should not be there."""
+        self._undo.close()
+        self._first = None
+        names = {tenant.name for tenant in self._tenants}
+        self._service.wait_until_gone(names, self._timeout_s)
+        return f"nothing is left of {len(names)} connections"
+
+    # ---- inside
+
+    def _tenant(
+        self,
+        count: int,
+        *,
+        environment: Mapping[str, str | None] | None = None,
+        queue_timeout: float | None = None,
+    ) -> Tenant:
+        name = f"{self._prefix}-{len(self._tenants)}"
+        more = {"expected_tpu_instances": {self._kind: count}, "queue_timeout": queue_timeout}
+        tenant = Tenant(
+            name,
+            {**self._arguments, **more},
+            log=self._directory / f"{name}.log",
+            environment=environment,
+        )
+        self._tenants.append(tenant)
+        self._undo.callback(tenant.close)
+        return tenant
+
+    def _tenant_of_all(self) -> Tenant:
+        if self._first is None:
+            raise _SkippedError("the first tenant is not connected")
+        return self._first
+
+    def _check_connectable(self) -> None:
+        if not self._connectable:
+            raise _SkippedError("the first tenant could not connect")
+
+    def _one_connected(self) -> Tenant:
+        self._check_connectable()
+        if self._first is None:
+            self._first = self._tenant(1)
+            self._first.expect("connected", self._timeout_s)
+        return self._first
+
+    def _ask(self, tenant: Tenant, order: str) -> dict[str, Any]:
+        tenant.order(order)
+        return tenant.expect("answer", self._timeout_s)
+
+    def _one_too_many(self) -> int:
+        """Returns how many slices nobody can have while the first tenant holds its own."""
+        _, free = self._service.slices().get(self._kind, (0, 0))
+        return free + 1
+
+    def _leave(self, tenant: Tenant | None) -> None:
+        if tenant is not None:
+            tenant.close()
+            self._first = None
+            self._service.wait_until_gone({tenant.name}, self._timeout_s)
+
+
+#: The checks by name, in their order: later ones build on what earlier ones left.
+CHECKS: Mapping[str, Callable[[Verification], str]] = {
+    "preflight": Verification.preflight,
+    "connect": Verification.connect,
+    "every chip": Verification.every_chip,
+    "all slices": Verification.all_slices,
+    "transfer": Verification.transfer,
+    "refusal": Verification.refusal,
+    "queue": Verification.queue,
+    "second tenant": Verification.second_tenant,
+    "killed client": Verification.killed_client,
+    "cut tunnel": Verification.cut_tunnel,
+    "teardown": Verification.teardown,
+}
+
+_LOOK_AT: Mapping[str, str] = {
+    "preflight": "`sps doctor`",
+    "connect": "`sps doctor`, `sps status`, and `sps events` for what the service decided",
+    "every chip": "`sps logs --component worker`: the chips named are on its slices",
+    "all slices": "`sps logs --component worker`: the network between the slices",
+    "transfer": "`sps logs` of the connection's proxy",
+    "refusal": "`sps status`: who holds what, and how many are kept as spares",
+    "queue": "`sps explain` and `sps events` for what the resource manager decided",
+    "second tenant": "`sps status`, and `sps logs` of the proxy that is named",
+    "killed client": "`sps list` and `sps reap`; the log of the agent in the state directory",
+    "cut tunnel": "`sps list` and `sps reap`; the API server's log",
+    "teardown": "`sps list` and `sps reap`",
+}

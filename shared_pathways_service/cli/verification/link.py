@@ -1,0 +1,118 @@
+"""An HTTP proxy on loopback, between a client and its cluster's API server, that can be cut."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import socketserver
+import threading
+from collections.abc import Iterator
+
+__all__ = ["CuttableLink"]
+
+_MAX_HEAD = 65536
+_CONNECT_S = 10.0
+
+
+class CuttableLink:
+    """An HTTP proxy that knows CONNECT alone, so it sees no more than encrypted bytes.
+
+    `close` ends it with all its connections.
+    """
+
+    def __init__(self) -> None:
+        self._sockets: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        link = self
+
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self) -> None:
+                link._serve(self.request)
+
+        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="sps-verify-link", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def environment(self) -> dict[str, str | None]:
+        """The variables with which a client goes through this link, on loopback too."""
+        port = self._server.server_address[1]
+        url = f"http://127.0.0.1:{port}"
+        # (What JAX's client dials is a private socket; gRPC is told so all the same.)
+        return {
+            "HTTPS_PROXY": url,
+            "https_proxy": url,
+            "NO_PROXY": None,
+            "no_proxy": None,
+            "no_grpc_proxy": "localhost,127.0.0.1",
+        }
+
+    def cut(self) -> int:
+        """Breaks all connections; later ones are served again. Returns how many there were."""
+        with self._lock:
+            broken = len(self._sockets) // 2
+            for one in self._sockets:
+                with contextlib.suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+        return broken
+
+    def close(self) -> None:
+        """Ends the link."""
+        self._server.shutdown()
+        self.cut()
+        self._server.server_close()
+        self._thread.join()
+
+    def _serve(self, client: socket.socket) -> None:
+        target = _target(client)
+        if target is None:
+            return
+        try:
+            server = socket.create_connection(target, _CONNECT_S)
+        except OSError:
+            client.sendall(b"HTTP/1.1 502 Bad Gateway\r\n\r\n")
+            return
+        with server, self._known(client, server):
+            server.settimeout(None)
+            client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            _pass_on(client, server)
+
+    @contextlib.contextmanager
+    def _known(self, *sockets: socket.socket) -> Iterator[None]:
+        with self._lock:
+            self._sockets.update(sockets)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._sockets.difference_update(sockets)
+
+
+def _target(client: socket.socket) -> tuple[str, int] | None:
+    """Reads the head of a request; returns where it wants to go, None if it is no CONNECT."""
+    head = b""
+    while b"\r\n\r\n" not in head and len(head) < _MAX_HEAD:
+        if not (data := client.recv(4096)):
+            return None
+        head += data
+    words = head.split(b"\r\n", 1)[0].decode("latin-1").split()
+    if len(words) != 3 or words[0] != "CONNECT":
+        client.sendall(b"HTTP/1.1 405 Method Not Allowed\r\n\r\n")
+        return None
+    host, _, port = words[1].rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def _pass_on(one: socket.socket, other: socket.socket) -> None:
+    """Passes bytes on, both ways, until one side ends."""
+    across = {one: other, other: one}
+    with contextlib.suppress(OSError):
+        while True:
+            for source in select.select([one, other], [], [])[0]:
+                if not (data := source.recv(65536)):
+                    return
+                across[source].sendall(data)

@@ -1,0 +1,114 @@
+"""The attributes by which programs written for pathwaysutils read a connection.
+
+Their names are those of upstream's connection object (pathwaysutils 0.1.13); like there, they can
+be read before the block is entered.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from shared_pathways_service.core.proxy_options import ProxyOptions
+from shared_pathways_service.core.requests import ConnectRequest
+
+__all__ = ["AskedFor", "MetricsCollector"]
+
+
+class MetricsCollector:
+    """Accepts upstream's calls that record a metric.
+
+    The agent measures and sends the metrics itself (``collect_service_metrics=True``), so the calls
+    have no effect.
+
+    Attributes:
+      is_collecting: Whether metrics are sent.
+    """
+
+    def __init__(self, *, is_collecting: bool) -> None:
+        self.is_collecting = is_collecting
+
+    def record_active_user(self, is_active: bool) -> None:
+        """Has no effect: the agent records it."""
+
+    def record_capacity_in_use(self, chips: int) -> None:
+        """Has no effect: the agent records it."""
+
+    def record_requested_capacity(self, chips: int) -> None:
+        """Has no effect: the agent records it."""
+
+    def record_assignment_time(self, duration_seconds: float) -> None:
+        """Has no effect: the agent records it."""
+
+    def record_successful_request(self) -> None:
+        """Has no effect: the agent records it."""
+
+    def record_user_waiting(self, is_waiting: bool) -> None:
+        """Has no effect: the agent records it."""
+
+
+class AskedFor:
+    """The part of a connection that follows from its request alone."""
+
+    def __init__(self, request: ConnectRequest) -> None:
+        self._request = request
+        self._start_time: float | None = None
+        self._metrics_collector = MetricsCollector(is_collecting=request.collect_service_metrics)
+
+    @property
+    def cluster(self) -> str | None:
+        """The GKE cluster; None where no cluster was named."""
+        return self._request.cluster
+
+    @property
+    def project(self) -> str | None:
+        """The cluster's Google Cloud project; None where no cluster was named."""
+        return self._request.project
+
+    @property
+    def region(self) -> str | None:
+        """The cluster's region or zone; None where no cluster was named."""
+        return self._request.region
+
+    @property
+    def bucket(self) -> str | None:
+        """The bucket for scratch data, with its ``gs://``; None where none was named."""
+        return self._request.gcs_bucket
+
+    @property
+    def pathways_service(self) -> str | None:
+        """``host:port`` of the service's resource manager; None where it is looked for."""
+        return self._request.pathways_service
+
+    @property
+    def expected_tpu_instances(self) -> dict[str, int]:
+        """How many slices of which instance type; empty: one of the service's first type."""
+        return dict(Counter(map(str, self._request.virtual_slices)))
+
+    @property
+    def proxy_job_name(self) -> str:
+        """The session's name, and its proxy's."""
+        return self._request.proxy_job_name
+
+    @property
+    def proxy_server_image(self) -> str:
+        """The proxy's image as requested.
+
+        `isc_pathways.DEFAULT_PROXY_IMAGE` stands for the one that matches the service, which is
+        looked up when the block is entered.
+        """
+        return self._request.proxy_server_image
+
+    @property
+    def proxy_options(self) -> ProxyOptions:
+        """The proxy's options."""
+        return self._request.proxy_options
+
+    @property
+    def metrics_collector(self) -> MetricsCollector:
+        """Accepts upstream's calls; the agent measures and sends the metrics itself."""
+        return self._metrics_collector
+
+    @property
+    def start_time(self) -> float | None:
+        """When the connection was last started, as `time.time` has it; None before that."""
+        return self._start_time

@@ -1,0 +1,244 @@
+"""A client's compile options without those that would make the proxy write or read files.
+
+XLA's debug options name files and directories, and its flags come along with each program: whoever
+sets ``XLA_FLAGS=--xla_dump_to=…`` on a laptop would have the proxy fill another machine's disk.
+So what a client says of files does not count, and the proxy's own flags do: its operator may have
+dumps (``--xla_dump_to=…`` among the proxy's flags). As these options are no part of a program any
+more, they do not change its key in the cache of compiled programs either.
+
+Options are told apart by their numbers, which XLA never gives to another one. What carries text
+and is not known here to be harmless is taken for a file's name.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from shared_pathways_service.protocol.ifrt import xla_pb2
+from shared_pathways_service.servers.proxy.status import Code, StatusError
+
+__all__ = ["FILES", "HARMLESS", "TEXTS", "without_files"]
+
+#: Of XLA's DebugOptions: what makes it write or read files, or hands such options on (to LLVM, to
+#: ptxas, to a table of configurations), or says what a dump is like.
+FILES = {
+    "xla_backend_extra_options": 500,
+    "xla_candidate_configs_file": 544,
+    "xla_dump_buffer_assignment_analysis": 466,
+    "xla_dump_compact_gte": 495,
+    "xla_dump_compress_protos": 151,
+    "xla_dump_disable_metadata": 153,
+    "xla_dump_emitter_re": 433,
+    "xla_dump_enable_mlir_pretty_form": 185,
+    "xla_dump_full_hlo_config": 381,
+    "xla_dump_fusion_visualization": 149,
+    "xla_dump_hlo_as_dot": 114,
+    "xla_dump_hlo_as_html": 116,
+    "xla_dump_hlo_as_long_text": 164,
+    "xla_dump_hlo_as_proto": 113,
+    "xla_dump_hlo_as_riegeli": 498,
+    "xla_dump_hlo_as_text": 112,
+    "xla_dump_hlo_as_url": 115,
+    "xla_dump_hlo_module_re": 110,
+    "xla_dump_hlo_pass_re": 111,
+    "xla_dump_hlo_pipeline_re": 154,
+    "xla_dump_hlo_snapshots": 118,
+    "xla_dump_hlo_to_subfolder": 502,
+    "xla_dump_hlo_unoptimized_snapshots": 405,
+    "xla_dump_include_timestamp": 131,
+    "xla_dump_large_constants": 290,
+    "xla_dump_latency_hiding_schedule": 182,
+    "xla_dump_max_hlo_modules": 132,
+    "xla_dump_module_metadata": 144,
+    "xla_dump_to": 109,
+    "xla_enable_dumping": 253,
+    "xla_enable_hlo_modules_upload": 535,
+    "xla_force_config": 543,
+    "xla_gpu_algorithm_denylist_path": 128,
+    "xla_gpu_cuda_data_dir": 61,
+    "xla_gpu_dump_autotune_logs_to": 292,
+    "xla_gpu_dump_autotune_results_to": 222,
+    "xla_gpu_dump_autotuned_gemm_fusions": 232,
+    "xla_gpu_dump_autotuned_instructions": 445,
+    "xla_gpu_dump_cost_model_top_k_candidates_to": 540,
+    "xla_gpu_dump_llvmir": 155,
+    "xla_gpu_experimental_autotuner_cache_dir": 407,
+    "xla_gpu_experimental_collective_perf_table_path": 377,
+    "xla_gpu_experimental_dump_fdo_profiles": 338,
+    "xla_gpu_experimental_dump_gpu_executable": 427,
+    "xla_gpu_experimental_matmul_perf_table_path": 383,
+    "xla_gpu_gemm_autotuner_override_file": 434,
+    "xla_gpu_kernel_cache_file": 306,
+    "xla_gpu_llvm_ir_file": 150,
+    "xla_gpu_load_autotune_results_from": 223,
+    "xla_gpu_per_fusion_autotune_cache_dir": 310,
+    "xla_gpu_pgle_profile_file_or_directory_path": 210,
+    "xla_gpu_ptx_compiler_extra_flags": 491,
+    "xla_gpu_ptx_file": 127,
+    "xla_gpu_target_config_filename": 261,
+    "xla_gpu_topology_filename": 554,
+}
+#: Text that names no file: passes, timeouts, kinds of processors and of collectives.
+TEXTS = {
+    "xla_cpu_max_isa": 333,
+    "xla_disable_hlo_passes": 30,
+    "xla_enable_hlo_passes_only": 124,
+    "xla_gpu_collective_domain_assignment": 536,
+    "xla_gpu_collectives_implementation": 468,
+    "xla_gpu_device_execution_terminate_timeout": 553,
+    "xla_gpu_execution_terminate_timeout": 451,
+    "xla_gpu_hlo_custom_call_allowlist": 537,
+    "xla_gpu_override_gemm_autotuner": 295,
+    "xla_run_hlo_passes_starting_from": 496,
+}
+#: Lists of choices, and messages, which protobuf writes as it writes text; and a switch whose name
+#: reads like a file's.
+HARMLESS = {
+    "xla_cpu_experimental_onednn_fusion_type": 399,
+    "xla_cpu_experimental_xnn_fusion_type": 400,
+    "xla_cpu_experimental_ynn_fusion_type": 422,
+    "xla_enable_nccl_symmetric_buffers_for_collectives": 503,
+    "xla_gpu_analytical_latency_estimator_options": 357,
+    "xla_gpu_disable_async_collectives": 289,
+    "xla_gpu_enable_collectives_command_buffer_filter": 497,
+    "xla_gpu_enable_command_buffer": 258,
+    "xla_gpu_experimental_autotune_backends": 442,
+    "xla_gpu_experimental_cost_model_gemm_tiling_options": 474,
+    "xla_gpu_experimental_thunk_buffer_debug_filter": 424,
+    "xla_gpu_experimental_use_collective_kernels": 516,
+    "xla_gpu_unsupported_use_cross_host_one_shot_kernel": 541,
+    "xla_hlo_evaluator_use_fast_path": 106,
+}
+
+_NAMES = {number: name for name, number in (FILES | TEXTS | HARMLESS).items()}
+_DROPPED = frozenset(FILES.values())
+_KEPT = frozenset((TEXTS | HARMLESS).values())
+#: What an override of another XLA's is called that concerns files.
+_LIKE_FILES = re.compile(r"(^|_)dump(_|ing|$)|_(file|filename|dir|directory|path)s?$|_(to|from)$")
+#: Text that is a switch, a number, or a choice (XLA refuses it if it is none).
+_NO_FILE = re.compile(r"\w*|[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?")
+
+#: CompileOptionsProto.env_option_overrides, its keys and values, and the text of a value.
+_OVERRIDES, _KEY, _VALUE, _TEXT = 7, 1, 2, 1
+_VARINT, _FIXED_64, _LENGTH, _FIXED_32 = 0, 1, 2, 5
+
+
+class _Field(NamedTuple):
+    number: int
+    wire_type: int
+    content: bytes  # as it is written, without the length
+    whole: bytes
+
+
+def without_files(options: bytes, own: bytes) -> tuple[bytes, list[str]]:
+    """Drops the options that concern files.
+
+    Args:
+      options: A client's, a serialised xla.CompileOptionsProto.
+      own: The proxy's debug options, serialised: its files count instead.
+
+    Returns:
+      The options without them, and the names of those that asked for something.
+
+    Raises:
+      StatusError: INVALID_ARGUMENT: text is no UTF-8; the option is named.
+      DecodeError: The bytes are no options.
+    """
+    message = xla_pb2.CompileOptionsProto.FromString(options)
+    ignored: dict[str, None] = {}
+    build = message.executable_build_options
+    if build.HasField("debug_options"):
+        ours = _own_files(own)
+        kept = []
+        for field in _fields(build.debug_options.SerializeToString()):
+            name = _NAMES.get(field.number, f"debug option number {field.number}")
+            if name in TEXTS or (name in FILES and field.wire_type == _LENGTH):
+                _check_text(name, field.content)
+            if field.number not in _DROPPED and (
+                field.wire_type != _LENGTH or field.number in _KEPT
+            ):
+                kept.append(field.whole)
+            elif field.content.strip(b"\0") and field.whole not in ours:
+                ignored[name] = None
+        build.debug_options.ParseFromString(b"".join((*kept, *ours)))
+    rest = []
+    for field in _fields(message.SerializeToString()):
+        name = _override_of_files(field.content) if field.number == _OVERRIDES else ""
+        if name:
+            ignored[name] = None
+        else:
+            rest.append(field.whole)
+    return b"".join(rest), sorted(ignored)
+
+
+@functools.lru_cache(maxsize=1)
+def _own_files(own: bytes) -> Sequence[bytes]:
+    return [field.whole for field in _fields(own) if field.number in _DROPPED]
+
+
+def _override_of_files(entry: bytes) -> str:
+    """Returns the name that an override has, if it concerns files; empty if not."""
+    fields = {field.number: field.content for field in _fields(entry)}
+    name = _check_text("a name in env_option_overrides", fields.get(_KEY, b""))
+    text = ""
+    for field in _fields(fields.get(_VALUE, b"")):
+        if field.number == _TEXT:
+            text = _check_text(f"{name} in env_option_overrides", field.content)
+    if name in TEXTS or name in HARMLESS:
+        return ""
+    if name in FILES or _LIKE_FILES.search(name):
+        return name
+    return "" if _NO_FILE.fullmatch(text) else name
+
+
+def _check_text(name: str, data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise StatusError(
+            Code.INVALID_ARGUMENT, f"compile options: {name} must be text in UTF-8, not {data!r}"
+        ) from None
+
+
+def _fields(data: bytes) -> Iterator[_Field]:
+    """Yields the fields of a serialised message, in their order.
+
+    Protobuf's own reader gives away what a message has, and no way to write a part of it.
+    """
+    at = 0
+    while at < len(data):
+        begin = at
+        tag, at = _varint(data, at)
+        wire_type = tag & 7
+        if wire_type == _VARINT:
+            inner = at
+            _, at = _varint(data, at)
+        elif wire_type == _LENGTH:
+            length, inner = _varint(data, at)
+            at = inner + length
+        elif wire_type in (_FIXED_32, _FIXED_64):
+            inner = at
+            at += 4 if wire_type == _FIXED_32 else 8
+        else:
+            at = len(data) + 1  # groups: XLA has none
+        if at > len(data):
+            raise StatusError(
+                Code.INVALID_ARGUMENT, f"compile options: field {tag >> 3} is none of XLA's"
+            )
+        yield _Field(tag >> 3, wire_type, data[inner:at], data[begin:at])
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Returns a number and where it ends."""
+    number = shift = 0
+    while at < len(data):
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+        shift += 7
+    raise StatusError(Code.INVALID_ARGUMENT, "compile options: a number is cut off")

@@ -1,0 +1,118 @@
+"""`sps verify` on the embedded service: what passes, what fails, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import threading
+from typing import Any
+
+from shared_pathways_service.cli.verification import CHECKS
+from shared_pathways_service.cli.verification.link import CuttableLink
+from tests.e2e.connecting import KIND, embedded, eventually, nothing_left, status
+from tests.e2e.harness import DEADLINE_S, program, sps, sps_running
+
+HOLDER = f"""
+with isc_pathways.connect(expected_tpu_instances={{"{KIND}": 1}}) as connection:
+    import jax.numpy as jnp
+    kept = jnp.arange(4.0)
+    say("holds", name=connection.proxy_job_name)
+    wait_for("leave")
+    say("left", value=float(kept.sum()))
+"""
+
+
+def outcomes(told: dict[str, Any]) -> dict[str, str]:
+    return {check["name"]: check["outcome"] for check in told["checks"]}
+
+
+def test_all_checks_pass_beside_another_tenant_who_is_left_alone() -> None:
+    with embedded(3), program(HOLDER) as other:
+        held = other.expect("holds")["name"]
+        done = sps("verify", f"--slices={KIND}=2", "--json", check=False)
+        told = json.loads(done.stdout)
+        assert outcomes(told) == dict.fromkeys(CHECKS, "passed"), told
+        assert (done.returncode, told["ok"]) == (0, True)
+        found = {check["name"]: check["found"] for check in told["checks"]}
+        assert found["connect"].startswith(f"2 x {KIND}, 8 chips")
+        assert "had left" in found["queue"]
+        # Nobody else is there, and the other tenant has what it had.
+        assert [tenant["name"] for tenant in status()["tenants"]] == [held]
+        other.tell("leave")
+        assert other.expect("left")["value"] == 6.0
+
+
+def test_one_slice_is_not_enough_for_all_checks() -> None:
+    with embedded(1):
+        done = sps("verify", "--json", check=False)
+        told = json.loads(done.stdout)
+        skipped = {name for name, outcome in outcomes(told).items() if outcome != "passed"}
+        assert skipped == {"second tenant"}, told
+        assert (done.returncode, told["ok"]) == (1, False)
+        assert nothing_left()
+
+
+def test_a_failure_says_what_to_look_at_and_the_rest_is_skipped() -> None:
+    with embedded(1), program(HOLDER) as other:
+        other.expect("holds")
+        done = sps("verify", f"--slices={KIND}=1", "--timeout=30", check=False)
+        assert done.returncode == 1
+        assert "failed   connect: 1 x tpuv6e:2x2 wanted, 0 free" in done.stderr
+        assert "skipped  second tenant: the first tenant could not connect" in done.stderr
+        assert "connect: look at" in done.stderr
+        other.tell("leave")
+        assert other.expect("left")["value"] == 6.0
+
+
+def test_interrupt_takes_everything_down() -> None:
+    with embedded(2), sps_running("verify", f"--slices={KIND}=2") as running:
+        assert running.stderr is not None
+        for line in running.stderr:
+            if line.startswith("passed   connect"):
+                break
+        assert [len(tenant["slices"]) for tenant in status()["tenants"]] == [2]
+        running.send_signal(signal.SIGINT)
+        assert running.wait(DEADLINE_S) == 128 + signal.SIGINT
+        eventually(nothing_left, "the end of the verification's tenants")
+
+
+def test_bad_options_are_refused_before_anything_starts() -> None:
+    for options, field in (
+        (["--timeout=0"], "--timeout"),
+        ([f"--slices={KIND}=1", "--slices=tpuv6e:4x4=1"], "--slices"),
+    ):
+        done = sps("verify", *options, check=False)
+        assert done.returncode == 2
+        assert field in done.stderr
+
+
+def test_the_link_passes_bytes_on_until_it_is_cut() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=echo, args=(server,))
+        thread.start()
+        link = CuttableLink()
+        try:
+            port = int(str(link.environment["HTTPS_PROXY"]).rpartition(":")[2])
+            with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as client:
+                target = f"127.0.0.1:{server.getsockname()[1]}"
+                client.sendall(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+                assert client.recv(4096).startswith(b"HTTP/1.1 200 ")
+                client.sendall(b"hello")
+                assert client.recv(4096) == b"hello"
+                assert link.cut() == 1
+                assert client.recv(4096) == b""
+            with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as client:
+                client.sendall(b"GET http://x/ HTTP/1.1\r\n\r\n")
+                assert client.recv(4096).startswith(b"HTTP/1.1 405 ")
+        finally:
+            link.close()
+            thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+
+
+def echo(server: socket.socket) -> None:
+    one, _ = server.accept()
+    with one:
+        while data := one.recv(4096):
+            one.sendall(data)
