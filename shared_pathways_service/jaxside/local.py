@@ -185,16 +185,22 @@ def _lowered_for(original: Callable[[str], str]) -> Callable[[str], str]:
 
 
 def _found_by_name(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the look-up of clients, with ``proxy`` never taken for what it is lowered for."""
+    """Returns the look-up of clients, by which a proxy has its own name and the one it reports.
+
+    Neither may be taken for what the proxy's programs are lowered for.
+    """
 
     @functools.wraps(original)
     def look_up(platform: Any = None) -> Any:
         xla_bridge = _xla_bridge()
         settings = (xla_bridge._XLA_BACKEND.value, xla_bridge._PLATFORM_NAME.value)
-        if PLATFORM == (platform or next(filter(None, settings), None)):
+        wanted = platform or next(filter(None, settings), None)
+        if isinstance(wanted, str):
             clients = xla_bridge.backends()
-            if PLATFORM in clients:
-                return clients[PLATFORM]
+            proxy = clients.get(PLATFORM)
+            # (One of TPUs reports ``tpu``, under which JAX has no client.)
+            if wanted == PLATFORM or (proxy in _claimed and wanted == proxy.platform):
+                return proxy or original(platform)
         return original(platform)
 
     return look_up

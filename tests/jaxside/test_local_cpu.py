@@ -188,6 +188,42 @@ def test_the_names_are_the_same_in_a_program_on_the_proxy_by_its_environment(
     _by_environment(proxies[1], NAMES, own_directories, foreign_python)
 
 
+def test_slices_are_found_by_the_platform_that_they_report(proxies: Proxies) -> None:
+    run_program(
+        PRELUDE
+        + MADE
+        + """
+from jaxlib import _jax
+# As a proxy of TPUs has it.
+_jax.Client.platform = property(lambda client: "cpu" if client in made else "tpu")
+"""
+        + ATTACHED
+        + """
+import jax
+there = jax.devices()
+assert jax.default_backend() == "tpu"
+assert jax.devices("tpu") == jax.devices(jax.default_backend()) == jax.devices("proxy") == there
+assert jax.device_count("tpu") == len(there) == 8
+assert not made
+assert jax.devices("cpu")[0].client is made[0]
+try:
+    jax.devices("gpu")
+except RuntimeError as error:
+    assert "gpu" in str(error), error
+else:
+    raise AssertionError("there is a GPU")
+attachment.detach()
+try:
+    jax.devices("tpu")
+except RuntimeError as error:
+    assert "tpu" in str(error), error
+else:
+    raise AssertionError("there is a TPU")
+""",
+        proxies[0].address,
+    )
+
+
 def test_host_side_code_runs_here(proxies: Proxies) -> None:
     done = run_program(PRELUDE + ATTACHED + HOST_SIDE, proxies[0].address)
     assert done.stdout.splitlines() == ["eager [0. 1.]", "called [0. 1.]"]
