@@ -47,6 +47,13 @@ def doctor(
         list[str] | None,
         typer.Option("--proxy_options", metavar="KEY:VALUE", help="As for `sps run`."),
     ] = None,
+    proxy_job_name: Annotated[
+        str | None,
+        typer.Option(
+            "--proxy_job_name",
+            help="A proxy that runs in the cluster: does it use the same gRPC credentials?",
+        ),
+    ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds for all checks of the service.")] = 20.0,
     as_json: AsJson = False,
     place: Place,
@@ -58,6 +65,10 @@ def doctor(
     """
     if not 0 < timeout < float("inf"):
         raise InvalidRequestError("--timeout", timeout, "seconds, more than 0")
+    if proxy_job_name is not None and not place.is_cluster:
+        raise InvalidRequestError(
+            "--proxy_job_name", proxy_job_name, "a proxy in a cluster, with --context or --cluster"
+        )
     settings = Settings.load()
     given: dict[str, Any] = {"gcs_bucket": gcs_bucket, "proxy_options": proxy_options}
     if proxy_server_image:
@@ -73,6 +84,16 @@ def doctor(
 
         spec = start_of(request, settings).spec
         checks += asyncio.run(cluster_checks(place, spec, timeout))
+        if proxy_job_name is not None:
+            from shared_pathways_service.cli.proxy_credentials import (  # noqa: PLC0415 - aiohttp
+                proxy_credentials_check,
+            )
+
+            is_plaintext = spec.options.use_insecure_credentials
+            check = proxy_credentials_check(
+                place, proxy_job_name, settings, timeout, is_plaintext=is_plaintext
+            )
+            checks.append(asyncio.run(check))
     else:
         wanted = tuple(map(str, request.virtual_slices))
         checks += asyncio.run(embedded_checks(settings, wanted, timeout))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.metadata
+import os
 import platform
 import shutil
 from collections import Counter
@@ -24,6 +25,7 @@ from shared_pathways_service.errors import (
 )
 from shared_pathways_service.homes.embedded_service import ServiceLink, find
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.protocol.credentials import INSECURE_VARIABLE
 from shared_pathways_service.protocol.status import error_of
 from shared_pathways_service.settings import Settings, private_directory
 from shared_pathways_service.version import __version__
@@ -45,6 +47,7 @@ def machine_checks(settings: Settings) -> list[Check]:
             warns=lambda: _short_of_room(settings),
         ),
         _journal_check(settings),
+        _credentials_check(os.environ.get(INSECURE_VARIABLE)),
     ]
 
 
@@ -82,6 +85,29 @@ def _journal_check(settings: Settings) -> Check:
         )
     found = f"{len(entries)} connections of yours, each with its agent or its program"
     return Check(name="journal", outcome=Outcome.OK, found=found)
+
+
+def _credentials_check(value: str | None) -> Check:
+    """Checks the variable by which JAX's client chooses gRPC credentials."""
+    name = "credentials"
+    if value is None:
+        found = f"{INSECURE_VARIABLE} is not set: connect() and `sps run` set it for the client"
+        return Check(name=name, outcome=Outcome.OK, found=found)
+    found = f"{INSECURE_VARIABLE}={value}"
+    if value == "true":
+        return Check(name=name, outcome=Outcome.OK, found=f"{found}: plaintext, the default")
+    meaning = (
+        "a client uses ALTS, which exists only on machines of Google Cloud"
+        if value == "false"
+        else "JAX's client ignores any value but 'true', and the plug-in refuses it"
+    )
+    return Check(
+        name=name,
+        outcome=Outcome.WARNING,
+        found=f"{found}: without connect() or `sps run`, which set it themselves, {meaning}",
+        fix=f"unset {INSECURE_VARIABLE}; to use ALTS, pass "
+        "--proxy_options=use_insecure_credentials:false",
+    )
 
 
 # ---- the embedded service

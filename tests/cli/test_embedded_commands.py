@@ -16,6 +16,7 @@ from shared_pathways_service.agent.journal import Entry, Journal
 from shared_pathways_service.agent.messages import HomeChoice
 from shared_pathways_service.cli.log_files import LogFile, read_logs
 from shared_pathways_service.processes import Identity, identity_of
+from shared_pathways_service.protocol.credentials import INSECURE_VARIABLE
 from shared_pathways_service.settings import Settings
 from tests.e2e.connecting import embedded, journal, nothing_left
 from tests.e2e.harness import DEADLINE_S, program, sps, wait_until
@@ -160,6 +161,37 @@ def test_doctor() -> None:
     assert done.returncode == 5
     assert f"fix: chmod 700 {directory}" in done.stdout
     shutil.rmtree(directory)
+
+
+@pytest.mark.parametrize(
+    ("value", "outcome", "found"),
+    [
+        (None, "ok", "is not set"),
+        ("true", "ok", "plaintext"),
+        ("false", "warning", "ALTS"),
+        ("True", "warning", "ignores any value but 'true'"),
+        ("", "warning", "ignores any value but 'true'"),
+    ],
+)
+def test_doctor_looks_at_the_credentials_of_this_shell(
+    value: str | None, outcome: str, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(INSECURE_VARIABLE, raising=False)
+    if value is not None:
+        monkeypatch.setenv(INSECURE_VARIABLE, value)
+    report = json.loads(sps("doctor", "--json").stdout)
+    [check] = [check for check in report["checks"] if check["name"] == "credentials"]
+    assert check["outcome"] == outcome
+    assert INSECURE_VARIABLE in check["found"]
+    assert found in check["found"]
+    assert (check["fix"] is None) == (outcome == "ok")
+    assert report["ok"]
+
+
+def test_doctor_finds_a_proxy_only_in_a_cluster() -> None:
+    code, err = failing("doctor", "--proxy_job_name=isc-proxy-a")
+    assert code == 2
+    assert "--proxy_job_name='isc-proxy-a'" in err
 
 
 def test_a_followed_file_is_read_to_its_writers_end(own_directories: Path) -> None:

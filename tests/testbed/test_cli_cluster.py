@@ -19,6 +19,7 @@ from shared_pathways_service.agent.request import user_name
 from shared_pathways_service.core.kubernetes.permissions import granting_rules, needed
 from shared_pathways_service.core.kubernetes.proxy_job import ProxyJobInputs, proxy_job
 from shared_pathways_service.core.kubernetes.service_inputs import DEFAULT_SERVER_IMAGE
+from shared_pathways_service.protocol.credentials import INSECURE_VARIABLE
 from shared_pathways_service.testing.testbed import Namespace, deploy_service
 from shared_pathways_service.testing.testbed.audit import AUDIT_LOG, read_audit_log
 from tests.e2e.harness import DEADLINE_S, Program, sps, sps_running, wait_until
@@ -26,8 +27,7 @@ from tests.processes import REPOSITORY
 from tests.testbed.clients import KIND, client, deployed, journal, nothing_left, proxies, tenant
 
 HOLDER = """
-connection = connecting(expected_tpu_instances={"tpuv6e:2x2": 1},
-                        proxy_options=["use_insecure_credentials:true"])
+connection = connecting(expected_tpu_instances={"tpuv6e:2x2": 1})
 try:
     with connection:
         say("holds", name=connection.proxy_job_name, pod=connection.proxy_pod_name)
@@ -253,7 +253,22 @@ def test_googles_images_are_told_of_by_pods_and_labels(
         assert "Transition slice 0" in sps("logs", name).stdout
         [known] = [c for c in data("doctor", *place)["checks"] if c["name"] == "service"]
         assert "Pathways on Cloud" in known["found"]
+
+        check = _credentials_of(name, place)
+        assert (check["outcome"], check["name"]) == ("ok", "proxy credentials")
+        assert f"{INSECURE_VARIABLE}=true" in check["found"]
+        check = _credentials_of(name, place, "--proxy_options=use_insecure_credentials:false")
+        assert check["outcome"] == "failed"
+        assert name in check["found"]
+        assert "leave out use_insecure_credentials:false" in check["fix"]
+        assert "there is no Job nobody" in _credentials_of("nobody", place)["found"]
     nothing_left(namespace)
+
+
+def _credentials_of(name: str, place: list[str], *options: str) -> dict[str, Any]:
+    done = sps("doctor", *place, f"--proxy_job_name={name}", *options, "--json", check=False)
+    check: dict[str, Any] = json.loads(done.stdout)["checks"][-1]
+    return check
 
 
 def test_run_on_a_cluster_as_upstream_writes_it(namespace: Namespace, place: list[str]) -> None:

@@ -7,7 +7,6 @@ from shared_pathways_service.testing.testbed import Namespace, deploy_service
 from tests.testbed.clients import KIND, client, nothing_left
 
 SOURCE = """
-connecting = functools.partial(connecting, proxy_options=["use_insecure_credentials:true"])
 with connecting(expected_tpu_instances={"tpuv6e:2x2": 2}) as connection:
     import jax, jax.numpy as jnp
     say("runs", value=float(jnp.arange(4.0).sum()), devices=len(jax.devices()),
@@ -18,7 +17,6 @@ with connecting(expected_tpu_instances={"tpuv6e:2x2": 2}) as connection:
 """
 
 REFUSED = """
-connecting = functools.partial(connecting, proxy_options=["use_insecure_credentials:true"])
 try:
     connecting(expected_tpu_instances={"tpuv6e:2x2": 1}).start()
 except errors.CapacityError as error:
