@@ -19,7 +19,7 @@ import functools
 import importlib
 import threading
 import weakref
-from collections.abc import Callable, ItemsView, Iterator, ValuesView
+from collections.abc import Callable, Iterator
 from typing import Any
 
 __all__ = ["CPU", "PLATFORM", "LocalCpu", "claim", "put_beside"]
@@ -132,11 +132,11 @@ class _Backends(dict[str, Any]):
     def get(self, platform: str, default: Any = None) -> Any:
         return self[platform] if platform in self else default
 
-    def values(self) -> ValuesView[Any]:
+    def values(self) -> Any:
         self._make_all()
         return super().values()
 
-    def items(self) -> ItemsView[str, Any]:
+    def items(self) -> Any:
         self._make_all()
         return super().items()
 

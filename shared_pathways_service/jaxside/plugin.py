@@ -6,8 +6,8 @@ project then runs on a proxy when its environment says so:
     JAX_PLATFORMS=proxy JAX_BACKEND_TARGET=grpc://unix:/path SPS_TOKEN_FILE=/path program
 
 This file, `local` and `mending` need the standard library and JAX only: `sps run` puts a copy of
-the three on PYTHONPATH, for environments that do not have the package they come from. Where they do, JAX finds
-this file by the package's entry point; both together do no harm.
+the three on PYTHONPATH, for environments that do not have the package they come from. Where they
+do, JAX finds this file by the package's entry point; both together do no harm.
 """
 
 from __future__ import annotations
