@@ -130,7 +130,8 @@ class _Backends(dict[str, Any]):
         return found
 
     def get(self, platform: str, default: Any = None) -> Any:
-        return self[platform] if platform in self else default
+        # (`dict.get` would not go by `__getitem__`.)
+        return self[platform] if platform in self else default  # noqa: SIM401
 
     def values(self) -> Any:
         self._make_all()
