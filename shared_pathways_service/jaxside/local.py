@@ -1,4 +1,4 @@
-"""This machine's CPU beside a proxy: made when first used, and not mistaken for the proxy's devices.
+"""This machine's CPU beside a proxy: made when first used, never mistaken for the proxy's devices.
 
 JAX makes the clients of all its platforms at once. Here the CPU's is made when somebody asks for
 it: most programs never do.
