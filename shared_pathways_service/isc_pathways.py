@@ -39,7 +39,7 @@ def connect(  # noqa: PLR0917 - upstream's, in upstream's order
     labels: Mapping[str, str] | None = None,
     max_lifetime: float | None = None,
     local_port: int | None = None,
-    local_devices: bool = False,
+    local_devices: bool = True,
     tune_allocator: bool = False,
     on_event: Callable[[Event], object] | None = None,
     profile: str | None = None,
@@ -77,8 +77,8 @@ def connect(  # noqa: PLR0917 - upstream's, in upstream's order
       labels: Labels added to the proxy's Job.
       max_lifetime: Seconds after which the proxy ends in any case; None: with the block.
       local_port: A loopback TCP port for the proxy, 0 for any; None: a private Unix socket.
-      local_devices: Whether this machine's devices stay usable beside the proxy's, as
-        ``jax.devices("cpu")``.
+      local_devices: Whether this machine's CPU is usable beside the proxy's devices, as
+        ``jax.devices("cpu")``; JAX's client of it is made when it is first used.
       tune_allocator: Whether glibc's allocator of this process is set, for good, to keep memory
         that it had: large arrays are fetched faster, and the process stays as large as it ever was.
       on_event: Called with each `Event`, on another thread; its errors are logged only.

@@ -119,6 +119,13 @@ def run(
     elastic_slices: Annotated[
         int, typer.Option(help="How many of the slices may be missing at the start.")
     ] = 0,
+    local_devices: Annotated[
+        bool,
+        typer.Option(
+            "--local-devices/--no-local-devices",
+            help='Whether this machine\'s CPU is usable beside the slices, as jax.devices("cpu").',
+        ),
+    ] = True,
     json_events: Annotated[
         Path | None, typer.Option(help="A file that gets every event, one line of JSON each.")
     ] = None,
@@ -151,6 +158,7 @@ def run(
                 timeout=timeout,
                 priority=priority,
                 elastic_slices=elastic_slices,
+                local_devices=local_devices,
             )
             code = _run(program, request, json_events, tune_allocator=tune_allocator)
     except Stopped as stopped:
@@ -238,6 +246,7 @@ def _run(
             token_file=agent.token_file,
             insecure_credentials=agent.insecure_credentials,
             transfer_dir=agent.transfer_dir,
+            local_devices=request.local_devices,
         )
         plugin = standalone.place(settings.cache_dir)
         # What the user has set stays.

@@ -140,7 +140,7 @@ class ConnectRequest:
         labels: object = None,
         max_lifetime: object = None,
         local_port: object = None,
-        local_devices: object = False,
+        local_devices: object = True,
         tune_allocator: object = False,
         on_event: object = None,
         profile: object = None,
@@ -172,7 +172,7 @@ class ConnectRequest:
           max_lifetime: Seconds until the proxy ends in any case, a hundred years at the most; None:
             no limit.
           local_port: A loopback TCP port, 0 for any; None: a Unix socket.
-          local_devices: Whether JAX keeps this machine's devices beside the proxy's.
+          local_devices: Whether JAX has this machine's CPU beside the proxy's devices.
           tune_allocator: Whether glibc's allocator is set to keep memory.
           on_event: Called with each `Event`.
           profile: A profile of the settings file.

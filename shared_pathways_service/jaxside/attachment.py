@@ -124,14 +124,13 @@ def _switch_over(target: ProxyTarget, undo: contextlib.ExitStack, deadline: floa
     internals.discover_plugins()
     undo.callback(held.end)
     held.hold(make_client(target, deadline))
-    if target.local_devices:
-        internals.make_local_backends()
     table = internals.BackendTable.now()
     undo.callback(table.put_back)
     undo.callback(internals.abandon_backends)
     internals.leave_backends()
-    cpu = table.clients.get("cpu") if target.local_devices else None
-    internals.register(held.get, cpu=cpu, undo=undo)
+    internals.register(held.get, undo=undo)
+    if target.local_devices:
+        internals.put_cpu_beside(table, undo=undo)
     _set_settings(target, undo)
     undo.callback(held.hang_up)
     jax.devices()

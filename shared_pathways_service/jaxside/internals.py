@@ -17,6 +17,7 @@ from typing import Any
 import jax
 
 from shared_pathways_service.errors import VersionSkew
+from shared_pathways_service.jaxside import local
 from shared_pathways_service.jaxside.plugin import PLATFORM, let_pass
 
 __all__ = [
@@ -24,7 +25,7 @@ __all__ = [
     "check",
     "discover_plugins",
     "abandon_backends",
-    "make_local_backends",
+    "put_cpu_beside",
     "register",
 ]
 
@@ -33,6 +34,7 @@ config: Any = jax.config
 backend: Any = importlib.import_module("jax.extend.backend")
 dispatch: Any = importlib.import_module("jax._src.dispatch")
 xla_bridge: Any = importlib.import_module("jax._src.xla_bridge")
+jaxlib: Any = importlib.import_module("jaxlib._jax")
 
 #: Where the part is, its name, and what it is needed for.
 _PARTS: tuple[tuple[Any, str, str], ...] = (
@@ -43,6 +45,12 @@ _PARTS: tuple[tuple[Any, str, str], ...] = (
     (xla_bridge, "_default_backend", "the client that is used when none is named"),
     (xla_bridge, "_backend_lock", "guards the three"),
     (xla_bridge, "get_backend", "caches the look-up in them (cache_clear)"),
+    # A proxy of CPUs is not the local CPU, see `local`.
+    (xla_bridge, "_get_backend_uncached", "the look-up itself"),
+    (xla_bridge, "canonicalize_platform", "for which platform programs are lowered"),
+    (xla_bridge, "_XLA_BACKEND", "a setting that names a platform"),
+    (xla_bridge, "_PLATFORM_NAME", "another"),
+    (jaxlib.Client, "_raw_platform", "what a client's programs are lowered for"),
     # A factory can be registered publicly, not removed or put back.
     (xla_bridge, "_backend_factories", "the factories, by platform"),
     # Libraries register by this name or by the public one: both must be deaf to a second `proxy`.
@@ -74,13 +82,6 @@ def check() -> None:
 def discover_plugins() -> None:
     """Makes JAX look for its plug-ins now if it has not yet."""
     xla_bridge._discover_and_register_pjrt_plugins()
-
-
-def make_local_backends() -> None:
-    """Makes JAX's clients of this machine's devices if it has none yet and can."""
-    if PLATFORM not in (config.jax_platforms or "").split(","):
-        with contextlib.suppress(RuntimeError):
-            xla_bridge.backends()
 
 
 def leave_backends() -> None:
@@ -119,27 +120,44 @@ class BackendTable:
         xla_bridge.get_backend.cache_clear()
 
 
-def register(factory: Callable[[], Any], *, cpu: Any, undo: contextlib.ExitStack) -> None:
+def register(factory: Callable[[], Any], *, undo: contextlib.ExitStack) -> None:
     """Registers the backend ``proxy``, and keeps others from registering it while it is ours.
 
     Args:
       factory: Makes, or returns, the client.
-      cpu: The client of the local CPU that JAX shall go on using; None to leave that to JAX.
       undo: Gets what puts everything back.
     """
     factories = xla_bridge._backend_factories
-    undo.callback(_put_back, factories, dict(factories))
+    undo.callback(_put_back, factories, PLATFORM, factories.get(PLATFORM))
     backend.register_backend_factory(PLATFORM, factory, priority=-1)
-    if cpu is not None:
-        factories["cpu"] = dataclasses.replace(factories["cpu"], factory=lambda: cpu)
     for module in (xla_bridge, backend):
         undo.callback(setattr, module, "register_backend_factory", module.register_backend_factory)
         module.register_backend_factory = let_pass(module.register_backend_factory)
 
 
-def _put_back(factories: dict[str, Any], before: dict[str, Any]) -> None:
+def put_cpu_beside(table: BackendTable, *, undo: contextlib.ExitStack) -> None:
+    """Has JAX make its client of the local CPU, if it has none yet, when it is first used.
+
+    Args:
+      table: JAX's clients before it was switched over.
+      undo: Gets what puts JAX's own factory back.
+    """
+    factories = xla_bridge._backend_factories
+    before = factories[local.CPU]
+    if cpu := local.put_beside(table.clients.get(local.CPU)):
+        undo.callback(_put_cpu_back, factories, before, cpu, local.CPU in table.clients)
+
+
+def _put_cpu_back(
+    factories: dict[str, Any], before: Any, cpu: local.LocalCpu, had_client: bool
+) -> None:
+    # A client that was made meanwhile stays the only one: arrays of two clients do not mix.
+    if had_client or cpu.client is None:
+        factories[local.CPU] = before
+
+
+def _put_back(factories: dict[str, Any], name: str, before: Any) -> None:
     # Only what was replaced here: others may have registered platforms of their own meanwhile.
-    for name in (PLATFORM, "cpu"):
-        factories.pop(name, None)
-        if name in before:
-            factories[name] = before[name]
+    factories.pop(name, None)
+    if before is not None:
+        factories[name] = before

@@ -2,7 +2,8 @@
 
 The client answers these with an error before it asks the proxy for anything (jaxlib 0.10.2), and
 users meet them in plain programs: a numpy array that was flipped or broadcast, an array that is on
-this machine's CPU, the cost of a program that was lowered and not compiled. Each is tried as it is,
+this machine's CPU, the cost of a program that was lowered and not compiled, a callback outside of
+any program. Each is tried as it is,
 and done in the other way only when it was refused, so that what works costs nothing more.
 
 Like the plug-in the file needs the standard library and JAX only: both are copied together.
@@ -20,6 +21,7 @@ __all__ = ["mend"]
 #: How the refusals begin or what they hold.
 _STRIDES = "Negative or zero strides"
 _ELSEWHERE = ("non-PjRt-compatible client", "only supports devices that are instances of")
+_NO_CALLBACKS = "Unsupported host callback type"
 _NO_ANALYSIS = "implemented for a PjRt-compatible backend only"
 
 
@@ -36,6 +38,12 @@ def mend() -> None:
         # (What another version of JAX does not have is not worth failing for.)
         if original := getattr(module, name, None):
             setattr(module, name, mended(original))
+    callback: Any = importlib.import_module("jax._src.callback")
+    for name in ("pure_callback", "io_callback"):
+        primitive = getattr(callback, f"{name}_p", None)
+        called = getattr(callback, f"{name}_impl", None)
+        if primitive is not None and called is not None:
+            primitive.def_impl(_mended_callback(primitive.impl, called))
 
 
 def _mended_put(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -88,6 +96,50 @@ def _mended_analysis(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(_local_client(), module)
 
     return analysis
+
+
+def _mended_callback(
+    original: Callable[..., Any], called: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Returns what JAX does with a callback outside of any program.
+
+    Args:
+      original: Compiles a program that has only the callback.
+      called: Calls it, with arrays of the local CPU.
+    """
+
+    def impl(*args: Any, **params: Any) -> list[Any]:
+        try:
+            compiled: list[Any] = original(*args, **params)
+            return compiled
+        except _runtime_error() as error:
+            if not _says(error, _NO_CALLBACKS):
+                raise
+        values, wanted = called(*args, **params), params["result_avals"]
+        returned = [(v.shape, v.dtype) for v in values]
+        if returned != [(w.shape, w.dtype) for w in wanted]:
+            raise RuntimeError(
+                "a callback returned "
+                f"{', '.join(f'{d.name}{list(s)}' for s, d in returned) or 'nothing'} where "
+                f"{', '.join(w.str_short() for w in wanted) or 'nothing'} was announced"
+            )
+        import jax  # noqa: PLC0415 - see _mended_copy
+
+        place = params.get("sharding") or _place_of(args)
+        return [jax.device_put(value, place) for value in values]
+
+    return impl
+
+
+def _place_of(args: Sequence[Any]) -> Any:
+    """Returns where the result of a program with these arguments is; None: JAX's default."""
+    import jax  # noqa: PLC0415 - see _mended_copy
+
+    bound = [a.sharding for a in args if isinstance(a, jax.Array) and a.committed]
+    for sharding in bound:
+        if isinstance(sharding, jax.sharding.NamedSharding):
+            return jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec())
+    return bound[0] if bound and len(bound[0].device_set) == 1 else None
 
 
 @functools.cache

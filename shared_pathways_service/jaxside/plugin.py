@@ -5,9 +5,9 @@ project then runs on a proxy when its environment says so:
 
     JAX_PLATFORMS=proxy JAX_BACKEND_TARGET=grpc://unix:/path SPS_TOKEN_FILE=/path program
 
-This file and `mending` need the standard library and JAX only: `sps run` puts a copy of both on
-PYTHONPATH, for environments that do not have the package they come from. Where they do, JAX finds
-this file by the package's entry point; both together do no harm.
+This file, `local` and `mending` need the standard library and JAX only: `sps run` puts a copy of
+the three on PYTHONPATH, for environments that do not have the package they come from. Where they
+do, JAX finds this file by the package's entry point; both together do no harm.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 # (Relative: the copy is in a package of another name.)
-from . import mending
+from . import local, mending
 
-PLATFORM = "proxy"
+PLATFORM = local.PLATFORM
 #: JAX's client speaks plaintext only when this is exactly ``true`` while it is created, else ALTS.
 INSECURE_VARIABLE = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
 TOKEN_VARIABLE = "SPS_TOKEN_FILE"  # noqa: S105 - the name of a variable
@@ -56,9 +56,9 @@ _NO_CALLBACKS = "Unsupported host callback type"
 _INSTEAD_OF_CALLBACKS = (
     "jax.debug.print, jax.debug.callback, jax.debug.breakpoint, jax.pure_callback and io_callback "
     "do not work inside programs that run on a proxy: JAX's proxy client cannot be called back by "
-    "it. Return the value from the program and print it outside. To debug, have local devices "
-    "beside the proxy's (connect(local_devices=True), or JAX_PLATFORMS=proxy,cpu) and run the "
-    'function under jax.disable_jit(), or under jax.default_device(jax.devices("cpu")[0]).'
+    "it. Return the value from the program and print it outside. To debug, run the function under "
+    'jax.disable_jit(), or under jax.default_device(jax.devices("cpu")[0]), unless the local '
+    "devices were switched off (local_devices=False, or JAX_PLATFORMS=proxy without cpu)."
 )
 #: The level of absl's log that lets through only what ends the process.
 _FATAL_ONLY = 3
@@ -72,6 +72,8 @@ def initialize() -> None:
 
     # Over a factory that somebody else registered: only this one knows the token.
     backend.register_backend_factory(PLATFORM, _client_of_settings, priority=-1)
+    if local.CPU in _wanted_platforms()[_wanted_platforms().index(PLATFORM) :]:
+        local.put_beside()
 
 
 def connect(
@@ -121,6 +123,7 @@ def connect(
                     answer.set_exception(error)
                     break
             else:
+                local.claim(client)
                 if not given_up.is_set():
                     answer.set_result(client)
                 break
@@ -271,11 +274,15 @@ def _credentials() -> Iterator[None]:
 def _wanted_target() -> str | None:
     config = _config()
     target: str = config.read("jax_backend_target")
-    if not target or PLATFORM not in (config.jax_platforms or "").split(","):
+    if not target or PLATFORM not in _wanted_platforms():
         return None
     # JAX lower-cases what it finds in the environment; a path may have capitals.
     spelled = os.environ.get("JAX_BACKEND_TARGET", "")
     return spelled if spelled.lower() == target else target
+
+
+def _wanted_platforms() -> list[str]:
+    return (_config().jax_platforms or "").split(",")
 
 
 def _config() -> Any:

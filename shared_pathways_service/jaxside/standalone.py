@@ -1,4 +1,4 @@
-"""The plug-in for interpreters that do not have this package: a copy of its two files."""
+"""The plug-in for interpreters that do not have this package: a copy of its three files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import tempfile
 from pathlib import Path
 
-from shared_pathways_service.jaxside import mending, plugin
+from shared_pathways_service.jaxside import local, mending, plugin
 
 __all__ = ["place"]
 
@@ -22,6 +22,7 @@ def place(cache: Path) -> Path:
     """
     files = {
         "__init__.py": Path(plugin.__file__).read_bytes(),
+        "local.py": Path(local.__file__).read_bytes(),
         "mending.py": Path(mending.__file__).read_bytes(),
     }
     root = cache / f"plugin-{hashlib.sha256(b''.join(files.values())).hexdigest()[:12]}"

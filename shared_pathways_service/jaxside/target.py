@@ -20,7 +20,7 @@ class ProxyTarget:
       address: ``unix:/path`` or ``127.0.0.1:port``, on this machine.
       token: What the proxy wants to see; None when it wants nothing.
       token_file: Where child processes find the token; None when they shall not.
-      local_devices: Whether the local CPU stays usable beside the proxy (`jax.devices("cpu")`).
+      local_devices: Whether the local CPU is usable beside the proxy (`jax.devices("cpu")`).
       insecure_credentials: Whether the proxy speaks plaintext, as our own proxies do; else JAX's
         client uses ALTS.
       transfer_dir: A directory in memory that this machine shares with the proxy, for large
@@ -30,7 +30,7 @@ class ProxyTarget:
     address: str
     token: str | None = dataclasses.field(default=None, repr=False)
     token_file: Path | None = None
-    local_devices: bool = False
+    local_devices: bool = True
     insecure_credentials: bool = True
     transfer_dir: Path | None = None
 

@@ -89,7 +89,7 @@ Afterwards they are as before.
 
 | variable | what |
 | --- | --- |
-| `JAX_PLATFORMS` | `proxy`, or `proxy,cpu` with `local_devices=True` |
+| `JAX_PLATFORMS` | `proxy,cpu`, or `proxy` with `local_devices=False` |
 | `JAX_BACKEND_TARGET` | where the proxy answers: `grpc://…` |
 | `IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS` | `true` for plaintext, `false` for ALTS |
 | `SPS_TOKEN_FILE` | the file with the proxy's token, readable by its user only |

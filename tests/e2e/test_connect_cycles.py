@@ -34,7 +34,7 @@ def work(n):
         assert len(connection.devices) == 8, connection.devices
         assert sorted({d.slice_index for d in connection.devices}) == [0, 1]
         assert [s.state for s in connection.slices] == ["placed", "placed"]
-        assert os.environ["JAX_PLATFORMS"] == "proxy"
+        assert os.environ["JAX_PLATFORMS"] == "proxy,cpu"
         assert os.environ["JAX_BACKEND_TARGET"] == connection.address
         assert connection.total_chips == 8
         assert float(double(jnp.arange(8.0) + n).sum()) == 2 * (28 + 8 * n)

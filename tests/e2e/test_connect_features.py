@@ -19,7 +19,7 @@ import numpy as np
 
 # ready first, placed later; a TCP port; this machine's devices beside the proxy's
 with isc_pathways.connect(expected_tpu_instances={{"tpuv6e:2x2": 1}}, wait="ready", local_port=0,
-                          local_devices=True, proxy_job_name="mine") as c:
+                          proxy_job_name="mine") as c:
     c.wait_until_placed(60)
     assert c.address.startswith("grpc://127.0.0.1:"), c.address
     assert jax.devices("cpu")[0].platform == "cpu"

@@ -78,6 +78,21 @@ def test_programs_and_their_ends(own_directories: Path, foreign: tuple[str, ...]
             words = (*options, "--slices=tpuv6e:2x2=1", *foreign, "import os; " + shows)
             assert run(*words, MALLOC_ARENA_MAX="7")[:2] == (0, shown)
 
+        # This machine's CPU beside the slices, or not.
+        beside = """
+import jax
+try:
+    print(jax.devices("cpu")[0].platform, jax.devices()[0].platform, jax.default_backend())
+except RuntimeError as error:
+    print(error)
+"""
+        for options, shown in (
+            ((), "cpu proxy proxy\n"),
+            (("--no-local-devices",), "Unknown backend cpu. Available backends are ['proxy']\n"),
+        ):
+            code, out, err = run(*options, "--slices=tpuv6e:2x2=1", *foreign, beside)
+            assert (code, out) == (0, shown), err
+
         # A signal in the midst of it.
         with start("--slices=tpuv6e:2x2=1", *foreign, PROGRAM + "sys.stdin.read()") as process:
             assert process.stdout

@@ -56,7 +56,7 @@ def cycle(i):
     attachment = attach(targets[i % 2], timeout=60)
     assert len(attachment.devices) == (8, 4)[i % 2], attachment.devices
     assert jax.devices() == list(attachment.devices)
-    assert os.environ["JAX_PLATFORMS"] == "proxy"
+    assert os.environ["JAX_PLATFORMS"] == "proxy,cpu"
     assert os.environ["JAX_BACKEND_TARGET"] == "grpc://" + targets[i % 2].address
     assert double(jnp.arange(8.0)).tolist() == list(range(0, 16, 2))
     attachment.detach()

@@ -32,7 +32,7 @@ def refused():
         except jax.errors.JaxRuntimeError as error:
             first, explanation = str(error).split("\\n")
             assert first == "UNIMPLEMENTED: Unsupported host callback type", (name, first)
-            for word in ("jax.debug.print", "local_devices=True", "jax.disable_jit()", "outside"):
+            for word in ("jax.debug.print", "local_devices=False", "jax.disable_jit()", "outside"):
                 assert word in explanation, explanation
         else:
             raise AssertionError(f"{name} works: say so in docs/debugging.md")
@@ -69,7 +69,7 @@ def test_what_the_error_recommends_works(proxies: Proxies) -> None:
     done = run_program(
         PRELUDE
         + """
-attachment = attach(ProxyTarget(address=sys.argv[1], local_devices=True), timeout=60)
+attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)
 import jax, jax.numpy as jnp
 
 @jax.jit
@@ -83,7 +83,7 @@ with jax.disable_jit():
 with jax.default_device(jax.devices("cpu")[0]):
     assert step(jnp.float32(2)) == 3
 jax.effects_barrier()
-assert jax.devices()[0].platform == "cpu" and len(jax.devices()) == 8
+assert jax.devices()[0].platform == "proxy" and len(jax.devices()) == 8
 attachment.detach()
 """,
         proxies[0].address,

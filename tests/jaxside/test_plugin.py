@@ -41,7 +41,7 @@ def run_foreign(
     return functools.partial(run_program, env=foreign, cwd=own_directories, python=foreign_python)
 
 
-def test_two_files_are_enough_and_the_exit_code_is_the_programs(
+def test_three_files_are_enough_and_the_exit_code_is_the_programs(
     run_foreign: RunForeign,
 ) -> None:
     done = run_foreign(
@@ -51,7 +51,8 @@ assert [d.slice_index for d in jax.devices()] == [0, 0, 0, 0]
 held = jnp.arange(3.0) * 2
 assert held.tolist() == [0, 2, 4]
 ours = {m for m in sys.modules if "sps" in m or "pathways" in m}
-assert ours == {"jax_plugins.sps_proxy", "jax_plugins.sps_proxy.mending"}
+package = "jax_plugins.sps_proxy"
+assert ours == {package, f"{package}.local", f"{package}.mending"}
 import numpy as np
 flipped = np.arange(3.0)[::-1]
 assert jnp.asarray(flipped).tolist() == [2, 1, 0]
@@ -212,7 +213,7 @@ def test_the_copy_is_made_once_and_is_the_same(tmp_path: Path) -> None:
     first = {path.name: path.stat() for path in package.iterdir()}
     assert standalone.place(tmp_path) == root
     assert {path.name: path.stat() for path in package.iterdir()} == first
-    assert set(first) == {"__init__.py", "mending.py"}
+    assert set(first) == {"__init__.py", "local.py", "mending.py"}
     assert [path.name for path in root.iterdir()] == ["jax_plugins"]
     assert not (root / "jax_plugins" / "__init__.py").exists(), "it must stay a namespace package"
 

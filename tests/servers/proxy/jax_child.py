@@ -16,7 +16,7 @@ import jax
 from jax.extend import backend
 from jax.extend.backend import ifrt_proxy
 
-from shared_pathways_service.jaxside import mending
+from shared_pathways_service.jaxside import local, mending
 
 
 def main(address: str) -> None:
@@ -39,7 +39,9 @@ def attach(address: str) -> None:
     def connect() -> object:
         options = ifrt_proxy.ClientConnectionOptions()
         options.connection_timeout_in_seconds = 60
-        return ifrt_proxy.get_client(f"grpc://{address}", options)
+        client = ifrt_proxy.get_client(f"grpc://{address}", options)
+        local.claim(client)
+        return client
 
     mending.mend()
     backend.register_backend_factory("proxy", connect, priority=-1)

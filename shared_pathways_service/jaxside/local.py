@@ -1,0 +1,211 @@
+"""This machine's CPU beside a proxy: made when first used, never mistaken for the proxy's devices.
+
+JAX makes the clients of all its platforms at once. Here the CPU's is made when somebody asks for
+it: most programs never do.
+
+A proxy whose devices are CPUs reports the platform ``cpu``, which beside the local CPU would be two
+things of one name: `jax.devices(jax.default_backend())` would be this machine. So its client and
+its devices report ``proxy``. Programs are lowered for what the proxy has, all the same.
+
+Like the plug-in the file needs the standard library and JAX only: both are copied together.
+"""
+
+# ruff: noqa: SLF001 - JAX has no public way to any of this
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+__all__ = ["CPU", "PLATFORM", "LocalCpu", "claim", "put_beside"]
+
+PLATFORM = "proxy"
+CPU = "cpu"
+
+#: The clients of proxies.
+_claimed: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def claim(client: Any) -> None:
+    """Has a proxy's client and its devices report the platform ``proxy`` in place of ``cpu``.
+
+    Args:
+      client: What JAX's ``ifrt_proxy.get_client`` returned.
+    """
+    _settle_names()
+    _claimed.add(client)
+
+
+def put_beside(client: Any = None) -> LocalCpu | None:
+    """Has JAX make the client of the local CPU when it is first used.
+
+    Args:
+      client: The client that JAX has of it already, if any: it stays the one.
+
+    Returns:
+      What was registered in the place of JAX's own factory; None: it is there already.
+    """
+    factories = _xla_bridge()._backend_factories
+    registration = factories[CPU]
+    if getattr(registration.factory, "makes_later", False):
+        return None
+    cpu = LocalCpu(registration.factory, client)
+    factories[CPU] = dataclasses.replace(registration, factory=cpu)
+    return cpu
+
+
+class LocalCpu:
+    """A factory of JAX's client of the local CPU, which makes it when it is first used.
+
+    Attributes:
+      makes_later: Always true; tells this factory from others, also from one of another copy of
+        this module.
+      client: The client; None until it is made.
+    """
+
+    makes_later = True
+
+    def __init__(self, make: Callable[[], Any], client: Any = None) -> None:
+        """Keeps JAX's own factory, and the client if JAX has made it already."""
+        self.client = client
+        self._make = make
+        self._making = threading.Lock()
+
+    def __call__(self) -> Any:
+        """Returns the client, or what stands for it until it is used; JAX calls this.
+
+        JAX holds the lock of its table then, and puts the result into the table next.
+        """
+        if self.client is not None:
+            return self.client
+        xla_bridge = _xla_bridge()
+        if not isinstance(xla_bridge._backends, _Backends):
+            xla_bridge._backends = _Backends(xla_bridge._backends)
+        return _Later(self)
+
+    def made(self) -> Any:
+        """Returns the client, which this makes the first time."""
+        with self._making:
+            if self.client is None:
+                client = self._make()
+                for hook in getattr(_xla_bridge(), "_backend_initialization_hooks", ()):
+                    hook(client)
+                self.client = client
+        return self.client
+
+
+class _Later:
+    """Stands for the client in JAX's table; answers what JAX asks of every new client."""
+
+    platform = CPU
+
+    def __init__(self, cpu: LocalCpu) -> None:
+        self.cpu = cpu
+
+    def device_count(self) -> int:
+        return 1  # "some", which is what JAX wants to know
+
+    def process_index(self) -> int:
+        return 0
+
+    def local_devices(self) -> list[Any]:
+        return []  # for a line of JAX's log
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.cpu.made(), name)
+
+
+class _Backends(dict[str, Any]):
+    """JAX's clients by platform; whoever takes the local CPU's out has it made."""
+
+    def __getitem__(self, platform: str) -> Any:
+        found = super().__getitem__(platform)
+        if isinstance(found, _Later):
+            found = self[platform] = found.cpu.made()
+        return found
+
+    def get(self, platform: str, default: Any = None) -> Any:
+        # (`dict.get` would not go by `__getitem__`.)
+        return self[platform] if platform in self else default  # noqa: SIM401
+
+    def values(self) -> Any:
+        self._make_all()
+        return super().values()
+
+    def items(self) -> Any:
+        self._make_all()
+        return super().items()
+
+    def __iter__(self) -> Iterator[str]:
+        # Defined so that copies of this table are made with `__getitem__`.
+        return super().__iter__()
+
+    def _make_all(self) -> None:
+        for platform in self:
+            _ = self[platform]
+
+
+@functools.cache
+def _settle_names() -> None:
+    """Has the clients that were claimed report their name, for good; it concerns no other."""
+    jaxlib: Any = importlib.import_module("jaxlib._jax")
+    xla_bridge = _xla_bridge()
+    jaxlib.Client.platform = _renamed(jaxlib.Client.platform, lambda client: client)
+    jaxlib.Device.platform = _renamed(jaxlib.Device.platform, lambda device: device.client)
+    xla_bridge.canonicalize_platform = _lowered_for(xla_bridge.canonicalize_platform)
+    xla_bridge._get_backend_uncached = _found_by_name(xla_bridge._get_backend_uncached)
+    xla_bridge.get_backend.cache_clear()
+
+
+def _renamed(original: Any, client_of: Callable[[Any], Any]) -> property:
+    def platform(self: Any) -> str:
+        name: str = original.__get__(self)
+        return PLATFORM if name == CPU and client_of(self) in _claimed else name
+
+    return property(platform, doc=original.__doc__)
+
+
+def _lowered_for(original: Callable[[str], str]) -> Callable[[str], str]:
+    """Returns the function by which JAX finds the rules for a platform, with those for a proxy."""
+
+    @functools.wraps(original)
+    def canonicalize_platform(platform: str) -> str:
+        if platform == PLATFORM:
+            client = _xla_bridge()._backends.get(PLATFORM)
+            if client in _claimed:
+                has: str = client._raw_platform
+                return has
+        return original(platform)
+
+    return canonicalize_platform
+
+
+def _found_by_name(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the look-up of clients, by which a proxy has its own name and the one it reports.
+
+    Neither may be taken for what the proxy's programs are lowered for.
+    """
+
+    @functools.wraps(original)
+    def look_up(platform: Any = None) -> Any:
+        xla_bridge = _xla_bridge()
+        settings = (xla_bridge._XLA_BACKEND.value, xla_bridge._PLATFORM_NAME.value)
+        wanted = platform or next(filter(None, settings), None)
+        if isinstance(wanted, str):
+            clients = xla_bridge.backends()
+            proxy = clients.get(PLATFORM)
+            # (One of TPUs reports ``tpu``, under which JAX has no client.)
+            if wanted == PLATFORM or (proxy in _claimed and wanted == proxy.platform):
+                return proxy or original(platform)
+        return original(platform)
+
+    return look_up
+
+
+def _xla_bridge() -> Any:
+    return importlib.import_module("jax._src.xla_bridge")
