@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import jax
 import psutil
 import pytest
 
@@ -131,3 +132,44 @@ def test_the_proxy_is_gone_before_the_process_ends(own_directories: Path) -> Non
     assert out.splitlines()[-1] == "[0, 1, 2] cpu"
     assert out.splitlines()[0] in {"UNAVAILABLE", "CANCELLED"}
     assert_quiet(err)
+
+
+@pytest.mark.parametrize(
+    ("use", "aborts"),
+    [
+        ("double(array).block_until_ready()", False),
+        ("np.asarray(array)", False),
+        ("jax.jit(lambda x: x * 3)(array)", False),
+        ("np.asarray(jax.device_put(np.ones(4)))", False),
+        ("double(jax.device_put(np.ones(16, np.float32), sharding)).block_until_ready()", True),
+    ],
+    ids=["run", "fetch", "compile", "send", "run on what was sent since"],
+)
+def test_a_connection_that_broke(own_directories: Path, use: str, *, aborts: bool) -> None:
+    # What docs/limits.md says of it.
+    with run_proxy(own_directories, "e", slices=2) as proxy:
+        source = ATTACHED + (
+            "double = jax.jit(lambda x: x * 2)\n"
+            "double(array).block_until_ready()\n"
+            "print('attached', flush=True); sys.stdin.readline()\n"
+            "try:\n"
+            "    np.asarray(doubled)\n"
+            "except jax.errors.JaxRuntimeError:\n"
+            "    print('broken', flush=True)\n"
+            "try:\n"
+            f"    {use}\n"
+            "except jax.errors.JaxRuntimeError as error:\n"
+            "    print(str(error).partition(':')[0], flush=True)\n"
+        )
+        with start_program(source, proxy.address) as program:
+            assert program.stdout
+            assert program.stdout.readline() == "attached\n"
+            psutil.Process(proxy.pid).kill()
+            out, err = program.communicate("go\n", timeout=DEADLINE_S)
+    told = "Attempting to fetch value instead of handling error UNAVAILABLE"
+    if aborts and jax.__version_info__ < (0, 11):  # mended since
+        assert (program.returncode, out) == (-signal.SIGABRT, "broken\n"), err
+        assert told in err
+    else:
+        assert (program.returncode, out) == (0, "broken\nUNAVAILABLE\n"), err
+        assert told not in err
