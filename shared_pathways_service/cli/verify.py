@@ -53,7 +53,7 @@ def verify(
     as_json: AsJson = False,
     place: Place,
 ) -> None:
-    """Prove that a service works: connect, compute, share it, disturb it, and leave nothing behind.
+    """Prove that a service works: connect, compute, share it, disturb it, leave no trace.
 
     Slices that others hold are not touched. Ends with 0 when every check passed, else with 1.
     """

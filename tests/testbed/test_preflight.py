@@ -123,7 +123,7 @@ def test_a_service_that_is_ready(namespace: Namespace) -> None:
     ]
 
     # What can never be right is an error at once, and each check stands for itself.
-    wrong = dataclasses.replace(SPEC, virtual_slices=(KIND, KIND), gcs_bucket="scratch")
+    wrong = dataclasses.replace(SPEC, virtual_slices=(KIND, KIND), gcs_bucket="s3://scratch")
     found = examine(namespace, wrong, address=service.address)
     failed = {name: c.error for name, c in found.items() if c.outcome is Outcome.FAILED}
     assert [*failed] == ["instance types", "bucket"]

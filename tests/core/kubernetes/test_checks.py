@@ -97,7 +97,8 @@ def test_bucket() -> None:
     assert "as asked for" in checks.bucket_check(service(), "gs://mine").found
     known = service(gcs_bucket="gs://theirs")
     assert checks.bucket_check(known, "").found == "gs://theirs, as the resource manager has it"
-    assert checks.bucket_check(known, "mine").outcome is Outcome.FAILED
+    assert checks.bucket_check(known, "mine").found == "gs://mine, as asked for"
+    assert checks.bucket_check(known, "s3://mine").outcome is Outcome.FAILED
 
 
 def test_head_and_slices() -> None:

@@ -200,7 +200,7 @@ def test_what_was_put_in_is_read_out_again(inputs: ServiceInputs) -> None:
         ("name", {"name": "7up"}),
         ("instances", {"instances": {}}),
         ("instances", {"instances": {"tpuv6e:4x4": 1, "tpuv5e:2x2": 1}}),
-        ("gcs_bucket", {"gcs_bucket": "bucket"}),
+        ("gcs_bucket", {"gcs_bucket": "s3://bucket"}),
         ("spares", {"spares": 1}),
         ("spares", {"spares": 3, "image": OUR_IMAGE}),
         ("max_slice_restarts", {"max_slice_restarts": -1}),
