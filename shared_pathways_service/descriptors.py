@@ -7,7 +7,6 @@ client only sees that nothing happens. So too low a limit is an error before any
 from __future__ import annotations
 
 import contextlib
-
 import resource
 from pathlib import Path
 
