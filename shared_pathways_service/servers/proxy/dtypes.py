@@ -34,6 +34,8 @@ _TABLE = (
     (_Kind.KIND_C64, np.complex64, "complex<f32>"),
     (_Kind.KIND_C128, np.complex128, "complex<f64>"),
     (_Kind.KIND_F4E2M1FN, ml_dtypes.float4_e2m1fn, "f4E2M1FN"),
+    (_Kind.KIND_F6E2M3FN, ml_dtypes.float6_e2m3fn, "f6E2M3FN"),
+    (_Kind.KIND_F6E3M2FN, ml_dtypes.float6_e3m2fn, "f6E3M2FN"),
     (_Kind.KIND_F8E3M4, ml_dtypes.float8_e3m4, "f8E3M4"),
     (_Kind.KIND_F8E4M3, ml_dtypes.float8_e4m3, "f8E4M3"),
     (_Kind.KIND_F8E4M3FN, ml_dtypes.float8_e4m3fn, "f8E4M3FN"),

@@ -15,6 +15,7 @@ from shared_pathways_service.servers.proxy.derived import (
     handles_for,
     joined,
 )
+from shared_pathways_service.servers.proxy.dtypes import TOKEN
 from shared_pathways_service.servers.proxy.operations import Operation
 from shared_pathways_service.servers.proxy.remap_plans import pieces_of
 from shared_pathways_service.servers.proxy.session import Call, Handler, Session
@@ -218,6 +219,9 @@ def _moved(
     make: Callable[[], Sequence[Any]],
 ) -> Value:
     """Returns a value with memory of its own, made of another's data."""
+    if spec.kind == TOKEN:
+        # jaxlib 0.9 would end the process.
+        raise StatusError(Code.UNIMPLEMENTED, f"a token has no data to {name}")
     output = session.new_value(spec)
     engine = session.engine
     ids = spec.placing.device_ids

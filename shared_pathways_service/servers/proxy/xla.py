@@ -35,6 +35,7 @@ from shared_pathways_service.servers.proxy.named_shardings import as_tiles
 from shared_pathways_service.servers.proxy.platforms import CPU, Platform
 from shared_pathways_service.servers.proxy.xla_flags import check_debug_options
 from shared_pathways_service.servers.proxy.xla_internals import (
+    fingerprint,
     read_portable_artifact,
     result_handler,
     shaped_array,
@@ -220,7 +221,7 @@ class XlaClient:
             jaxlib.version.__version__,
             topology.platform,
             topology.platform_version,
-            topology.fingerprint(),
+            fingerprint(topology),
             len(self._devices),
             *sorted({device.device_kind for device in self._devices.values()}),
             os.environ.get("XLA_FLAGS", ""),

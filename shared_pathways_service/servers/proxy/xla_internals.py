@@ -14,7 +14,14 @@ from jaxlib import xla_client
 
 from shared_pathways_service.errors import VersionSkew
 
-__all__ = ["check", "read_portable_artifact", "result_handler", "shaped_array", "single_array"]
+__all__ = [
+    "check",
+    "fingerprint",
+    "read_portable_artifact",
+    "result_handler",
+    "shaped_array",
+    "single_array",
+]
 
 
 def _module(name: str) -> Any:
@@ -95,6 +102,11 @@ def result_handler(shape: tuple[int, ...], dtype: Any, sharding: Any) -> Any:
     return xla_client.array_result_handler(
         shaped_array(shape, dtype), sharding, committed=True, **unchecked
     )
+
+
+def fingerprint(topology: Any) -> Any:
+    """Returns what two topologies differ by; None with jaxlib 0.9, which has no name for it."""
+    return topology.fingerprint() if hasattr(topology, "fingerprint") else None
 
 
 def read_portable_artifact(program: bytes, context: Any) -> Any:

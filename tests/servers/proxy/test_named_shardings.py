@@ -48,7 +48,7 @@ def named(
     replicated: Sequence[Axis] = (),
     unreduced: Sequence[Axis] = (),
     manual: Sequence[Axis] = (),
-    reduction: NamedShardingProto.ReductionOpProto = SUM,
+    reduction: NamedShardingProto.ReductionOpProto.ValueType = SUM,
 ) -> OpSharding:
     mesh = MeshProto(
         axes=[MeshProto.MeshAxis(name=f"a{i}", size=size) for i, size in enumerate(sizes)],
@@ -208,7 +208,8 @@ def by_device(tiles: Any) -> dict[int, tuple[int, ...]]:
     # XLA leaves dimensions out where none is divided.
     kept = assignment.ndim - len(tiles.subgroup_types())
     return {
-        int(device): index[:kept] if kept else (0, 0) for index, device in np.ndenumerate(assignment)
+        int(device): index[:kept] if kept else (0, 0)
+        for index, device in np.ndenumerate(assignment)
     }
 
 
@@ -281,9 +282,7 @@ def test_a_reduction_that_tiles_cannot_express_is_refused() -> None:
 
 def test_an_array_by_named_axes(client: RawClient) -> None:
     data = np.arange(8, dtype=np.float32)
-    wanted = core_pb2.HloShardingProto(
-        xla_op_sharding=named([2, 2], [[1, 0]]).SerializeToString()
-    )
+    wanted = core_pb2.HloShardingProto(xla_op_sharding=named([2, 2], [[1, 0]]).SerializeToString())
     wanted.devices.device_ids.extend([0, 1, 2, 3])
     sharding = core_pb2.ShardingProto()
     sharding.serialized_sharding.type_name = "xla::ifrt::HloSharding"

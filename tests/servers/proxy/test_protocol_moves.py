@@ -104,7 +104,9 @@ def test_a_remap_plan_by_devices(client: RawClient) -> None:
     plan = {
         "input_specs": [spec([8], split([0, 1])), spec([8], split([2, 3]))],
         "output_specs": [spec([8], split([3, 0])), spec([8], split([1, 2]))],
-        "input_devices_for_output": by_devices((0, [(0, [0]), (1, [3])]), (1, [(1, [2]), (0, [1])])),
+        "input_devices_for_output": by_devices(
+            (0, [(0, [0]), (1, [3])]), (1, [(1, [2]), (0, [1])])
+        ),
     }
     made = client.call("remap_arrays", plan=plan, array_handles=[first, second]).array_handles
     assert [pieces(client, array) for array in made] == [
