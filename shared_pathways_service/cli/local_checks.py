@@ -24,8 +24,8 @@ from shared_pathways_service.errors import (
     VersionSkew,
 )
 from shared_pathways_service.homes.embedded_service import ServiceLink, find
+from shared_pathways_service.jaxside.plugin import INSECURE_VARIABLE
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from shared_pathways_service.protocol.credentials import INSECURE_VARIABLE
 from shared_pathways_service.protocol.status import error_of
 from shared_pathways_service.settings import Settings, private_directory
 from shared_pathways_service.version import __version__

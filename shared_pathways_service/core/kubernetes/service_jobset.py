@@ -50,6 +50,19 @@ def service_jobset(inputs: ServiceInputs) -> dict[str, Any]:
         _worker_job(inputs, _worker_name(number, kind), kind, count)
         for number, (kind, count) in enumerate(inputs.counts.items())
     ]
+    spec: dict[str, Any] = {
+        "coordinator": dict(parts.COORDINATOR),
+        # Workers and proxies look for the head while it is still on its way up.
+        "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+        "startupPolicy": dict(parts.STARTUP_POLICY),
+        "successPolicy": dict(parts.SUCCESS_POLICY),
+        "replicatedJobs": [_head_job(inputs), *workers],
+    }
+    if inputs.max_restarts:
+        spec["failurePolicy"] = {
+            "restartStrategy": "Recreate",
+            "maxRestarts": inputs.max_restarts,
+        }
     return {
         "apiVersion": parts.API_VERSION,
         "kind": "JobSet",
@@ -58,14 +71,7 @@ def service_jobset(inputs: ServiceInputs) -> dict[str, Any]:
             "namespace": inputs.namespace,
             "labels": {**inputs.labels, names.LABEL_MANAGED_BY: names.MANAGED_BY},
         },
-        "spec": {
-            "coordinator": dict(parts.COORDINATOR),
-            # Workers and proxies look for the head while it is still on its way up.
-            "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
-            "startupPolicy": dict(parts.STARTUP_POLICY),
-            "successPolicy": dict(parts.SUCCESS_POLICY),
-            "replicatedJobs": [_head_job(inputs), *workers],
-        },
+        "spec": spec,
     }
 
 

@@ -148,6 +148,12 @@ def test_a_slice_may_fail_as_often_as_was_said_on_each_of_its_hosts() -> None:
     assert job(large, "worker")["template"]["spec"]["backoffLimit"] == 2**31 - 1
 
 
+def test_the_whole_service_starts_again_only_when_asked_for() -> None:
+    assert "failurePolicy" not in service_jobset(GOOGLES)["spec"]
+    again = service_jobset(dataclasses.replace(GOOGLES, max_restarts=30))["spec"]
+    assert again["failurePolicy"] == {"restartStrategy": "Recreate", "maxRestarts": 30}
+
+
 def test_arguments_of_ones_own_come_last_and_as_they_are() -> None:
     inputs = dataclasses.replace(
         GOOGLES, server_args=("--v=1", "--price=$(X)"), worker_args=("--w",)
@@ -204,6 +210,7 @@ def test_what_was_put_in_is_read_out_again(inputs: ServiceInputs) -> None:
         ("spares", {"spares": 1}),
         ("spares", {"spares": 3, "image": OUR_IMAGE}),
         ("max_slice_restarts", {"max_slice_restarts": -1}),
+        ("max_restarts", {"max_restarts": -1}),
         ("priority_class", {"priority_class": "Urgent!"}),
         ("server_args", {"server_args": ["-v"]}),
         ("server_args", {"server_args": ["--server_port=1"]}),

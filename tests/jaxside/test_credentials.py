@@ -15,16 +15,12 @@ import pytest
 
 from shared_pathways_service.agent.probing import probe
 from shared_pathways_service.errors import CredentialsMismatch, ServiceNotReady, from_json
+from shared_pathways_service.jaxside.credentials import check_plaintext, wait_until_silent
+from shared_pathways_service.jaxside.greeting import Greeting, greet
 from shared_pathways_service.protocol import ifrt
-from shared_pathways_service.protocol.credentials import (
-    Greeting,
-    check_plaintext,
-    greet,
-    wait_until_silent,
-)
 from shared_pathways_service.protocol.ifrt import proxy_pb2
+from tests.jaxside.alts import serving_alts
 from tests.processes import run_async
-from tests.protocol.alts import serving_alts
 
 #: Seconds: far below the 300 s of a connection's own time-out.
 AT_ONCE_S = 20.0
