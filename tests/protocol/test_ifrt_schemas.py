@@ -38,6 +38,9 @@ PARTIAL = {
 SINCE = {
     "xla.MeshProto.IotaTransform": (0, 10),
     "xla.MeshProto.iota_transform": (0, 10),
+    "xla.CompiledMemoryStatsProto.total_allocation_bytes": (0, 10),
+    "xla.CompiledMemoryStatsProto.indefinite_allocations": (0, 10),
+    "xla.CompiledMemoryStatsProto.peak_unpadded_heap_bytes": (0, 10),
     "xla.NamedShardingProto.ReductionOpProto": (0, 11),
     "xla.NamedShardingProto.reduction_op": (0, 11),
     "xla.ifrt.DTypeProto.KIND_F6E2M3FN": (0, 11),
