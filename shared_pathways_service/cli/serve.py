@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shared_pathways_service import constants
+from shared_pathways_service import constants, descriptors
 from shared_pathways_service.cli.errors import INTERRUPTED, TERMINATED
 from shared_pathways_service.cli.policy_options import Policies, takes_policies
 from shared_pathways_service.cli.serve_display import (
@@ -135,6 +135,8 @@ def serve(
         lost_program_grace_s=lost_program_grace,
         **dataclasses.asdict(policies),
     )
+    descriptors.raise_limit()
+    descriptors.check_limit()
     display = _display(as_json=as_json)
     display.introduce(banner(counts, spares))
     raise typer.Exit(asyncio.run(_serve(options, Settings.load(), display)))

@@ -200,9 +200,12 @@ def _when_exited(plan: Plan, news: News, *, served: bool) -> SharedPathwaysError
 
 def when_out_of_queue(plan: Plan, snapshot: Snapshot) -> SlicesTaken:
     """Returns the error for a queue that took longer than was allowed."""
+    # (Google's resource manager knows no positions.)
+    at = f" and was then at position {snapshot.position} of the queue"
     return SlicesTaken(
-        f"{plan.name} waited {plan.queue_timeout_s:g} s for its slices and was then at position "
-        f"{snapshot.position} of the queue{_held_by(snapshot.holders)}",
+        f"{plan.name} waited {plan.queue_timeout_s:g} s for its slices"
+        + ("" if snapshot.position is None else at)
+        + _held_by(snapshot.holders),
         wanted=wanted_by_type(plan.virtual_slices),
         holders=snapshot.holders,
         position=snapshot.position,

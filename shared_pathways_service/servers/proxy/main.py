@@ -13,7 +13,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from shared_pathways_service import allocator
+from shared_pathways_service import allocator, descriptors
 from shared_pathways_service.constants import PROXY_PORT
 from shared_pathways_service.errors import (
     InvalidRequestError,
@@ -63,6 +63,7 @@ def main(argv: list[str]) -> NoReturn:
         argv = _stand_by(parse_or_exit(_StandbyOptions, "proxy --standby", argv[1:]))
     options = parse_or_exit(ProxyServerOptions, "proxy", argv)
     send_logging_to_glog(log_format=options.log_format)
+    descriptors.raise_limit()
     try:
         _exit(_serve(options, stop_signals))
     except SharedPathwaysError as error:
