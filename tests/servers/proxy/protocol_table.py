@@ -26,7 +26,8 @@ _HEAD = f"""\
 # JAX's proxy protocol, and what the proxy does with it
 
 Versions {ifrt.PROTOCOL_MIN} to {ifrt.PROTOCOL_MAX} of the IFRT proxy protocol and versions \
-{ifrt.SERDES_MIN} to {ifrt.SERDES_MAX} of IFRT's serialised values: what the clients in jaxlib 0.9 to 0.12 speak.
+{ifrt.SERDES_MIN} to {ifrt.SERDES_MAX} of IFRT's serialised values: what the clients \
+in jaxlib 0.9 to 0.12 speak.
 Written by `scripts/protocol-table` from the code and from `tests/servers/proxy/protocol.toml`; the
 tests named are in `tests/servers/proxy/`.
 """
