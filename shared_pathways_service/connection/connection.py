@@ -113,6 +113,7 @@ class Connection(AskedFor):
                 error.add_note(note)
             raise
         self._progress.end("connected")
+        self._lines.tell_attached(self.cluster)
         return self
 
     def close(self) -> None:

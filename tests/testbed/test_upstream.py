@@ -140,13 +140,18 @@ def test_the_readmes_commands_from_the_first_to_the_last(
     assert done.stdout == "8 6.0\n"
     nothing_left(namespace)
 
+    # Which writes what happens to `logging`; absl shows it by a flag of its own.
     script = example(own_directories / "run_connect_example.py")
     theirs = f"{THEIRS.replace('.', '/')}/{script.name}"
     assert theirs in connecting
     assert connecting.count('"proxy_image"') == 1
     changed = connecting.replace(theirs, str(script)).replace('"proxy_image"', '"$PROXY_IMAGE"')
-    done = shell(changed, own_directories)
+    done = shell(f"{changed} --verbosity=0", own_directories)
     assert "All devices are confirmed to be TPUs." in done.stdout
     assert "Original Matrix (on all 4 devices):" in done.stdout
     assert "array([1., 1., 1., 1.]" in done.stdout.partition("parallel addition:")[2]
+    link = "View proxy logs in Cloud Logging: https://console.cloud.google.com/logs/query;query="
+    assert link in done.stderr
+    assert "TPU placement for 1 slice(s) complete!" in done.stderr
+    assert "Interactive supercomputing proxy client ready for cluster 'my-cluster'." in done.stderr
     nothing_left(namespace)
