@@ -32,7 +32,7 @@ VARIABLE = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
 def _version(_request: bytes, _context: grpc.ServicerContext) -> bytes:
     response = proxy_pb2.GrpcGetVersionResponse()
     response.version.protocol_version = ifrt.PROTOCOL_MAX
-    response.version.ifrt_serdes_version_number = ifrt.SERDES_VERSION
+    response.version.ifrt_serdes_version_number = ifrt.SERDES_MAX
     return response.SerializeToString()
 
 

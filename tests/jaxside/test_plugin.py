@@ -140,7 +140,12 @@ def test_the_plugin_keeps_alts_where_it_is_asked_for(
     proxies: Proxies, alone: Callable[..., None]
 ) -> None:
     alone(
-        FAILING + 'assert seen == {"false"} and "Invalid credentials" in text, (seen, text)',
+        FAILING
+        + """
+assert seen == {"false"}, seen
+# The first up to JAX 0.11, the second from 0.12 on.
+assert "Invalid credentials" in text or "ChannelCredentials argument is null" in text, text
+""",
         proxies[0].address,
         "false",
     )
@@ -199,8 +204,11 @@ assert "jax_plugins.sps_proxy" in sys.modules
 
 @pytest.mark.parametrize(
     "changed",
-    [{"JAX_PLATFORMS": None}, {"JAX_PLATFORMS": "cpu"}],
-    ids=["no platform", "cpu"],
+    [
+        {"JAX_PLATFORMS": None},
+        {"JAX_PLATFORMS": "cpu", "JAX_BACKEND_TARGET": "grpc://127.0.0.1:1"},
+    ],
+    ids=["nothing asked for", "cpu"],
 )
 def test_plain_programs_are_left_alone(
     foreign: dict[str, str | None], run_foreign: RunForeign, changed: dict[str, str | None]
@@ -211,9 +219,12 @@ def test_plain_programs_are_left_alone(
 from jax._src import xla_bridge
 assert [d.platform for d in jax.devices()] == ["cpu"]
 assert "jax_plugins.sps_proxy" in sys.modules
-assert "proxy" not in xla_bridge._backend_factories
+# From 0.12 on JAX has a factory of its own; ours takes its place where a proxy is asked for.
+assert (registered := xla_bridge._backend_factories.get("proxy")) is None or (
+    registered.factory is xla_bridge.make_ifrt_proxy_client
+)
 """,
-        env={**foreign, "JAX_BACKEND_TARGET": "grpc://127.0.0.1:1", **changed},
+        env={**foreign, "JAX_BACKEND_TARGET": None, **changed},
     )
 
 

@@ -16,7 +16,11 @@ from typing import TYPE_CHECKING, NoReturn
 
 from shared_pathways_service import allocator, descriptors
 from shared_pathways_service.constants import PROXY_PORT
-from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
+from shared_pathways_service.errors import (
+    InvalidRequestError,
+    SharedPathwaysError,
+    VersionSkew,
+)
 from shared_pathways_service.protocol.auth import read_token
 from shared_pathways_service.servers.glog import glog, send_logging_to_glog
 from shared_pathways_service.servers.last_requests import LastRequests
@@ -86,6 +90,13 @@ def _stand_by(options: _StandbyOptions) -> list[str]:
 
 
 def _load_and_read() -> list[str]:
+    from shared_pathways_service.servers.proxy.xla_internals import check  # noqa: PLC0415
+
+    try:
+        check()
+    except VersionSkew as skew:
+        glog("E", str(skew))
+        _exit(1)
     # Loaded for its own sake: JAX takes most of a start.
     from shared_pathways_service.servers.proxy import (  # noqa: PLC0415
         core_check,
@@ -138,6 +149,9 @@ def _serve(
             resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         if options.sidecar_name:
             glog("W", f"--sidecar_name={options.sidecar_name}: no sidecar runs here")
+        from shared_pathways_service.servers.proxy.xla_internals import check  # noqa: PLC0415
+
+        check()
         # Only now: XLA reads its flags once.
         from shared_pathways_service.servers.proxy.activity import Activity  # noqa: PLC0415
         from shared_pathways_service.servers.proxy.engine import Engine  # noqa: PLC0415

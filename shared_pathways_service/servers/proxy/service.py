@@ -314,16 +314,16 @@ class ProxyService:
         """Returns the newest version that both sides speak."""
         newest_here = self._newest_version or ifrt.PROTOCOL_MAX
         protocol = min(newest.protocol_version, newest_here)
-        serdes = min(newest.ifrt_serdes_version_number, ifrt.SERDES_VERSION)
+        serdes = min(newest.ifrt_serdes_version_number, ifrt.SERDES_MAX)
         if protocol < max(oldest.protocol_version, ifrt.PROTOCOL_MIN) or serdes < max(
-            oldest.ifrt_serdes_version_number, ifrt.SERDES_VERSION
+            oldest.ifrt_serdes_version_number, ifrt.SERDES_MIN
         ):
             raise StatusError(
                 Code.FAILED_PRECONDITION,
                 f"no common version: the client speaks protocol {oldest.protocol_version} to "
                 f"{newest.protocol_version} and serdes {oldest.ifrt_serdes_version_number} to "
                 f"{newest.ifrt_serdes_version_number}; this proxy protocol {ifrt.PROTOCOL_MIN} to "
-                f"{newest_here} and serdes {ifrt.SERDES_VERSION} to {ifrt.SERDES_VERSION}",
+                f"{newest_here} and serdes {ifrt.SERDES_MIN} to {ifrt.SERDES_MAX}",
             )
         return proxy_pb2.IfrtProxyVersion(
             protocol_version=protocol, ifrt_serdes_version_number=serdes
