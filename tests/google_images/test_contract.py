@@ -162,8 +162,8 @@ def test_what_only_our_clients_say_or_ask_is_unknown(cluster: Cluster) -> None:
         request = ifrt.proxy_pb2.GrpcGetVersionRequest()
         request.min_version.protocol_version = ifrt.PROTOCOL_MIN
         request.max_version.protocol_version = ifrt.PROTOCOL_MAX
-        request.min_version.ifrt_serdes_version_number = ifrt.SERDES_VERSION
-        request.max_version.ifrt_serdes_version_number = ifrt.SERDES_VERSION
+        request.min_version.ifrt_serdes_version_number = ifrt.SERDES_MIN
+        request.max_version.ifrt_serdes_version_number = ifrt.SERDES_MAX
         _, call = version.with_call(request.SerializeToString(), timeout=DEADLINE_S)
         for key, _value in (*call.initial_metadata(), *call.trailing_metadata()):
             assert not key.startswith("sps")
