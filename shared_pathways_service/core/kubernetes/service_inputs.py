@@ -12,6 +12,7 @@ from shared_pathways_service.core.instances import parse_instance_counts
 from shared_pathways_service.core.kubernetes import jobset_parts as parts
 from shared_pathways_service.core.kubernetes.images import Image, is_ours
 from shared_pathways_service.core.kubernetes.machine_types import slice_type
+from shared_pathways_service.core.kubernetes.sidecar_parts import MEMORY_FLAG
 from shared_pathways_service.core.request_fields import check_bucket, check_subdomain
 from shared_pathways_service.core.slice_names import named_type
 from shared_pathways_service.core.topology import InstanceType
@@ -32,6 +33,7 @@ OWN_FLAGS: Final = (
     "instance_type",
     "gcs_scratch_location",
     "resource_manager_address",
+    MEMORY_FLAG,
 )
 
 

@@ -174,11 +174,16 @@ def test_a_sidecar_and_a_bucket_are_beside_each_worker() -> None:
     [sidecar] = spec["initContainers"]
     assert (sidecar["image"], sidecar["restartPolicy"]) == ("r.io/sidecar:jax-0.9.0", "Always")
     for one in (sidecar, container(inputs, "worker")):
-        assert [m["mountPath"] for m in one["volumeMounts"]] == ["/tmp", "/gcs"]
-    attributes = spec["volumes"][1]["csi"]["volumeAttributes"]
+        assert [m["mountPath"] for m in one["volumeMounts"]] == ["/tmp", "/tmp/sidecar_dir", "/gcs"]
+    tmp, memory, bucket = spec["volumes"]
+    assert (tmp["hostPath"]["path"], memory["emptyDir"]) == ("/tmp", {"medium": "Memory"})
+    attributes = bucket["csi"]["volumeAttributes"]
     assert attributes == {"bucketName": "bucket", "mountOptions": "implicit-dirs,only-dir=a/b"}
     template = job(inputs, "worker")["template"]["spec"]["template"]
     assert template["metadata"]["annotations"] == {"gke-gcsfuse/volumes": "true"}
+    assert container(inputs, "worker")["args"][-1] == (
+        "--cloud_pathways_sidecar_shm_directory=/tmp/sidecar_dir"
+    )
     # Nothing of it at the head, which has no user's code; both go before other pods.
     assert "volumes" not in pod(inputs, "pathways-head")
     for name in ("pathways-head", "worker"):
