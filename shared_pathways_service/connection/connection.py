@@ -341,6 +341,8 @@ class Connection(AskedFor):
             token_file=agent.token_file,
             local_devices=self._request.local_devices,
             insecure_credentials=agent.insecure_credentials,
+            # (Only this project's proxies have tokens, and serve several processes of a tenant.)
+            one_client=agent.token is None,
             transfer_dir=agent.transfer_dir,
         )
         try:

@@ -47,6 +47,8 @@ def reason_of(target: ProxyTarget, timeout: float) -> SharedPathwaysError | None
         except CredentialsMismatch as mismatch:
             return mismatch
         return unreachable(target, error.message)
+    if target.one_client:
+        return None
     version = proxy_pb2.IfrtProxyVersion(
         protocol_version=answered.protocol, ifrt_serdes_version_number=answered.serdes
     )

@@ -11,7 +11,7 @@ import pytest
 
 from shared_pathways_service.errors import InvalidRequestError, VersionSkew
 from shared_pathways_service.jaxside import ProxyTarget
-from tests.jaxside.alts import serving_alts
+from shared_pathways_service.testing.google_images.handshake import serving_alts
 from tests.jaxside.conftest import DEADLINE_S, PRELUDE, TOKEN, Proxy, run_program, start_program
 
 Proxies = tuple[Proxy, Proxy]

@@ -15,11 +15,13 @@ import pytest
 
 from shared_pathways_service.agent.probing import probe
 from shared_pathways_service.errors import CredentialsMismatch, ServiceNotReady, from_json
+from shared_pathways_service.jaxside import ProxyTarget
 from shared_pathways_service.jaxside.credentials import check_plaintext, wait_until_silent
 from shared_pathways_service.jaxside.greeting import Greeting, greet
+from shared_pathways_service.jaxside.refusal import reason_of
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
-from tests.jaxside.alts import serving_alts
+from shared_pathways_service.testing.google_images.handshake import serving_alts
 from tests.processes import run_async
 
 #: Seconds: far below the 300 s of a connection's own time-out.
@@ -35,9 +37,20 @@ def _version(_request: bytes, _context: grpc.ServicerContext) -> bytes:
 
 
 @contextlib.contextmanager
-def serving_plaintext() -> Iterator[str]:
+def serving_plaintext(sessions: list[str] | None = None) -> Iterator[str]:
+    """Serves versions, and sessions that end at once; those that were begun are noted."""
+
+    def session(_requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        if sessions is not None:
+            sessions.append(context.peer())
+        return iter(())
+
     handler = grpc.method_handlers_generic_handler(
-        ifrt.SERVICE, {"GetVersion": grpc.unary_unary_rpc_method_handler(_version)}
+        ifrt.SERVICE,
+        {
+            "GetVersion": grpc.unary_unary_rpc_method_handler(_version),
+            "IfrtSession": grpc.stream_stream_rpc_method_handler(session),
+        },
     )
     with futures.ThreadPoolExecutor(2) as threads:
         server = grpc.server(threads, handlers=[handler])
@@ -136,3 +149,13 @@ def test_a_probe_without_plaintext_sends_nothing() -> None:
         connection, _ = listener.accept()
         with connection:
             assert connection.recv(1) == b""
+
+
+@pytest.mark.parametrize(("one_client", "begun"), [(True, 0), (False, 1)])
+def test_a_proxy_for_one_client_is_not_tried_with_another_session(
+    one_client: bool, begun: int
+) -> None:
+    sessions: list[str] = []
+    with serving_plaintext(sessions) as address:
+        assert reason_of(ProxyTarget(address=address, one_client=one_client), 30.0) is None
+    assert len(sessions) == begun

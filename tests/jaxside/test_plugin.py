@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shared_pathways_service.jaxside import ProxyTarget, standalone
-from tests.jaxside.alts import serving_alts
+from shared_pathways_service.testing.google_images.handshake import serving_alts
 from tests.jaxside.conftest import PRELUDE, REPOSITORY, Proxy, run_program
 
 Proxies = tuple[Proxy, Proxy]

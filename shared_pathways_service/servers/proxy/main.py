@@ -10,6 +10,7 @@ import os
 import resource
 import sys
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.compile_cache import CompileCache
     from shared_pathways_service.servers.proxy.engine import Engine
     from shared_pathways_service.servers.proxy.rm_link import ResourceManagerLink
+    from shared_pathways_service.servers.proxy.service import ProxyService
 
 __all__ = ["main"]
 
@@ -47,12 +49,16 @@ class _StandbyOptions:
     parent_pid: int = flag(0, help="The process whose end ends this one; 0: none.")
 
 
-def main(argv: list[str]) -> NoReturn:
+def main(argv: list[str], *, make_service: Callable[..., ProxyService] | None = None) -> NoReturn:
     """Runs the proxy; ends the process.
 
     With ``--standby``, and beside it at most ``--parent_pid``, it first loads all that is heavy,
     then reads its real command line from standard input: one line, a JSON list of strings. The end
     of input instead ends it.
+
+    Args:
+      argv: Without the program's own name.
+      make_service: Makes another service of the arguments of `ProxyService`; None: that one.
     """
     # Signals before anything slow: who stops a proxy that still loads is heard as well.
     stop_signals = StopSignals(lambda: _exit(0))
@@ -65,7 +71,7 @@ def main(argv: list[str]) -> NoReturn:
     send_logging_to_glog(log_format=options.log_format)
     descriptors.raise_limit()
     try:
-        _exit(_serve(options, stop_signals))
+        _exit(_serve(options, stop_signals, make_service))
     except SharedPathwaysError as error:
         # Its starter is told as well, where there is a report.
         ending = Ending(options.exit_report)
@@ -117,7 +123,11 @@ def _load_and_read() -> list[str]:
     return argv
 
 
-def _serve(options: ProxyServerOptions, stop_signals: StopSignals) -> int:
+def _serve(
+    options: ProxyServerOptions,
+    stop_signals: StopSignals,
+    make_service: Callable[..., ProxyService] | None,
+) -> int:
     """Serves until there is a reason to end; returns the exit code."""
     ending = Ending(options.exit_report)
     stop_signals.on_stop = lambda: ending.decide(0, "told to stop")
@@ -171,7 +181,7 @@ def _serve(options: ProxyServerOptions, stop_signals: StopSignals) -> int:
         stack.callback(watchdog.close)
         engine.slices.add_listener(watchdog.on_change)
         large_transfers = options.large_transfer_dir
-        service = ProxyService(
+        service = (make_service or ProxyService)(
             engine,
             token=token,
             large_transfer_dir=Path(large_transfers) if large_transfers else None,

@@ -32,6 +32,7 @@ from shared_pathways_service.servers.proxy.answers import Answers
 from shared_pathways_service.servers.proxy.buffers import (
     BufferStore,
     HostBuffer,
+    count_files,
     remove_directory,
     take_file,
 )
@@ -205,6 +206,17 @@ class ProxyService:
         allocator.trim()
         glog("I", "Session ended")
         self._on_session_end(running)
+
+    def count_buffers(self) -> int:
+        """Returns how many host buffers sessions hold, and how many they left as files to be read.
+
+        A client looks a buffer up when it was told that it is there, deletes it when it has it, and
+        names a file that it has written: each stands for one call that may be under way.
+        """
+        sessions = self.sessions
+        directories = {session.transfer_dir for session in sessions} - {None}
+        files = sum(count_files(directory) for directory in directories if directory is not None)
+        return files + sum(len(session.buffers) for session in sessions)
 
     def store(self, metadata: Mapping[str, bytes], messages: Iterable[bytes]) -> None:
         """Takes a host buffer from a stream of messages."""
