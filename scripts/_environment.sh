@@ -5,9 +5,10 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
+# The newest first: JAX from 0.11 on needs Python 3.12.
 find_python() {
   local candidate
-  for candidate in "${PYTHON:-}" python3.11 python3.12 python3.13 python3; do
+  for candidate in "${PYTHON:-}" python3.14 python3.13 python3.12 python3.11 python3; do
     [ -n "$candidate" ] || continue
     if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
       echo "$candidate"
