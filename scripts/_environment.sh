@@ -5,10 +5,17 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
-# The newest first: JAX from 0.11 on needs Python 3.12.
+# The newest that the tests ran with goes first: JAX from 0.11 on needs Python 3.12. pyenv's are found
+# whether they are on the PATH or not.
 find_python() {
-  local candidate
-  for candidate in "${PYTHON:-}" python3.14 python3.13 python3.12 python3.11 python3; do
+  local candidate version pyenv_root=""
+  if command -v pyenv >/dev/null; then pyenv_root=$(pyenv root); fi
+  local candidates=("${PYTHON:-}")
+  for version in 3.13 3.12 3.11; do
+    candidates+=("python$version")
+    [ -z "$pyenv_root" ] || candidates+=("$pyenv_root/versions/$version".*"/bin/python$version")
+  done
+  for candidate in "${candidates[@]}" python3; do
     [ -n "$candidate" ] || continue
     if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
       echo "$candidate"
