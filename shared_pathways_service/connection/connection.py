@@ -22,6 +22,7 @@ from shared_pathways_service.connection import leaving, one_live, views
 from shared_pathways_service.connection.asked import AskedFor
 from shared_pathways_service.connection.log_lines import LogLines
 from shared_pathways_service.connection.notebook import Board
+from shared_pathways_service.core.jax_releases import check_pair
 from shared_pathways_service.core.requests import ConnectRequest
 from shared_pathways_service.core.session_messages import Phase, Snapshot
 from shared_pathways_service.core.topology import InstanceType
@@ -360,13 +361,9 @@ class Connection(AskedFor):
         self._timings["attach"] = time.monotonic() - began
 
     def _compare_jaxlib(self, theirs: str) -> None:
-        ours = importlib.metadata.version("jaxlib")
-        if theirs and theirs != ours:
-            warnings.warn(
-                f"jaxlib is {ours} here and {theirs} in the service: what one compiles, the other "
-                "may not take; install the same version",
-                stacklevel=5,
-            )
+        warning = check_pair(importlib.metadata.version("jaxlib"), theirs, "the service")
+        if warning:
+            warnings.warn(warning, stacklevel=5)
 
     def _heard(self, event: Event) -> None:
         self._progress(event)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.metadata
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable
@@ -13,6 +14,7 @@ from typing import TypeVar
 import grpc
 import grpc.aio
 
+from shared_pathways_service.core.jax_releases import check_pair
 from shared_pathways_service.errors import InvalidRequestError, TunnelError
 from shared_pathways_service.homes.base import (
     HomeCounters,
@@ -68,13 +70,15 @@ class EmbeddedHome:
         Raises:
           InvalidRequestError: It has no slices of a type that is asked for.
           ServiceNotReady: It does not answer, cannot be started, or has lost its slices.
-          VersionSkew: It speaks no protocol version that we speak.
+          VersionSkew: It speaks no protocol version that we speak, or runs a release of JAX
+            that does not work with ours.
         """
         wanted = Counter(spec.virtual_slices)
         link = self._link = await find_or_start(
             self._settings, wanted or None, who=f"agent of {spec.name}"
         )
         assert link.welcome is not None
+        check_pair(importlib.metadata.version("jaxlib"), link.welcome.jaxlib_version, "the service")
         types = tuple(link.welcome.instance_types)
         for kind in wanted:
             if kind not in types:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 from typing import Any
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from shared_pathways_service.core.jax_releases import serdes_of
 from shared_pathways_service.errors import ServiceNotReady, SharedPathwaysError, VersionSkew
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
@@ -73,9 +75,11 @@ async def probe_async(address: str, timeout_s: float, *, wait: bool = False) -> 
 def _request() -> bytes:
     request = proxy_pb2.GrpcGetVersionRequest()
     request.min_version.protocol_version = ifrt.PROTOCOL_MIN
-    request.min_version.ifrt_serdes_version_number = ifrt.SERDES_MIN
+    # Of JAX's client, which is to speak next, not of this package.
+    low, high = _serdes()
+    request.min_version.ifrt_serdes_version_number = low
     request.max_version.protocol_version = ifrt.PROTOCOL_MAX
-    request.max_version.ifrt_serdes_version_number = ifrt.SERDES_MAX
+    request.max_version.ifrt_serdes_version_number = high
     return request.SerializeToString()
 
 
@@ -101,14 +105,16 @@ def _translated(error: grpc.RpcError, address: str, timeout_s: float) -> SharedP
     return ServiceNotReady(f"the proxy at {address} does not answer: {code.name}: {details}")
 
 
+def _serdes() -> tuple[int, int]:
+    return serdes_of(importlib.metadata.version("jaxlib")) or (ifrt.SERDES_MIN, ifrt.SERDES_MAX)
+
+
 def _skew(message: str, service: str = "") -> VersionSkew:
-    ours = (
-        f"protocol {ifrt.PROTOCOL_MIN} to {ifrt.PROTOCOL_MAX}, "
-        f"serdes {ifrt.SERDES_MIN} to {ifrt.SERDES_MAX}"
-    )
+    low, high = _serdes()
+    ours = f"protocol {ifrt.PROTOCOL_MIN} to {ifrt.PROTOCOL_MAX}, serdes {low} to {high}"
     return VersionSkew(
-        f"{message}; this client speaks {ours}",
+        f"{message}; the client in jaxlib {importlib.metadata.version('jaxlib')} speaks {ours}",
         client=ours,
         service=service,
-        hint="use the jaxlib of the service on both sides",
+        hint="install the service's release of jax; docs/compatibility.md has the pairs that work",
     )

@@ -6,6 +6,7 @@ import dataclasses
 import re
 from typing import Final
 
+from shared_pathways_service.core.jax_releases import check_pair
 from shared_pathways_service.core.request_fields import check_image
 from shared_pathways_service.errors import InvalidRequestError, VersionSkew
 
@@ -110,10 +111,6 @@ def proxy_image_for(server_image: str) -> str:
 def check_skew(client: Versions, image: str) -> str:
     """Compares the client's JAX with that of a service's image.
 
-    The IFRT proxy protocol is versioned, and JAX's own program format goes back half a year, so
-    that releases beside each other work together. Another minor version may not, which is worth a
-    warning; another major one cannot.
-
     Args:
       client: The client's versions.
       image: The resource manager's or the proxy's.
@@ -124,20 +121,7 @@ def check_skew(client: Versions, image: str) -> str:
     Raises:
       VersionSkew: The versions cannot work together.
     """
-    theirs = Image.parse(image).versions
-    if not (client.jax and theirs.jax):
-        return ""
-    ours, other = _numbers(client.jax), _numbers(theirs.jax)
-    if ours[:1] != other[:1]:
-        raise VersionSkew(
-            f"JAX {client.jax} here and JAX {theirs.jax} in {image} cannot work together",
-            client=client.jax,
-            service=theirs.jax,
-            hint=f"install jax=={theirs.jax}, or choose another image with proxy_server_image",
-        )
-    if ours[:2] == other[:2]:
-        return ""
-    return f"JAX is {client.jax} here and {theirs.jax} in {image}: jax=={theirs.jax} is safer"
+    return check_pair(client.jax, Image.parse(image).versions.jax, image)
 
 
 def sidecar_skew(client: Versions, sidecar_image: str) -> str:

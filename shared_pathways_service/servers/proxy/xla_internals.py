@@ -12,11 +12,14 @@ from typing import Any
 import jaxlib.version
 from jaxlib import xla_client
 
+from shared_pathways_service.core.jax_releases import serdes_of
 from shared_pathways_service.errors import VersionSkew
+from shared_pathways_service.protocol import ifrt
 
 __all__ = [
     "check",
     "fingerprint",
+    "newest_serdes",
     "read_portable_artifact",
     "result_handler",
     "shaped_array",
@@ -82,6 +85,16 @@ def check() -> None:
             service=f"jaxlib {jaxlib.version.__version__}",
             hint="install a version of jax that this package names in its requirements",
         )
+
+
+def newest_serdes() -> int:
+    """Returns the newest version of IFRT's serialised values that a client may speak.
+
+    This server reads all up to `ifrt.SERDES_MAX`. But programs come in the StableHLO of the version
+    that is agreed on, and an older jaxlib ends the process at some that it cannot read.
+    """
+    spoken = serdes_of(jaxlib.version.__version__)
+    return ifrt.SERDES_MAX if spoken is None else min(spoken[1], ifrt.SERDES_MAX)
 
 
 def shaped_array(shape: tuple[int, ...], dtype: Any) -> Any:

@@ -116,19 +116,26 @@ def test_any_tag_can_be_looked_at(tag: str) -> None:
     [
         ("0.9.0", "jax-0.9.0", False),
         ("0.9.0.dev20260101", "jax-0.9.3", False),
-        ("0.10.2", "jax-0.9.0", True),
+        ("0.10.2", "jax-0.9.0", False),
+        ("0.10.2", "jax-0.8.1", True),
         ("0.10.2", "latest", False),
         ("", "jax-0.9.0", False),
     ],
 )
-def test_another_minor_version_of_jax_is_worth_a_warning(
+def test_a_release_of_jax_that_was_not_tried_is_worth_a_warning(
     client: str, tag: str, warned: bool
 ) -> None:
     warning = check_skew(Versions(jax=client), f"{GOOGLE}/server:{tag}")
     assert bool(warning) is warned
     if warned:
         assert client in warning
-        assert "0.9.0" in warning
+        assert "0.8.1" in warning
+
+
+def test_a_release_without_a_common_version_is_refused() -> None:
+    with pytest.raises(VersionSkew, match=f"in {GOOGLE}/server:jax-0.9.2 cannot work") as caught:
+        check_skew(Versions(jax="0.12.0.1"), f"{GOOGLE}/server:jax-0.9.2")
+    assert "jax==0.9.2" in caught.value.hint
 
 
 def test_another_major_version_of_jax_is_refused() -> None:

@@ -18,10 +18,12 @@ import pytest
 
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
+from shared_pathways_service.servers.proxy.xla_internals import newest_serdes
 from tests.processes import DEADLINE_S
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy
 from tests.servers.proxy.raw import DOUBLE, F32, Failed, RawClient, single, split
 
+NEWEST = newest_serdes()
 FOUR = np.arange(4, dtype=np.float32)
 
 
@@ -33,7 +35,7 @@ def transport(request: pytest.FixtureRequest) -> str:
 
 
 def get_version(
-    proxy: LocalProxy, low: int, high: int, serdes: tuple[int, int] = (0, 6)
+    proxy: LocalProxy, low: int, high: int, serdes: tuple[int, int] = (0, NEWEST)
 ) -> proxy_pb2.IfrtProxyVersion:
     request = proxy_pb2.GrpcGetVersionRequest()
     request.min_version.protocol_version = low
@@ -51,10 +53,12 @@ def get_version(
 )
 def test_the_newest_common_version(proxy: LocalProxy, low: int, high: int, agreed: int) -> None:
     version = get_version(proxy, low, high, (0, 9))
-    assert (version.protocol_version, version.ifrt_serdes_version_number) == (agreed, 6)
+    assert (version.protocol_version, version.ifrt_serdes_version_number) == (agreed, NEWEST)
 
 
-@pytest.mark.parametrize(("low", "high", "agreed"), [(0, 0, 0), (0, 3, 3), (2, 6, 6), (6, 9, 6)])
+@pytest.mark.parametrize(
+    ("low", "high", "agreed"), [(0, 0, 0), (0, 1, 1), (1, NEWEST, NEWEST), (1, 9, NEWEST)]
+)
 def test_the_newest_common_version_of_serialised_values(
     proxy: LocalProxy, low: int, high: int, agreed: int
 ) -> None:
@@ -72,7 +76,7 @@ def test_no_common_version_names_both_ranges(
         get_version(proxy, low, high, serdes)
     assert raised.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert f"protocol {low} to {high}" in (raised.value.details() or "")
-    assert "protocol 16 to 25 and serdes 0 to 6" in (raised.value.details() or "")
+    assert f"protocol 16 to 25 and serdes 0 to {NEWEST}" in (raised.value.details() or "")
 
 
 @pytest.mark.parametrize("version", [16, 17, 18, 20, 22, 24, 25])

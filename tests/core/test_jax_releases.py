@@ -1,0 +1,58 @@
+"""Which releases of JAX work together."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared_pathways_service.core.jax_releases import check_pair, serdes_of
+from shared_pathways_service.errors import VersionSkew
+
+TRIED = ["0.9.2", "0.10.2", "0.11.2", "0.12.0.1"]
+
+
+@pytest.mark.parametrize(
+    ("version", "serdes"),
+    [
+        ("0.9.0", (0, 0)),
+        ("0.9.1", (0, 0)),
+        ("0.9.2", (0, 1)),
+        ("0.10.2", (0, 3)),
+        ("0.11.0.dev20260801", (0, 4)),
+        ("0.12.0.1", (2, 6)),
+        ("0.13.0", (2, 6)),
+        ("0.8.2", None),
+        ("latest", None),
+        ("", None),
+    ],
+)
+def test_versions_of_the_values(version: str, serdes: tuple[int, int] | None) -> None:
+    assert serdes_of(version) == serdes
+
+
+@pytest.mark.parametrize("client", TRIED)
+@pytest.mark.parametrize("service", TRIED)
+def test_pairs(client: str, service: str) -> None:
+    """All of them, but for the newest client on the oldest service."""
+    if (client, service) == ("0.12.0.1", "0.9.2"):
+        with pytest.raises(VersionSkew, match="versions 2 to 6 and 0 to 1") as raised:
+            check_pair(client, service, "the service")
+        assert (raised.value.client, raised.value.service) == (client, service)
+        assert "install jax==0.9.2" in raised.value.hint
+    else:
+        assert check_pair(client, service, "the service") == ""
+
+
+@pytest.mark.parametrize("pair", [("1.0.0", "0.12.0"), ("0.9.0", "1.0")])
+def test_another_major_release_is_refused(pair: tuple[str, str]) -> None:
+    with pytest.raises(VersionSkew, match="cannot work together"):
+        check_pair(*pair, "the service")
+
+
+@pytest.mark.parametrize("pair", [("0.13.0", "0.12.0.1"), ("0.9.2", "0.8.0")])
+def test_a_release_that_was_not_tried_is_warned_of(pair: tuple[str, str]) -> None:
+    assert "was not tried: jax==" + pair[1] in check_pair(*pair, "the service")
+
+
+@pytest.mark.parametrize("pair", [("", "0.9.2"), ("0.9.2", ""), ("0.13.0", "0.13.1")])
+def test_nothing_to_say(pair: tuple[str, str]) -> None:
+    assert check_pair(*pair, "the service") == ""
