@@ -7,45 +7,72 @@ cd "$root"
 
 # The newest that the tests ran with goes first: JAX from 0.11 on needs Python 3.12. pyenv's are found
 # whether they are on the PATH or not.
+# usage: find_python [VERSION...]    (by default all that the tests ran with)
 find_python() {
   local candidate version pyenv_root=""
+  local candidates=() versions=("$@")
+  if [ $# = 0 ]; then
+    candidates=("${PYTHON:-}")
+    versions=(3.13 3.12 3.11)
+  fi
   if command -v pyenv >/dev/null; then pyenv_root=$(pyenv root); fi
-  local candidates=("${PYTHON:-}")
-  for version in 3.13 3.12 3.11; do
+  for version in "${versions[@]}"; do
     candidates+=("python$version")
     [ -z "$pyenv_root" ] || candidates+=("$pyenv_root/versions/$version".*"/bin/python$version")
   done
-  for candidate in "${candidates[@]}" python3; do
+  if [ $# = 0 ]; then candidates+=(python3); fi
+  for candidate in "${candidates[@]}"; do
     [ -n "$candidate" ] || continue
     if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
       echo "$candidate"
       return
     fi
   done
-  echo "error: Python 3.11 or newer is needed. hint: set PYTHON to its path." >&2
+  echo "error: Python ${*:-3.11 or newer} is needed. hint: set PYTHON to its path." >&2
   return 1
 }
 
+# usage: environment_at PYTHON EXTRA CONSTRAINTS    (prints where it is)
+environment_at() {
+  local python=$1 extra=$2 constraints=$3 key environment
+  key=$({ "$python" -c 'import sys; print(sys.version, sys.prefix)'; echo "$extra" "$root"
+          cat pyproject.toml "$constraints"; } | cksum | cut -d' ' -f1)
+  environment="${SPS_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/shared-pathways-service}/venv-$key"
+  if [ ! -e "$environment/complete" ]; then
+    echo "Setting up $environment (once; a few minutes where nothing is cached) ..." >&2
+    rm -rf "$environment"
+    "$python" -m venv "$environment"
+    "$environment/bin/python" -m pip install --quiet --upgrade pip >&2
+    "$environment/bin/python" -m pip install --quiet --constraint "$constraints" \
+      --editable ".[$extra]" >&2
+    touch "$environment/complete"
+  fi
+  echo "$environment"
+}
+
+# Prints the interpreter of an environment with one release of JAX, for what depends on it.
+# usage: python_with_jax RELEASE PYTHON-VERSION
+python_with_jax() {
+  local python constraints environment
+  python=$(find_python "$2") || return 1
+  constraints=$(mktemp)
+  # (Flax's releases each name the oldest JAX that they run on.)
+  { grep --invert-match --extended-regexp '^(jax|jaxlib|flax)==' constraints.txt
+    echo "jax==$1"; echo "jaxlib==$1"; } > "$constraints"
+  environment=$(environment_at "$python" compat "$constraints") || return 1
+  rm "$constraints"
+  echo "$environment/bin/python"
+}
+
 make_environment() {
-  local extra=$1 python key
+  local python environment
   # One script that calls another, and a person with an environment of their own, need no second.
   if [ -n "${SPS_ENVIRONMENT:-}" ]; then
     export PATH="$SPS_ENVIRONMENT/bin:$PATH"
     return
   fi
   python=$(find_python) || return 1
-  key=$({ "$python" -c 'import sys; print(sys.version, sys.prefix)'; echo "$extra" "$root"
-          cat pyproject.toml constraints.txt; } | cksum | cut -d' ' -f1)
-  environment="${SPS_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/shared-pathways-service}/venv-$key"
-  if [ ! -e "$environment/complete" ]; then
-    echo "Setting up $environment (once; a few minutes where nothing is cached) ..." >&2
-    rm -rf "$environment"
-    "$python" -m venv "$environment"
-    "$environment/bin/python" -m pip install --quiet --upgrade pip
-    "$environment/bin/python" -m pip install --quiet --constraint constraints.txt \
-      --editable ".[$extra]"
-    touch "$environment/complete"
-  fi
+  environment=$(environment_at "$python" "$1" constraints.txt) || return 1
   export SPS_ENVIRONMENT="$environment" PATH="$environment/bin:$PATH"
 }
 make_environment "$1"

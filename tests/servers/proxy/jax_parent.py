@@ -20,23 +20,33 @@ RunCheck = Callable[[str], str]
 
 
 @contextlib.contextmanager
-def child_on_a_proxy(module: str) -> Iterator[RunCheck]:
-    """Runs `python -m module ADDRESS`, which answers as `jax_child` does, and its proxy."""
+def child_on_a_proxy(
+    module: str, *, python: str = sys.executable, proxys_python: str = sys.executable
+) -> Iterator[RunCheck]:
+    """Runs `python -m module ADDRESS`, which answers as `jax_child` does, and its proxy.
+
+    Args:
+      module: Of the child.
+      python: The child's.
+      proxys_python: Of another environment, with another release of JAX, for instance.
+    """
     root = Path(tempfile.mkdtemp(prefix="sps"))
     flags = [f"--server_socket={root / 's'}", f"--virtual_slices={KIND},{KIND}"]
-    with ServerProcess(MODULE, flags) as proxy:
+    with ServerProcess(MODULE, flags, python=proxys_python) as proxy:
         assert proxy.ready is not None
-        with child_that_answers(module, f"unix:{root / 's'}") as run:
+        with child_that_answers(module, f"unix:{root / 's'}", python=python) as run:
             yield run
         assert proxy.stop() == 0
     shutil.rmtree(root)
 
 
 @contextlib.contextmanager
-def child_that_answers(module: str, *arguments: str) -> Iterator[RunCheck]:
+def child_that_answers(
+    module: str, *arguments: str, python: str = sys.executable
+) -> Iterator[RunCheck]:
     """Runs `python -m module ARGUMENTS`, which answers as `jax_child` does."""
     with subprocess.Popen(
-        [sys.executable, "-m", module, *arguments],
+        [python, "-m", module, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
