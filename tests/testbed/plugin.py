@@ -36,7 +36,7 @@ from shared_pathways_service.testing.testbed.service import OUR_SERVER_IMAGE
 CACHE_DIR = Settings.load().cache_dir
 _FAILED = pytest.StashKey[bool]()
 #: Kinds of a service on the testbed: images of this project, and the stand-ins for Google's.
-_IMAGES = {"ours": OUR_SERVER_IMAGE, "googles": DEFAULT_SERVER_IMAGE}
+IMAGES = {"ours": OUR_SERVER_IMAGE, "googles": DEFAULT_SERVER_IMAGE}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -58,7 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Has tests of any cluster run on each kind of service; a real cluster has one."""
     if "shared_cluster" in metafunc.fixturenames:
-        kinds = ["real"] if _real_cluster(metafunc.config) else list(_IMAGES)
+        kinds = ["real"] if _real_cluster(metafunc.config) else list(IMAGES)
         metafunc.parametrize("shared_cluster", kinds, indirect=True)
 
 
@@ -166,7 +166,7 @@ def shared_cluster(
         )
     namespace: Namespace = request.getfixturevalue("namespace")
     namespace.add_nodes({"tpuv6e:2x2": 2}, cpu_nodes=0)
-    service = deploy_service(namespace, {"tpuv6e:2x2": 2}, image=_IMAGES[request.param])
+    service = deploy_service(namespace, {"tpuv6e:2x2": 2}, image=IMAGES[request.param])
     monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig_of("tenant")))
     return SharedCluster(
         named={"context": CONTEXT}, namespace=namespace.name, pathways_service=service.address
