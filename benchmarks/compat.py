@@ -1,7 +1,8 @@
 """Runs JAX of one release on a proxy of another, each pair of those given, and tells what passed.
 
-Each pair runs the checks of `tests/servers/proxy/test_jax.py`: the same functions on the client's own
-CPU and through the proxy, compared bit by bit. `scripts/compat` makes the environments and calls this.
+Each pair runs the checks of `tests/servers/proxy/test_jax.py`: the same functions on the client's
+own CPU and through the proxy, compared bit by bit. `scripts/compat` makes the environments and
+calls this.
 """
 
 from __future__ import annotations
@@ -23,6 +24,11 @@ RESULTS = ROOT / "benchmarks" / "results" / "compat.json"
 DOCUMENT = ROOT / "docs" / "compatibility.md"
 _BEGIN, _END = "<!-- written by scripts/compat --write -->", "<!-- end -->"
 _CHILD = "tests.servers.proxy.jax_child"
+_TELL_NAMES = """
+import json
+from tests.servers.proxy.test_jax import CHECKS, COMPARED
+print(json.dumps([*CHECKS, *COMPARED]))
+"""
 
 #: Checks that compare what two releases of XLA say or can do, not what a program computes.
 SAME_RELEASE_ONLY = {
@@ -70,32 +76,24 @@ def run_pair(client: str, service: str, pythons: dict[str, str], *, short: bool)
       short: Whether to run `SHORT` alone.
     """
     try:
-        check_pair(client, service, "the service")
+        check_pair(client, service, "the service", ours=True)
     except VersionSkew as skew:
         return Outcome(client, service, refused=skew.message)
     names = list(SHORT) if short else _names(pythons[client])
     if client != service:
         names = [name for name in names if name not in SAME_RELEASE_ONLY]
-    failed = []
     with child_on_a_proxy(
         _CHILD, python=pythons[client], proxys_python=pythons[service]
     ) as run_check:
-        for name in names:
-            if failure := run_check(name):
-                failed.append(f"{name}: {failure.strip().splitlines()[-1]}")
+        failures = {name: run_check(name) for name in names}
+    failed = [f"{name}: {how.strip().splitlines()[-1]}" for name, how in failures.items() if how]
     return Outcome(client, service, len(names) - len(failed), tuple(failed))
 
 
 def _names(python: str) -> list[str]:
     """Returns the checks that there are for the release of an interpreter."""
     told = subprocess.run(
-        [
-            python,
-            "-c",
-            "import json\n"
-            "from tests.servers.proxy.test_jax import CHECKS, COMPARED\n"
-            "print(json.dumps([*CHECKS, *COMPARED]))",
-        ],
+        [python, "-c", _TELL_NAMES],
         cwd=ROOT,
         capture_output=True,
         text=True,

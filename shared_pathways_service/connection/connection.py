@@ -361,7 +361,7 @@ class Connection(AskedFor):
         self._timings["attach"] = time.monotonic() - began
 
     def _compare_jaxlib(self, theirs: str) -> None:
-        warning = check_pair(importlib.metadata.version("jaxlib"), theirs, "the service")
+        warning = check_pair(importlib.metadata.version("jaxlib"), theirs, "the service", ours=True)
         if warning:
             warnings.warn(warning, stacklevel=5)
 

@@ -50,13 +50,15 @@ def serdes_of(version: str) -> tuple[int, int] | None:
     return ranges[-1] if ranges else None
 
 
-def check_pair(client: str, service: str, where: str) -> str:
+def check_pair(client: str, service: str, where: str, *, ours: bool) -> str:
     """Compares the client's release of JAX with a service's.
 
     Args:
       client: Of jax or jaxlib; empty when it is not known, and so for the service.
       service: The same.
       where: Whose the service's is, for messages, e.g. an image.
+      ours: Whether its proxies are this project's: they read what older clients say as well, which
+        those of XLA's own server leave out as its clients do.
 
     Returns:
       A warning about a release that was not tried; empty where there is nothing to say.
@@ -68,6 +70,8 @@ def check_pair(client: str, service: str, where: str) -> str:
     if not (ours and theirs):
         return ""
     spoken, understood = serdes_of(client), serdes_of(service)
+    if ours and understood is not None:
+        understood = (0, understood[1])
     apart = (
         spoken is not None
         and understood is not None

@@ -78,7 +78,12 @@ class EmbeddedHome:
             self._settings, wanted or None, who=f"agent of {spec.name}"
         )
         assert link.welcome is not None
-        check_pair(importlib.metadata.version("jaxlib"), link.welcome.jaxlib_version, "the service")
+        check_pair(
+            importlib.metadata.version("jaxlib"),
+            link.welcome.jaxlib_version,
+            "the service",
+            ours=True,
+        )
         types = tuple(link.welcome.instance_types)
         for kind in wanted:
             if kind not in types:

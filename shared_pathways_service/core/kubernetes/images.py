@@ -121,14 +121,14 @@ def check_skew(client: Versions, image: str) -> str:
     Raises:
       VersionSkew: The versions cannot work together.
     """
-    return check_pair(client.jax, Image.parse(image).versions.jax, image)
+    return check_pair(client.jax, Image.parse(image).versions.jax, image, ours=is_ours(image))
 
 
 def sidecar_skew(client: Versions, sidecar_image: str) -> str:
     """Compares the client with the image of the colocated Python sidecar.
 
     Functions travel pickled as byte code, so Python's minor version must be the same (cloudpickle's
-    documentation); JAX is compared as in `check_skew`.
+    documentation); JAX is compared as in `check_skew`, and best the same too.
 
     Returns:
       A warning; empty when there is none.
@@ -146,8 +146,12 @@ def sidecar_skew(client: Versions, sidecar_image: str) -> str:
             hint=f"run the client with Python {theirs.python}",
         )
     warning = check_skew(client, sidecar_image)
-    if warning or (theirs.python and theirs.jax):
+    if warning:
         return warning
+    if client.jax and theirs.jax and _numbers(client.jax)[:2] != _numbers(theirs.jax)[:2]:
+        return f"JAX is {client.jax} here and {theirs.jax} in the sidecar {sidecar_image}"
+    if theirs.python and theirs.jax:
+        return ""
     return f"the tag of the sidecar {sidecar_image} does not tell its Python and JAX versions"
 
 

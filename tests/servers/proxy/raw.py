@@ -16,6 +16,7 @@ from jaxlib import xla_client
 
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
+from shared_pathways_service.servers.proxy.xla_internals import newest_serdes
 from tests.processes import DEADLINE_S
 
 F32 = core_pb2.DTypeProto.KIND_F32
@@ -92,7 +93,7 @@ class RawClient:
         )
         metadata = proxy_pb2.GrpcIfrtSessionMetadata()
         metadata.version.protocol_version = version
-        metadata.version.ifrt_serdes_version_number = ifrt.SERDES_MAX
+        metadata.version.ifrt_serdes_version_number = newest_serdes()
         for key, value in (initialization_data or {}).items():
             metadata.initialization_data.attributes[key].string_value = value
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
