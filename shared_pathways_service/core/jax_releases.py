@@ -30,8 +30,8 @@ _SERDES: Final[tuple[tuple[Release, tuple[int, int]], ...]] = (
     ((0, 12, 0), (2, 6)),
 )
 #: Minor releases that were tried, oldest and newest.
-_OLDEST: Final = (0, 9)
-_NEWEST: Final = (0, 12)
+_OLDEST: Final[Release] = (0, 9)
+_NEWEST: Final[Release] = (0, 12)
 _NUMBERS: Final = re.compile(r"\d+(?:\.\d+)+")
 
 
@@ -66,18 +66,18 @@ def check_pair(client: str, service: str, where: str, *, ours: bool) -> str:
     Raises:
       VersionSkew: The two have no version of IFRT's values in common.
     """
-    ours, theirs = _release(client), _release(service)
-    if not (ours and theirs):
+    here, there = _release(client), _release(service)
+    if not (here and there):
         return ""
     spoken, understood = serdes_of(client), serdes_of(service)
     if ours and understood is not None:
         understood = (0, understood[1])
-    apart = (
+    apart = bool(
         spoken is not None
         and understood is not None
         and max(spoken[0], understood[0]) > min(spoken[1], understood[1])
     )
-    if apart or ours[0] != theirs[0]:
+    if apart or here[0] != there[0]:
         raise VersionSkew(
             f"JAX {client} here and JAX {service} in {where} cannot work together"
             + (f": IFRT's values are of versions {_said(spoken)} and {_said(understood)}" * apart),
@@ -86,9 +86,9 @@ def check_pair(client: str, service: str, where: str, *, ours: bool) -> str:
             hint=f"install jax=={service}, or have the service run JAX {client}; "
             "docs/compatibility.md has the pairs that work",
         )
-    if all(_OLDEST <= release[:2] <= _NEWEST for release in (ours, theirs)):
+    if all(_OLDEST <= release[:2] <= _NEWEST for release in (here, there)):
         return ""
-    if ours[:2] == theirs[:2]:
+    if here[:2] == there[:2]:
         return ""
     return (
         f"JAX is {client} here and {service} in {where}, a pair that was not tried: "
