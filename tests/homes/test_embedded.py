@@ -19,6 +19,7 @@ from shared_pathways_service.errors import (
     AccessDenied,
     InvalidRequestError,
     ServiceNotReady,
+    VersionSkew,
 )
 from shared_pathways_service.homes import embedded_service
 from shared_pathways_service.homes.base import HomeEvent, ProxyHandle, ProxySpec, unheard
@@ -272,6 +273,32 @@ def test_what_the_running_service_lacks_is_refused_naming_what_it_has() -> None:
     with embedded(), pytest.raises(InvalidRequestError, match=KIND) as caught:
         run_async(ask())
     assert caught.value.field == "expected_tpu_instances"
+
+
+def test_another_release_of_jax_is_refused_before_a_proxy_is_created(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def ask() -> list[str]:
+        async with home() as made:
+            with (
+                monkeypatch.context() as patch,
+                pytest.raises(VersionSkew, match=r"JAX 1\.0\.0 here and JAX 0") as caught,
+            ):
+                patch.setattr("importlib.metadata.version", lambda _: "1.0.0")
+                await made.preflight(spec_of("isc-proxy-a"), unheard)
+            assert caught.value.client == "1.0.0"
+        link = await find(Settings.load())
+        assert link is not None
+        try:
+            answer = await link.supervisor.GetProcesses(
+                pb.GetProcessesRequest(), metadata=link.metadata, timeout=30
+            )
+        finally:
+            await link.close()
+        return [proxy.name for proxy in answer.proxies if proxy.name == "isc-proxy-a"]
+
+    with embedded():
+        assert run_async(ask()) == []
 
 
 def test_a_service_whose_slices_do_not_come_up_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
