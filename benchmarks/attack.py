@@ -118,7 +118,7 @@ def _target(server: str, address: str) -> Target:
     version = proxy_pb2.GrpcGetVersionRequest()
     for bound in (version.min_version, version.max_version):
         bound.protocol_version = ifrt.PROTOCOL_MAX
-        bound.ifrt_serdes_version_number = ifrt.SERDES_VERSION
+        bound.ifrt_serdes_version_number = ifrt.SERDES_MAX
     lookup = proxy_pb2.GrpcHostBufferLookupRequest(session_id=1 << 40, handle=1)
     delete = proxy_pb2.GrpcHostBufferDeleteRequest(session_id=1 << 40, handle=1)
     path = f"/{ifrt.SERVICE}"

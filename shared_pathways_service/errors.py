@@ -214,9 +214,11 @@ class SlicesTaken(CapacityError):  # noqa: N818
       free: Slices that could be granted now, by instance type.
       holders: Who holds slices, as ``user@host: 2 x tpuv6e:2x2``.
       position: Place in the queue reached, counted from 1; None if the request did not queue.
+      spares: Slices that the service keeps as spares, by instance type, where the request would
+        have been granted with them; otherwise empty.
     """
 
-    fields = ("wanted", "free", "holders", "position")
+    fields = ("wanted", "free", "holders", "position", "spares")
 
     def __init__(
         self,
@@ -226,6 +228,7 @@ class SlicesTaken(CapacityError):  # noqa: N818
         free: Mapping[str, int] | None = None,
         holders: Sequence[str] = (),
         position: int | None = None,
+        spares: Mapping[str, int] | None = None,
         hint: str = "",
     ) -> None:
         super().__init__(message, hint=hint)
@@ -233,6 +236,7 @@ class SlicesTaken(CapacityError):  # noqa: N818
         self.free = dict(free or {})
         self.holders = tuple(holders)
         self.position = position
+        self.spares = dict(spares or {})
 
 
 class PlacementTimeout(CapacityError):  # noqa: N818

@@ -43,15 +43,26 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
 
 
 class ServerProcess:
-    """One ``python -m MODULE`` whose log is kept; use as a context manager."""
+    """One ``python -m MODULE`` whose log is kept; use as a context manager.
+
+    One that does not tell when it is ready, as it knows no ``--ready_fd``, is not waited for.
+    """
 
     def __init__(
-        self, module: str, flags: Sequence[str], *, env: dict[str, str] | None = None
+        self,
+        module: str,
+        flags: Sequence[str],
+        *,
+        env: dict[str, str] | None = None,
+        tells_ready: bool = True,
     ) -> None:
         read_fd, write_fd = os.pipe()
         with os.fdopen(read_fd, "rb") as ready, os.fdopen(write_fd, "wb") as told:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module, *flags, f"--ready_fd={told.fileno()}"],
+                [
+                    *(sys.executable, "-m", module, *flags),
+                    *([f"--ready_fd={told.fileno()}"] if tells_ready else []),
+                ],
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 encoding="utf-8",
@@ -70,6 +81,8 @@ class ServerProcess:
             self._reader.start()
             #: What `--ready_fd` told; None when the process ended before.
             self.ready: dict[str, Any] | None = None
+            if not tells_ready:
+                return
             if select.select([ready], [], [], DEADLINE_S)[0] and (line := ready.readline()):
                 self.ready = json.loads(line)
 

@@ -172,7 +172,7 @@ def test_what_happens_is_logged_as_upstream_does(
         "TPU slice 1/2 placed!",
         "TPU placement for 2 slice(s) complete!",
         "Deleting Pathways proxy...",
-        "Pathways proxy deletion complete.",
+        "Pathways proxy GKE job deletion complete.",
     ]
     assert [line for line in lines if line in expected] == expected
 

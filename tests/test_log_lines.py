@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import importlib.util
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
+from shared_pathways_service.connection import log_lines
 from shared_pathways_service.connection.log_lines import LogLines
 from shared_pathways_service.core.session_messages import Phase, SliceView, Snapshot
 
 LOGGER = "shared_pathways_service.isc_pathways"
 NEW = Snapshot(name="isc-proxy-ada-x7k2p", phase=Phase.NEW)
 LINK = "https://console.cloud.google.com/logs/query;query=q?project=p"
+
+_STEP = "a step of the clean-up, whose beginning and end are written"
+#: Lines of upstream's `isc_pathways` that are not written here, by how they begin, and why.
+NOT_WRITTEN = {
+    "Auto-detected compatible proxy server image": "the proxy's Job names its image",
+    "\n%s": "the sidecar's versions are a check of `sps doctor`",
+    "Starting ISCPathways context.": "a name of upstream's code",
+    "Exiting ISCPathways context.": "a name of upstream's code",
+    "Streaming proxy logs until": "placement is read from events where the service has them",
+    "Proxy log:": "`sps logs` and `Connection.logs` show the proxy's log",
+    "Starting Pathways proxy cleanup.": _STEP,
+    "Cleared JAX caches": _STEP,
+    "Terminating port forwarding process": "there is no such process",
+    "Terminating log streaming process": "there is no such process",
+    "Restoring JAX env and config": _STEP,
+    "JAX variables restored.": _STEP,
+    "Unsetting environment variable": _STEP,
+    "Restoring environment variable": _STEP,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -83,3 +106,31 @@ def test_the_link_to_cloud_logging_is_told_once(caplog: pytest.LogCaptureFixture
 def test_a_log_file_of_this_machine_is_no_link(caplog: pytest.LogCaptureFixture) -> None:
     LogLines(1).hear(dataclasses.replace(NEW, phase=Phase.START, uid="u", log="/somewhere/proxy"))
     assert "Cloud Logging" not in caplog.text
+
+
+def test_a_client_is_ready_for_a_cluster(caplog: pytest.LogCaptureFixture) -> None:
+    lines = LogLines(1)
+    lines.tell_attached(None)
+    lines.tell_attached("my-cluster")
+    [line] = [record.getMessage() for record in caplog.records]
+    assert line == "Interactive supercomputing proxy client ready for cluster 'my-cluster'."
+
+
+def info_lines(source: Path, logger: str) -> set[str]:
+    """Returns the formats of the INFO lines that a module writes."""
+    calls = (n for n in ast.walk(ast.parse(source.read_text())) if isinstance(n, ast.Call))
+    return {
+        str(ast.literal_eval(call.args[0])) for call in calls if ast.unparse(call.func) == logger
+    }
+
+
+def test_every_info_line_of_upstream_is_written_or_has_a_reason() -> None:
+    spec = importlib.util.find_spec("pathwaysutils")
+    assert spec is not None
+    assert spec.origin
+    package = Path(spec.origin).parent / "experimental" / "shared_pathways_service"
+    theirs = info_lines(package / "isc_pathways.py", "_logger.info")
+    ours = info_lines(Path(str(log_lines.__file__)), "_log.info")
+    left_out = {line for line in theirs if line.startswith(tuple(NOT_WRITTEN))}
+    assert ours == theirs - left_out
+    assert len(left_out) == len(NOT_WRITTEN)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
+from shared_pathways_service import descriptors
 from shared_pathways_service.agent.deletion import HomeMaker
 from shared_pathways_service.agent.homes import make_home
 from shared_pathways_service.agent.probing import probe
@@ -71,6 +72,8 @@ def main(
         format="%(asctime)s %(levelname)s %(message)s",
         handlers=[_BoundedHandler()],
     )
+    # For its own tunnels, and for the service that it may start.
+    descriptors.raise_limit()
     asyncio.run(serve(int(arguments[0]), make_home=make_home, probe=probe))
 
 

@@ -10,7 +10,7 @@ import dataclasses
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +18,7 @@ import typer
 from shared_pathways_service.cli.errors import reporting_errors
 from shared_pathways_service.version import __version__
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["COMMANDS", "command", "main"]
 
 #: Set by the shell's completion; the name is made of the program's by typer.
 _COMPLETION = "_SPS_COMPLETE"
@@ -195,19 +195,28 @@ COMMANDS = {
 }
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(
+    arguments: Sequence[str] | None = None, *, defaults: Mapping[str, Any] | None = None
+) -> None:
     """Runs `sps` and ends the process.
 
     Args:
       arguments: By default those of the process.
+      defaults: By command, values of its parameters that the arguments do not name.
     """
     # gRPC would tell on standard error of each connection that ends; commands do that themselves.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     # (Not by list(): once its module is imported, that name is the command `sps list` here.)
     words = [*(sys.argv[1:] if arguments is None else arguments)]
     wanted = next((word for word in words if not word.startswith("-")), None)
-    command = typer.main.get_command(_app(wanted))
-    command.main(args=words, prog_name="sps")
+    group = typer.main.get_command(_app(wanted))
+    group.main(args=words, prog_name="sps", default_map=defaults)
+
+
+def command(name: str) -> Any:
+    """Returns a command as its parser has it: typer's own kind of click's command."""
+    group: Any = typer.main.get_command(_app(name))
+    return group.commands[name]
 
 
 def _app(wanted: str | None) -> typer.Typer:
@@ -222,14 +231,14 @@ def _app(wanted: str | None) -> typer.Typer:
     app.callback()(_options_of_all)
     # A shell that completes a line asks for the options of whichever command stands there.
     completing = _COMPLETION in os.environ
-    for name, command in COMMANDS.items():
+    for name, known in COMMANDS.items():
         settings: dict[str, Any] = {
-            "allow_interspersed_args": not command.runs_another,
+            "allow_interspersed_args": not known.runs_another,
             # Upstream writes --gcs_bucket, others --queue-timeout: both are understood.
             "token_normalize_func": lambda word: word.replace("_", "-"),
         }
-        function = command.load() if completing or name == wanted else _not_loaded
-        app.command(name, help=command.help, context_settings=settings)(reporting_errors(function))
+        function = known.load() if completing or name == wanted else _not_loaded
+        app.command(name, help=known.help, context_settings=settings)(reporting_errors(function))
     return app
 
 

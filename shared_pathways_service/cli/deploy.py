@@ -32,8 +32,13 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would b
 @takes_service
 @takes_cluster
 def deploy(
-    name: Annotated[str, typer.Argument(help="Of the service, new in its namespace.")],
+    name: Annotated[
+        str | None, typer.Argument(help="Of the service, new in its namespace.")
+    ] = None,
     *,
+    jobset_name: Annotated[
+        str | None, typer.Option("--jobset_name", metavar="NAME", help="Upstream's way to name it.")
+    ] = None,
     wait: Annotated[bool, typer.Option(help="Wait until all slices are ready.")] = True,
     timeout: Timeout = 900,
     dry_run: DryRun = False,
@@ -48,7 +53,7 @@ def deploy(
     fields = wanted.fields()
     if "instances" not in fields:
         raise InvalidRequestError("--slices", None, "TYPE=COUNT, e.g. tpuv6e:2x2=2")
-    inputs = ServiceInputs(name=name, namespace=place.namespace, **fields)
+    inputs = ServiceInputs(name=_name(name, jobset_name), namespace=place.namespace, **fields)
     if dry_run:
         print_manifests([service_jobset(inputs)], as_json=as_json)
         return
@@ -60,6 +65,16 @@ def deploy(
         print_json(deployed_json(inputs, found, seconds))
     else:
         print_deployed(inputs, place, found, seconds)
+
+
+def _name(name: str | None, jobset_name: str | None) -> str:
+    """Returns the service's name, given in either of two ways."""
+    if name is not None and jobset_name is not None:
+        raise InvalidRequestError("--jobset_name", jobset_name, f"nothing beside NAME={name!r}")
+    found = jobset_name if name is None else name
+    if found is None:
+        raise InvalidRequestError("NAME", None, "the service's name, or --jobset_name NAME")
+    return found
 
 
 def deployed_json(

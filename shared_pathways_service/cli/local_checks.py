@@ -14,7 +14,7 @@ from pathlib import Path
 
 import grpc.aio
 
-from shared_pathways_service import constants
+from shared_pathways_service import constants, descriptors
 from shared_pathways_service.cli.sessions import journal_entries
 from shared_pathways_service.core.checks import Check, Outcome, judge
 from shared_pathways_service.errors import (
@@ -24,8 +24,8 @@ from shared_pathways_service.errors import (
     VersionSkew,
 )
 from shared_pathways_service.homes.embedded_service import ServiceLink, find
+from shared_pathways_service.jaxside.plugin import INSECURE_VARIABLE
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from shared_pathways_service.protocol.credentials import INSECURE_VARIABLE
 from shared_pathways_service.protocol.status import error_of
 from shared_pathways_service.settings import Settings, private_directory
 from shared_pathways_service.version import __version__
@@ -47,6 +47,7 @@ def machine_checks(settings: Settings) -> list[Check]:
             warns=lambda: _short_of_room(settings),
         ),
         _journal_check(settings),
+        judge("open files", _open_files, warns=_short_of_descriptors),
         _credentials_check(os.environ.get(INSECURE_VARIABLE)),
     ]
 
@@ -71,6 +72,22 @@ def _short_of_room(settings: Settings) -> str:
     directory = private_directory(settings.state_dir, "SPS_STATE_DIR")
     free = shutil.disk_usage(directory).free
     return f"{directory} has {free >> 20} MiB left" if free < _ROOM else ""
+
+
+def _open_files() -> str:
+    descriptors.check_room()
+    most = descriptors.limit()
+    return f"at most {'any number' if most is None else most} (RLIMIT_NOFILE)"
+
+
+def _short_of_descriptors() -> str:
+    most = descriptors.limit()
+    if most is None or most >= descriptors.NEEDED:
+        return ""
+    return (
+        f"a program may have {most} files open (RLIMIT_NOFILE); `ulimit -n {descriptors.ADVISED}` "
+        "leaves room for files and connections of its own"
+    )
 
 
 def _journal_check(settings: Settings) -> Check:

@@ -20,14 +20,10 @@ from shared_pathways_service.errors import (
     SharedPathwaysError,
 )
 from shared_pathways_service.homes.kubernetes_dial import dial_pod
+from shared_pathways_service.jaxside.credentials import check_plaintext, wait_until_silent
+from shared_pathways_service.jaxside.greeting import Greeting, greet
+from shared_pathways_service.jaxside.plugin import INSECURE_VARIABLE
 from shared_pathways_service.kube.paths import item
-from shared_pathways_service.protocol.credentials import (
-    INSECURE_VARIABLE,
-    Greeting,
-    check_plaintext,
-    greet,
-    wait_until_silent,
-)
 from shared_pathways_service.settings import Settings
 from shared_pathways_service.tunnel.relay import Relay
 

@@ -55,7 +55,12 @@ def render(
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(help=f"Of the service. [default: {_DEFAULT_NAME}]", show_default=False),
+        typer.Option(
+            "--name",
+            "--jobset_name",
+            help=f"Of the service. [default: {_DEFAULT_NAME}]",
+            show_default=False,
+        ),
     ] = None,
     namespace: Annotated[
         str | None,

@@ -200,6 +200,8 @@ def _instances(
 
 def _split(options: str) -> list[str]:
     """Splits ``key:value,key:value`` at commas before a key: those within a value stay."""
+    if not options:
+        return []
     keys = "|".join(field.name for field in dataclasses.fields(ProxyOptions))
     return re.split(rf",(?=(?:{keys}):)", options)
 

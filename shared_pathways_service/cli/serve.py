@@ -10,10 +10,16 @@ from typing import Annotated, Any
 
 import typer
 
-from shared_pathways_service import constants
+from shared_pathways_service import constants, descriptors
 from shared_pathways_service.cli.errors import INTERRUPTED, TERMINATED
 from shared_pathways_service.cli.policy_options import Policies, takes_policies
-from shared_pathways_service.cli.serve_display import Display, JsonLines, LiveTable, PlainLines
+from shared_pathways_service.cli.serve_display import (
+    Display,
+    JsonLines,
+    LiveTable,
+    PlainLines,
+    banner,
+)
 from shared_pathways_service.core.instances import parse_instance_texts
 from shared_pathways_service.core.proxy_limits import LARGEST_LIMIT, LIMITS, ProxyLimits
 from shared_pathways_service.errors import InvalidRequestError
@@ -38,11 +44,17 @@ def serve(
     slices: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"TYPE=COUNT, repeatable or comma-separated; by default {DEFAULT_SLICES}."
+            help=f"TYPE=COUNT, repeatable or comma-separated; by default {DEFAULT_SLICES}. "
+            "Spares come on top: see --spares."
         ),
     ] = None,
     spares: Annotated[
-        int, typer.Option(min=0, help="Slices of each type beside them, for re-placement.")
+        int,
+        typer.Option(
+            min=0,
+            help="Slices of each type that start in addition to --slices and replace failed ones; "
+            "no request gets them. 0: none.",
+        ),
     ] = 1,
     max_slice_restarts: Annotated[
         int,
@@ -123,7 +135,11 @@ def serve(
         lost_program_grace_s=lost_program_grace,
         **dataclasses.asdict(policies),
     )
-    raise typer.Exit(asyncio.run(_serve(options, Settings.load(), _display(as_json=as_json))))
+    descriptors.raise_limit()
+    descriptors.check_limit()
+    display = _display(as_json=as_json)
+    display.introduce(banner(counts, spares))
+    raise typer.Exit(asyncio.run(_serve(options, Settings.load(), display)))
 
 
 def _display(*, as_json: bool) -> Display:

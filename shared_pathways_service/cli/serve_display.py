@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from shared_pathways_service.events import Event
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
 
-__all__ = ["Display", "JsonLines", "LiveTable", "PlainLines", "holder_of", "plain_line"]
+__all__ = ["Display", "JsonLines", "LiveTable", "PlainLines", "banner", "holder_of", "plain_line"]
 
 Status = Callable[[], Awaitable[pb.GetStatusResponse | None]]
 
@@ -26,6 +26,9 @@ _LAST_EVENTS = 8
 class Display(Protocol):
     """Shows events as they come."""
 
+    def introduce(self, text: str) -> None:
+        """Shows what is about to start, before any event."""
+
     def show(self, event: Event) -> None:
         """Shows one event; never raises."""
 
@@ -35,6 +38,10 @@ class Display(Protocol):
 
 class PlainLines:
     """One line an event, for people who read a file or a pipe."""
+
+    def introduce(self, text: str) -> None:
+        """Writes the text."""
+        _write(text)
 
     def show(self, event: Event) -> None:
         """Writes one line."""
@@ -49,6 +56,9 @@ class PlainLines:
 class JsonLines(PlainLines):
     """One line of JSON an event."""
 
+    def introduce(self, text: str) -> None:
+        """Writes nothing: all lines are events."""
+
     def show(self, event: Event) -> None:
         """Writes one line."""
         _write(event.to_json())
@@ -58,8 +68,13 @@ class LiveTable:
     """A table of the slices, redrawn at every event, with the last events below it."""
 
     def __init__(self) -> None:
+        self._banner = ""
         self._events: list[str] = []
         self._changed = asyncio.Event()
+
+    def introduce(self, text: str) -> None:
+        """Puts the text above the table."""
+        self._banner = text
 
     def show(self, event: Event) -> None:
         """Adds one event."""
@@ -93,7 +108,7 @@ class LiveTable:
 
         events = Text("\n".join(self._events), style="dim")
         if status is None:
-            return events
+            return Group(Text(self._banner), events)
         users = {tenant.name: f"{tenant.user}@{tenant.host}" for tenant in status.tenants}
         table = Table("slice", "type", "state", "holder", "user", "since")
         for found in status.slices:
@@ -106,8 +121,25 @@ class LiveTable:
             Text(f"waiting, {entry.position}: {entry.tenant}: {entry.reason}")
             for entry in status.queue
         ]
-        kept = [Text(f"up to {status.spares} of the free slices of each type kept as spare")]
-        return Group(table, *(kept if status.spares else []), *waiting, events)
+        return Group(Text(self._banner), table, *waiting, events)
+
+
+def banner(slices: Mapping[str, int], spares: int) -> str:
+    """Returns what a service is about to start, spares included.
+
+    Args:
+      slices: Slices for requests, by instance type.
+      spares: Slices of each type in addition.
+    """
+    counts = ", ".join(f"{count} x {kind}" for kind, count in slices.items())
+    if not spares:
+        return f"Starting {counts}; no spares (--spares 0): a failed slice has no replacement."
+    total = sum(slices.values()) + spares * len(slices)
+    each = " of each type" if len(slices) > 1 else ""
+    return (
+        f"Starting {total} slices: {counts}, and {spares}{each} kept as a spare, which replaces a "
+        "failed slice and is not granted to requests (--spares 0: none)."
+    )
 
 
 def holder_of(state: str, tenant: str | None, virtual_index: int | None) -> str:

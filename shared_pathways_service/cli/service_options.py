@@ -10,7 +10,9 @@ import typer
 
 from shared_pathways_service.cli.option_groups import takes_group
 from shared_pathways_service.core.instances import parse_instance_texts
+from shared_pathways_service.core.kubernetes.machine_types import slice_type
 from shared_pathways_service.core.kubernetes.service_inputs import parse_slices, server_image
+from shared_pathways_service.errors import InvalidRequestError
 
 __all__ = ["ServiceOptions", "takes_service"]
 
@@ -20,11 +22,15 @@ class ServiceOptions:
     """What was said of a service; None: nothing was said."""
 
     slices: list[str] | None = None
+    tpu_type: str | None = None
+    topology: str | None = None
+    num_slices: int | None = None
     gcs_bucket: str | None = None
     jax_version: str | None = None
     server_image: str | None = None
     sidecar_image: str | None = None
     max_slice_restarts: int | None = None
+    max_restarts: int | None = None
     priority_class: str | None = None
     spares: int | None = None
     server_arg: list[str] | None = None
@@ -39,13 +45,13 @@ class ServiceOptions:
         Raises:
           InvalidRequestError: There are no such slices, or two options name an image.
         """
-        counts = parse_slices(parse_instance_texts(self.slices)) if self.slices else None
         said = {
-            "instances": counts,
+            "instances": self._instances(),
             "gcs_bucket": self.gcs_bucket,
             "image": server_image(self.jax_version, self.server_image),
             "sidecar_image": self.sidecar_image,
             "max_slice_restarts": self.max_slice_restarts,
+            "max_restarts": self.max_restarts,
             "priority_class": self.priority_class,
             "spares": self.spares,
             "server_args": tuple(self.server_arg) if self.server_arg else None,
@@ -55,6 +61,25 @@ class ServiceOptions:
             "insecure_server_credentials": self.insecure_server_credentials,
         }
         return {name: value for name, value in said.items() if value is not None}
+
+    def _instances(self) -> dict[str, int] | None:
+        """Returns slices by instance type, named in this project's way or in upstream's."""
+        upstreams = (self.tpu_type, self.topology, self.num_slices)
+        if upstreams == (None, None, None):
+            return parse_slices(parse_instance_texts(self.slices)) if self.slices else None
+        if self.slices:
+            expected = "nothing beside --tpu_type, --topology, --num_slices"
+            raise InvalidRequestError("--slices", self.slices, expected)
+        if self.tpu_type is None:
+            raise InvalidRequestError("--tpu_type", None, "a TPU type, e.g. v6e")
+        if self.num_slices is None:
+            raise InvalidRequestError("--num_slices", None, "a number of slices")
+        if self.topology is None:
+            return parse_slices({self.tpu_type: self.num_slices}, field="--tpu_type")
+        kind = slice_type(
+            self.tpu_type, self.topology, type_field="--tpu_type", topology_field="--topology"
+        )
+        return {str(kind): self.num_slices}
 
 
 _OPTIONS: dict[str, Any] = {
@@ -66,6 +91,21 @@ _OPTIONS: dict[str, Any] = {
             help="Slices, spares too, e.g. tpuv6e:2x2=2, ct6e-standard-4t:4x4=1 or v6e-16=1; "
             "repeatable.",
         ),
+    ],
+    "tpu_type": Annotated[
+        str | None,
+        typer.Option(
+            "--tpu_type",
+            metavar="TYPE",
+            help="Upstream's way to name slices, instead of --slices: e.g. v6e.",
+        ),
+    ],
+    "topology": Annotated[
+        str | None, typer.Option("--topology", metavar="AxB", help="Beside --tpu_type, e.g. 4x4.")
+    ],
+    "num_slices": Annotated[
+        int | None,
+        typer.Option("--num_slices", metavar="N", min=1, help="Beside --tpu_type: how many."),
     ],
     "gcs_bucket": Annotated[
         str | None, typer.Option("--gcs_bucket", help="gs://… for scratch data.")
@@ -84,6 +124,15 @@ _OPTIONS: dict[str, Any] = {
         int | None,
         typer.Option(
             min=0, help="Failures of each host before the service is given up. [default: 1000000]"
+        ),
+    ],
+    "max_restarts": Annotated[
+        int | None,
+        typer.Option(
+            "--max_restarts",
+            min=0,
+            help="How often the whole JobSet is started again after one of its Jobs has failed. "
+            "[default: 0]",
         ),
     ],
     "priority_class": Annotated[

@@ -29,7 +29,10 @@ def bring_up(
     *,
     pools: Annotated[
         list[str] | None,
-        typer.Option(help="TPU node pools, TYPE=COUNT, e.g. tpuv6e:2x2=3; repeatable."),
+        typer.Option(
+            help="TPU node pools, TYPE=COUNT, e.g. tpuv6e:2x2=3; repeatable. "
+            "Without it: no TPUs, and so no service."
+        ),
     ] = None,
     cpu_nodes: Annotated[
         int, typer.Option(min=0, help="Nodes without TPUs, for resource manager and proxies.")
@@ -44,7 +47,7 @@ def bring_up(
     """
     if action != "up":
         raise InvalidRequestError("testbed", action, "up")
-    counts = {str(kind): n for kind, n in parse_instance_texts(pools or []).items()}
+    counts = parse_instance_texts(pools, field="--pools") if pools else {}
     for number in _EXIT_CODES:
         signal.signal(number, _exit)
     with Testbed.start(report=print_aside) as running:

@@ -25,6 +25,7 @@ from shared_pathways_service.connection.notebook import Board
 from shared_pathways_service.core.requests import ConnectRequest
 from shared_pathways_service.core.session_messages import Phase, Snapshot
 from shared_pathways_service.core.topology import InstanceType
+from shared_pathways_service.descriptors import check_room
 from shared_pathways_service.errors import (
     CleanupError,
     ConnectionClosed,
@@ -112,6 +113,7 @@ class Connection(AskedFor):
                 error.add_note(note)
             raise
         self._progress.end("connected")
+        self._lines.tell_attached(self.cluster)
         return self
 
     def close(self) -> None:
@@ -293,6 +295,7 @@ class Connection(AskedFor):
 
     def _begin(self) -> None:
         began = time.monotonic()
+        check_room()
         self._progress.begin()
         orders = start_of(self._request, self._settings)
         log = self._settings.state_dir / "agents" / f"{self.proxy_job_name}.log"
@@ -338,6 +341,8 @@ class Connection(AskedFor):
             token_file=agent.token_file,
             local_devices=self._request.local_devices,
             insecure_credentials=agent.insecure_credentials,
+            # (Only this project's proxies have tokens, and serve several processes of a tenant.)
+            one_client=agent.token is None,
             transfer_dir=agent.transfer_dir,
         )
         try:

@@ -38,6 +38,11 @@ class LogLines:
             _log.info("View proxy logs in Cloud Logging: %s", snapshot.log)
         self._tell_placement(snapshot)
 
+    def tell_attached(self, cluster: str | None) -> None:
+        """Takes in that JAX of this process runs on the slices, of a GKE cluster or another one."""
+        if cluster is not None:
+            _log.info("Interactive supercomputing proxy client ready for cluster '%s'.", cluster)
+
     def _tell_phase(self, snapshot: Snapshot) -> None:
         match snapshot.phase:
             case Phase.PREFLIGHT:
@@ -48,7 +53,7 @@ class LogLines:
             case Phase.DELETE:
                 _log.info("Deleting Pathways proxy...")
             case Phase.CLOSED:
-                _log.info("Pathways proxy deletion complete.")
+                _log.info("Pathways proxy GKE job deletion complete.")
 
     def _tell_placement(self, snapshot: Snapshot) -> None:
         placed = sum(view.state == "placed" for view in snapshot.slices)

@@ -67,7 +67,9 @@ def when_refused(plan: Plan, news: News) -> SharedPathwaysError:
     message = str(data.get("message") or news.reason or "the resource manager refused the request")
     kind = data.get("kind")
     wanted = wanted_by_type(plan.virtual_slices)
+    spares = _counts(data.get("spares"))
     if kind == "slices_taken":
+        waiting = _QUEUE_HINT if plan.queue_timeout_s is None else "a longer queue_timeout helps"
         position = data.get("position")
         holders = _lines(data.get("holders"))
         return SlicesTaken(
@@ -76,7 +78,8 @@ def when_refused(plan: Plan, news: News) -> SharedPathwaysError:
             free=_counts(data.get("free")),
             holders=holders,
             position=int(position) if isinstance(position, int | float) and position else None,
-            hint=_QUEUE_HINT if plan.queue_timeout_s is None else "a longer queue_timeout helps",
+            spares=spares,
+            hint="; ".join([waiting, *_spares_hint(spares)]),
         )
     if kind == "limit":
         return CapacityError(message, hint="whoever runs the service set this limit")
@@ -86,7 +89,10 @@ def when_refused(plan: Plan, news: News) -> SharedPathwaysError:
         types = ", ".join(_lines(data.get("types"))) or "what the service has"
         expected = f"one of {types}" if kind == "unknown_type" else "no more than the service has"
         return InvalidRequestError(
-            "expected_tpu_instances", _as_text(wanted), expected, message=message
+            "expected_tpu_instances",
+            _as_text(wanted),
+            expected,
+            message="; ".join([message, *_spares_hint(spares)]),
         )
     if kind == "lost":
         indices = range(len(plan.virtual_slices))
@@ -115,6 +121,7 @@ def refusal_in(exited: News) -> News | None:
             "holders": "\n".join(map(str, report.get("holders") or ())),
             "position": position if isinstance(position, int) else None,
             "types": "\n".join(map(str, report.get("types") or ())),
+            "spares": json.dumps(report.get("spares") or {}),
         },
     )
 
@@ -193,9 +200,12 @@ def _when_exited(plan: Plan, news: News, *, served: bool) -> SharedPathwaysError
 
 def when_out_of_queue(plan: Plan, snapshot: Snapshot) -> SlicesTaken:
     """Returns the error for a queue that took longer than was allowed."""
+    # (Google's resource manager knows no positions.)
+    at = f" and was then at position {snapshot.position} of the queue"
     return SlicesTaken(
-        f"{plan.name} waited {plan.queue_timeout_s:g} s for its slices and was then at position "
-        f"{snapshot.position} of the queue{_held_by(snapshot.holders)}",
+        f"{plan.name} waited {plan.queue_timeout_s:g} s for its slices"
+        + ("" if snapshot.position is None else at)
+        + _held_by(snapshot.holders),
         wanted=wanted_by_type(plan.virtual_slices),
         holders=snapshot.holders,
         position=snapshot.position,
@@ -273,6 +283,15 @@ def _not_ready(news: News, within: str, hint: str) -> ServiceNotReady:
         pods=_lines(news.data.get("pods")),
         hint=hint,
     )
+
+
+def _spares_hint(spares: Mapping[str, int]) -> list[str]:
+    """Says how to get the slices that a service keeps as spares; empty if there are none."""
+    if not spares:
+        return []
+    counts = ", ".join(f"{count} x {name}" for name, count in spares.items())
+    without = "`sps serve --spares 0`, or in a cluster `sps upgrade NAME --spares 0`, keeps none"
+    return [f"{counts} would do, but the service keeps spares: {without}"]
 
 
 def _held_by(holders: Sequence[str]) -> str:

@@ -199,7 +199,7 @@ class KubernetesHome:
             self._spec,
             self._job,
             tell=self._events.put_nowait,
-            reads_log=self._manager is None,
+            silent_service=self._service if self._manager is None else None,
         )
         following = asyncio.create_task(self._run_follower(follower))
         try:

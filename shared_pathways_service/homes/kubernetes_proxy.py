@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from shared_pathways_service.core.kubernetes.claims import (
+    POD_SELECTOR,
+    find_shortage,
+    read_claims,
+)
 from shared_pathways_service.core.kubernetes.log_cursor import LogCursor
 from shared_pathways_service.core.kubernetes.log_lines import parse_line
-from shared_pathways_service.core.kubernetes.names import (
-    LABEL_SESSION,
-    PROXY_CONTAINER,
-    PROXY_SELECTOR,
-    Holder,
-    holder_of,
-)
+from shared_pathways_service.core.kubernetes.names import LABEL_SESSION, PROXY_CONTAINER
 from shared_pathways_service.core.kubernetes.placement import PlacementFollower, PlacementNews
 from shared_pathways_service.core.kubernetes.proxy_progress import (
     Outcome,
@@ -25,6 +23,7 @@ from shared_pathways_service.core.kubernetes.proxy_progress import (
     Stage,
     read_progress,
 )
+from shared_pathways_service.core.kubernetes.services import Service
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.homes.base import HomeEvent, ProxySpec, Tell
 from shared_pathways_service.homes.racing import first_of
@@ -42,6 +41,8 @@ _log = logging.getLogger(__name__)
 #: Seconds after which a log that ended, or could not be read, is asked for again; at most.
 _LOG_PAUSE_S = 1.0
 _LAST_LOG_PAUSE_S = 30.0
+#: Seconds between two looks at what other proxies hold, while this one waits for its slices.
+_CLAIMS_PAUSE_S = 2.0
 #: Seconds for the answer to what only makes the reason of an end clearer.
 _ANSWER_S = 2.0
 
@@ -55,7 +56,8 @@ class ProxyFollower:
       spec: What was asked for.
       job: The Job as it was created.
       tell: Hears the news.
-      reads_log: Whether placement is told by the proxy's log, as nobody else tells it.
+      silent_service: The service, if its resource manager does not report placements: the proxy's
+        log is read then, and other proxies' pods.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class ProxyFollower:
         job: Object,
         *,
         tell: Tell,
-        reads_log: bool,
+        silent_service: Service | None = None,
     ) -> None:
         self._api = api
         self._namespace = namespace
@@ -74,7 +76,7 @@ class ProxyFollower:
         self._job: Object | None = job
         self._uid = str(job["metadata"]["uid"])
         self._tell = tell
-        self._reads_log = reads_log
+        self._silent_service = silent_service
         self._pods: dict[str, Object] = {}
         self._hints: dict[str, Object] = {}
         self._running = asyncio.Event()
@@ -98,8 +100,9 @@ class ProxyFollower:
         """
         # What only adds detail fails alone.
         details = [asyncio.create_task(self._detail("the proxy's events", self._follow_hints()))]
-        if self._reads_log:
-            details.append(asyncio.create_task(self._detail("the proxy's log", self._follow_log())))
+        if (service := self._silent_service) is not None:
+            placing = self._follow_placement(service)
+            details.append(asyncio.create_task(self._detail("the proxy's log", placing)))
         try:
             await first_of(self._follow_objects(), self.wait_until_ended())
             self._tell(_end_of(await self._end()))
@@ -213,30 +216,63 @@ class ProxyFollower:
                 self._job = job if job and job["metadata"]["uid"] == self._uid else None
         return read_progress(self._job, self._pods.values(), self._hints.values())
 
-    # ---- the log
+    # ---- placement
 
-    async def _follow_log(self) -> None:
+    async def _follow_placement(self, service: Service) -> None:
         placement = PlacementFollower(
-            self._spec.virtual_slices, num_elastic_slices=self._spec.num_elastic_slices
+            self._spec.virtual_slices,
+            num_elastic_slices=self._spec.num_elastic_slices,
+            queues=self._spec.queue_timeout_s is not None,
         )
+        waiting = asyncio.Event()
         await self._running.wait()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._watch_patience(placement))
-            cursor = LogCursor()
-            pause_s = _LOG_PAUSE_S
-            while True:
-                try:
-                    await self._read_log(cursor, placement)
-                    pause_s = _LOG_PAUSE_S
-                except ApiUnreachable:
-                    pass  # whoever watches the Job sees to that
-                except SharedPathwaysError as error:
-                    if pause_s == _LOG_PAUSE_S:
-                        self._warn("the proxy's log, which tells of its slices,", error)
-                    pause_s = min(pause_s * 2, _LAST_LOG_PAUSE_S)
-                await asyncio.sleep(pause_s)
+            group.create_task(self._follow_log(placement, waiting))
+            group.create_task(self._compare_claims(service, placement, waiting))
 
-    async def _read_log(self, cursor: LogCursor, placement: PlacementFollower) -> None:
+    async def _compare_claims(
+        self, service: Service, placement: PlacementFollower, waiting: asyncio.Event
+    ) -> None:
+        """Looks what other proxies hold, again and again while this one waits."""
+        path, params = collection("pods", self._namespace), {"labelSelector": POD_SELECTOR}
+        # A queue is left again by a placement, while a refusal is final.
+        ahead_only = self._spec.queue_timeout_s is None
+        while True:
+            await waiting.wait()
+            try:
+                pods = (await self._api.get(path, params=params)).get("items") or ()
+            except ApiUnreachable:
+                pass  # whoever watches the Job sees to that
+            except SharedPathwaysError as error:
+                self._warn("the slices that other proxies hold", error)
+                return
+            else:
+                claims = read_claims(service, pods)
+                shortage = find_shortage(service, self._spec.name, claims, ahead_only=ahead_only)
+                for news in placement.take_shortage(shortage):
+                    self._pass_on(news)
+            if not placement.waiting:
+                waiting.clear()
+            await asyncio.sleep(_CLAIMS_PAUSE_S)
+
+    async def _follow_log(self, placement: PlacementFollower, waiting: asyncio.Event) -> None:
+        cursor = LogCursor()
+        pause_s = _LOG_PAUSE_S
+        while True:
+            try:
+                await self._read_log(cursor, placement, waiting)
+                pause_s = _LOG_PAUSE_S
+            except ApiUnreachable:
+                pass  # whoever watches the Job sees to that
+            except SharedPathwaysError as error:
+                if pause_s == _LOG_PAUSE_S:
+                    self._warn("the proxy's log, which tells of its slices,", error)
+                pause_s = min(pause_s * 2, _LAST_LOG_PAUSE_S)
+            await asyncio.sleep(pause_s)
+
+    async def _read_log(
+        self, cursor: LogCursor, placement: PlacementFollower, waiting: asyncio.Event
+    ) -> None:
         params = {"follow": "true", "timestamps": "true", "container": PROXY_CONTAINER}
         if cursor.since:
             params["sinceTime"] = cursor.since
@@ -246,38 +282,19 @@ class ProxyFollower:
             async for line in lines:
                 text = cursor.take(line)
                 event = parse_line(text) if text is not None else None
-                if event is not None:
-                    for news in placement.hear(event, time.monotonic()):
-                        await self._pass_on(news)
+                if event is None:
+                    continue
+                for news in placement.hear(event):
+                    self._pass_on(news)
+                if placement.waiting:
+                    waiting.set()
+                else:
+                    waiting.clear()
 
-    async def _watch_patience(self, placement: PlacementFollower) -> None:
-        """Waits for the moment at which slices that were not placed count as taken."""
-        while True:
-            due = placement.taken_at
-            await asyncio.sleep(1.0 if due is None else max(0.0, due - time.monotonic()))
-            for news in placement.tick(time.monotonic()):
-                await self._pass_on(news)
-
-    async def _pass_on(self, news: PlacementNews) -> None:
-        if news.kind == "proxy.serving":
-            return  # told as soon as the container runs
-        data = dict(news.data)
-        kind = news.kind
-        if kind == "tenant.queued":
-            data["holders"] = "\n".join(map(str, await self._holders()))
-            if self._spec.queue_timeout_s is None:
-                kind, data["kind"], data["message"] = "tenant.refused", "slices_taken", news.reason
-        self._tell(HomeEvent(kind=kind, reason=news.reason, data=data))
-
-    async def _holders(self) -> list[Holder]:
-        """Returns whose proxies there are; a resource manager that is not ours names nobody."""
-        jobs: Object = {}
-        with contextlib.suppress(SharedPathwaysError):
-            jobs = await self._api.get(
-                collection("jobs", self._namespace), params={"labelSelector": PROXY_SELECTOR}
-            )
-        others = (holder_of(job) for job in jobs.get("items") or ())
-        return [holder for holder in others if holder.name != self._spec.name]
+    def _pass_on(self, news: PlacementNews) -> None:
+        # That it serves was told as soon as the container ran.
+        if news.kind != "proxy.serving":
+            self._tell(HomeEvent(kind=news.kind, reason=news.reason, data=news.data))
 
 
 def _end_of(progress: ProxyProgress) -> HomeEvent:

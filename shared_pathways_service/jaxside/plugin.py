@@ -5,9 +5,9 @@ project then runs on a proxy when its environment says so:
 
     JAX_PLATFORMS=proxy JAX_BACKEND_TARGET=grpc://unix:/path SPS_TOKEN_FILE=/path program
 
-This file, `local` and `mending` need the standard library and JAX only: `sps run` puts a copy of
-the three on PYTHONPATH, for environments that do not have the package they come from. Where they
-do, JAX finds this file by the package's entry point; both together do no harm.
+This file, `greeting`, `local` and `mending` need the standard library and JAX only: `sps run` puts
+a copy of the four on PYTHONPATH, for environments that do not have the package they come from.
+Where they do, JAX finds this file by the package's entry point; both together do no harm.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 # (Relative: the copy is in a package of another name.)
-from . import local, mending
+from . import greeting, local, mending
 
 PLATFORM = local.PLATFORM
 #: JAX's client speaks plaintext only when this is exactly ``true`` while it is created, else ALTS.
@@ -45,12 +45,16 @@ TRANSFER_SETTINGS = (
 JAXLIB_VERSION_KEY = "sps_jaxlib_version"
 #: Seconds for a proxy that is told to be there already.
 CONNECT_TIMEOUT_S = 60.0
-#: Seconds that an answer takes at the most when nothing is wrong.
+#: Seconds that an answer takes at the most when nothing is wrong; for an answer in any case.
 _SOON_S = 1.0
+_ANSWER_S = 5.0
 #: Bytes of the smallest buffer that is left in a file: below, a message is as quick.
 _LARGE_BYTES = 1 << 20
 #: Seconds of the first attempt, each further one has twice as many.
 _FIRST_ATTEMPT_S = 2
+#: Seconds that the end of the process waits for an attempt that was given up.
+_LAST_ATTEMPT_S = 5.0
+_THREAD = "sps-proxy-connect"
 #: What JAX's client says, and no more, when a program calls back into Python.
 _NO_CALLBACKS = "Unsupported host callback type"
 _INSTEAD_OF_CALLBACKS = (
@@ -130,7 +134,8 @@ def connect(
             patience *= 2
         unhush()
 
-    threading.Thread(target=call, name="sps-proxy-connect", daemon=True).start()
+    _await_attempts_at_exit()
+    threading.Thread(target=call, name=_THREAD, daemon=True).start()
     try:
         with contextlib.suppress(TimeoutError):
             return answer.result(min(_SOON_S, timeout))
@@ -138,6 +143,19 @@ def connect(
         return answer.result(max(0, deadline - time.monotonic()))
     finally:
         given_up.set()
+
+
+@functools.cache
+def _await_attempts_at_exit() -> None:
+    """Has this process end only after the attempts that it gave up, which would abort it."""
+
+    def wait() -> None:
+        deadline = time.monotonic() + _LAST_ATTEMPT_S
+        for thread in threading.enumerate():
+            if thread.name == _THREAD:
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+    atexit.register(wait)
 
 
 @functools.cache
@@ -237,13 +255,16 @@ def _client_of_settings() -> Any:
     try:
         with _credentials():
             client = connect(
-                target, token=token, timeout=CONNECT_TIMEOUT_S, transfer_dir=transfer_dir
+                target,
+                token=token,
+                timeout=CONNECT_TIMEOUT_S,
+                transfer_dir=transfer_dir,
+                doubt=functools.partial(_check_plaintext, target),
             )
     except TimeoutError as error:
         raise RuntimeError(
             f"the proxy at {target} did not answer in time: it may have ended, or have as many "
-            "sessions as it may (--max_sessions); its log tells. One of Google's images also "
-            f"hangs up on plaintext clients unless its container has {INSECURE_VARIABLE}=true"
+            "sessions as it may (--max_sessions); its log tells"
         ) from error
     atexit.register(hush)
     # JAX's own name for it, and the one that other libraries use.
@@ -251,6 +272,18 @@ def _client_of_settings() -> Any:
         module: Any = importlib.import_module(name)
         module.register_backend_factory = let_pass(module.register_backend_factory)
     return client
+
+
+def _check_plaintext(target: str) -> None:
+    """Raises an error if the proxy hangs up on this process's plaintext client."""
+    if os.environ.get(INSECURE_VARIABLE) != "true":
+        return
+    if greeting.refuses_plaintext(target.removeprefix("grpc://"), _ANSWER_S):
+        raise RuntimeError(
+            f"the proxy at {target} hangs up on plaintext gRPC, which this client speaks "
+            f"({INSECURE_VARIABLE}=true): start the proxy with {INSECURE_VARIABLE}=true too; or, "
+            f"on a machine of Google Cloud, set {INSECURE_VARIABLE}=false here for ALTS"
+        )
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ _LEAST_S = 0.1
 
 
 #: What gRPC says where it has no ALTS, which exists only on machines of Google Cloud.
-_NO_CREDENTIALS = "Invalid credentials"
+_NO_CREDENTIALS = ("Invalid credentials", "ChannelCredentials argument is null")
 
 
 def peer_of(target: ProxyTarget, deadline: float) -> sockets.Peer:
@@ -84,7 +84,7 @@ def _translated(target: ProxyTarget, text: str) -> SharedPathwaysError:
     # The library's errors have no field for the code: their text begins with its name.
     if text.startswith(("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED")):
         return unreachable(target, text)
-    if not target.insecure_credentials and _NO_CREDENTIALS in text:
+    if not target.insecure_credentials and any(told in text for told in _NO_CREDENTIALS):
         return CredentialsMismatch(
             f"this machine cannot connect to the proxy at {target.address} without plaintext: "
             f"ALTS, Google's default, exists only on machines of Google Cloud ({text})",

@@ -15,10 +15,10 @@ from shared_pathways_service.errors import (
     VersionSkew,
 )
 from shared_pathways_service.jaxside import plugin
+from shared_pathways_service.jaxside.credentials import check_plaintext
 from shared_pathways_service.jaxside.reaching import unreachable
 from shared_pathways_service.jaxside.target import ProxyTarget
 from shared_pathways_service.protocol import ifrt
-from shared_pathways_service.protocol.credentials import check_plaintext
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.protocol.probe import probe
 
@@ -47,6 +47,8 @@ def reason_of(target: ProxyTarget, timeout: float) -> SharedPathwaysError | None
         except CredentialsMismatch as mismatch:
             return mismatch
         return unreachable(target, error.message)
+    if target.one_client:
+        return None
     version = proxy_pb2.IfrtProxyVersion(
         protocol_version=answered.protocol, ifrt_serdes_version_number=answered.serdes
     )

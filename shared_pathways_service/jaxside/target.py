@@ -23,6 +23,8 @@ class ProxyTarget:
       local_devices: Whether the local CPU is usable beside the proxy (`jax.devices("cpu")`).
       insecure_credentials: Whether the proxy speaks plaintext, as our own proxies do; else JAX's
         client uses ALTS.
+      one_client: Whether the proxy serves one client at a time, as Google's: nothing but JAX's own
+        client then opens a session, which would cost that one its session.
       transfer_dir: A directory in memory that this machine shares with the proxy, for large
         buffers on their way there; None: there is none.
     """
@@ -32,6 +34,7 @@ class ProxyTarget:
     token_file: Path | None = None
     local_devices: bool = True
     insecure_credentials: bool = True
+    one_client: bool = False
     transfer_dir: Path | None = None
 
     def __post_init__(self) -> None:

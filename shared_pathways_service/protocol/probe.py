@@ -73,9 +73,9 @@ async def probe_async(address: str, timeout_s: float, *, wait: bool = False) -> 
 def _request() -> bytes:
     request = proxy_pb2.GrpcGetVersionRequest()
     request.min_version.protocol_version = ifrt.PROTOCOL_MIN
-    request.min_version.ifrt_serdes_version_number = ifrt.SERDES_VERSION
+    request.min_version.ifrt_serdes_version_number = ifrt.SERDES_MIN
     request.max_version.protocol_version = ifrt.PROTOCOL_MAX
-    request.max_version.ifrt_serdes_version_number = ifrt.SERDES_VERSION
+    request.max_version.ifrt_serdes_version_number = ifrt.SERDES_MAX
     return request.SerializeToString()
 
 
@@ -102,7 +102,10 @@ def _translated(error: grpc.RpcError, address: str, timeout_s: float) -> SharedP
 
 
 def _skew(message: str, service: str = "") -> VersionSkew:
-    ours = f"protocol {ifrt.PROTOCOL_MIN} to {ifrt.PROTOCOL_MAX}, serdes {ifrt.SERDES_VERSION}"
+    ours = (
+        f"protocol {ifrt.PROTOCOL_MIN} to {ifrt.PROTOCOL_MAX}, "
+        f"serdes {ifrt.SERDES_MIN} to {ifrt.SERDES_MAX}"
+    )
     return VersionSkew(
         f"{message}; this client speaks {ours}",
         client=ours,

@@ -833,6 +833,26 @@ class TenantRefused(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class SparesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     KIND_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     WANTED_FIELD_NUMBER: _builtins.int
@@ -840,6 +860,7 @@ class TenantRefused(_message.Message):
     HOLDERS_FIELD_NUMBER: _builtins.int
     POSITION_FIELD_NUMBER: _builtins.int
     TYPES_FIELD_NUMBER: _builtins.int
+    SPARES_FIELD_NUMBER: _builtins.int
     kind: Global___TenantRefused.Kind.ValueType
     message: _builtins.str
     """for people: what was wanted, and what there is"""
@@ -861,6 +882,10 @@ class TenantRefused(_message.Message):
     def types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """the service's types, with UNKNOWN_TYPE"""
 
+    @_builtins.property
+    def spares(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """kept as spares; with them the request would be granted"""
+
     def __init__(
         self,
         *,
@@ -871,10 +896,11 @@ class TenantRefused(_message.Message):
         holders: _abc.Iterable[_builtins.str] | None = ...,
         position: _builtins.int | None = ...,
         types: _abc.Iterable[_builtins.str] | None = ...,
+        spares: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_position", b"_position", "position", b"position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_position", b"_position", "free", b"free", "holders", b"holders", "kind", b"kind", "message", b"message", "position", b"position", "types", b"types", "wanted", b"wanted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_position", b"_position", "free", b"free", "holders", b"holders", "kind", b"kind", "message", b"message", "position", b"position", "spares", b"spares", "types", b"types", "wanted", b"wanted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__position: _TypeAlias = _typing.Literal["position"]  # noqa: Y015
     _WhichOneofArgType__position: _TypeAlias = _typing.Literal["_position", b"_position"]  # noqa: Y015

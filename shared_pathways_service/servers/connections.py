@@ -7,8 +7,8 @@ counts, it does not tell: nothing of this is in a log.
 from __future__ import annotations
 
 import dataclasses
-import resource
 
+from shared_pathways_service import descriptors
 from shared_pathways_service.servers.options import flag, positive_int, seconds
 
 __all__ = ["ConnectionOptions"]
@@ -44,11 +44,16 @@ class ConnectionOptions:
     )
 
     def connection_options(self) -> tuple[tuple[str, int], ...]:
-        """Returns them as gRPC takes them."""
-        room, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        """Returns them as gRPC takes them.
+
+        Raises:
+          PreflightError: This process may have too few descriptors to serve anybody.
+        """
+        descriptors.check_limit()
+        room = descriptors.limit()
         most = self.max_connections
-        if room != resource.RLIM_INFINITY:
-            most = min(most, max(1, room - _OWN_DESCRIPTORS))
+        if room is not None:
+            most = min(most, room - _OWN_DESCRIPTORS)
         return (
             ("grpc.max_allowed_incoming_connections", most),
             ("grpc.server_handshake_timeout_ms", _milliseconds(self.handshake_timeout_s)),

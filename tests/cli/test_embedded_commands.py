@@ -15,8 +15,8 @@ import pytest
 from shared_pathways_service.agent.journal import Entry, Journal
 from shared_pathways_service.agent.messages import HomeChoice
 from shared_pathways_service.cli.log_files import LogFile, read_logs
+from shared_pathways_service.jaxside.plugin import INSECURE_VARIABLE
 from shared_pathways_service.processes import Identity, identity_of
-from shared_pathways_service.protocol.credentials import INSECURE_VARIABLE
 from shared_pathways_service.settings import Settings
 from tests.e2e.connecting import embedded, journal, nothing_left
 from tests.e2e.harness import DEADLINE_S, program, sps, wait_until

@@ -29,8 +29,12 @@ data:
 
 
 def render(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    return sps("render", *arguments, given=given)
+
+
+def sps(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "shared_pathways_service.cli", "render", *arguments],
+        [sys.executable, "-m", "shared_pathways_service.cli", *arguments],
         input=given,
         capture_output=True,
         text=True,
@@ -128,6 +132,49 @@ def test_slices_may_have_the_names_of_gke_and_of_xpk() -> None:
     [rm] = head["template"]["spec"]["template"]["spec"]["containers"]
     assert {"--instance_type=tpuv6e:4x4", "--instance_count=2"} <= set(rm["args"])
     assert (worker["replicas"], worker["template"]["spec"]["completions"]) == (2, 4)
+
+
+def test_upstreams_flags_name_the_same_service() -> None:
+    ours = ("service", "--name=pw", "--slices=tpuv6e:4x4=2", "--max-restarts=30")
+    [jobset] = objects(*ours)
+    assert jobset["spec"]["failurePolicy"] == {"restartStrategy": "Recreate", "maxRestarts": 30}
+    for slices in (
+        ("--tpu_type", "v6e", "--topology", "4x4", "--num_slices", "2"),
+        ("--tpu_type=ct6e-standard-4t", "--topology=4x4", "--num_slices=2"),
+        ("--tpu-type=v6e-16", "--num-slices=2"),
+        ("--tpu_type=tpuv6e:4x4", "--num_slices=2"),
+    ):
+        upstreams = ("service", "--jobset_name", "pw", *slices, "--max_restarts", "30")
+        assert objects(*upstreams) == [jobset], slices
+
+
+def test_upstreams_flags_that_do_not_go_together_are_refused() -> None:
+    for words, said in (
+        (("--slices=tpuv6e:4x4=2", "--num_slices=2"), "--slices"),
+        (("--topology=4x4", "--num_slices=2"), "--tpu_type=None"),
+        (("--tpu_type=v6e", "--topology=4x4"), "--num_slices=None"),
+        (("--tpu_type=v6e", "--num_slices=2"), "--tpu_type='v6e'"),
+        (("--tpu_type=v6e", "--topology=3x3", "--num_slices=2"), "--topology='3x3'"),
+        (("--tpu_type=v9", "--topology=2x2", "--num_slices=2"), "--tpu_type='v9'"),
+        (("--tpu_type=v6e", "--topology=2x2", "--num_slices=0"), "--num_slices"),
+    ):
+        done = render("service", *words)
+        assert (done.returncode, done.stdout) == (2, ""), words
+        assert said in done.stderr
+
+
+def test_a_service_is_deployed_by_upstreams_flags_too() -> None:
+    slices = ("--tpu_type=v6e", "--topology=4x4", "--num_slices=2")
+    upstreams = sps(
+        "deploy", "--jobset_name=pw", *slices, "--gcs_bucket=gs://my-bucket", "--dry_run"
+    )
+    assert (upstreams.returncode, upstreams.stderr) == (0, "")
+    ours = sps("deploy", "pw", "--slices=tpuv6e:4x4=2", "--gcs-bucket=gs://my-bucket", "--dry-run")
+    assert yaml.safe_load(upstreams.stdout) == yaml.safe_load(ours.stdout)
+    for named, said in (((), "NAME=None"), (("pw", "--jobset_name=pw"), "--jobset_name='pw'")):
+        done = sps("deploy", *named, *slices, "--dry_run")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert said in done.stderr
 
 
 def test_rules_are_for_whom_one_says() -> None:

@@ -42,6 +42,7 @@ def test_options_are_split_where_a_key_begins() -> None:
         "tolerations:a=b:NoSchedule,c:NoExecute",
         "cpu:8",
     ]
+    assert _split("") == []
     options = ProxyOptions.from_list(_split(text))
     assert options.tolerations == ("a=b:NoSchedule", "c:NoExecute")
 

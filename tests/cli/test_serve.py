@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -16,7 +17,15 @@ import pytest
 from shared_pathways_service import errors
 from shared_pathways_service.cli import COMMANDS
 from shared_pathways_service.cli.errors import exit_code
-from shared_pathways_service.cli.serve_display import holder_of, plain_line
+from shared_pathways_service.cli.serve_display import (
+    Display,
+    JsonLines,
+    LiveTable,
+    PlainLines,
+    banner,
+    holder_of,
+    plain_line,
+)
 from shared_pathways_service.events import Event
 from tests.processes import DEADLINE_S, KIND, REPOSITORY
 from tests.servers.embedded.support import EmbeddedClient, assert_clean, runtime_paths
@@ -103,6 +112,59 @@ def test_what_it_says_of_policies_is_what_the_resource_manager_goes_by() -> None
     with serving("--max-slices-per-tenant", "1"):
         refused = sps("run", "--slices", f"{KIND}=2", "--", "true")
         assert "2 slices wanted, and a tenant may have 1 at most" in refused.stderr
+
+
+def test_who_lacks_a_slice_is_told_of_the_spare_that_would_do() -> None:
+    with serving("--spares", "1") as process, EmbeddedClient() as client:
+        refused = sps("run", "--slices", f"{KIND}=2", "--", "true")
+        assert f"1 x {KIND} would do, but the service keeps spares" in refused.stderr
+        assert "`sps serve --spares 0`" in refused.stderr
+        client.create()
+        wait_for_line(process, "slice.placed")
+        taken = sps("run", "--slices", f"{KIND}=1", "--", "true")
+        assert "held by" in taken.stderr
+        assert f"1 x {KIND} would do, but the service keeps spares" in taken.stderr
+
+
+def test_who_lacks_a_slice_is_not_told_of_spares_where_there_are_none() -> None:
+    with serving() as process, EmbeddedClient() as client:
+        client.create()
+        wait_for_line(process, "slice.placed")
+        taken = sps("run", "--slices", f"{KIND}=1", "--", "true")
+        assert "held by" in taken.stderr
+        assert "spare" not in taken.stderr
+
+
+@pytest.mark.parametrize(
+    ("slices", "spares", "says"),
+    [
+        ({"t:1": 3}, 1, "Starting 4 slices: 3 x t:1, and 1 kept as a spare"),
+        ({"t:1": 3, "u:1": 1}, 1, "Starting 6 slices: 3 x t:1, 1 x u:1, and 1 of each type kept"),
+        ({"t:1": 3}, 0, "Starting 3 x t:1; no spares (--spares 0)"),
+    ],
+)
+def test_the_banner_counts_spares(slices: dict[str, int], spares: int, says: str) -> None:
+    text = banner(slices, spares)
+    assert text.startswith(says)
+    assert "--spares 0" in text
+
+
+@pytest.mark.parametrize(
+    ("display", "shows"), [(PlainLines(), True), (LiveTable(), True), (JsonLines(), False)]
+)
+def test_people_see_the_banner_and_programs_events_only(
+    display: Display, shows: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def no_status() -> None:
+        return None
+
+    async def use() -> None:
+        display.introduce("Starting 1 x t:1")
+        async with display.following(no_status):
+            pass
+
+    asyncio.run(use())
+    assert ("Starting 1 x t:1" in capsys.readouterr().out) == shows
 
 
 def errors_code(word: str) -> int:

@@ -380,3 +380,15 @@ def test_an_uncordoned_slice_is_not_granted_beyond_the_spare() -> None:
     assert rm.refusal("bob").kind is m.RefusalKind.SLICES_TAKEN
     rm.end_worker("slice-1")
     assert sorted(rm.on("ada")) == ["slice-0", "slice-2"], "slice-0 is the spare again"
+
+
+def test_a_cordoned_slice_counts_as_the_spare_as_soon_as_it_is_known_after_a_restart() -> None:
+    rm = Rm(2, spares=1)
+    cordon(rm, "slice-1")
+    fresh = rm.restarted()
+    fresh.join("slice-0")
+    fresh.ask("ada", queue=math.inf)
+    fresh.after(fresh.config.recovering_s)
+    assert fresh.on("ada") == [], "slice-0 is the spare, as slice-1 is not known yet"
+    fresh.join("slice-1")
+    assert fresh.on("ada") == ["slice-0"]

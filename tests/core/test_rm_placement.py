@@ -51,8 +51,46 @@ def test_two_slices_and_a_spare_are_two_slices_for_requests() -> None:
     rm.ask("eve", 1)
     assert rm.refusal("eve").kind is m.RefusalKind.SLICES_TAKEN
     assert "kept as spare" in rm.refusal("eve").message
+    assert rm.refusal("eve").spares == {"tpuv6e:2x2": 1}
     rm.ask("max", 3)
     assert rm.refusal("max").kind is m.RefusalKind.TOO_MANY
+    assert rm.refusal("max").spares == {"tpuv6e:2x2": 1}
+    rm.ask("zoe", 4)
+    assert rm.refusal("zoe").kind is m.RefusalKind.TOO_MANY
+    assert rm.refusal("zoe").spares == {}, "there are three slices in all"
+
+
+def test_a_refusal_names_spares_only_where_they_are_what_is_in_the_way() -> None:
+    rm = Rm(4, spares=2)
+    rm.ask("ada", 1)
+    rm.ask("bob", 2)
+    assert rm.refusal("bob").spares == {"tpuv6e:2x2": 1}, "one is free beside the two spares"
+    rm.ask("eve", 2, queue=100.0)
+    rm.ask("max", 2)
+    assert rm.refusal("max").spares == {}, "eve is before it in line"
+    rm.after(100.0)
+    assert rm.refusal("eve").spares == {"tpuv6e:2x2": 1}
+    rm.end_worker("slice-2")
+    rm.end_worker("slice-3")
+    rm.ask("joe", 2)
+    assert rm.refusal("joe").spares == {}, "one slice is free, spares included"
+
+
+def test_a_spare_is_named_if_an_elastic_request_could_start_with_it() -> None:
+    rm = Rm(3, spares=1)
+    rm.ask("ada", 2)
+    rm.ask("bob", 3, elastic=2)
+    assert rm.refusal("bob").spares == {"tpuv6e:2x2": 1}
+    rm.ask("eve", 3, elastic=1)
+    assert rm.refusal("eve").spares == {}, "it needs two"
+
+
+def test_a_spare_is_not_named_where_a_reservation_comes_first() -> None:
+    rm = Rm(3, spares=1)
+    rm.reserve(1, user="zoe", ends_in=1000.0)
+    rm.ask("ada", 1)
+    rm.ask("bob", 1)
+    assert rm.refusal("bob").spares == {}
 
 
 def test_a_lost_slice_is_placed_again_on_the_spare_with_a_new_generation() -> None:

@@ -563,6 +563,17 @@ def test_taken_slices_name_their_holders() -> None:
     assert (error.holders, error.position) == (("ada@laptop: 1 x tpuv6e:2x2",), 3)
     assert error.message.endswith("no, because; held by ada@laptop: 1 x tpuv6e:2x2")
     assert "queue_timeout" in error.hint
+    assert error.spares == {}
+    assert "spare" not in error.hint
+
+
+@pytest.mark.parametrize("kind", ["slices_taken", "too_many"])
+def test_a_spare_in_the_way_is_named_with_what_to_do(kind: str) -> None:
+    error = refused(kind, spares=json.dumps({TYPE: 1}))
+    assert f"1 x {TYPE} would do, but the service keeps spares" in str(error)
+    assert "`sps serve --spares 0`" in str(error)
+    if isinstance(error, SlicesTaken):
+        assert error.spares == {TYPE: 1}
 
 
 def test_an_unknown_type_names_those_there_are() -> None:

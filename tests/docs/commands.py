@@ -12,9 +12,8 @@ from typing import Any
 import typer
 from markdown_it import MarkdownIt
 
-from shared_pathways_service.cli import COMMANDS
+from shared_pathways_service.cli import COMMANDS, command
 from tests.docs.blocks import Block
-from tests.docs.commands_page import command_of
 
 __all__ = ["check", "check_names", "named", "typed"]
 
@@ -77,7 +76,7 @@ def named(page: Path) -> Iterator[list[str]]:
 
 @functools.cache
 def _commands() -> Mapping[str, Any]:
-    return {name: command_of(name) for name in COMMANDS}
+    return {name: command(name) for name in COMMANDS}
 
 
 def check_names(words: Sequence[str], where: str) -> None:

@@ -16,7 +16,7 @@ from shared_pathways_service import cli
 from shared_pathways_service.cli import COMMANDS
 from tests.docs.markdown import code, page, table
 
-__all__ = ["command_of", "text"]
+__all__ = ["text"]
 
 _HEAD = """\
 # Commands
@@ -46,12 +46,6 @@ has which code.
 """
 
 
-def command_of(name: str) -> Any:
-    """Returns the command as its parser has it; typer's own kind of click's command."""
-    group: Any = typer.main.get_command(cli._app(name))
-    return group.commands[name]
-
-
 def text() -> str:
     """Returns the page."""
     group: Any = typer.main.get_command(cli._app(None))
@@ -65,7 +59,7 @@ def text() -> str:
 
 
 def _section(name: str) -> Iterator[str]:
-    command = command_of(name)
+    command = cli.command(name)
     load = COMMANDS[name].load()
     more = inspect.cleandoc(inspect.unwrap(load).__doc__ or "").partition("\n")[2].strip()
     arguments = [param for param in command.params if param.param_type_name == "argument"]

@@ -7,10 +7,9 @@ import re
 
 import pytest
 
-from shared_pathways_service.cli import COMMANDS
+from shared_pathways_service.cli import COMMANDS, command
 from tests.docs import errors_page, reference
 from tests.docs.blocks import DOCS, ROOT, blocks_of
-from tests.docs.commands_page import command_of
 from tests.docs.raised import all_raised
 
 #: Typer's own, for completion in a shell.
@@ -32,7 +31,7 @@ def test_every_option_of_every_command_is_told() -> None:
     page = reference.page("commands.md")
     for name in COMMANDS:
         section = page.partition(f"\n## sps {name}\n")[2].partition("\n## ")[0]
-        for param in command_of(name).params:
+        for param in command(name).params:
             if param.param_type_name == "option" and not param.hidden:
                 assert param.help, (name, param.name)
                 assert all(f"`{option}`" in section for option in param.opts), (name, param.opts)

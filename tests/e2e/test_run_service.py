@@ -17,6 +17,8 @@ from tests.foreign import environment_without_us
 
 REPOSITORY = Path(__file__).parents[2]
 
+CREDENTIALS = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
+
 PROGRAM = """
 import importlib.util, os, sys
 assert importlib.util.find_spec("shared_pathways_service") is None
@@ -77,6 +79,12 @@ def test_programs_and_their_ends(own_directories: Path, foreign: tuple[str, ...]
         for options, shown in (((), "7 0\n"), (("--no-tune-allocator",), "7 None\n")):
             words = (*options, "--slices=tpuv6e:2x2=1", *foreign, "import os; " + shows)
             assert run(*words, MALLOC_ARENA_MAX="7")[:2] == (0, shown)
+
+        # Plaintext between client and proxy, whatever the caller's environment has.
+        shows = f"import os; print(os.environ['{CREDENTIALS}'])"
+        for variables in ({}, {CREDENTIALS: "true"}, {CREDENTIALS: "1"}):
+            words = ("--slices=tpuv6e:2x2=1", *foreign, shows)
+            assert run(*words, **variables)[:2] == (0, "true\n"), variables
 
         # This machine's CPU beside the slices, or not.
         beside = """

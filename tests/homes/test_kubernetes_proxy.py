@@ -1,11 +1,11 @@
-"""A proxy whose log nobody may read."""
+"""Placement where the resource manager does not report it: by the log, and by other pods."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
 
 from shared_pathways_service.errors import AccessDenied
@@ -14,9 +14,11 @@ from shared_pathways_service.homes.kubernetes_proxy import ProxyFollower
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.cluster import ClusterAccess
 from shared_pathways_service.kube.tokens import static_token
-from tests.core.kubernetes.objects import job, running
+from tests.core.kubernetes.objects import Object, job
+from tests.core.kubernetes.objects import running as running_pod
+from tests.core.kubernetes.test_claims import V6, proxy, service
 
-KIND = "tpuv6e:2x2"
+KIND = V6
 
 
 class SilentApi(KubeApi):
@@ -41,7 +43,7 @@ class SilentApi(KubeApi):
 
         async def chunks() -> AsyncIterator[bytes]:
             if path.endswith("/pods"):
-                pod = running()
+                pod = running_pod()
                 pod["metadata"]["resourceVersion"] = "2"
                 yield json.dumps({"type": "ADDED", "object": pod}).encode() + b"\n"
             await asyncio.Event().wait()
@@ -62,7 +64,7 @@ def test_a_log_that_may_not_be_read_is_told() -> None:
         made: dict[str, Any] = job()
         made["metadata"]["resourceVersion"] = "1"
         spec = ProxySpec(name="j", session="s", virtual_slices=(KIND,))
-        follower = ProxyFollower(SilentApi(), "n", spec, made, tell=tell, reads_log=True)
+        follower = ProxyFollower(SilentApi(), "n", spec, made, tell=tell, silent_service=service())
         following = asyncio.create_task(follower.run())
         await asyncio.wait_for(warned.wait(), 60)
         assert not following.done(), "the session goes on without it"
@@ -74,3 +76,85 @@ def test_a_log_that_may_not_be_read_is_told() -> None:
     assert [event.kind for event in told] == ["proxy.serving", "service.warning"]
     assert "log" in told[-1].reason
     assert "not you" in told[-1].reason
+
+
+class BusyApi(SilentApi):
+    """Has a proxy that asked for its slices, and others' pods; logs more when it is let."""
+
+    def __init__(self, pods: list[Object]) -> None:
+        super().__init__()
+        self.pods = pods
+        self.looked = asyncio.Event()
+        self.placed = asyncio.Event()
+
+    async def get(self, path: str, *, params: Any = None, **_: Any) -> dict[str, Any]:
+        mine = "job-name" in (params or {}).get("labelSelector", "")
+        if mine:
+            self.looked.set()
+        items = self.pods if mine else []
+        return {"metadata": {"resourceVersion": "1"}, "items": items}
+
+    async def stream_lines(self, *_: Any, **__: Any) -> AsyncGenerator[str, None]:
+        stamp = "2026-01-01T00:00:0{}.000000000Z "
+        yield stamp.format(1) + "Signaling to RM pw-pathways-head-0-0.pw:29001"
+        await self.placed.wait()
+        yield stamp.format(2) + "Transition slice 0 unplaced -> placed"
+        await asyncio.Event().wait()
+
+
+async def told_of(
+    api: BusyApi, *until: str, queue_timeout_s: float | None = None
+) -> list[HomeEvent]:
+    """Follows a proxy until it told of all these kinds, in this order."""
+    told: list[HomeEvent] = []
+    changed = asyncio.Event()
+
+    def tell(event: HomeEvent) -> None:
+        told.append(event)
+        if event.kind == "tenant.queued":
+            api.pods.pop(0)
+            api.placed.set()
+        changed.set()
+
+    made: dict[str, Any] = job("eve")
+    made["metadata"]["resourceVersion"] = "1"
+    spec = ProxySpec(name="eve", session="s", virtual_slices=(V6,), queue_timeout_s=queue_timeout_s)
+    follower = ProxyFollower(api, "n", spec, made, tell=tell, silent_service=service(1))
+    following = asyncio.create_task(follower.run())
+    try:
+        async with asyncio.timeout(60):
+            while [event.kind for event in told[1:]] != list(until):
+                changed.clear()
+                await changed.wait()
+    finally:
+        following.cancel()
+        await asyncio.wait({following})
+    return told[1:]
+
+
+def both() -> list[Object]:
+    return [proxy("ada", V6), proxy("eve", V6, at="01")]
+
+
+def test_slices_that_a_running_proxy_holds_are_taken_at_once() -> None:
+    [refused] = asyncio.run(told_of(BusyApi(both()), "tenant.refused"))
+    assert refused.data["kind"] == "slices_taken"
+    assert refused.data["holders"] == f"ada@laptop: 1 x {V6}"
+
+
+def test_they_are_waited_for_in_a_queue() -> None:
+    kinds = ("tenant.queued", "slice.placed", "tenant.running")
+    asyncio.run(told_of(BusyApi(both()), *kinds, queue_timeout_s=60.0))
+
+
+def test_a_slice_that_nobody_else_holds_is_waited_for() -> None:
+    async def work() -> None:
+        api = BusyApi([proxy("eve", V6)])
+        following = asyncio.create_task(told_of(api, "slice.placed", "tenant.running"))
+        for _ in range(2):
+            await asyncio.wait_for(api.looked.wait(), 60)
+            api.looked.clear()
+        api.placed.set()
+        await following
+
+    asyncio.run(work())

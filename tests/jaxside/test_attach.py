@@ -11,8 +11,8 @@ import pytest
 
 from shared_pathways_service.errors import InvalidRequestError, VersionSkew
 from shared_pathways_service.jaxside import ProxyTarget
+from shared_pathways_service.testing.google_images.handshake import serving_alts
 from tests.jaxside.conftest import DEADLINE_S, PRELUDE, TOKEN, Proxy, run_program, start_program
-from tests.protocol.alts import serving_alts
 
 Proxies = tuple[Proxy, Proxy]
 
@@ -224,18 +224,31 @@ attach(ProxyTarget(address=open_), timeout=60).detach()
     assert TOKEN not in done.stdout + done.stderr
 
 
+#: Remembers the variable as it is while JAX's client is created.
+CREATING = """
+from jax.extend.backend import ifrt_proxy
+variable = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
+before = os.environ.get(variable)
+create, seen = ifrt_proxy.get_client, set()
+def creating(*args):
+    seen.add(os.environ.get(variable))
+    return create(*args)
+ifrt_proxy.get_client = creating
+"""
+
+
 @pytest.mark.parametrize("before", [None, "1", "false", "true"])
 def test_the_credentials_of_the_callers_environment_are_put_back(
     proxies: Proxies, before: str | None
 ) -> None:
     run_program(
         PRELUDE
+        + CREATING
         + """
-variable = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
-before = os.environ.get(variable)
 attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)
 import jax
 assert len(jax.devices()) == 8
+assert seen == {"true"}, seen
 assert os.environ[variable] == "true"  # of child processes, too
 attachment.detach()
 assert os.environ.get(variable) == before
@@ -243,6 +256,29 @@ assert os.environ.get(variable) == before
         proxies[0].address,
         env={"IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": before},
     )
+
+
+@pytest.mark.parametrize("before", [None, "1", "true"])
+def test_the_credentials_are_put_back_when_no_client_could_be_created(before: str | None) -> None:
+    with serving_alts() as address:
+        run_program(
+            PRELUDE
+            + CREATING
+            + """
+from shared_pathways_service import errors
+try:
+    attach(ProxyTarget(address=sys.argv[1]), timeout=300)
+except errors.CredentialsMismatch:
+    pass
+else:
+    raise AssertionError("attached")
+assert seen == {"true"}, seen
+assert os.environ.get(variable) == before
+wait_until(lambda: not connecting(), "still connecting")
+""",
+            address,
+            env={"IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": before},
+        )
 
 
 def test_a_proxy_that_hangs_up_on_plaintext_is_a_mismatch() -> None:

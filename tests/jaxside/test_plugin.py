@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from shared_pathways_service.jaxside import ProxyTarget, standalone
+from shared_pathways_service.testing.google_images.handshake import serving_alts
 from tests.jaxside.conftest import PRELUDE, REPOSITORY, Proxy, run_program
 
 Proxies = tuple[Proxy, Proxy]
@@ -41,7 +42,7 @@ def run_foreign(
     return functools.partial(run_program, env=foreign, cwd=own_directories, python=foreign_python)
 
 
-def test_three_files_are_enough_and_the_exit_code_is_the_programs(
+def test_four_files_are_enough_and_the_exit_code_is_the_programs(
     run_foreign: RunForeign,
 ) -> None:
     done = run_foreign(
@@ -52,7 +53,7 @@ held = jnp.arange(3.0) * 2
 assert held.tolist() == [0, 2, 4]
 ours = {m for m in sys.modules if "sps" in m or "pathways" in m}
 package = "jax_plugins.sps_proxy"
-assert ours == {package, f"{package}.local", f"{package}.mending"}
+assert ours == {package, *(f"{package}.{name}" for name in ("greeting", "local", "mending"))}
 import numpy as np
 flipped = np.arange(3.0)[::-1]
 assert jnp.asarray(flipped).tolist() == [2, 1, 0]
@@ -63,51 +64,100 @@ sys.exit(7)
     assert done.stderr == ""
 
 
-def test_the_client_speaks_plaintext_unless_the_environment_says_otherwise(
-    proxies: Proxies, own_directories: Path
-) -> None:
-    variable = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
-    given = {
-        "JAX_PLATFORMS": "proxy",
-        "JAX_BACKEND_TARGET": f"grpc://{proxies[0].address}",
-        "PYTHONPATH": str(standalone.place(own_directories)),
-    }
-    run_program(
-        f"""
+#: Remembers the variable as it is while JAX's client is created, and what becomes of it.
+CREATING = """
 import os
-assert "{variable}" not in os.environ
+from jax.extend.backend import ifrt_proxy
+variable = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
+before = os.environ.get(variable)
+create, seen = ifrt_proxy.get_client, set()
+def creating(*args):
+    seen.add(os.environ.get(variable))
+    return create(*args)
+ifrt_proxy.get_client = creating
 import jax
+"""
+
+FAILING = """
+try:
+    jax.devices()
+except RuntimeError as error:
+    text = str(error)
+else:
+    raise AssertionError("connected")
+assert os.environ.get(variable) == before
+"""
+
+
+@pytest.fixture
+def alone(own_directories: Path) -> Callable[..., None]:
+    """Runs a program with the plug-in, and with the variable as given."""
+
+    def run(source: str, address: str, credentials: str | None) -> None:
+        env = {
+            "JAX_PLATFORMS": "proxy",
+            "JAX_BACKEND_TARGET": f"grpc://{address}",
+            "PYTHONPATH": str(standalone.place(own_directories)),
+            "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": credentials,
+        }
+        run_program(CREATING + source, env=env)
+
+    return run
+
+
+@pytest.mark.parametrize("credentials", [None, "true"])
+def test_the_plugin_creates_its_client_with_plaintext_and_puts_the_variable_back(
+    proxies: Proxies, alone: Callable[..., None], credentials: str | None
+) -> None:
+    alone(
+        """
 assert len(jax.devices()) == 8
-assert "{variable}" not in os.environ
+assert seen == {"true"}, seen
+assert os.environ.get(variable) == before
 """,
-        env={**given, variable: None},
+        proxies[0].address,
+        credentials,
     )
-    # (A Unix socket is plaintext in any case; what is refused is a value without effect.)
-    run_program(
-        f"""
-import os, jax
-try:
-    jax.devices()
-except RuntimeError as error:
-    assert "{variable}='1'" in str(error) and "'true'" in str(error), error
-else:
-    raise AssertionError("the library takes it for false")
-assert os.environ["{variable}"] == "1"
+
+
+@pytest.mark.parametrize("credentials", [None, "true"])
+def test_the_plugin_recognizes_a_proxy_that_hangs_up_on_plaintext(
+    alone: Callable[..., None], credentials: str | None
+) -> None:
+    with serving_alts() as address:
+        alone(
+            FAILING
+            + """
+assert seen == {"true"}, seen
+assert "hangs up on plaintext" in text and variable + "=true" in text, text
 """,
-        env={**given, variable: "1"},
+            address,
+            credentials,
+        )
+
+
+def test_the_plugin_keeps_alts_where_it_is_asked_for(
+    proxies: Proxies, alone: Callable[..., None]
+) -> None:
+    alone(
+        FAILING
+        + """
+assert seen == {"false"}, seen
+# The first up to JAX 0.11, the second from 0.12 on.
+assert "Invalid credentials" in text or "ChannelCredentials argument is null" in text, text
+""",
+        proxies[0].address,
+        "false",
     )
-    run_program(
-        f"""
-import os, jax
-try:
-    jax.devices()
-except RuntimeError as error:
-    assert "Invalid credentials" in str(error), error
-else:
-    raise AssertionError("there is no ALTS here")
-assert os.environ["{variable}"] == "false"
-""",
-        env={**given, variable: "false"},
+
+
+def test_the_plugin_refuses_a_value_that_would_be_ignored(
+    proxies: Proxies, alone: Callable[..., None]
+) -> None:
+    alone(
+        FAILING + """assert not seen and "='1'" in text and "'true'" in text, (seen, text)""",
+        proxies[0].address,
+        "1",
     )
 
 
@@ -154,8 +204,11 @@ assert "jax_plugins.sps_proxy" in sys.modules
 
 @pytest.mark.parametrize(
     "changed",
-    [{"JAX_PLATFORMS": None}, {"JAX_PLATFORMS": "cpu"}],
-    ids=["no platform", "cpu"],
+    [
+        {"JAX_PLATFORMS": None},
+        {"JAX_PLATFORMS": "cpu", "JAX_BACKEND_TARGET": "grpc://127.0.0.1:1"},
+    ],
+    ids=["nothing asked for", "cpu"],
 )
 def test_plain_programs_are_left_alone(
     foreign: dict[str, str | None], run_foreign: RunForeign, changed: dict[str, str | None]
@@ -166,9 +219,12 @@ def test_plain_programs_are_left_alone(
 from jax._src import xla_bridge
 assert [d.platform for d in jax.devices()] == ["cpu"]
 assert "jax_plugins.sps_proxy" in sys.modules
-assert "proxy" not in xla_bridge._backend_factories
+# From 0.12 on JAX has a factory of its own; ours takes its place where a proxy is asked for.
+assert (registered := xla_bridge._backend_factories.get("proxy")) is None or (
+    registered.factory is xla_bridge.make_ifrt_proxy_client
+)
 """,
-        env={**foreign, "JAX_BACKEND_TARGET": "grpc://127.0.0.1:1", **changed},
+        env={**foreign, "JAX_BACKEND_TARGET": None, **changed},
     )
 
 
@@ -213,7 +269,7 @@ def test_the_copy_is_made_once_and_is_the_same(tmp_path: Path) -> None:
     first = {path.name: path.stat() for path in package.iterdir()}
     assert standalone.place(tmp_path) == root
     assert {path.name: path.stat() for path in package.iterdir()} == first
-    assert set(first) == {"__init__.py", "local.py", "mending.py"}
+    assert set(first) == {"__init__.py", "greeting.py", "local.py", "mending.py"}
     assert [path.name for path in root.iterdir()] == ["jax_plugins"]
     assert not (root / "jax_plugins" / "__init__.py").exists(), "it must stay a namespace package"
 

@@ -89,7 +89,7 @@ def test_a_quota_is_told_though_events_have_versions_of_their_own(split: SplitCo
 
     async def work(api: KubeApi) -> None:
         told: asyncio.Queue[HomeEvent] = asyncio.Queue()
-        follower = ProxyFollower(api, "t", spec, job, tell=told.put_nowait, reads_log=False)
+        follower = ProxyFollower(api, "t", spec, job, tell=told.put_nowait)
         following = asyncio.create_task(follower.run())
         try:
             async with asyncio.timeout(DEADLINE_S):

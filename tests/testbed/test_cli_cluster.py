@@ -19,7 +19,7 @@ from shared_pathways_service.agent.request import user_name
 from shared_pathways_service.core.kubernetes.permissions import granting_rules, needed
 from shared_pathways_service.core.kubernetes.proxy_job import ProxyJobInputs, proxy_job
 from shared_pathways_service.core.kubernetes.service_inputs import DEFAULT_SERVER_IMAGE
-from shared_pathways_service.protocol.credentials import INSECURE_VARIABLE
+from shared_pathways_service.jaxside.plugin import INSECURE_VARIABLE
 from shared_pathways_service.testing.testbed import Namespace, deploy_service
 from shared_pathways_service.testing.testbed.audit import AUDIT_LOG, read_audit_log
 from tests.e2e.harness import DEADLINE_S, Program, sps, sps_running, wait_until

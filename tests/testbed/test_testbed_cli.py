@@ -58,4 +58,20 @@ def test_wrong_pools_are_told_before_anything_starts() -> None:
         check=False,
     )
     assert done.returncode == 2
+    assert "--pools" in done.stderr
     assert "nosuch" in done.stderr
+
+
+def test_pools_may_be_omitted(tmp_path: Path) -> None:
+    # Without any other program it ends as soon as it has accepted its options.
+    done = subprocess.run(
+        [*SPS, "testbed", "up"],
+        cwd=REPOSITORY,
+        env={**os.environ, "SPS_CACHE_DIR": str(tmp_path), "PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "the testbed needs" in done.stderr

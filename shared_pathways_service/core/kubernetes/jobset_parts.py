@@ -27,6 +27,7 @@ __all__ = [
     "HEAD_TOPOLOGY",
     "HOST_NETWORK",
     "PROXY_PORTS",
+    "RM_LIMITS",
     "RM_PORTS",
     "SERVER_REPOSITORY",
     "STARTUP_POLICY",
@@ -42,11 +43,13 @@ __all__ = [
     "place_variables",
     "rm_arguments",
     "rm_flag",
+    "rm_variables",
     "scratch",
     "skip_metadata_server",
     "slice_variables",
     "tpu_limits",
     "tpu_node_selector",
+    "worker_variables",
 ]
 
 API_VERSION: Final = "jobset.x-k8s.io/v1alpha2"
@@ -60,6 +63,8 @@ WORKER_TOPOLOGY: Final = "cloud.google.com/gke-nodepool"
 
 RM_PORTS: Final = (constants.RESOURCE_MANAGER_PORT, 29002)
 PROXY_PORTS: Final = (constants.PROXY_PORT,)
+#: Of Google's resource manager.
+RM_LIMITS: Final = {"cpu": "8", "memory": "32G"}
 WORKER_PORTS: Final = (constants.WORKER_PORT, 29006, 8471, 8080)
 
 COORDINATOR: Final = {"replicatedJob": names.HEAD_JOB, "jobIndex": 0, "podIndex": 0}
@@ -114,6 +119,25 @@ def place_variables() -> list[dict[str, Any]]:
         env_from_annotation("JOBSET_NAME", names.LABEL_JOBSET),
         env_from_annotation("REPLICATED_JOB_NAME", names.LABEL_REPLICATED_JOB),
     ]
+
+
+def worker_variables() -> list[dict[str, Any]]:
+    """Returns what every worker is told, whatever its image."""
+    return [
+        env("TPU_MIN_LOG_LEVEL", "0"),
+        env("TF_CPP_MIN_LOG_LEVEL", "0"),
+        env("XCLOUD_ENVIRONMENT", "GCP"),
+        env("MEGASCALE_GRPC_ENABLE_XOR_TRACER", "false"),
+        *slice_variables(),
+        *place_variables(),
+        head_variable(),
+        head_variable("MEGASCALE_COORDINATOR_ADDRESS"),
+    ]
+
+
+def rm_variables() -> list[dict[str, Any]]:
+    """Returns what every resource manager is told, whatever its image."""
+    return [*place_variables(), head_variable("HOST_ADDRESS"), skip_metadata_server()]
 
 
 def skip_metadata_server() -> dict[str, Any]:

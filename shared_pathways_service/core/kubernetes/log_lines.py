@@ -21,7 +21,7 @@ class LogKind(enum.StrEnum):
     """What a line tells."""
 
     SERVING = "serving"
-    """A server listens; `address`."""
+    """A server listens; `address`, but for Google's proxy."""
     SLICES_READY = "slices_ready"
     """Of the resource manager: `count` of `wanted` slices are ready."""
     TRANSPORT_READY = "transport_ready"
@@ -114,7 +114,7 @@ def parse_line(line: str) -> LogEvent | None:
 
 
 def _serving(text: str, found: re.Match[str]) -> LogEvent:
-    return LogEvent(kind=LogKind.SERVING, text=text, address=found["address"])
+    return LogEvent(kind=LogKind.SERVING, text=text, address=found["address"] or "")
 
 
 def _slices_ready(text: str, found: re.Match[str]) -> LogEvent:
@@ -215,7 +215,10 @@ _FORMS: Final[Sequence[_Form]] = (
     (_start(r"Lost the RM \((?P<reason>.*)\);"), _with_reason(LogKind.MANAGER_LOST)),
     (_start(rf"Ending with exit code (?P<count>{_N}): ?(?P<reason>.*)"), _ending),
     (
-        _anywhere(r"\bPathways (Server|Proxy) serving on (?P<address>\S+)"),
+        _anywhere(
+            r"\bPathways (Server|Proxy) serving on (?P<address>\S+)"
+            r"|\bIFRT proxy server started with status OK\b"
+        ),
         _serving,
     ),
     (_anywhere(r"\bFAILED_PRECONDITION\b:?(?P<reason>.*)"), _with_reason(LogKind.REFUSED)),

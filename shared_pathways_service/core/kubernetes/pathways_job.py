@@ -39,7 +39,6 @@ __all__ = ["jobset_of", "render_pathways_job"]
 _WORKER_JOB: Final = "worker"
 #: Where slices are not elastic: failures of each host that are forgiven.
 _RESTARTS_OF_A_HOST: Final = 4
-_RM_LIMITS: Final = {"cpu": "8", "memory": "32G"}
 _PROXY_LIMITS: Final = {"cpu": "16", "memory": "100G"}
 _TPU_TAINT: Final = "google.com/tpu:NoSchedule"
 
@@ -162,11 +161,7 @@ def _jax_variables(job: PathwaysJob) -> list[dict[str, Any]]:
 
 
 def _rm_container(job: PathwaysJob) -> dict[str, Any]:
-    variables = [
-        *parts.place_variables(),
-        parts.head_variable("HOST_ADDRESS"),
-        parts.skip_metadata_server(),
-    ]
+    variables = parts.rm_variables()
     if is_ours(_image(job, RESOURCE_MANAGER)):
         # Beside a program it is a sidecar, whose exit code nobody asks for.
         variables += parts.bind_variables(stops=job.template is None)
@@ -177,7 +172,7 @@ def _rm_container(job: PathwaysJob) -> dict[str, Any]:
         arguments=parts.rm_arguments({job.workers.kind: job.workers.slices}, job.directory),
         variables=variables,
         ports=parts.RM_PORTS,
-        resources={"limits": dict(_RM_LIMITS)},
+        resources={"limits": dict(parts.RM_LIMITS)},
     )
 
 
@@ -219,7 +214,14 @@ def _worker_job(job: PathwaysJob) -> dict[str, Any]:
     if SIDECAR in job.components:
         sidecar = job.component(SIDECAR)
         pod["initContainers"] = [
-            sidecar_container(sidecar.image, flags=sidecar.flags, variables=sidecar.env)
+            sidecar_container(
+                sidecar.image,
+                # (The quotes are part of the value that PathwaysJob's controller writes.)
+                address="'0.0.0.0:50051'",
+                flags=sidecar.flags,
+                variables=sidecar.env,
+                mounts=[shared_mount()],
+            )
         ]
     pod["containers"] = [_worker_container(job)]
     pod["nodeSelector"] = _node_selector(job)
@@ -251,16 +253,7 @@ def _worker_failures(job: PathwaysJob) -> int:
 
 
 def _worker_container(job: PathwaysJob) -> dict[str, Any]:
-    variables = [
-        env("TPU_MIN_LOG_LEVEL", "0"),
-        env("TF_CPP_MIN_LOG_LEVEL", "0"),
-        env("XCLOUD_ENVIRONMENT", "GCP"),
-        env("MEGASCALE_GRPC_ENABLE_XOR_TRACER", "false"),
-        *parts.slice_variables(),
-        *parts.place_variables(),
-        parts.head_variable(),
-        parts.head_variable("MEGASCALE_COORDINATOR_ADDRESS"),
-    ]
+    variables = parts.worker_variables()
     if is_ours(_image(job, WORKER)):
         variables += parts.own_worker_variables(job.workers.kind)
     container = _container(

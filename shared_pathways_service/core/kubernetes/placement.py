@@ -1,18 +1,16 @@
-"""What becomes of a proxy's slices, as its log tells it."""
+"""What becomes of a proxy's slices, by its log and by what other proxies hold."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
-from typing import Final
 
+from shared_pathways_service.core.kubernetes.claims import Shortage
 from shared_pathways_service.core.kubernetes.log_lines import LogEvent, LogKind
 from shared_pathways_service.events import Scalar
 
-__all__ = ["TAKEN_AFTER_S", "PlacementFollower", "PlacementNews"]
-
-#: Without placement for so long, slices count as taken, where no resource manager tells.
-TAKEN_AFTER_S: Final = 10.0
+__all__ = ["PlacementFollower", "PlacementNews"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,13 +23,12 @@ class PlacementNews:
 
 
 class PlacementFollower:
-    """Turns the lines of a proxy's log into news, each once.
-
-    Time is any clock's that only goes on, in seconds.
+    """Turns the lines of a proxy's log, and shortages of slices, into news, each once.
 
     Args:
       virtual_slices: Instance types, one a virtual slice.
       num_elastic_slices: How many of them may be missing at the start.
+      queues: Whether slices that others hold are waited for; else the request is refused.
 
     Attributes:
       serving: Whether the proxy said that it serves.
@@ -42,17 +39,19 @@ class PlacementFollower:
         virtual_slices: Sequence[str],
         *,
         num_elastic_slices: int = 0,
+        queues: bool = False,
     ) -> None:
         self.serving = False
         self._kinds = tuple(virtual_slices)
         self._gang = max(1, len(self._kinds) - num_elastic_slices)
+        self._queues = queues
         self._indices: dict[str, int] = {}
         self._placed: dict[int, Mapping[str, Scalar]] = {}
         self._generation = 0
+        self._asked = False
         self._running = False
         self._refused = False
-        self._queued: PlacementNews | None = None
-        self._waiting_since: float | None = None
+        self._shortage: Shortage | None = None
 
     @property
     def placed(self) -> int:
@@ -64,12 +63,16 @@ class PlacementFollower:
         """Whether enough slices were placed once."""
         return self._running
 
-    def hear(self, event: LogEvent, now: float) -> list[PlacementNews]:
+    @property
+    def waiting(self) -> bool:
+        """Whether the proxy has asked for its slices, and neither has them nor was refused."""
+        return self._asked and not self._running and not self._refused
+
+    def hear(self, event: LogEvent) -> list[PlacementNews]:
         """Takes a line, and returns what is new.
 
         Args:
           event: The line, read.
-          now: When.
         """
         news: list[PlacementNews] = []
         match event.kind:
@@ -77,53 +80,41 @@ class PlacementFollower:
                 self.serving = True
                 news = [PlacementNews(kind="proxy.serving")]
             case LogKind.SIGNALING | LogKind.PLACEMENT:
-                self._wait(now)
-            case LogKind.QUEUED:
-                news = self._hear_queued(event)
+                self._asked = True
             case LogKind.PLACED:
                 news = self._hear_placed(event)
             case LogKind.UNPLACED:
-                news = self._hear_unplaced(event, now)
+                news = self._hear_unplaced(event)
             case LogKind.ALL_PLACED:
                 news = self._begin_to_run(event.count, event.wanted)
             case LogKind.REFUSED:
                 news = self._hear_refused(event)
         return news
 
-    def tick(self, now: float) -> list[PlacementNews]:
-        """Returns the news that time alone brings: slices that are not placed are taken."""
-        due = self.taken_at
-        if due is None or now < due:
+    def take_shortage(self, shortage: Shortage | None) -> list[PlacementNews]:
+        """Takes what other proxies leave too few of, and returns what is new.
+
+        A proxy that waits without a shortage is placed slowly, and nothing more is known.
+
+        Args:
+          shortage: As of now; None: they leave enough.
+        """
+        known, self._shortage = self._shortage, shortage
+        if shortage is None or shortage == known or not self.waiting:
             return []
-        news = PlacementNews(
-            kind="tenant.queued",
-            reason=f"no placement for {TAKEN_AFTER_S:g} s: other tenants hold the slices",
-        )
-        self._queued = news
-        return [news]
-
-    @property
-    def taken_at(self) -> float | None:
-        """When `tick` has news; None: not by itself."""
-        quiet = self._running or self._refused or self._queued is not None
-        if quiet or self._waiting_since is None:
-            return None
-        return self._waiting_since + TAKEN_AFTER_S
-
-    def _wait(self, now: float) -> None:
-        if self._waiting_since is None:
-            self._waiting_since = now
-
-    def _hear_queued(self, event: LogEvent) -> list[PlacementNews]:
-        news = PlacementNews(
-            kind="tenant.queued",
-            reason=event.reason,
-            data={"position": event.count, "holders": "\n".join(event.holders)},
-        )
-        known, self._queued = self._queued, news
-        return [news] if news != known else []
+        data: dict[str, Scalar] = {
+            "wanted": json.dumps(shortage.wanted),
+            "free": json.dumps(shortage.free),
+            "holders": "\n".join(shortage.holders),
+        }
+        if self._queues:
+            return [PlacementNews(kind="tenant.queued", reason=shortage.reason, data=data)]
+        self._refused = True
+        data |= {"kind": "slices_taken", "message": shortage.reason}
+        return [PlacementNews(kind="tenant.refused", reason=shortage.reason, data=data)]
 
     def _hear_placed(self, event: LogEvent) -> list[PlacementNews]:
+        self._asked = True
         index = self._index(event)
         if index is None:
             return []
@@ -146,13 +137,11 @@ class PlacementFollower:
             news += self._begin_to_run(self.placed, len(self._kinds))
         return news
 
-    def _hear_unplaced(self, event: LogEvent, now: float) -> list[PlacementNews]:
+    def _hear_unplaced(self, event: LogEvent) -> list[PlacementNews]:
         index = self._index(event)
         known = None if index is None else self._placed.pop(index, None)
         if known is None:
             return []
-        if not self._running:
-            self._wait(now)
         return [self._unplaced(known, event.reason or event.text)]
 
     def _unplaced(self, known: Mapping[str, Scalar], reason: str) -> PlacementNews:

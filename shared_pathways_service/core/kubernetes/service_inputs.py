@@ -12,6 +12,7 @@ from shared_pathways_service.core.instances import parse_instance_counts
 from shared_pathways_service.core.kubernetes import jobset_parts as parts
 from shared_pathways_service.core.kubernetes.images import Image, is_ours
 from shared_pathways_service.core.kubernetes.machine_types import slice_type
+from shared_pathways_service.core.kubernetes.sidecar_parts import MEMORY_FLAG
 from shared_pathways_service.core.request_fields import check_bucket, check_subdomain
 from shared_pathways_service.core.slice_names import named_type
 from shared_pathways_service.core.topology import InstanceType
@@ -32,6 +33,7 @@ OWN_FLAGS: Final = (
     "instance_type",
     "gcs_scratch_location",
     "resource_manager_address",
+    MEMORY_FLAG,
 )
 
 
@@ -49,6 +51,8 @@ class ServiceInputs:
       spares: How many slices of each type are kept free for re-placement; an image of ours.
       max_slice_restarts: Failures of each host of a slice, 0 or more, before the service is given
         up.
+      max_restarts: How often the whole JobSet is started again after one of its Jobs has failed; 0:
+        the JobSet fails with it.
       priority_class: Of all pods; empty: the cluster's default.
       server_args: More arguments of the resource manager, ``--name=value``, for its image to know.
       worker_args: The same of the workers.
@@ -70,6 +74,7 @@ class ServiceInputs:
     sidecar_image: str = ""
     spares: int = 0
     max_slice_restarts: int = constants.MAX_SLICE_RESTARTS
+    max_restarts: int = 0
     priority_class: str = ""
     server_args: Sequence[str] = ()
     worker_args: Sequence[str] = ()
@@ -86,6 +91,7 @@ class ServiceInputs:
         counts = parse_instance_counts(self.instances, field="instances")
         check_int("spares", self.spares, low=0, high=min(counts.values()) - 1)
         check_int("max_slice_restarts", self.max_slice_restarts, low=0)
+        check_int("max_restarts", self.max_restarts, low=0, high=2**31 - 1)
         if self.priority_class:
             check_subdomain("priority_class", self.priority_class)
         for field in ("server_args", "worker_args"):

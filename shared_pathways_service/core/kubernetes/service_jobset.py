@@ -1,8 +1,10 @@
 """The JobSet of a Shared Pathways Service: a head with the resource manager, and its workers.
 
-Flags, ports, variables and the form of the JobSet are those of the public documents and manifests
-of Pathways on Cloud, but for two: the head is restarted when it dies, and it restarts in place.
-What it knew went with it: workers and proxies tell a resource manager of ours what was so.
+Flags, ports, variables and the form of the JobSet are those of upstream's builder (pathwaysutils
+0.1.13) and of the public documents of Pathways on Cloud. ``tests/core/kubernetes/
+upstream_jobset.toml`` has each deliberate difference with its reason. The main one: a head that
+dies restarts in place. What it knew went with it: workers and proxies report their state to a
+resource manager of ours.
 """
 
 from __future__ import annotations
@@ -23,6 +25,10 @@ from shared_pathways_service.core.kubernetes.pod_parts import (
 )
 from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs
 from shared_pathways_service.core.kubernetes.sidecar_parts import (
+    memory_flag,
+    memory_mount,
+    memory_variable,
+    memory_volume,
     shared_mount,
     shared_volume,
     sidecar_container,
@@ -50,6 +56,19 @@ def service_jobset(inputs: ServiceInputs) -> dict[str, Any]:
         _worker_job(inputs, _worker_name(number, kind), kind, count)
         for number, (kind, count) in enumerate(inputs.counts.items())
     ]
+    spec: dict[str, Any] = {
+        "coordinator": dict(parts.COORDINATOR),
+        # Workers and proxies look for the head while it is still on its way up.
+        "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+        "startupPolicy": dict(parts.STARTUP_POLICY),
+        "successPolicy": dict(parts.SUCCESS_POLICY),
+        "replicatedJobs": [_head_job(inputs), *workers],
+    }
+    if inputs.max_restarts:
+        spec["failurePolicy"] = {
+            "restartStrategy": "Recreate",
+            "maxRestarts": inputs.max_restarts,
+        }
     return {
         "apiVersion": parts.API_VERSION,
         "kind": "JobSet",
@@ -58,14 +77,7 @@ def service_jobset(inputs: ServiceInputs) -> dict[str, Any]:
             "namespace": inputs.namespace,
             "labels": {**inputs.labels, names.LABEL_MANAGED_BY: names.MANAGED_BY},
         },
-        "spec": {
-            "coordinator": dict(parts.COORDINATOR),
-            # Workers and proxies look for the head while it is still on its way up.
-            "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
-            "startupPolicy": dict(parts.STARTUP_POLICY),
-            "successPolicy": dict(parts.SUCCESS_POLICY),
-            "replicatedJobs": [_head_job(inputs), *workers],
-        },
+        "spec": spec,
     }
 
 
@@ -74,14 +86,14 @@ def _worker_name(number: int, kind: InstanceType) -> str:
 
 
 def _head_job(inputs: ServiceInputs) -> dict[str, Any]:
-    variables = [parts.skip_metadata_server(), *parts.place_variables()]
+    variables = parts.rm_variables()
     if is_ours(inputs.image):
         variables += parts.bind_variables()
         if inputs.spares:
             variables.append(env("SPS_NUM_SPARES", str(inputs.spares)))
-    container = {
+    container: dict[str, Any] = {
         "name": names.RM_CONTAINER,
-        "image": inputs.image,
+        **_image(inputs),
         "args": [
             *parts.rm_arguments(inputs.counts, inputs.gcs_bucket),
             *map(literal, inputs.server_args),
@@ -90,6 +102,8 @@ def _head_job(inputs: ServiceInputs) -> dict[str, Any]:
         "ports": parts.container_ports(parts.RM_PORTS),
         "terminationMessagePolicy": _LOG_AS_MESSAGE,
     }
+    if not is_ours(inputs.image):
+        container["resources"] = {"limits": dict(parts.RM_LIMITS)}
     return _replicated_job(
         names.HEAD_JOB,
         replicas=1,
@@ -120,11 +134,20 @@ def _worker_template(inputs: ServiceInputs, kind: InstanceType) -> dict[str, Any
     container = _worker_container(inputs, kind)
     containers = [container]
     volumes, metadata = [], {}
-    if inputs.sidecar_image:
-        sidecar = sidecar_container(inputs.sidecar_image)
-        pod["initContainers"] = [sidecar]
+    if not is_ours(inputs.image):
+        # Google's TPU runtime keeps its lock and its logs in the node's /tmp.
         container["volumeMounts"] = [shared_mount()]
         volumes.append(shared_volume())
+    if inputs.sidecar_image:
+        sidecar = sidecar_container(
+            inputs.sidecar_image,
+            # Buffered, the last lines of one that crashes would be lost.
+            variables=[memory_variable(), env("PYTHONUNBUFFERED", "1")],
+            mounts=[shared_mount(), memory_mount()],
+        )
+        pod["initContainers"] = [sidecar]
+        container["volumeMounts"].append(memory_mount())
+        volumes.append(memory_volume())
         containers.append(sidecar)
     if inputs.gcsfuse:
         metadata = {"metadata": {"annotations": dict(gcsfuse.ANNOTATIONS)}}
@@ -145,23 +168,29 @@ def _with_credentials(inputs: ServiceInputs, container: dict[str, Any]) -> dict[
 def _worker_container(inputs: ServiceInputs, kind: InstanceType) -> dict[str, Any]:
     return {
         "name": names.WORKER_CONTAINER,
-        "image": inputs.image,
+        **_image(inputs),
         "args": [
             f"--server_port={constants.WORKER_PORT}",
             parts.rm_flag(),
             *parts.scratch(inputs.gcs_bucket),
+            *([memory_flag()] if inputs.sidecar_image else ()),
             *map(literal, inputs.worker_args),
         ],
         "env": [
-            parts.head_variable(),
-            *parts.slice_variables(),
-            *parts.place_variables(),
+            *parts.worker_variables(),
+            *([memory_variable()] if inputs.sidecar_image else ()),
             *(_worker_variables(inputs, kind) if is_ours(inputs.image) else ()),
         ],
         "ports": parts.container_ports(parts.WORKER_PORTS),
         "terminationMessagePolicy": _LOG_AS_MESSAGE,
         "resources": parts.tpu_limits(kind),
     }
+
+
+def _image(inputs: ServiceInputs) -> dict[str, str]:
+    # Google's tags are built anew each day; an image of one's own may be on the nodes alone.
+    always = {} if is_ours(inputs.image) else {"imagePullPolicy": "Always"}
+    return {"image": inputs.image, **always}
 
 
 def _worker_variables(inputs: ServiceInputs, kind: InstanceType) -> list[dict[str, Any]]:

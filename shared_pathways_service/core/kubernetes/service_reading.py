@@ -54,6 +54,7 @@ def read_inputs(jobset: Object, service: Service) -> ServiceInputs:
         sidecar_image=_sidecar_image(workers["template"]),
         spares=_spares(manager),
         max_slice_restarts=int(workers.get("backoffLimit") or 0) // service.workers[0].hosts,
+        max_restarts=int((jobset["spec"].get("failurePolicy") or {}).get("maxRestarts") or 0),
         priority_class=str(head["spec"].get("priorityClassName") or ""),
         server_args=_more_arguments(manager),
         worker_args=_more_arguments(worker),

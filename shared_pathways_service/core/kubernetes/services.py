@@ -15,7 +15,7 @@ from shared_pathways_service.core.kubernetes.pods import condition
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotFound
 
-__all__ = ["Service", "WorkerGroup", "find_service", "read_service"]
+__all__ = ["Service", "WorkerGroup", "find_service", "flags_of", "read_service"]
 
 _RM_FLAG: Final = "--node_type=resource_manager"
 _SIDECAR: Final = "sidecar"
@@ -88,7 +88,7 @@ def read_service(jobset: Mapping[str, Any]) -> Service | None:
         return None
     metadata = jobset.get("metadata") or {}
     name = str(metadata.get("name", ""))
-    flags = _flags(manager)
+    flags = flags_of(manager)
     instances = _instances(flags)
     groups = [(n, job) for n, job in jobs if names.is_worker_job(n)]
     return Service(
@@ -187,8 +187,8 @@ def _is_insecure(container: Mapping[str, Any]) -> bool:
     return variables.get(name) == value
 
 
-def _flags(container: Mapping[str, Any]) -> dict[str, str]:
-    """Returns flags by name, of ``--name=value`` and of ``--name value``."""
+def flags_of(container: Mapping[str, Any]) -> dict[str, str]:
+    """Returns a container's flags by name, of ``--name=value`` and of ``--name value``."""
     flags: dict[str, str] = {}
     for word, following in itertools.pairwise([*_words(container), ""]):
         if not word.startswith("--"):

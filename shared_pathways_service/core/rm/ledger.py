@@ -67,7 +67,7 @@ class Ledger(Journal):
         """Enters a slice that was not known, without workers."""
         found = Slice(id=slice_id, pool=pool, since=self.now, workers=[None] * pool.hosts)
         found.mark = self.marks.get(slice_id, SliceMark.NONE)
-        pool.withdrawn += found.is_withdrawn
+        self._count_withdrawn(pool, +found.is_withdrawn)
         self.slices[slice_id] = pool.slices[slice_id] = found
         return found
 

@@ -369,6 +369,8 @@ class RefuseTenant:
 
     Attributes:
       incarnation: Of the proxy to tell.
+      spares: Slices kept as spares with which the request would have been granted, by instance
+        type; empty if spares are not what is in the way.
     """
 
     tenant: str
@@ -380,6 +382,7 @@ class RefuseTenant:
     holders: tuple[str, ...] = ()
     position: int | None = None
     types: tuple[str, ...] = ()
+    spares: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)

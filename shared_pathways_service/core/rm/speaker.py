@@ -271,6 +271,7 @@ class Speaker:
         *,
         position: int | None = None,
         holders: Sequence[str] = (),
+        spares: Mapping[str, int],
     ) -> None:
         """A tenant that the ledger knew is refused, with what it wanted and what there is."""
         self._ledger.decide_tenant(tenant, DecisionKind.REFUSED, message, ends=not tenant.running)
@@ -284,6 +285,7 @@ class Speaker:
                 free={pool.name: pool.grantable for pool in tenant.wants},
                 holders=tuple(holders),
                 position=position,
+                spares=spares,
             ),
             connected=tenant.connected,
         )
@@ -300,6 +302,7 @@ class Speaker:
             "holders": "\n".join(refusal.holders),
             "position": refusal.position,
             "types": "\n".join(refusal.types),
+            "spares": json.dumps(dict(refusal.spares)),
         }
         self.announce("tenant.refused", data, tenant=refusal.tenant, reason=refusal.message)
 

@@ -23,6 +23,7 @@ from shared_pathways_service.core.rm.messages import (
 )
 from shared_pathways_service.core.rm.persisted import PersistedGrant
 from shared_pathways_service.core.rm.records import Notice, Pool, Tenant
+from shared_pathways_service.core.rm.spares import spares_in_the_way, spares_out_of_reach
 from shared_pathways_service.core.rm.speaker import Speaker, holders_of, position_of
 from shared_pathways_service.core.topology import InstanceType
 
@@ -84,7 +85,8 @@ class Tenants:
             return True
         wants = _count(pools)
         if not could_fit(wants, len(pools) - event.num_elastic):
-            self.refuse(event, RefusalKind.TOO_MANY, _too_many(wants))
+            spares = spares_out_of_reach(wants, len(pools) - event.num_elastic)
+            self.refuse(event, RefusalKind.TOO_MANY, _too_many(wants), spares=spares)
             return True
         return False
 
@@ -190,7 +192,9 @@ class Tenants:
         kind = RefusalKind.SLICES_TAKEN
         position = None if tenant.queue_timeout is None else position_of(tenant)
         message = self._speaker.reason(tenant)
+        spares = spares_in_the_way(tenant)
         if not could_fit(tenant.wants, tenant.needed):
+            spares = spares_out_of_reach(tenant.wants, tenant.needed)
             kind, position, message = RefusalKind.TOO_MANY, None, _too_many(tenant.wants)
         if position is not None:
             message = f"{message}; at position {position} after {tenant.queue_timeout:g} s"
@@ -200,6 +204,7 @@ class Tenants:
             message,
             position=position,
             holders=holders_of(tenant.wants),
+            spares=spares,
         )
         if not tenant.connected:
             self._ledger.remember_end(tenant, kind, message)
@@ -304,6 +309,7 @@ class Tenants:
         message: str,
         *,
         types: tuple[str, ...] = (),
+        spares: Mapping[str, int] | None = None,
     ) -> None:
         """Refuses a proxy whose tenant is not entered."""
         self._decide(event, DecisionKind.REFUSED, message)
@@ -316,6 +322,7 @@ class Tenants:
                 wanted=_count(map(str, event.virtual_slices)),
                 free={pool.name: pool.grantable for pool in self._ledger.pools.values()},
                 types=types,
+                spares=spares or {},
             )
         )
 

@@ -10,7 +10,8 @@ __all__ = [
     "HOST_BUFFER_METADATA",
     "PROTOCOL_MAX",
     "PROTOCOL_MIN",
-    "SERDES_VERSION",
+    "SERDES_MAX",
+    "SERDES_MIN",
     "SERVICE",
     "SESSION_METADATA",
 ]
@@ -20,8 +21,9 @@ SERVICE = "xla.ifrt.proxy.GrpcIfrtService"
 #: Versions of the protocol that this code speaks, both ends included.
 PROTOCOL_MIN = 16
 PROTOCOL_MAX = 25
-#: The version of IFRT's serialised values (shapes, shardings, ...) that it speaks.
-SERDES_VERSION = 3
+#: Versions of IFRT's serialised values (shapes, shardings, ...) that it speaks.
+SERDES_MIN = 0
+SERDES_MAX = 6
 #: Metadata of a session's stream: a GrpcIfrtSessionMetadata.
 SESSION_METADATA = "ifrt-proxy-grpc-ifrt-session-metadata-bin"
 #: Metadata of a host-buffer upload: a GrpcHostBufferStoreMetadata.

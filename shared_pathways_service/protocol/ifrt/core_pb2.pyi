@@ -87,6 +87,8 @@ class DTypeProto(_message.Message):
         KIND_F8E5M2FNUZ: DTypeProto._Kind.ValueType  # 24
         KIND_F8E8M0FNU: DTypeProto._Kind.ValueType  # 31
         KIND_F4E2M1FN: DTypeProto._Kind.ValueType  # 30
+        KIND_F6E2M3FN: DTypeProto._Kind.ValueType  # 34
+        KIND_F6E3M2FN: DTypeProto._Kind.ValueType  # 35
         KIND_STRING: DTypeProto._Kind.ValueType  # 99
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
@@ -123,6 +125,8 @@ class DTypeProto(_message.Message):
     KIND_F8E5M2FNUZ: DTypeProto.Kind.ValueType  # 24
     KIND_F8E8M0FNU: DTypeProto.Kind.ValueType  # 31
     KIND_F4E2M1FN: DTypeProto.Kind.ValueType  # 30
+    KIND_F6E2M3FN: DTypeProto.Kind.ValueType  # 34
+    KIND_F6E3M2FN: DTypeProto.Kind.ValueType  # 35
     KIND_STRING: DTypeProto.Kind.ValueType  # 99
 
     VERSION_NUMBER_FIELD_NUMBER: _builtins.int
@@ -572,41 +576,6 @@ class RemapPlanProto(_message.Message):
 Global___RemapPlanProto: _TypeAlias = RemapPlanProto  # noqa: Y015
 
 @_typing.final
-class ShardingParamProto(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    VERSION_NUMBER_FIELD_NUMBER: _builtins.int
-    DIM_SHARDS_FIELD_NUMBER: _builtins.int
-    PERMUTATION_FIELD_NUMBER: _builtins.int
-    AXIS_SIZES_FIELD_NUMBER: _builtins.int
-    UNREDUCED_AXES_FIELD_NUMBER: _builtins.int
-    version_number: _builtins.int
-    @_builtins.property
-    def dim_shards(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
-    @_builtins.property
-    def permutation(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
-    @_builtins.property
-    def axis_sizes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
-    @_builtins.property
-    def unreduced_axes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
-    def __init__(
-        self,
-        *,
-        version_number: _builtins.int = ...,
-        dim_shards: _abc.Iterable[_builtins.int] | None = ...,
-        permutation: _abc.Iterable[_builtins.int] | None = ...,
-        axis_sizes: _abc.Iterable[_builtins.int] | None = ...,
-        unreduced_axes: _abc.Iterable[_builtins.int] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["axis_sizes", b"axis_sizes", "dim_shards", b"dim_shards", "permutation", b"permutation", "unreduced_axes", b"unreduced_axes", "version_number", b"version_number"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ShardingParamProto: _TypeAlias = ShardingParamProto  # noqa: Y015
-
-@_typing.final
 class SingleDeviceShardingProto(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -750,38 +719,6 @@ class ConcreteEvenShardingProto(_message.Message):
 Global___ConcreteEvenShardingProto: _TypeAlias = ConcreteEvenShardingProto  # noqa: Y015
 
 @_typing.final
-class ShardingParamShardingProto(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    VERSION_NUMBER_FIELD_NUMBER: _builtins.int
-    SHARDING_PARAM_FIELD_NUMBER: _builtins.int
-    DEVICES_FIELD_NUMBER: _builtins.int
-    MEMORY_KIND_FIELD_NUMBER: _builtins.int
-    version_number: _builtins.int
-    memory_kind: _builtins.str
-    @_builtins.property
-    def sharding_param(self) -> Global___ShardingParamProto: ...
-    @_builtins.property
-    def devices(self) -> Global___DeviceListProto: ...
-    def __init__(
-        self,
-        *,
-        version_number: _builtins.int = ...,
-        sharding_param: Global___ShardingParamProto | None = ...,
-        devices: Global___DeviceListProto | None = ...,
-        memory_kind: _builtins.str | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_memory_kind", b"_memory_kind", "devices", b"devices", "memory_kind", b"memory_kind", "sharding_param", b"sharding_param"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_memory_kind", b"_memory_kind", "devices", b"devices", "memory_kind", b"memory_kind", "sharding_param", b"sharding_param", "version_number", b"version_number"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__memory_kind: _TypeAlias = _typing.Literal["memory_kind"]  # noqa: Y015
-    _WhichOneofArgType__memory_kind: _TypeAlias = _typing.Literal["_memory_kind", b"_memory_kind"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_kind) -> _WhichOneofReturnType__memory_kind | None: ...
-
-Global___ShardingParamShardingProto: _TypeAlias = ShardingParamShardingProto  # noqa: Y015
-
-@_typing.final
 class CompactLayoutProto(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -863,17 +800,24 @@ Global___PjRtLayoutProto: _TypeAlias = PjRtLayoutProto  # noqa: Y015
 class XlaCompileOptionsProto(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    VERSION_NUMBER_FIELD_NUMBER: _builtins.int
     COMPILE_OPTIONS_FIELD_NUMBER: _builtins.int
+    OUTPUTS_BUNDLE_SLICE_SIZES_FIELD_NUMBER: _builtins.int
+    version_number: _builtins.int
     compile_options: _builtins.bytes
     """xla.CompileOptionsProto"""
+    @_builtins.property
+    def outputs_bundle_slice_sizes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
+        version_number: _builtins.int = ...,
         compile_options: _builtins.bytes = ...,
+        outputs_bundle_slice_sizes: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compile_options", b"compile_options"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compile_options", b"compile_options", "outputs_bundle_slice_sizes", b"outputs_bundle_slice_sizes", "version_number", b"version_number"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

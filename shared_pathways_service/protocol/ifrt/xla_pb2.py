@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/shared_pathways_service/protocol/ifrt/xla.proto\x12 shared_pathways_service.ifrt.xla\"\x1f\n\tTileProto\x12\x12\n\ndimensions\x18\x01 \x03(\x03\"\xc1\x01\n\x0bLayoutProto\x12\x16\n\x0eminor_to_major\x18\x01 \x03(\x03\x12:\n\x05tiles\x18\x06 \x03(\x0b\x32+.shared_pathways_service.ifrt.xla.TileProto\x12*\n\"tail_padding_alignment_in_elements\x18\x10 \x01(\x03\x12\x1c\n\x14\x65lement_size_in_bits\x18\x07 \x01(\x03\x12\x14\n\x0cmemory_space\x18\x08 \x01(\x03\"\x14\n\x12NamedShardingProto\"\x82\x04\n\nOpSharding\x12?\n\x04type\x18\x01 \x01(\x0e\x32\x31.shared_pathways_service.ifrt.xla.OpSharding.Type\x12\"\n\x1atile_assignment_dimensions\x18\x03 \x03(\x03\x12\x1f\n\x17tile_assignment_devices\x18\x04 \x03(\x03\x12\"\n\x1areplicate_on_last_tile_dim\x18\x06 \x01(\x08\x12I\n\x0elast_tile_dims\x18\x08 \x03(\x0e\x32\x31.shared_pathways_service.ifrt.xla.OpSharding.Type\x12\x19\n\x11iota_reshape_dims\x18\t \x03(\x03\x12\x1b\n\x13iota_transpose_perm\x18\n \x03(\x05\x12Q\n\x0enamed_sharding\x18\x0e \x01(\x0b\x32\x34.shared_pathways_service.ifrt.xla.NamedShardingProtoH\x00\x88\x01\x01\"a\n\x04Type\x12\x0e\n\nREPLICATED\x10\x00\x12\x0b\n\x07MAXIMAL\x10\x01\x12\t\n\x05TUPLE\x10\x02\x12\t\n\x05OTHER\x10\x03\x12\n\n\x06MANUAL\x10\x04\x12\x0b\n\x07UNKNOWN\x10\x05\x12\r\n\tUNREDUCED\x10\x06\x42\x11\n\x0f_named_sharding\"\xe2\x01\n\x15\x44\x65viceAssignmentProto\x12\x15\n\rreplica_count\x18\x01 \x01(\x05\x12\x19\n\x11\x63omputation_count\x18\x02 \x01(\x05\x12\x66\n\x13\x63omputation_devices\x18\x03 \x03(\x0b\x32I.shared_pathways_service.ifrt.xla.DeviceAssignmentProto.ComputationDevice\x1a/\n\x11\x43omputationDevice\x12\x1a\n\x12replica_device_ids\x18\x01 \x03(\x03\"\x92\x02\n\x0c\x44\x65\x62ugOptions\x12\'\n\x1axla_disable_all_hlo_passes\x18h \x01(\x08H\x00\x88\x01\x01\x12\x33\n%xla_reduce_window_rewrite_base_length\x18\xa5\x02 \x01(\x03H\x01\x88\x01\x01\x12\x32\n$xla_cpu_parallel_codegen_split_count\x18\xc3\x02 \x01(\x05H\x02\x88\x01\x01\x42\x1d\n\x1b_xla_disable_all_hlo_passesB(\n&_xla_reduce_window_rewrite_base_lengthB\'\n%_xla_cpu_parallel_codegen_split_count\"\x9d\x02\n\x1b\x45xecutableBuildOptionsProto\x12\x16\n\x0e\x64\x65vice_ordinal\x18\x01 \x01(\x03\x12\x45\n\rdebug_options\x18\x03 \x01(\x0b\x32..shared_pathways_service.ifrt.xla.DebugOptions\x12\x14\n\x0cnum_replicas\x18\x04 \x01(\x03\x12\x16\n\x0enum_partitions\x18\x05 \x01(\x03\x12\x1d\n\x15use_spmd_partitioning\x18\x06 \x01(\x08\x12R\n\x11\x64\x65vice_assignment\x18\t \x01(\x0b\x32\x37.shared_pathways_service.ifrt.xla.DeviceAssignmentProto\"v\n\x13\x43ompileOptionsProto\x12_\n\x18\x65xecutable_build_options\x18\x03 \x01(\x0b\x32=.shared_pathways_service.ifrt.xla.ExecutableBuildOptionsProto\"\xb0\x04\n\x18\x43ompiledMemoryStatsProto\x12$\n\x1cgenerated_code_size_in_bytes\x18\x01 \x01(\x03\x12\x1e\n\x16\x61rgument_size_in_bytes\x18\x02 \x01(\x03\x12\x1c\n\x14output_size_in_bytes\x18\x03 \x01(\x03\x12\x1b\n\x13\x61lias_size_in_bytes\x18\x04 \x01(\x03\x12\x1a\n\x12temp_size_in_bytes\x18\x05 \x01(\x03\x12\x1c\n\x14peak_memory_in_bytes\x18\x0e \x01(\x03\x12\x1b\n\x13total_size_in_bytes\x18\x0f \x01(\x03\x12\x1e\n\x16total_allocation_bytes\x18\x10 \x01(\x03\x12\x1e\n\x16indefinite_allocations\x18\x11 \x01(\x03\x12 \n\x18peak_unpadded_heap_bytes\x18\x12 \x01(\x03\x12)\n!host_generated_code_size_in_bytes\x18\x07 \x01(\x03\x12#\n\x1bhost_argument_size_in_bytes\x18\x08 \x01(\x03\x12!\n\x19host_output_size_in_bytes\x18\t \x01(\x03\x12 \n\x18host_alias_size_in_bytes\x18\n \x01(\x03\x12\x1f\n\x17host_temp_size_in_bytes\x18\x0b \x01(\x03\x12$\n\x1cserialized_buffer_assignment\x18\r \x01(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/shared_pathways_service/protocol/ifrt/xla.proto\x12 shared_pathways_service.ifrt.xla\"\x1f\n\tTileProto\x12\x12\n\ndimensions\x18\x01 \x03(\x03\"\xc1\x01\n\x0bLayoutProto\x12\x16\n\x0eminor_to_major\x18\x01 \x03(\x03\x12:\n\x05tiles\x18\x06 \x03(\x0b\x32+.shared_pathways_service.ifrt.xla.TileProto\x12*\n\"tail_padding_alignment_in_elements\x18\x10 \x01(\x03\x12\x1c\n\x14\x65lement_size_in_bits\x18\x07 \x01(\x03\x12\x14\n\x0cmemory_space\x18\x08 \x01(\x03\"\xb5\x02\n\tMeshProto\x12\x42\n\x04\x61xes\x18\x01 \x03(\x0b\x32\x34.shared_pathways_service.ifrt.xla.MeshProto.MeshAxis\x12\x12\n\ndevice_ids\x18\x02 \x03(\x03\x12V\n\x0eiota_transform\x18\x03 \x01(\x0b\x32\x39.shared_pathways_service.ifrt.xla.MeshProto.IotaTransformH\x00\x88\x01\x01\x1a&\n\x08MeshAxis\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x03\x1a=\n\rIotaTransform\x12\x14\n\x0creshape_dims\x18\x01 \x03(\x03\x12\x16\n\x0etranspose_perm\x18\x02 \x03(\x03\x42\x11\n\x0f_iota_transform\"\xb8\x01\n\x0c\x41xisRefProto\x12\x17\n\x0fmesh_axis_index\x18\x01 \x01(\x03\x12R\n\rsub_axis_info\x18\x02 \x01(\x0b\x32\x36.shared_pathways_service.ifrt.xla.AxisRefProto.SubAxisH\x00\x88\x01\x01\x1a)\n\x07SubAxis\x12\x10\n\x08pre_size\x18\x01 \x01(\x03\x12\x0c\n\x04size\x18\x02 \x01(\x03\x42\x10\n\x0e_sub_axis_info\"\xf6\x04\n\x12NamedShardingProto\x12\x39\n\x04mesh\x18\x02 \x01(\x0b\x32+.shared_pathways_service.ifrt.xla.MeshProto\x12]\n\rdim_shardings\x18\x03 \x03(\x0b\x32\x46.shared_pathways_service.ifrt.xla.NamedShardingProto.DimensionSharding\x12G\n\x0freplicated_axes\x18\x04 \x03(\x0b\x32..shared_pathways_service.ifrt.xla.AxisRefProto\x12\x46\n\x0eunreduced_axes\x18\x05 \x03(\x0b\x32..shared_pathways_service.ifrt.xla.AxisRefProto\x12[\n\x0creduction_op\x18\x08 \x01(\x0e\x32\x45.shared_pathways_service.ifrt.xla.NamedShardingProto.ReductionOpProto\x12\x43\n\x0bmanual_axes\x18\x07 \x03(\x0b\x32..shared_pathways_service.ifrt.xla.AxisRefProto\x1a\x64\n\x11\x44imensionSharding\x12<\n\x04\x61xes\x18\x01 \x03(\x0b\x32..shared_pathways_service.ifrt.xla.AxisRefProto\x12\x11\n\tis_closed\x18\x02 \x01(\x08\"-\n\x10ReductionOpProto\x12\x07\n\x03SUM\x10\x00\x12\x07\n\x03MAX\x10\x01\x12\x07\n\x03MIN\x10\x02\"\x82\x04\n\nOpSharding\x12?\n\x04type\x18\x01 \x01(\x0e\x32\x31.shared_pathways_service.ifrt.xla.OpSharding.Type\x12\"\n\x1atile_assignment_dimensions\x18\x03 \x03(\x03\x12\x1f\n\x17tile_assignment_devices\x18\x04 \x03(\x03\x12\"\n\x1areplicate_on_last_tile_dim\x18\x06 \x01(\x08\x12I\n\x0elast_tile_dims\x18\x08 \x03(\x0e\x32\x31.shared_pathways_service.ifrt.xla.OpSharding.Type\x12\x19\n\x11iota_reshape_dims\x18\t \x03(\x03\x12\x1b\n\x13iota_transpose_perm\x18\n \x03(\x05\x12Q\n\x0enamed_sharding\x18\x0e \x01(\x0b\x32\x34.shared_pathways_service.ifrt.xla.NamedShardingProtoH\x00\x88\x01\x01\"a\n\x04Type\x12\x0e\n\nREPLICATED\x10\x00\x12\x0b\n\x07MAXIMAL\x10\x01\x12\t\n\x05TUPLE\x10\x02\x12\t\n\x05OTHER\x10\x03\x12\n\n\x06MANUAL\x10\x04\x12\x0b\n\x07UNKNOWN\x10\x05\x12\r\n\tUNREDUCED\x10\x06\x42\x11\n\x0f_named_sharding\"\xe2\x01\n\x15\x44\x65viceAssignmentProto\x12\x15\n\rreplica_count\x18\x01 \x01(\x05\x12\x19\n\x11\x63omputation_count\x18\x02 \x01(\x05\x12\x66\n\x13\x63omputation_devices\x18\x03 \x03(\x0b\x32I.shared_pathways_service.ifrt.xla.DeviceAssignmentProto.ComputationDevice\x1a/\n\x11\x43omputationDevice\x12\x1a\n\x12replica_device_ids\x18\x01 \x03(\x03\"\x92\x02\n\x0c\x44\x65\x62ugOptions\x12\'\n\x1axla_disable_all_hlo_passes\x18h \x01(\x08H\x00\x88\x01\x01\x12\x33\n%xla_reduce_window_rewrite_base_length\x18\xa5\x02 \x01(\x03H\x01\x88\x01\x01\x12\x32\n$xla_cpu_parallel_codegen_split_count\x18\xc3\x02 \x01(\x05H\x02\x88\x01\x01\x42\x1d\n\x1b_xla_disable_all_hlo_passesB(\n&_xla_reduce_window_rewrite_base_lengthB\'\n%_xla_cpu_parallel_codegen_split_count\"\x9d\x02\n\x1b\x45xecutableBuildOptionsProto\x12\x16\n\x0e\x64\x65vice_ordinal\x18\x01 \x01(\x03\x12\x45\n\rdebug_options\x18\x03 \x01(\x0b\x32..shared_pathways_service.ifrt.xla.DebugOptions\x12\x14\n\x0cnum_replicas\x18\x04 \x01(\x03\x12\x16\n\x0enum_partitions\x18\x05 \x01(\x03\x12\x1d\n\x15use_spmd_partitioning\x18\x06 \x01(\x08\x12R\n\x11\x64\x65vice_assignment\x18\t \x01(\x0b\x32\x37.shared_pathways_service.ifrt.xla.DeviceAssignmentProto\"v\n\x13\x43ompileOptionsProto\x12_\n\x18\x65xecutable_build_options\x18\x03 \x01(\x0b\x32=.shared_pathways_service.ifrt.xla.ExecutableBuildOptionsProto\"\xb0\x04\n\x18\x43ompiledMemoryStatsProto\x12$\n\x1cgenerated_code_size_in_bytes\x18\x01 \x01(\x03\x12\x1e\n\x16\x61rgument_size_in_bytes\x18\x02 \x01(\x03\x12\x1c\n\x14output_size_in_bytes\x18\x03 \x01(\x03\x12\x1b\n\x13\x61lias_size_in_bytes\x18\x04 \x01(\x03\x12\x1a\n\x12temp_size_in_bytes\x18\x05 \x01(\x03\x12\x1c\n\x14peak_memory_in_bytes\x18\x0e \x01(\x03\x12\x1b\n\x13total_size_in_bytes\x18\x0f \x01(\x03\x12\x1e\n\x16total_allocation_bytes\x18\x10 \x01(\x03\x12\x1e\n\x16indefinite_allocations\x18\x11 \x01(\x03\x12 \n\x18peak_unpadded_heap_bytes\x18\x12 \x01(\x03\x12)\n!host_generated_code_size_in_bytes\x18\x07 \x01(\x03\x12#\n\x1bhost_argument_size_in_bytes\x18\x08 \x01(\x03\x12!\n\x19host_output_size_in_bytes\x18\t \x01(\x03\x12 \n\x18host_alias_size_in_bytes\x18\n \x01(\x03\x12\x1f\n\x17host_temp_size_in_bytes\x18\x0b \x01(\x03\x12$\n\x1cserialized_buffer_assignment\x18\r \x01(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,22 +35,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TILEPROTO']._serialized_end=116
   _globals['_LAYOUTPROTO']._serialized_start=119
   _globals['_LAYOUTPROTO']._serialized_end=312
-  _globals['_NAMEDSHARDINGPROTO']._serialized_start=314
-  _globals['_NAMEDSHARDINGPROTO']._serialized_end=334
-  _globals['_OPSHARDING']._serialized_start=337
-  _globals['_OPSHARDING']._serialized_end=851
-  _globals['_OPSHARDING_TYPE']._serialized_start=735
-  _globals['_OPSHARDING_TYPE']._serialized_end=832
-  _globals['_DEVICEASSIGNMENTPROTO']._serialized_start=854
-  _globals['_DEVICEASSIGNMENTPROTO']._serialized_end=1080
-  _globals['_DEVICEASSIGNMENTPROTO_COMPUTATIONDEVICE']._serialized_start=1033
-  _globals['_DEVICEASSIGNMENTPROTO_COMPUTATIONDEVICE']._serialized_end=1080
-  _globals['_DEBUGOPTIONS']._serialized_start=1083
-  _globals['_DEBUGOPTIONS']._serialized_end=1357
-  _globals['_EXECUTABLEBUILDOPTIONSPROTO']._serialized_start=1360
-  _globals['_EXECUTABLEBUILDOPTIONSPROTO']._serialized_end=1645
-  _globals['_COMPILEOPTIONSPROTO']._serialized_start=1647
-  _globals['_COMPILEOPTIONSPROTO']._serialized_end=1765
-  _globals['_COMPILEDMEMORYSTATSPROTO']._serialized_start=1768
-  _globals['_COMPILEDMEMORYSTATSPROTO']._serialized_end=2328
+  _globals['_MESHPROTO']._serialized_start=315
+  _globals['_MESHPROTO']._serialized_end=624
+  _globals['_MESHPROTO_MESHAXIS']._serialized_start=504
+  _globals['_MESHPROTO_MESHAXIS']._serialized_end=542
+  _globals['_MESHPROTO_IOTATRANSFORM']._serialized_start=544
+  _globals['_MESHPROTO_IOTATRANSFORM']._serialized_end=605
+  _globals['_AXISREFPROTO']._serialized_start=627
+  _globals['_AXISREFPROTO']._serialized_end=811
+  _globals['_AXISREFPROTO_SUBAXIS']._serialized_start=752
+  _globals['_AXISREFPROTO_SUBAXIS']._serialized_end=793
+  _globals['_NAMEDSHARDINGPROTO']._serialized_start=814
+  _globals['_NAMEDSHARDINGPROTO']._serialized_end=1444
+  _globals['_NAMEDSHARDINGPROTO_DIMENSIONSHARDING']._serialized_start=1297
+  _globals['_NAMEDSHARDINGPROTO_DIMENSIONSHARDING']._serialized_end=1397
+  _globals['_NAMEDSHARDINGPROTO_REDUCTIONOPPROTO']._serialized_start=1399
+  _globals['_NAMEDSHARDINGPROTO_REDUCTIONOPPROTO']._serialized_end=1444
+  _globals['_OPSHARDING']._serialized_start=1447
+  _globals['_OPSHARDING']._serialized_end=1961
+  _globals['_OPSHARDING_TYPE']._serialized_start=1845
+  _globals['_OPSHARDING_TYPE']._serialized_end=1942
+  _globals['_DEVICEASSIGNMENTPROTO']._serialized_start=1964
+  _globals['_DEVICEASSIGNMENTPROTO']._serialized_end=2190
+  _globals['_DEVICEASSIGNMENTPROTO_COMPUTATIONDEVICE']._serialized_start=2143
+  _globals['_DEVICEASSIGNMENTPROTO_COMPUTATIONDEVICE']._serialized_end=2190
+  _globals['_DEBUGOPTIONS']._serialized_start=2193
+  _globals['_DEBUGOPTIONS']._serialized_end=2467
+  _globals['_EXECUTABLEBUILDOPTIONSPROTO']._serialized_start=2470
+  _globals['_EXECUTABLEBUILDOPTIONSPROTO']._serialized_end=2755
+  _globals['_COMPILEOPTIONSPROTO']._serialized_start=2757
+  _globals['_COMPILEOPTIONSPROTO']._serialized_end=2875
+  _globals['_COMPILEDMEMORYSTATSPROTO']._serialized_start=2878
+  _globals['_COMPILEDMEMORYSTATSPROTO']._serialized_end=3438
 # @@protoc_insertion_point(module_scope)

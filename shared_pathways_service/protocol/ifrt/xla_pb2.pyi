@@ -75,15 +75,192 @@ class LayoutProto(_message.Message):
 Global___LayoutProto: _TypeAlias = LayoutProto  # noqa: Y015
 
 @_typing.final
+class MeshProto(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class MeshAxis(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NAME_FIELD_NUMBER: _builtins.int
+        SIZE_FIELD_NUMBER: _builtins.int
+        name: _builtins.str
+        size: _builtins.int
+        def __init__(
+            self,
+            *,
+            name: _builtins.str = ...,
+            size: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "size", b"size"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class IotaTransform(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        RESHAPE_DIMS_FIELD_NUMBER: _builtins.int
+        TRANSPOSE_PERM_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def reshape_dims(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        @_builtins.property
+        def transpose_perm(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        def __init__(
+            self,
+            *,
+            reshape_dims: _abc.Iterable[_builtins.int] | None = ...,
+            transpose_perm: _abc.Iterable[_builtins.int] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["reshape_dims", b"reshape_dims", "transpose_perm", b"transpose_perm"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    AXES_FIELD_NUMBER: _builtins.int
+    DEVICE_IDS_FIELD_NUMBER: _builtins.int
+    IOTA_TRANSFORM_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def axes(self) -> _containers.RepeatedCompositeFieldContainer[Global___MeshProto.MeshAxis]: ...
+    @_builtins.property
+    def device_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def iota_transform(self) -> Global___MeshProto.IotaTransform: ...
+    def __init__(
+        self,
+        *,
+        axes: _abc.Iterable[Global___MeshProto.MeshAxis] | None = ...,
+        device_ids: _abc.Iterable[_builtins.int] | None = ...,
+        iota_transform: Global___MeshProto.IotaTransform | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_iota_transform", b"_iota_transform", "iota_transform", b"iota_transform"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_iota_transform", b"_iota_transform", "axes", b"axes", "device_ids", b"device_ids", "iota_transform", b"iota_transform"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__iota_transform: _TypeAlias = _typing.Literal["iota_transform"]  # noqa: Y015
+    _WhichOneofArgType__iota_transform: _TypeAlias = _typing.Literal["_iota_transform", b"_iota_transform"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__iota_transform) -> _WhichOneofReturnType__iota_transform | None: ...
+
+Global___MeshProto: _TypeAlias = MeshProto  # noqa: Y015
+
+@_typing.final
+class AxisRefProto(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class SubAxis(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        PRE_SIZE_FIELD_NUMBER: _builtins.int
+        SIZE_FIELD_NUMBER: _builtins.int
+        pre_size: _builtins.int
+        size: _builtins.int
+        def __init__(
+            self,
+            *,
+            pre_size: _builtins.int = ...,
+            size: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["pre_size", b"pre_size", "size", b"size"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    MESH_AXIS_INDEX_FIELD_NUMBER: _builtins.int
+    SUB_AXIS_INFO_FIELD_NUMBER: _builtins.int
+    mesh_axis_index: _builtins.int
+    @_builtins.property
+    def sub_axis_info(self) -> Global___AxisRefProto.SubAxis: ...
+    def __init__(
+        self,
+        *,
+        mesh_axis_index: _builtins.int = ...,
+        sub_axis_info: Global___AxisRefProto.SubAxis | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_sub_axis_info", b"_sub_axis_info", "sub_axis_info", b"sub_axis_info"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sub_axis_info", b"_sub_axis_info", "mesh_axis_index", b"mesh_axis_index", "sub_axis_info", b"sub_axis_info"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__sub_axis_info: _TypeAlias = _typing.Literal["sub_axis_info"]  # noqa: Y015
+    _WhichOneofArgType__sub_axis_info: _TypeAlias = _typing.Literal["_sub_axis_info", b"_sub_axis_info"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__sub_axis_info) -> _WhichOneofReturnType__sub_axis_info | None: ...
+
+Global___AxisRefProto: _TypeAlias = AxisRefProto  # noqa: Y015
+
+@_typing.final
 class NamedShardingProto(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    class _ReductionOpProto:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _ReductionOpProtoEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[NamedShardingProto._ReductionOpProto.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        SUM: NamedShardingProto._ReductionOpProto.ValueType  # 0
+        MAX: NamedShardingProto._ReductionOpProto.ValueType  # 1
+        MIN: NamedShardingProto._ReductionOpProto.ValueType  # 2
+
+    class ReductionOpProto(_ReductionOpProto, metaclass=_ReductionOpProtoEnumTypeWrapper): ...
+    SUM: NamedShardingProto.ReductionOpProto.ValueType  # 0
+    MAX: NamedShardingProto.ReductionOpProto.ValueType  # 1
+    MIN: NamedShardingProto.ReductionOpProto.ValueType  # 2
+
+    @_typing.final
+    class DimensionSharding(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        AXES_FIELD_NUMBER: _builtins.int
+        IS_CLOSED_FIELD_NUMBER: _builtins.int
+        is_closed: _builtins.bool
+        @_builtins.property
+        def axes(self) -> _containers.RepeatedCompositeFieldContainer[Global___AxisRefProto]: ...
+        def __init__(
+            self,
+            *,
+            axes: _abc.Iterable[Global___AxisRefProto] | None = ...,
+            is_closed: _builtins.bool = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["axes", b"axes", "is_closed", b"is_closed"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    MESH_FIELD_NUMBER: _builtins.int
+    DIM_SHARDINGS_FIELD_NUMBER: _builtins.int
+    REPLICATED_AXES_FIELD_NUMBER: _builtins.int
+    UNREDUCED_AXES_FIELD_NUMBER: _builtins.int
+    REDUCTION_OP_FIELD_NUMBER: _builtins.int
+    MANUAL_AXES_FIELD_NUMBER: _builtins.int
+    reduction_op: Global___NamedShardingProto.ReductionOpProto.ValueType
+    @_builtins.property
+    def mesh(self) -> Global___MeshProto: ...
+    @_builtins.property
+    def dim_shardings(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedShardingProto.DimensionSharding]: ...
+    @_builtins.property
+    def replicated_axes(self) -> _containers.RepeatedCompositeFieldContainer[Global___AxisRefProto]: ...
+    @_builtins.property
+    def unreduced_axes(self) -> _containers.RepeatedCompositeFieldContainer[Global___AxisRefProto]: ...
+    @_builtins.property
+    def manual_axes(self) -> _containers.RepeatedCompositeFieldContainer[Global___AxisRefProto]: ...
     def __init__(
         self,
+        *,
+        mesh: Global___MeshProto | None = ...,
+        dim_shardings: _abc.Iterable[Global___NamedShardingProto.DimensionSharding] | None = ...,
+        replicated_axes: _abc.Iterable[Global___AxisRefProto] | None = ...,
+        unreduced_axes: _abc.Iterable[Global___AxisRefProto] | None = ...,
+        reduction_op: Global___NamedShardingProto.ReductionOpProto.ValueType = ...,
+        manual_axes: _abc.Iterable[Global___AxisRefProto] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["mesh", b"mesh"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dim_shardings", b"dim_shardings", "manual_axes", b"manual_axes", "mesh", b"mesh", "reduction_op", b"reduction_op", "replicated_axes", b"replicated_axes", "unreduced_axes", b"unreduced_axes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

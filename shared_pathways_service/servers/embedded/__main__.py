@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 
+from shared_pathways_service import descriptors
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.servers.embedded.options import SupervisorOptions
 from shared_pathways_service.servers.embedded.supervisor import Supervisor
@@ -32,6 +33,8 @@ def main() -> int:
     send_logging_to_glog(log_format=options.log_format)
     # Of its children, too.
     os.environ["SPS_LOG_FORMAT"] = "json" if options.log_format == "json" else "text"
+    # Its children inherit it.
+    descriptors.raise_limit()
     if options.detached:
         # Nobody knows how long it lives: it must not keep a directory of its starter's from going.
         os.chdir("/")

@@ -15,7 +15,15 @@ import numpy as np
 from shared_pathways_service.servers.proxy.memory import HostCharge, HostMemory
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
-__all__ = ["BufferStore", "HostBuffer", "aligned_buffer", "chunks", "remove_directory", "take_file"]
+__all__ = [
+    "BufferStore",
+    "HostBuffer",
+    "aligned_buffer",
+    "chunks",
+    "count_files",
+    "remove_directory",
+    "take_file",
+]
 
 #: XLA's CPU client takes memory as it is, without a copy, from this alignment on.
 _ALIGNMENT = 64
@@ -152,6 +160,11 @@ def chunks(buffer: np.ndarray, size: int) -> Iterator[memoryview]:
     view = buffer.data
     for start in range(0, max(len(view), 1), size):
         yield view[start : start + size]
+
+
+def count_files(directory: Path) -> int:
+    """Returns how many buffers a client has left in its directory that are not taken yet."""
+    return sum(1 for _ in directory.glob("lt_*"))
 
 
 def remove_directory(directory: Path) -> None:

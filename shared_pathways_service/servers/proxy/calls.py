@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from shared_pathways_service.protocol import counters, ifrt
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.proxy.buffer_streams import Waiting
+from shared_pathways_service.servers.proxy.call_threads import CallThreads
 from shared_pathways_service.servers.proxy.limits import LARGEST_MESSAGE, Limits
 from shared_pathways_service.servers.proxy.requests import LateRequests
 from shared_pathways_service.servers.proxy.service import ProxyService
@@ -46,6 +47,7 @@ class Calls:
 
     Args:
       service: What answers.
+      plain: The threads of calls of one request and one answer.
 
     Attributes:
       service: The same.
@@ -55,10 +57,19 @@ class Calls:
       longest_message: Bytes of a message that is read: one a little too long gets an answer.
     """
 
-    def __init__(self, service: ProxyService) -> None:
+    def __init__(self, service: ProxyService, plain: CallThreads) -> None:
         self.service = service
-        self.transfers = Transfers(service.limits.transfers, service.limits.transfer_patience_s)
-        self.late = LateRequests(service.limits.request_timeout_s)
+        self.transfers = Transfers(
+            service.limits.transfers,
+            service.limits.transfer_patience_s,
+            is_shared=lambda: len(service.sessions) > 1,
+        )
+        transfers = self.transfers.pool
+        self.late = LateRequests(
+            service.limits.request_timeout_s,
+            expected=service.count_buffers,
+            waiting=lambda: plain.waiting + transfers.waiting,
+        )
         self.longest_message = _longest_message(service.limits)
         self.plain: Mapping[str, Callable[[bytes, Call], bytes]] = {
             _path("GetVersion"): lambda raw, _call: service.get_version(raw),

@@ -10,12 +10,17 @@ import os
 import resource
 import sys
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from shared_pathways_service import allocator
+from shared_pathways_service import allocator, descriptors
 from shared_pathways_service.constants import PROXY_PORT
-from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
+from shared_pathways_service.errors import (
+    InvalidRequestError,
+    SharedPathwaysError,
+    VersionSkew,
+)
 from shared_pathways_service.protocol.auth import read_token
 from shared_pathways_service.servers.glog import glog, send_logging_to_glog
 from shared_pathways_service.servers.last_requests import LastRequests
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.compile_cache import CompileCache
     from shared_pathways_service.servers.proxy.engine import Engine
     from shared_pathways_service.servers.proxy.rm_link import ResourceManagerLink
+    from shared_pathways_service.servers.proxy.service import ProxyService
 
 __all__ = ["main"]
 
@@ -43,12 +49,16 @@ class _StandbyOptions:
     parent_pid: int = flag(0, help="The process whose end ends this one; 0: none.")
 
 
-def main(argv: list[str]) -> NoReturn:
+def main(argv: list[str], *, make_service: Callable[..., ProxyService] | None = None) -> NoReturn:
     """Runs the proxy; ends the process.
 
     With ``--standby``, and beside it at most ``--parent_pid``, it first loads all that is heavy,
     then reads its real command line from standard input: one line, a JSON list of strings. The end
     of input instead ends it.
+
+    Args:
+      argv: Without the program's own name.
+      make_service: Makes another service of the arguments of `ProxyService`; None: that one.
     """
     # Signals before anything slow: who stops a proxy that still loads is heard as well.
     stop_signals = StopSignals(lambda: _exit(0))
@@ -59,8 +69,9 @@ def main(argv: list[str]) -> NoReturn:
         argv = _stand_by(parse_or_exit(_StandbyOptions, "proxy --standby", argv[1:]))
     options = parse_or_exit(ProxyServerOptions, "proxy", argv)
     send_logging_to_glog(log_format=options.log_format)
+    descriptors.raise_limit()
     try:
-        _exit(_serve(options, stop_signals))
+        _exit(_serve(options, stop_signals, make_service))
     except SharedPathwaysError as error:
         # Its starter is told as well, where there is a report.
         ending = Ending(options.exit_report)
@@ -79,6 +90,13 @@ def _stand_by(options: _StandbyOptions) -> list[str]:
 
 
 def _load_and_read() -> list[str]:
+    from shared_pathways_service.servers.proxy.xla_internals import check  # noqa: PLC0415
+
+    try:
+        check()
+    except VersionSkew as skew:
+        glog("E", str(skew))
+        _exit(1)
     # Loaded for its own sake: JAX takes most of a start.
     from shared_pathways_service.servers.proxy import (  # noqa: PLC0415
         core_check,
@@ -105,7 +123,11 @@ def _load_and_read() -> list[str]:
     return argv
 
 
-def _serve(options: ProxyServerOptions, stop_signals: StopSignals) -> int:
+def _serve(
+    options: ProxyServerOptions,
+    stop_signals: StopSignals,
+    make_service: Callable[..., ProxyService] | None,
+) -> int:
     """Serves until there is a reason to end; returns the exit code."""
     ending = Ending(options.exit_report)
     stop_signals.on_stop = lambda: ending.decide(0, "told to stop")
@@ -127,6 +149,9 @@ def _serve(options: ProxyServerOptions, stop_signals: StopSignals) -> int:
             resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         if options.sidecar_name:
             glog("W", f"--sidecar_name={options.sidecar_name}: no sidecar runs here")
+        from shared_pathways_service.servers.proxy.xla_internals import check  # noqa: PLC0415
+
+        check()
         # Only now: XLA reads its flags once.
         from shared_pathways_service.servers.proxy.activity import Activity  # noqa: PLC0415
         from shared_pathways_service.servers.proxy.engine import Engine  # noqa: PLC0415
@@ -156,7 +181,7 @@ def _serve(options: ProxyServerOptions, stop_signals: StopSignals) -> int:
         stack.callback(watchdog.close)
         engine.slices.add_listener(watchdog.on_change)
         large_transfers = options.large_transfer_dir
-        service = ProxyService(
+        service = (make_service or ProxyService)(
             engine,
             token=token,
             large_transfer_dir=Path(large_transfers) if large_transfers else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,9 @@ from shared_pathways_service.servers.proxy.derived import (
     handles_for,
     joined,
 )
+from shared_pathways_service.servers.proxy.dtypes import TOKEN
 from shared_pathways_service.servers.proxy.operations import Operation
+from shared_pathways_service.servers.proxy.remap_plans import pieces_of
 from shared_pathways_service.servers.proxy.session import Call, Handler, Session
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 from shared_pathways_service.servers.proxy.values import Spec, Value
@@ -39,7 +41,7 @@ def _remap(session: Session, request: proxy_pb2.RemapArraysRequest, call: Call) 
     handles = handles_for(request.result_handles, len(specs))
     if len(values) != len(plan.input_specs):
         raise StatusError(Code.INVALID_ARGUMENT, "a remap plan for another number of arrays")
-    pieces = _remap_pieces(plan, values, specs)
+    pieces = pieces_of(plan, values, specs)
 
     def run() -> Sequence[Any]:
         return [
@@ -51,60 +53,6 @@ def _remap(session: Session, request: proxy_pb2.RemapArraysRequest, call: Call) 
     if request.copy_semantics == DONATE:
         donate(session, request.array_handles)
     call.response.remap_arrays_response.array_handles.extend(map(session.store, outputs, handles))
-
-
-def _remap_pieces(
-    plan: core_pb2.RemapPlanProto, values: Sequence[Value], specs: Sequence[Spec]
-) -> list[list[tuple[int, int]]]:
-    """Returns, for each output and each of its devices, which piece of which input it takes."""
-    found: list[list[tuple[int, int] | None]] = [
-        [None] * len(spec.placing.device_ids) for spec in specs
-    ]
-    for mapping in plan.mappings:
-        if not (0 <= mapping.in_array < len(values) and 0 <= mapping.out_array < len(specs)):
-            raise StatusError(Code.INVALID_ARGUMENT, "a remap plan names arrays that are not there")
-        source_spec, target_spec = values[mapping.in_array].known_spec(), specs[mapping.out_array]
-        sources, target = source_spec.placing.device_ids, target_spec.placing.device_ids
-        if _piece(source_spec) != _piece(target_spec):
-            raise StatusError(
-                Code.INVALID_ARGUMENT,
-                f"a remap plan makes shards of {_piece(target_spec)} of such of "
-                f"{_piece(source_spec)}",
-            )
-        for source, place in _moves(mapping):
-            if not (0 <= source < len(sources) and 0 <= place < len(target)):
-                raise StatusError(Code.INVALID_ARGUMENT, "a remap plan names absent shards")
-            if sources[source] != target[place]:
-                raise StatusError(
-                    Code.INVALID_ARGUMENT, "a remap plan moves a shard to another device"
-                )
-            found[mapping.out_array][place] = (mapping.in_array, source)
-    complete = [[piece for piece in row if piece is not None] for row in found]
-    if list(map(len, complete)) != list(map(len, found)):
-        raise StatusError(Code.INVALID_ARGUMENT, "a remap plan leaves shards out")
-    return complete
-
-
-def _moves(mapping: core_pb2.RemapPlanProto.MappingProto) -> Iterator[tuple[int, int]]:
-    """Yields which shard of the one array becomes which of the other."""
-    try:
-        for start, end, step, to_start, to_end, to_step in zip(
-            mapping.from_start, mapping.from_end, mapping.from_step,
-            mapping.to_start, mapping.to_end, mapping.to_step, strict=True,
-        ):  # fmt: skip
-            if step < 1 or to_step < 1:
-                raise StatusError(Code.INVALID_ARGUMENT, "a remap plan with a step below 1")
-            yield from zip(range(start, end, step), range(to_start, to_end, to_step), strict=True)
-    except ValueError as error:
-        raise StatusError(
-            Code.INVALID_ARGUMENT,
-            "a remap plan whose intervals, from and to, are not as many, or not as long",
-        ) from error
-
-
-def _piece(spec: Spec) -> tuple[str, tuple[int, ...], str]:
-    """Returns type, shape and memory of what one device holds."""
-    return str(spec.dtype), spec.placing.shard_shape(spec.shape), spec.placing.memory_kind
 
 
 def _bitcast(session: Session, request: proxy_pb2.BitcastArraysRequest, call: Call) -> None:
@@ -130,7 +78,7 @@ def _check_bitcast(source: Spec, target: Spec) -> None:
         )
     if source.shard_bytes() != target.shard_bytes():
         raise StatusError(
-            Code.INVALID_ARGUMENT, f"a bitcast of shards of {_piece(source)} to {_piece(target)}"
+            Code.INVALID_ARGUMENT, f"a bitcast of shards of {source.piece} to {target.piece}"
         )
     if source.kind != target.kind and not _PACKED.isdisjoint({source.kind, target.kind}):
         raise StatusError(
@@ -271,6 +219,9 @@ def _moved(
     make: Callable[[], Sequence[Any]],
 ) -> Value:
     """Returns a value with memory of its own, made of another's data."""
+    if spec.kind == TOKEN:
+        # jaxlib 0.9 would end the process.
+        raise StatusError(Code.UNIMPLEMENTED, f"a token has no data to {name}")
     output = session.new_value(spec)
     engine = session.engine
     ids = spec.placing.device_ids

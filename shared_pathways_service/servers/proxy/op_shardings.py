@@ -7,21 +7,25 @@ from collections.abc import Sequence
 from google.protobuf.message import DecodeError
 
 from shared_pathways_service.protocol.ifrt import xla_pb2
+from shared_pathways_service.servers.proxy.named_shardings import as_tiles
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
-__all__ = ["check_op_sharding"]
+__all__ = ["checked_op_sharding"]
 
 #: Numbers of a list that an error shows.
 _SHOWN = 16
 _TYPES = frozenset(xla_pb2.OpSharding.Type.values())
 
 
-def check_op_sharding(serialized: bytes, num_devices: int) -> None:
+def checked_op_sharding(serialized: bytes, num_devices: int) -> bytes:
     """Refuses what jaxlib does not check: it would abort, write out pieces without end, or misread.
 
     Args:
       serialized: An xla.OpSharding.
       num_devices: Over which it is.
+
+    Returns:
+      The same sharding as tiles, serialised.
 
     Raises:
       StatusError: INVALID_ARGUMENT, or UNIMPLEMENTED for what JAX never sends.
@@ -30,8 +34,7 @@ def check_op_sharding(serialized: bytes, num_devices: int) -> None:
         sharding = xla_pb2.OpSharding.FromString(serialized)
     except DecodeError as error:
         raise StatusError(Code.INVALID_ARGUMENT, f"not an OpSharding: {error}") from error
-    if sharding.HasField("named_sharding"):
-        raise StatusError(Code.UNIMPLEMENTED, "an OpSharding with a named_sharding")
+    sharding = as_tiles(sharding)
     if sharding.type == xla_pb2.OpSharding.TUPLE:
         raise StatusError(Code.INVALID_ARGUMENT, "an OpSharding of type TUPLE for one array")
     for kind in (sharding.type, *sharding.last_tile_dims):
@@ -49,6 +52,7 @@ def check_op_sharding(serialized: bytes, num_devices: int) -> None:
     ):
         # Elsewhere XLA does without, but JAX looks at them.
         raise _wrong("tiles, of a type that has none")
+    return sharding.SerializeToString()
 
 
 def _check_one_device(sharding: xla_pb2.OpSharding, num_devices: int) -> None:

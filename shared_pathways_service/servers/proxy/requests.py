@@ -1,39 +1,69 @@
-"""The requests of calls that show no token: they may not hold up others, nor much memory.
+"""The requests of calls that show no token: strangers' may not hold up others, nor much memory.
 
 A call of one request has its thread before its request has come, as gRPC says of a message only
-that it is there. Whoever opens such calls and sends nothing, or a long message slowly, would have
-all threads. So only a few may be late at a time: the oldest goes for one more.
+that it is there. A stranger who opens such calls and sends nothing, or a long message slowly, would
+have all threads. So only a few requests may be late at a time: one more ends the oldest.
+
+The tenant's own clients use the same methods, and nothing on the wire tells them apart (on a Unix
+socket every peer has the same name). But how many of these calls they may have open is known: one
+for each host buffer that a session holds. So many more may be late, as on a machine that is short
+of processor time all of them are.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from shared_pathways_service.servers.glog import glog
 
 __all__ = ["LateRequests"]
 
-#: Seconds after which a request is late: mostly it comes together with its call.
-_LATE_S = 0.02
-#: Late ones at a time. Each may hold a message of the longest kind.
+#: Seconds of a round; a request is late that was awaited for all of one. Mostly it comes together
+#: with its call.
+_ROUND_S = 0.02
+#: Late ones at a time beside those that sessions may have. Each may hold a message of the longest
+#: kind.
 _MOST_LATE = 8
+
+
+def _nobody() -> int:
+    return 0
 
 
 class LateRequests:
     """Looks after requests that are awaited. Thread-safe.
 
+    Time is counted in rounds of the thread that looks: where this process gets no processor time,
+    no request becomes late.
+
     Args:
-      timeout_s: Seconds that a request may take where no other is late.
-      most: Late ones at a time.
+      timeout_s: Seconds that a request may take where few others are late.
+      expected: Returns how many requests the tenant's own sessions may have open. So many of the
+        late ones are spared, the last that came, unless calls wait and none gets through.
+      waiting: Returns how many calls wait for a thread.
+      most: Late ones at a time beside those that are expected.
     """
 
-    def __init__(self, timeout_s: float, most: int = _MOST_LATE) -> None:
+    def __init__(
+        self,
+        timeout_s: float,
+        *,
+        expected: Callable[[], int] = _nobody,
+        waiting: Callable[[], int] = _nobody,
+        most: int = _MOST_LATE,
+    ) -> None:
         self._timeout_s = timeout_s
+        self._patience = max(1, math.ceil(timeout_s / _ROUND_S))
+        self._expected = expected
+        self._waiting = waiting
         self._most = most
         self._awaited: dict[_Awaited, None] = {}
+        # Rounds since a request last came (or none was awaited).
+        self._rounds_stuck = 0
         self._news = threading.Event()
         self._closed = False
         self._sleeps = False
@@ -55,6 +85,8 @@ class LateRequests:
             yield
         finally:
             del self._awaited[awaited]
+            if not awaited.told:
+                self._rounds_stuck = 0
 
     def close(self) -> None:
         """Gives nothing up any more."""
@@ -66,23 +98,36 @@ class LateRequests:
         while not self._closed:
             self._sleeps = True
             if not self._awaited:
+                self._rounds_stuck = 0
                 self._news.wait()
             self._sleeps = False
             self._news.clear()
             if not self._closed:
                 # Whatever comes within this is not looked at.
-                time.sleep(_LATE_S)
+                time.sleep(_ROUND_S)
                 self._look()
 
     def _look(self) -> None:
-        now = time.monotonic()
-        late = [one for one in list(self._awaited) if one.since < now - _LATE_S and not one.told]
-        # (In the order in which they came.)
-        surplus = len(late) - self._most
+        late: list[_Awaited] = []
+        self._rounds_stuck += 1
+        for one in list(self._awaited):
+            if one.rounds and not one.told:
+                late.append(one)
+            one.rounds += 1
+        if len(late) > self._most or (late and late[0].rounds > self._patience):
+            self._choose(late)
+
+    def _choose(self, late: Sequence[_Awaited]) -> None:
+        """Gives up those that are too many, or take too long, in the order in which they came."""
+        expected = self._expected()
+        surplus = len(late) - self._most - expected
+        is_stuck = self._rounds_stuck > self._patience and self._waiting() > 0
+        spared_from = len(late) if is_stuck else len(late) - expected
         for index, one in enumerate(late):
             if index < surplus:
-                self._give_up(one, f"{self._most} later ones have not come whole either")
-            elif one.since < now - self._timeout_s:
+                allowed = self._most + expected
+                self._give_up(one, f"{allowed} later ones have not come whole either")
+            elif index < spared_from and one.rounds > self._patience:
                 self._give_up(one, f"it took more than {self._timeout_s:g} s")
 
     def _give_up(self, one: _Awaited, reason: str) -> None:
@@ -96,5 +141,6 @@ class LateRequests:
 class _Awaited:
     def __init__(self, give_up: Callable[[str], object]) -> None:
         self.give_up = give_up
-        self.since = time.monotonic()
+        # Rounds whose end it has seen.
+        self.rounds = 0
         self.told = False

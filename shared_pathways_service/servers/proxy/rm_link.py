@@ -266,6 +266,7 @@ class ResourceManagerLink:
             holders=list(refused.holders),
             position=refused.position if refused.HasField("position") else None,
             types=list(refused.types),
+            spares=dict(refused.spares),
         )
 
     def _refused_by_status(self, code: grpc.StatusCode, details: str) -> None:

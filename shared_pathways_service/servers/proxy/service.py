@@ -32,6 +32,7 @@ from shared_pathways_service.servers.proxy.answers import Answers
 from shared_pathways_service.servers.proxy.buffers import (
     BufferStore,
     HostBuffer,
+    count_files,
     remove_directory,
     take_file,
 )
@@ -43,6 +44,7 @@ from shared_pathways_service.servers.proxy.operations import Operation
 from shared_pathways_service.servers.proxy.session import Session
 from shared_pathways_service.servers.proxy.slices import SliceChange
 from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
+from shared_pathways_service.servers.turns import wait_for_event
 
 __all__ = ["HANDLERS", "ProxyService"]
 
@@ -161,7 +163,7 @@ class ProxyService:
             _compare_jaxlib(offered["sps_jaxlib_version"].string_value)
         # The client heard that its slices are placed by another way, and may be sooner here than
         # the news: what it computed would then fail as if it had lost them.
-        self._engine.slices.granted.wait(_GRANT_S)
+        wait_for_event(self._engine.slices.granted, _GRANT_S)
         with self._lock:
             if len(self._sessions) >= self.limits.sessions:
                 raise StatusError(
@@ -205,6 +207,17 @@ class ProxyService:
         allocator.trim()
         glog("I", "Session ended")
         self._on_session_end(running)
+
+    def count_buffers(self) -> int:
+        """Returns how many host buffers sessions hold, and how many they left as files to be read.
+
+        A client looks a buffer up when it was told that it is there, deletes it when it has it, and
+        names a file that it has written: each stands for one call that may be under way.
+        """
+        sessions = self.sessions
+        directories = {session.transfer_dir for session in sessions} - {None}
+        files = sum(count_files(directory) for directory in directories if directory is not None)
+        return files + sum(len(session.buffers) for session in sessions)
 
     def store(self, metadata: Mapping[str, bytes], messages: Iterable[bytes]) -> None:
         """Takes a host buffer from a stream of messages."""
@@ -314,16 +327,16 @@ class ProxyService:
         """Returns the newest version that both sides speak."""
         newest_here = self._newest_version or ifrt.PROTOCOL_MAX
         protocol = min(newest.protocol_version, newest_here)
-        serdes = min(newest.ifrt_serdes_version_number, ifrt.SERDES_VERSION)
+        serdes = min(newest.ifrt_serdes_version_number, ifrt.SERDES_MAX)
         if protocol < max(oldest.protocol_version, ifrt.PROTOCOL_MIN) or serdes < max(
-            oldest.ifrt_serdes_version_number, ifrt.SERDES_VERSION
+            oldest.ifrt_serdes_version_number, ifrt.SERDES_MIN
         ):
             raise StatusError(
                 Code.FAILED_PRECONDITION,
                 f"no common version: the client speaks protocol {oldest.protocol_version} to "
                 f"{newest.protocol_version} and serdes {oldest.ifrt_serdes_version_number} to "
                 f"{newest.ifrt_serdes_version_number}; this proxy protocol {ifrt.PROTOCOL_MIN} to "
-                f"{newest_here} and serdes {ifrt.SERDES_VERSION} to {ifrt.SERDES_VERSION}",
+                f"{newest_here} and serdes {ifrt.SERDES_MIN} to {ifrt.SERDES_MAX}",
             )
         return proxy_pb2.IfrtProxyVersion(
             protocol_version=protocol, ifrt_serdes_version_number=serdes

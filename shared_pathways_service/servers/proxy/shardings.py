@@ -9,7 +9,7 @@ from typing import Any
 from shared_pathways_service.protocol.ifrt import core_pb2
 from shared_pathways_service.servers.proxy import xla
 from shared_pathways_service.servers.proxy.clients import Clients
-from shared_pathways_service.servers.proxy.op_shardings import check_op_sharding
+from shared_pathways_service.servers.proxy.op_shardings import checked_op_sharding
 from shared_pathways_service.servers.proxy.platforms import CPU, Platform
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 from shared_pathways_service.servers.proxy.xla import DEVICE_MEMORY, XlaClient
@@ -230,17 +230,18 @@ class Placings:
         message = core_pb2.HloShardingProto.FromString(data)
         memory_kind = self._memory_kind(message)
         device_ids = self._devices(message.devices)
-        check_op_sharding(message.xla_op_sharding, len(device_ids))
+        op_sharding = checked_op_sharding(message.xla_op_sharding, len(device_ids))
+        message.xla_op_sharding = op_sharding
         slices = self.slices(device_ids)
         client = self.client(slices)
         return Placing(
             device_ids,
             slices,
             client,
-            proto=_proto(type_name, data),
-            sharding=client.hlo_sharding(device_ids, message.xla_op_sharding, memory_kind),
+            proto=_proto(type_name, message.SerializeToString()),
+            sharding=client.hlo_sharding(device_ids, op_sharding, memory_kind),
             memory_kind=memory_kind,
-            op_sharding=message.xla_op_sharding,
+            op_sharding=op_sharding,
         )
 
     def _make_single(self, device_id: int, memory_kind: str) -> Placing:

@@ -2,7 +2,8 @@
 
 JAX's client has thousands of uploads under way at once where a step has many arguments, and takes
 the refusal of one for the end of its session: so those beyond the threads wait. A client that
-stops amid its transfers, or reads nothing, would let everybody else wait for ever.
+stops amid its transfers, or reads nothing, would let everybody else wait for ever. A client that is
+alone holds up only itself: on a slow link its transfers may take as long as they do.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from shared_pathways_service.servers.proxy.call_threads import CallThreads
 __all__ = ["Transfers"]
 
 T = TypeVar("T")
+#: Looks in the time after which a transfer stands still.
+_LOOKS = 4
 
 
 class Transfers:
@@ -26,15 +29,20 @@ class Transfers:
 
     Args:
       count: At a time; each has a thread.
-      patience_s: Seconds after which one that does not move is ended, if others wait.
+      patience_s: Seconds after which one that does not move is ended, if others wait. They are
+        counted in looks of a thread: time in which this process does not run does not count.
+      is_shared: Whether there is more than one session.
 
     Attributes:
       pool: Where each runs.
     """
 
-    def __init__(self, count: int, patience_s: float) -> None:
+    def __init__(
+        self, count: int, patience_s: float, *, is_shared: Callable[[], bool] = lambda: True
+    ) -> None:
         self.pool = CallThreads(count, "transfer")
         self._patience_s = patience_s
+        self._is_shared = is_shared
         self._under_way: dict[_Transfer, None] = {}
         self._closed = threading.Event()
         self._watch = threading.Thread(target=self._end_stalled, name="transfers", daemon=True)
@@ -61,12 +69,11 @@ class Transfers:
         self.pool.shutdown(wait=False, cancel_futures=True)
 
     def _end_stalled(self) -> None:
-        while not self._closed.wait(self._patience_s / 4):
-            if not self.pool.waiting:
-                continue
-            oldest = time.monotonic() - self._patience_s
+        while not self._closed.wait(self._patience_s / _LOOKS):
             # (One that was told to end may take a while.)
-            stalled = [t for t in list(self._under_way) if t.moved_at < oldest and not t.ended]
+            stalled = [t for t in list(self._under_way) if t.is_still() and not t.ended]
+            if not self.pool.waiting or not self._is_shared():
+                continue
             if stalled:
                 glog(
                     "W",
@@ -82,6 +89,14 @@ class _Transfer:
         self._cancel = cancel
         self.ended = False
         self.moved_at = time.monotonic()
+        self._seen_at = 0.0
+        self._still_looks = 0
+
+    def is_still(self) -> bool:
+        """Takes a look; returns whether it has not moved for as many as make up the patience."""
+        self._still_looks = self._still_looks + 1 if self._seen_at == self.moved_at else 0
+        self._seen_at = self.moved_at
+        return self._still_looks >= _LOOKS
 
     def end(self) -> None:
         self.ended = True

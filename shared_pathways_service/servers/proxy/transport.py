@@ -48,10 +48,10 @@ class GrpcTransport:
         kind: str = "auto",
         connections: ConnectionOptions | None = None,
     ) -> None:
-        self._calls = Calls(service)
         # What waits for another kind's threads holds up no session, which shows its token at once.
         self._sessions = CallThreads(service.limits.sessions + _SPARE_THREADS, "call")
         self._plain = CallThreads(_PLAIN_THREADS, "plain")
+        self._calls = Calls(service, self._plain)
         limits = service.limits
         options = (
             *SERVER_OPTIONS,

@@ -37,6 +37,11 @@ class Spec:
     shape: tuple[int, ...]
     placing: Placing
 
+    @property
+    def piece(self) -> tuple[str, tuple[int, ...], str]:
+        """Type, shape and kind of memory of what one device holds."""
+        return str(self.dtype), self.placing.shard_shape(self.shape), self.placing.memory_kind
+
     def shard_bytes(self) -> int:
         """Returns the bytes of one device's piece."""
         return math.prod(self.placing.shard_shape(self.shape)) * int(self.dtype.itemsize)

@@ -4,6 +4,7 @@ Nothing here knows of requests, handles or slices. The private names that are us
 `jaxlib._jax` has compile options, device lists, the reading of portable StableHLO and copies
 between devices, none of which has a public name; `jax._src` has the abstract value that jaxlib's
 array functions want, the array class itself, and a context that knows every dialect of a program.
+What of them differs between releases is in `xla_internals`.
 No backend of JAX is ever made in this process: the devices are those of clients made here.
 """
 
@@ -22,8 +23,6 @@ from typing import Any, Protocol
 import jax
 import jaxlib.version
 import numpy as np
-from jax._src.array import ArrayImpl
-from jax._src.core import ShapedArray
 from jax._src.interpreters import mlir as _jax_mlir
 from jax._src.sharding_impls import GSPMDSharding
 from jax.sharding import SingleDeviceSharding
@@ -32,8 +31,16 @@ from jaxlib.cpu import _lapack
 from jaxlib.mlir import ir, passmanager
 
 from shared_pathways_service.protocol.ifrt import xla_pb2
+from shared_pathways_service.servers.proxy.named_shardings import as_tiles
 from shared_pathways_service.servers.proxy.platforms import CPU, Platform
 from shared_pathways_service.servers.proxy.xla_flags import check_debug_options
+from shared_pathways_service.servers.proxy.xla_internals import (
+    fingerprint,
+    read_portable_artifact,
+    result_handler,
+    shaped_array,
+    single_array,
+)
 
 __all__ = [
     "DEVICE_MEMORY",
@@ -179,16 +186,14 @@ class XlaClient:
     def put(self, spec: ArraySpec, shards: Sequence[Any]) -> Array:
         """Makes an array of one host array a device, without a copy where memory is aligned."""
         devices = [self._devices[i] for i in spec.placing.device_ids]
-        aval = ShapedArray(spec.shape, spec.dtype)
+        aval = shaped_array(spec.shape, spec.dtype)
         return xla_client.batched_device_put(
             aval, spec.placing.sharding, list(shards), devices, True, enable_x64=True
         )
 
     def join(self, spec: ArraySpec, parts: Sequence[Array]) -> Array:
         """Makes one array of arrays on single devices."""
-        aval = ShapedArray(spec.shape, spec.dtype)
-        sharding = spec.placing.sharding
-        return ArrayImpl(aval, sharding, list(parts), committed=True, _skip_checks=True)
+        return single_array(spec.shape, spec.dtype, spec.placing.sharding, list(parts))
 
     def adopt(self, spec: ArraySpec, parts: Sequence[Array]) -> Array:
         """Makes an array of another client's arrays, without a copy where XLA can do without."""
@@ -219,7 +224,7 @@ class XlaClient:
             jaxlib.version.__version__,
             topology.platform,
             topology.platform_version,
-            topology.fingerprint(),
+            fingerprint(topology),
             len(self._devices),
             *sorted({device.device_kind for device in self._devices.values()}),
             os.environ.get("XLA_FLAGS", ""),
@@ -290,13 +295,7 @@ class XlaClient:
           results: What each result is.
         """
         handlers = [
-            xla_client.array_result_handler(
-                ShapedArray(spec.shape, spec.dtype),
-                spec.placing.sharding,
-                committed=True,
-                _skip_checks=True,
-            )
-            for spec in results
+            result_handler(spec.shape, spec.dtype, spec.placing.sharding) for spec in results
         ]
         if not handlers:
 
@@ -403,11 +402,10 @@ def aliased_parameters(executable: Any) -> frozenset[int]:
 
 
 def op_sharding(sharding: Any) -> bytes:
-    """Returns a sharding of an executable as a serialised xla.OpSharding."""
+    """Returns a sharding of an executable as a serialised xla.OpSharding, in tiles."""
     if not hasattr(sharding, "SerializeToString"):
         sharding = sharding.to_proto()
-    serialized: bytes = sharding.SerializeToString()
-    return serialized
+    return as_tiles(xla_pb2.OpSharding.FromString(sharding.SerializeToString())).SerializeToString()
 
 
 def parse(program: bytes) -> Any:
@@ -422,9 +420,10 @@ def parse(program: bytes) -> Any:
     context = _context()
     with context:
         try:
-            return _jax.mlir.deserialize_portable_artifact(program, context)
+            read = read_portable_artifact(program, context)
         except Exception:  # noqa: BLE001 - its type is jaxlib's; what is no artifact may be MLIR
-            return ir.Module.parse(program)
+            read = program
+        return ir.Module.parse(read) if isinstance(read, str | bytes) else read
 
 
 def name_of(module: Any) -> str:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import os
-import resource
 import signal
 import sys
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from typing import cast
 
 import grpc.aio
 
+from shared_pathways_service import descriptors
 from shared_pathways_service.constants import RESOURCE_MANAGER_PORT
 from shared_pathways_service.core.rm.config import RmConfig
 from shared_pathways_service.core.rm.core import ResourceManagerCore
@@ -235,9 +235,7 @@ def main(argv: Sequence[str]) -> int:
     gc.freeze()
     gc.set_threshold(*_GARBAGE)
     # A service of thousands of workers has as many connections.
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    descriptors.raise_limit()
     try:
         return asyncio.run(_serve(options))
     except InvalidRequestError as error:

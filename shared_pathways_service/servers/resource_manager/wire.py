@@ -254,6 +254,7 @@ def _refused(told: messages.RefuseTenant, version: int) -> pb.TenantRefused:
         holders=told.holders,
         position=told.position,
         types=told.types,
+        spares=told.spares,
     )
 
 

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final, Self
 
-__all__ = ["ENDED", "GOAWAY", "PREFACE", "RST_STREAM", "Peer", "announced"]
+__all__ = ["DATA", "ENDED", "GOAWAY", "PREFACE", "RST_STREAM", "Peer", "announced"]
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
@@ -45,6 +45,7 @@ class Peer:
     def __init__(self, address: str, *, timeout_s: float = 10.0) -> None:
         self.seen: Counter[int | str] = Counter()
         self.closed = False
+        self._ended: set[int] = set()
         self._buffer = bytearray()
         self._next = 1
         self._greeted = False
@@ -149,17 +150,21 @@ class Peer:
             data = b""
         self.closed = not data
         self._buffer += data
-        for kind, flags, body in self._frames():
+        for kind, flags, stream, body in self._frames():
             self.seen[kind] += 1
             if kind == RST_STREAM or (kind in {HEADERS, DATA} and flags & _END_STREAM):
-                self.seen[ENDED] += 1
+                # A server may reset what it has ended, for the client to send no more.
+                self._ended.add(stream)
+                self.seen[ENDED] = len(self._ended)
             if self._greeted and kind in {SETTINGS, PING} and not flags & _ACK:
                 self.send(_frame(kind, _ACK, 0, body if kind == PING else b""))
 
-    def _frames(self) -> Iterator[tuple[int, int, bytes]]:
+    def _frames(self) -> Iterator[tuple[int, int, int, bytes]]:
+        """Yields type, flags, stream and body of each frame that has come whole."""
         buffer = self._buffer
         while len(buffer) >= 9 and len(buffer) >= 9 + (size := int.from_bytes(buffer[:3], "big")):
-            yield buffer[3], buffer[4], bytes(buffer[9 : 9 + size])
+            stream = int.from_bytes(buffer[5:9], "big") & 0x7FFF_FFFF
+            yield buffer[3], buffer[4], stream, bytes(buffer[9 : 9 + size])
             del buffer[: 9 + size]
 
 

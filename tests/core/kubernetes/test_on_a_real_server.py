@@ -177,13 +177,25 @@ def test_a_token_is_accepted(restricted: Namespace) -> None:
     assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-1"
 
 
-@pytest.mark.parametrize("inputs", [SERVICE, OUR_SERVICE], ids=["googles", "ours"])
-def test_a_service_is_accepted(baseline: Namespace, inputs: ServiceInputs) -> None:
-    jobset = service_jobset(inputs)
+def test_a_service_of_our_image_is_accepted_under_baseline_pod_security(
+    baseline: Namespace,
+) -> None:
+    jobset = service_jobset(OUR_SERVICE)
     made = try_to_create(baseline, JOBSETS, jobset)
     assert made["spec"]["coordinator"]["replicatedJob"] == "pathways-head"
     for job in jobset["spec"]["replicatedJobs"]:
         try_to_create(baseline, "pods", pod_of(job["template"]))
+
+
+def test_a_worker_of_googles_image_needs_the_nodes_tmp(
+    testbed: Testbed, baseline: Namespace
+) -> None:
+    head, worker = service_jobset(SERVICE)["spec"]["replicatedJobs"]
+    try_to_create(baseline, "pods", pod_of(head["template"]))
+    with pytest.raises(ApiRefused, match=r"PodSecurity.*hostPath"):
+        try_to_create(baseline, "pods", pod_of(worker["template"]))
+    with new_namespace(testbed, cpu_nodes=0) as namespace:
+        try_to_create(namespace, "pods", pod_of(worker["template"]))
 
 
 def test_what_a_service_was_made_of_is_read_back_from_the_server(testbed: Testbed) -> None:

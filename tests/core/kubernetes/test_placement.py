@@ -1,24 +1,26 @@
 from __future__ import annotations
 
+import dataclasses
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared_pathways_service.core.kubernetes.claims import Shortage
 from shared_pathways_service.core.kubernetes.log_lines import LogEvent, LogKind, parse_line
-from shared_pathways_service.core.kubernetes.placement import (
-    TAKEN_AFTER_S,
-    PlacementFollower,
-    PlacementNews,
-)
+from shared_pathways_service.core.kubernetes.placement import PlacementFollower, PlacementNews
 
 KIND = "tpuv6e:2x2"
+SHORTAGE = Shortage(
+    wanted={KIND: 2}, free={KIND: 1}, holders=("ada@h: 1 x T",), reason="ada holds 1 of 2"
+)
 
 
-def hear(follower: PlacementFollower, *lines: str, now: float = 0.0) -> list[PlacementNews]:
+def hear(follower: PlacementFollower, *lines: str) -> list[PlacementNews]:
     news = []
     for line in lines:
         event = parse_line(line)
         assert event is not None, line
-        news += follower.hear(event, now)
+        news += follower.hear(event)
     return news
 
 
@@ -30,7 +32,7 @@ def test_the_real_proxys_log() -> None:
     follower = PlacementFollower((KIND, KIND))
     news = hear(
         follower,
-        "Pathways Proxy serving on [::]:29000",
+        "I1208 20:10:04.992524  7 proxy_server.cc:125] IFRT proxy server started with status OK",
         "Signaling to RM pw:29001",
         "Waiting for placement",
         "Transition slice 0 unplaced -> placed",
@@ -57,23 +59,18 @@ def test_the_real_proxys_log() -> None:
     assert news[5].data["generation"] == 3
 
 
-def test_our_proxys_log() -> None:
+def test_what_only_our_proxy_logs() -> None:
     follower = PlacementFollower((KIND, KIND), num_elastic_slices=1)
-    queued = "Waiting for placement at position 1: all are taken (held by a@b: 2 x T)"
     news = hear(
         follower,
-        queued,
-        queued,
         "Transition slice 1 unplaced -> placed (placement on slice-4, generation 40)",
         "All placements done: 1 of 2 slices placed",
         "All placements done: 1 of 2 slices placed",
         "Transition slice 1 placed -> unplaced: a worker died",
     )
-    assert kinds(news) == ["tenant.queued", "slice.placed", "tenant.running", "slice.unplaced"]
-    assert news[0].data == {"position": 1, "holders": "a@b: 2 x T"}
-    assert news[0].reason == "all are taken"
-    assert (news[1].data["slice_id"], news[1].data["generation"]) == ("slice-4", 40)
-    assert news[3].reason == "a worker died"
+    assert kinds(news) == ["slice.placed", "tenant.running", "slice.unplaced"]
+    assert (news[0].data["slice_id"], news[0].data["generation"]) == ("slice-4", 40)
+    assert news[2].reason == "a worker died"
 
 
 def test_elastic_slices_are_not_waited_for() -> None:
@@ -112,21 +109,47 @@ def test_a_refusal_is_told_once_and_only_before_programs_run() -> None:
     assert hear(running, "Execute failed: FAILED_PRECONDITION: a user's") == []
 
 
-def test_without_placement_for_long_slices_are_taken() -> None:
+def test_a_slice_that_is_placed_slowly_is_not_taken() -> None:
     follower = PlacementFollower((KIND,))
-    assert follower.tick(1e9) == []
-    hear(follower, "Signaling to RM pw:29001", now=100.0)
-    hear(follower, "Waiting for placement", now=105.0)
-    assert follower.taken_at == 100.0 + TAKEN_AFTER_S
-    assert follower.tick(109.9) == []
-    [news] = follower.tick(110.0)
-    assert news.kind == "tenant.queued"
-    assert follower.tick(200.0) == []
-    assert kinds(hear(follower, "Transition slice 0 unplaced -> placed", now=201.0)) == [
+    assert hear(follower, "Signaling to RM pw:29001", "Waiting for placement") == []
+    for _ in range(1000):
+        assert follower.take_shortage(None) == []
+    assert kinds(hear(follower, "Transition slice 0 unplaced -> placed")) == [
         "slice.placed",
         "tenant.running",
     ]
-    assert follower.taken_at is None
+    assert not follower.waiting
+
+
+def test_a_shortage_is_a_refusal_where_there_is_no_queue() -> None:
+    follower = PlacementFollower((KIND, KIND))
+    assert follower.take_shortage(SHORTAGE) == [], "the proxy has not asked yet"
+    follower = PlacementFollower((KIND, KIND))
+    hear(follower, "Signaling to RM pw:29001")
+    [news] = follower.take_shortage(SHORTAGE)
+    assert news.kind == "tenant.refused"
+    assert news.data == {
+        "kind": "slices_taken",
+        "message": "ada holds 1 of 2",
+        "wanted": '{"tpuv6e:2x2": 2}',
+        "free": '{"tpuv6e:2x2": 1}',
+        "holders": "ada@h: 1 x T",
+    }
+    assert not follower.waiting
+    assert follower.take_shortage(dataclasses.replace(SHORTAGE, reason="another")) == []
+
+
+def test_a_shortage_is_waited_for_where_there_is_a_queue() -> None:
+    follower = PlacementFollower((KIND, KIND), queues=True)
+    hear(follower, "Signaling to RM pw:29001")
+    [news] = follower.take_shortage(SHORTAGE)
+    assert (news.kind, news.reason) == ("tenant.queued", "ada holds 1 of 2")
+    assert news.data["holders"] == "ada@h: 1 x T"
+    assert follower.take_shortage(SHORTAGE) == [], "no news"
+    assert follower.take_shortage(None) == []
+    assert kinds(follower.take_shortage(SHORTAGE)) == ["tenant.queued"]
+    hear(follower, *(f"Transition slice {index} unplaced -> placed" for index in range(2)))
+    assert follower.take_shortage(dataclasses.replace(SHORTAGE, reason="late")) == []
 
 
 EVENTS = st.builds(
@@ -142,20 +165,22 @@ EVENTS = st.builds(
 
 
 @given(
-    events=st.lists(EVENTS, max_size=40),
+    events=st.lists(EVENTS | st.sampled_from([None, SHORTAGE]), max_size=40),
     elastic=st.integers(0, 2),
-    step=st.floats(0, 20),
+    queues=st.booleans(),
 )
 def test_whatever_the_log_says_the_news_make_sense(
-    events: list[LogEvent], elastic: int, step: float
+    events: list[LogEvent | Shortage | None], elastic: int, queues: bool
 ) -> None:
-    follower = PlacementFollower((KIND,) * 3, num_elastic_slices=elastic)
+    follower = PlacementFollower((KIND,) * 3, num_elastic_slices=elastic, queues=queues)
     placed: dict[object, object] = {}
     counts: dict[str, int] = {}
-    now = 0.0
     for event in events:
-        now += step
-        for news in [*follower.hear(event, now), *follower.tick(now)]:
+        if isinstance(event, LogEvent):
+            told = follower.hear(event)
+        else:
+            told = follower.take_shortage(event)
+        for news in told:
             counts[news.kind] = counts.get(news.kind, 0) + 1
             index, generation = news.data.get("virtual_index"), news.data.get("generation")
             if news.kind == "slice.placed":
@@ -166,7 +191,7 @@ def test_whatever_the_log_says_the_news_make_sense(
                 assert placed.pop(index) == generation
                 assert news.reason
         assert follower.placed == len(placed)
-        assert follower.taken_at is None or follower.taken_at > now
+        assert not (follower.waiting and (follower.running or counts.get("tenant.refused")))
     for once in ("proxy.serving", "tenant.running", "tenant.refused"):
         assert counts.get(once, 0) <= 1
     assert follower.running == bool(counts.get("tenant.running"))

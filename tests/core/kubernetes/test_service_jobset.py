@@ -148,6 +148,12 @@ def test_a_slice_may_fail_as_often_as_was_said_on_each_of_its_hosts() -> None:
     assert job(large, "worker")["template"]["spec"]["backoffLimit"] == 2**31 - 1
 
 
+def test_the_whole_service_starts_again_only_when_asked_for() -> None:
+    assert "failurePolicy" not in service_jobset(GOOGLES)["spec"]
+    again = service_jobset(dataclasses.replace(GOOGLES, max_restarts=30))["spec"]
+    assert again["failurePolicy"] == {"restartStrategy": "Recreate", "maxRestarts": 30}
+
+
 def test_arguments_of_ones_own_come_last_and_as_they_are() -> None:
     inputs = dataclasses.replace(
         GOOGLES, server_args=("--v=1", "--price=$(X)"), worker_args=("--w",)
@@ -168,11 +174,16 @@ def test_a_sidecar_and_a_bucket_are_beside_each_worker() -> None:
     [sidecar] = spec["initContainers"]
     assert (sidecar["image"], sidecar["restartPolicy"]) == ("r.io/sidecar:jax-0.9.0", "Always")
     for one in (sidecar, container(inputs, "worker")):
-        assert [m["mountPath"] for m in one["volumeMounts"]] == ["/tmp", "/gcs"]
-    attributes = spec["volumes"][1]["csi"]["volumeAttributes"]
+        assert [m["mountPath"] for m in one["volumeMounts"]] == ["/tmp", "/tmp/sidecar_dir", "/gcs"]
+    tmp, memory, bucket = spec["volumes"]
+    assert (tmp["hostPath"]["path"], memory["emptyDir"]) == ("/tmp", {"medium": "Memory"})
+    attributes = bucket["csi"]["volumeAttributes"]
     assert attributes == {"bucketName": "bucket", "mountOptions": "implicit-dirs,only-dir=a/b"}
     template = job(inputs, "worker")["template"]["spec"]["template"]
     assert template["metadata"]["annotations"] == {"gke-gcsfuse/volumes": "true"}
+    assert container(inputs, "worker")["args"][-1] == (
+        "--cloud_pathways_sidecar_shm_directory=/tmp/sidecar_dir"
+    )
     # Nothing of it at the head, which has no user's code; both go before other pods.
     assert "volumes" not in pod(inputs, "pathways-head")
     for name in ("pathways-head", "worker"):
@@ -204,6 +215,7 @@ def test_what_was_put_in_is_read_out_again(inputs: ServiceInputs) -> None:
         ("spares", {"spares": 1}),
         ("spares", {"spares": 3, "image": OUR_IMAGE}),
         ("max_slice_restarts", {"max_slice_restarts": -1}),
+        ("max_restarts", {"max_restarts": -1}),
         ("priority_class", {"priority_class": "Urgent!"}),
         ("server_args", {"server_args": ["-v"]}),
         ("server_args", {"server_args": ["--server_port=1"]}),

@@ -41,6 +41,7 @@ def inputs(draw: st.DrawFn) -> ServiceInputs:
         image=OURS if ours else "r.io/server:jax-0.9.0",
         sidecar_image="" if ours else draw(st.sampled_from(("", "r.io/sidecar:1"))),
         spares=draw(st.integers(0, 1)) if ours else 0,
+        max_restarts=draw(st.integers(0, 30)),
         max_slice_restarts=draw(st.integers(0, 1_000_000)),
         priority_class=draw(st.sampled_from(("", "high-priority-job"))),
         server_args=draw(ARGUMENTS),

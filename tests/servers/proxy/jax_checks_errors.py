@@ -17,6 +17,7 @@ from jax.sharding import PartitionSpec as P
 
 from tests.servers.proxy.jax_compared import (
     CLIENTS_OWN,
+    JAX_RELEASE,
     Case,
     Devices,
     Told,
@@ -102,6 +103,11 @@ def errors_of_arguments(devices: Devices) -> Told:
 
 
 CLIENTS_OWN["errors_of_arguments"] = {"dlpack": _PJRT_ONLY, "pointer": _PJRT_ONLY}
+if JAX_RELEASE >= (0, 12):  # the first with such a CPU
+    CLIENTS_OWN["errors_of_arguments"]["6 bits"] = (
+        "JaxRuntimeError",
+        "UNIMPLEMENTED: arrays of type KIND_F6E2M3FN are not supported",
+    )
 
 
 @compared

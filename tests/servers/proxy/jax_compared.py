@@ -23,6 +23,10 @@ COMPARED: dict[str, Callable[[Devices], Told]] = {}
 #: told in place of what the CPU tells, by function and case. `docs/proxy_differences.md` has the
 #: reasons.
 CLIENTS_OWN: dict[str, Told] = {}
+#: Cases that the CPU itself does wrong in the release of JAX that runs this, by function.
+CPU_IS_WRONG: dict[str, set[Any]] = {}
+#: Major and minor.
+JAX_RELEASE = tuple(int(part) for part in jax.__version__.split(".")[:2])
 
 
 def compared(function: Callable[[Devices], Told]) -> Callable[[Devices], Told]:

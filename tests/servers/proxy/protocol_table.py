@@ -25,8 +25,9 @@ _PACKAGE = "shared_pathways_service.servers.proxy."
 _HEAD = f"""\
 # JAX's proxy protocol, and what the proxy does with it
 
-Versions {ifrt.PROTOCOL_MIN} to {ifrt.PROTOCOL_MAX} of the IFRT proxy protocol and version \
-{ifrt.SERDES_VERSION} of IFRT's serialised values: what the client in jaxlib 0.10.2 speaks.
+Versions {ifrt.PROTOCOL_MIN} to {ifrt.PROTOCOL_MAX} of the IFRT proxy protocol and versions \
+{ifrt.SERDES_MIN} to {ifrt.SERDES_MAX} of IFRT's serialised values: what the clients \
+in jaxlib 0.9 to 0.12 speak.
 Written by `scripts/protocol-table` from the code and from `tests/servers/proxy/protocol.toml`; the
 tests named are in `tests/servers/proxy/`.
 """

@@ -92,7 +92,7 @@ class RawClient:
         )
         metadata = proxy_pb2.GrpcIfrtSessionMetadata()
         metadata.version.protocol_version = version
-        metadata.version.ifrt_serdes_version_number = ifrt.SERDES_VERSION
+        metadata.version.ifrt_serdes_version_number = ifrt.SERDES_MAX
         for key, value in (initialization_data or {}).items():
             metadata.initialization_data.attributes[key].string_value = value
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -204,13 +203,14 @@ def test_what_no_result_fits_into_is_not_taken(session: RawClient) -> None:
 def test_a_token_is_no_array_of_numbers(session: RawClient) -> None:
     program = session.compile(TOKENS, [0])
     metadata = session.call("loaded_executable_metadata", loaded_executable_handle=program)
-    assert "token" in metadata.output_layouts_error.message
+    # From jaxlib 0.12 on it has a layout.
+    has_layout = len(metadata.output_layouts_list.layouts) == 1
+    assert has_layout or "token" in metadata.output_layouts_error.message
     (token,) = session.execute(program, [session.put(EIGHT[:4], single(0))])
     session.ready(token)
     with pytest.raises(Failed, match="token"):
         session.fetch(token)
     for device in (1, 5):
-        copied = session.call("copy_arrays", array_handles=[token], device_ids=[device])
-        with contextlib.suppress(Failed):
-            session.ready(*copied.array_handles)
+        with pytest.raises(Failed, match="a token has no data to copy"):
+            session.call("copy_arrays", array_handles=[token], device_ids=[device])
     still_serves(session)

@@ -69,14 +69,14 @@ def version_request() -> bytes:
     request = proxy_pb2.GrpcGetVersionRequest()
     for version in (request.min_version, request.max_version):
         version.protocol_version = ifrt.PROTOCOL_MAX
-        version.ifrt_serdes_version_number = ifrt.SERDES_VERSION
+        version.ifrt_serdes_version_number = ifrt.SERDES_MAX
     return request.SerializeToString()
 
 
 def session_metadata(token: bytes) -> tuple[tuple[str, bytes], ...]:
     metadata = proxy_pb2.GrpcIfrtSessionMetadata()
     metadata.version.protocol_version = ifrt.PROTOCOL_MAX
-    metadata.version.ifrt_serdes_version_number = ifrt.SERDES_VERSION
+    metadata.version.ifrt_serdes_version_number = ifrt.SERDES_MAX
     if token:
         metadata.initialization_data.attributes["sps_token"].string_value = token
     return ((ifrt.SESSION_METADATA, metadata.SerializeToString()),)

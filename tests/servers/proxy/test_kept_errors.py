@@ -279,5 +279,5 @@ def test_a_remap_changes_no_shards_type_or_shape(client: RawClient) -> None:
             to_end=[1],
             to_step=[1],
         )
-        with pytest.raises(Failed, match="a remap plan makes shards"):
+        with pytest.raises(Failed, match="the remap plan makes shards"):
             client.call("remap_arrays", plan=plan, array_handles=[array], result_handles=[90])

@@ -521,7 +521,7 @@ class SilentClient:
         self.channel = grpc.insecure_channel(address)
         metadata = proxy_pb2.GrpcIfrtSessionMetadata()
         metadata.version.protocol_version = ifrt.PROTOCOL_MAX
-        metadata.version.ifrt_serdes_version_number = ifrt.SERDES_VERSION
+        metadata.version.ifrt_serdes_version_number = ifrt.SERDES_MAX
         self.sent = 0
         self._stop = threading.Event()
         self._more = threading.Semaphore(0)

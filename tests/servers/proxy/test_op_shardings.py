@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from shared_pathways_service.protocol.ifrt import core_pb2
-from shared_pathways_service.protocol.ifrt.xla_pb2 import NamedShardingProto, OpSharding
-from shared_pathways_service.servers.proxy.op_shardings import check_op_sharding
+from shared_pathways_service.protocol.ifrt.xla_pb2 import OpSharding
+from shared_pathways_service.servers.proxy.op_shardings import checked_op_sharding
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 from tests.servers.proxy.raw import F32, Failed, RawClient, single
 
@@ -66,7 +66,6 @@ SHARDINGS = {
         **PAIR, iota_reshape_dims=[2], iota_transpose_perm=[5]
     ),
     "iota_transpose_perm of 0 numbers": OpSharding(**PAIR, iota_reshape_dims=[2]),
-    "named_sharding": OpSharding(named_sharding=NamedShardingProto()),
 }
 
 
@@ -113,9 +112,9 @@ def test_refused(client: RawClient, message: str) -> None:
     ],
 )
 def test_right(sharding: OpSharding) -> None:
-    check_op_sharding(sharding.SerializeToString(), 2)
+    checked_op_sharding(sharding.SerializeToString(), 2)
 
 
 def test_what_is_none_is_refused() -> None:
     with pytest.raises(StatusError, match="not an OpSharding"):
-        check_op_sharding(b"\xff", 1)
+        checked_op_sharding(b"\xff", 1)

@@ -303,6 +303,7 @@ def test_a_refused_proxy_ends_and_says_why(
     assert first["kind"] == "slices_taken"
     assert (first["wanted"], first["free"]) == ({KIND: 2}, {KIND: 0})
     assert first["holders"] == [f"bob@laptop: 2 x {KIND}"]
+    assert first["spares"] == {}
     assert second["kind"] == "unknown_type"
     assert second["types"] == [KIND]
 

@@ -87,6 +87,75 @@ def test_remap_plans_that_are_none(
     assert raised.value.code == INVALID
 
 
+def by_devices(*outputs: tuple[int, Sequence[tuple[int, Sequence[int]]]]) -> list[Any]:
+    """A plan as clients send it from version 6 of the serialised values on."""
+    plan = []
+    for out_array, inputs in outputs:
+        entry = core_pb2.RemapPlanProto.InputDevicesForOutput(out_array=out_array)
+        for in_array, devices in inputs:
+            taken = entry.input_devices.add(in_array=in_array)
+            taken.device_list.device_ids.extend(devices)
+        plan.append(entry)
+    return plan
+
+
+def test_a_remap_plan_by_devices(client: RawClient) -> None:
+    first, second = client.put(EIGHT, split([0, 1])), client.put(EIGHT + 8, split([2, 3]))
+    plan = {
+        "input_specs": [spec([8], split([0, 1])), spec([8], split([2, 3]))],
+        "output_specs": [spec([8], split([3, 0])), spec([8], split([1, 2]))],
+        "input_devices_for_output": by_devices(
+            (0, [(0, [0]), (1, [3])]), (1, [(1, [2]), (0, [1])])
+        ),
+    }
+    made = client.call("remap_arrays", plan=plan, array_handles=[first, second]).array_handles
+    assert [pieces(client, array) for array in made] == [
+        [[12, 13, 14, 15], [0, 1, 2, 3]],
+        [[4, 5, 6, 7], [8, 9, 10, 11]],
+    ]
+
+
+def test_a_remap_plan_in_both_forms(client: RawClient) -> None:
+    """Of versions 4 and 5: the devices go before the intervals, output by output."""
+    array = client.put(EIGHT, split([0, 1]))
+    whole = {"from_start": [0], "from_end": [2], "from_step": [1]}
+    whole |= {"to_start": [0], "to_end": [2], "to_step": [1]}
+    plan = {
+        "input_specs": [spec([8], split([0, 1]))],
+        "output_specs": [spec([8], split([0, 1])), spec([8], split([1, 0]))],
+        "mappings": [whole, {**whole, "out_array": 1}],
+        "input_devices_for_output": by_devices((1, [(0, [0, 1])])),
+    }
+    made = client.call("remap_arrays", plan=plan, array_handles=[array]).array_handles
+    assert [pieces(client, one) for one in made] == [HALVES, HALVES[::-1]]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        ([(0, [(0, [7])])], "absent shards"),
+        ([(0, [(0, [-1])])], "absent shards"),
+        ([(0, [(1, [0])])], "arrays that are not there"),
+        ([(1, [(0, [0])])], "arrays that are not there"),
+        ([(0, [])], "leaves shards out"),
+        ([], "leaves shards out"),
+    ],
+)
+def test_remap_plans_by_devices_that_are_none(
+    client: RawClient, outputs: Any, message: str
+) -> None:
+    array = client.put(FOUR, single(0))
+    one = [spec([4], single(0))]
+    plan = {
+        "input_specs": one,
+        "output_specs": one,
+        "input_devices_for_output": by_devices(*outputs),
+    }
+    with pytest.raises(Failed, match=message) as raised:
+        client.call("remap_arrays", plan=plan, array_handles=[array])
+    assert raised.value.code == INVALID
+
+
 def test_a_remap_changes_no_memory(client: RawClient) -> None:
     array = client.put(FOUR, pinned(0))
     mapping = {"from_start": [0], "from_end": [1], "from_step": [1]}

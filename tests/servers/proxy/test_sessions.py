@@ -33,7 +33,7 @@ def transport(request: pytest.FixtureRequest) -> str:
 
 
 def get_version(
-    proxy: LocalProxy, low: int, high: int, serdes: tuple[int, int] = (3, 3)
+    proxy: LocalProxy, low: int, high: int, serdes: tuple[int, int] = (0, 6)
 ) -> proxy_pb2.IfrtProxyVersion:
     request = proxy_pb2.GrpcGetVersionRequest()
     request.min_version.protocol_version = low
@@ -51,12 +51,19 @@ def get_version(
 )
 def test_the_newest_common_version(proxy: LocalProxy, low: int, high: int, agreed: int) -> None:
     version = get_version(proxy, low, high, (0, 9))
-    assert (version.protocol_version, version.ifrt_serdes_version_number) == (agreed, 3)
+    assert (version.protocol_version, version.ifrt_serdes_version_number) == (agreed, 6)
+
+
+@pytest.mark.parametrize(("low", "high", "agreed"), [(0, 0, 0), (0, 3, 3), (2, 6, 6), (6, 9, 6)])
+def test_the_newest_common_version_of_serialised_values(
+    proxy: LocalProxy, low: int, high: int, agreed: int
+) -> None:
+    assert get_version(proxy, 16, 25, (low, high)).ifrt_serdes_version_number == agreed
 
 
 @pytest.mark.parametrize(
     ("low", "high", "serdes"),
-    [(1, 15, (3, 3)), (26, 30, (3, 3)), (16, 25, (4, 5)), (16, 25, (0, 2))],
+    [(1, 15, (3, 3)), (26, 30, (3, 3)), (16, 25, (7, 8))],
 )
 def test_no_common_version_names_both_ranges(
     proxy: LocalProxy, low: int, high: int, serdes: tuple[int, int]
@@ -65,7 +72,7 @@ def test_no_common_version_names_both_ranges(
         get_version(proxy, low, high, serdes)
     assert raised.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert f"protocol {low} to {high}" in (raised.value.details() or "")
-    assert "protocol 16 to 25 and serdes 3" in (raised.value.details() or "")
+    assert "protocol 16 to 25 and serdes 0 to 6" in (raised.value.details() or "")
 
 
 @pytest.mark.parametrize("version", [16, 17, 18, 20, 22, 24, 25])

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from shared_pathways_service.core.kubernetes.images import Image, is_ours
+from shared_pathways_service.testing.google_images import PROXY_MODULE, SERVER_MODULE
 
 __all__ = [
     "COMMAND_IMAGE",
@@ -41,7 +42,7 @@ class ImageCommand:
 
     Attributes:
       argv: The program and its arguments.
-      is_server: Whether it is one of this project's servers, which is told where to bind.
+      is_server: Whether it is a server, of this project or a stand-in, which is told where to bind.
       knows_extensions: Whether the image would know this project's own variables.
     """
 
@@ -54,8 +55,8 @@ def command_of(image: str, command: Sequence[str], arguments: Sequence[str]) -> 
     """Returns what a container runs.
 
     Args:
-      image: Its image. This project's and Google's servers run as this project's own; see also
-        `COMMAND_IMAGE`.
+      image: Its image. This project's servers run as they are, Google's as the stand-ins of
+        `shared_pathways_service.testing.google_images`; see also `COMMAND_IMAGE`.
       command: The container's, which is run instead of the image's where there is one.
       arguments: The container's.
 
@@ -76,7 +77,7 @@ def command_of(image: str, command: Sequence[str], arguments: Sequence[str]) -> 
         return ImageCommand(argv=(*command, *arguments))
     if parsed.repository == COMMAND_IMAGE:
         raise CannotPull(f"{image}, which has no command of its own")
-    module = _module(parsed.name, arguments)
+    module = _our_module(parsed.name, arguments) if ours else _googles_module(parsed.name)
     return ImageCommand(
         argv=(sys.executable, "-P", "-m", module, *arguments),
         is_server=True,
@@ -84,7 +85,14 @@ def command_of(image: str, command: Sequence[str], arguments: Sequence[str]) -> 
     )
 
 
-def _module(name: str, arguments: Sequence[str]) -> str:
+def _googles_module(name: str) -> str:
+    modules = {"proxy_server": PROXY_MODULE, "server": SERVER_MODULE}
+    if name not in modules:
+        raise CannotPull(name)
+    return modules[name]
+
+
+def _our_module(name: str, arguments: Sequence[str]) -> str:
     if name == "proxy_server":
         return f"{_SERVERS}.proxy"
     if name != "server":

@@ -15,16 +15,14 @@ import pytest
 
 from shared_pathways_service.agent.probing import probe
 from shared_pathways_service.errors import CredentialsMismatch, ServiceNotReady, from_json
+from shared_pathways_service.jaxside import ProxyTarget
+from shared_pathways_service.jaxside.credentials import check_plaintext, wait_until_silent
+from shared_pathways_service.jaxside.greeting import Greeting, greet
+from shared_pathways_service.jaxside.refusal import reason_of
 from shared_pathways_service.protocol import ifrt
-from shared_pathways_service.protocol.credentials import (
-    Greeting,
-    check_plaintext,
-    greet,
-    wait_until_silent,
-)
 from shared_pathways_service.protocol.ifrt import proxy_pb2
+from shared_pathways_service.testing.google_images.handshake import serving_alts
 from tests.processes import run_async
-from tests.protocol.alts import serving_alts
 
 #: Seconds: far below the 300 s of a connection's own time-out.
 AT_ONCE_S = 20.0
@@ -34,14 +32,25 @@ VARIABLE = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
 def _version(_request: bytes, _context: grpc.ServicerContext) -> bytes:
     response = proxy_pb2.GrpcGetVersionResponse()
     response.version.protocol_version = ifrt.PROTOCOL_MAX
-    response.version.ifrt_serdes_version_number = ifrt.SERDES_VERSION
+    response.version.ifrt_serdes_version_number = ifrt.SERDES_MAX
     return response.SerializeToString()
 
 
 @contextlib.contextmanager
-def serving_plaintext() -> Iterator[str]:
+def serving_plaintext(sessions: list[str] | None = None) -> Iterator[str]:
+    """Serves versions, and sessions that end at once; those that were begun are noted."""
+
+    def session(_requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        if sessions is not None:
+            sessions.append(context.peer())
+        return iter(())
+
     handler = grpc.method_handlers_generic_handler(
-        ifrt.SERVICE, {"GetVersion": grpc.unary_unary_rpc_method_handler(_version)}
+        ifrt.SERVICE,
+        {
+            "GetVersion": grpc.unary_unary_rpc_method_handler(_version),
+            "IfrtSession": grpc.stream_stream_rpc_method_handler(session),
+        },
     )
     with futures.ThreadPoolExecutor(2) as threads:
         server = grpc.server(threads, handlers=[handler])
@@ -140,3 +149,13 @@ def test_a_probe_without_plaintext_sends_nothing() -> None:
         connection, _ = listener.accept()
         with connection:
             assert connection.recv(1) == b""
+
+
+@pytest.mark.parametrize(("one_client", "begun"), [(True, 0), (False, 1)])
+def test_a_proxy_for_one_client_is_not_tried_with_another_session(
+    one_client: bool, begun: int
+) -> None:
+    sessions: list[str] = []
+    with serving_plaintext(sessions) as address:
+        assert reason_of(ProxyTarget(address=address, one_client=one_client), 30.0) is None
+    assert len(sessions) == begun

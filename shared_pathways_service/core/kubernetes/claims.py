@@ -1,0 +1,143 @@
+"""Slices that proxies hold, read from their pods: for services whose resource manager does not say.
+
+Google's resource manager answers no questions, and its proxy's log does not distinguish a slice
+that is placed slowly from one that another tenant holds. The other proxies' pods do: each names its
+service and its slices in its arguments.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from shared_pathways_service.core.kubernetes import names
+from shared_pathways_service.core.kubernetes.names import Holder, holder_of
+from shared_pathways_service.core.kubernetes.services import Service, flags_of
+
+__all__ = ["POD_SELECTOR", "Claim", "Shortage", "find_shortage", "read_claims"]
+
+_LABEL_JOB: Final = "job-name"
+#: Finds the pods of Jobs, but for those of a JobSet, such as a service's own.
+POD_SELECTOR: Final = f"{_LABEL_JOB},!{names.LABEL_JOBSET}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Claim:
+    """Slices of a service that a running proxy needs.
+
+    Attributes:
+      holder: The proxy's Job, and its user as far as the Job says.
+      slices: By instance type; those that the proxy can start without are left out.
+      since: When its container started (RFC 3339, UTC).
+    """
+
+    holder: Holder
+    slices: Mapping[str, int]
+    since: str
+
+    @property
+    def order(self) -> tuple[str, str]:
+        """Sorts claims: the first one to start comes first."""
+        return self.since, self.holder.name
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shortage:
+    """Why a proxy cannot be placed now.
+
+    Attributes:
+      wanted: Slices by instance type.
+      free: The same, of the types of which too few are free.
+      holders: Who holds the others.
+      reason: All of that in words.
+    """
+
+    wanted: Mapping[str, int]
+    free: Mapping[str, int]
+    holders: tuple[str, ...]
+    reason: str
+
+
+def read_claims(service: Service, pods: Iterable[Mapping[str, Any]]) -> list[Claim]:
+    """Returns the claims of the proxies that run on a service, and are not being deleted.
+
+    Args:
+      service: The service.
+      pods: Of its namespace; see `POD_SELECTOR`.
+    """
+    claims = (_claim(service, pod) for pod in pods)
+    return sorted((claim for claim in claims if claim), key=lambda claim: claim.order)
+
+
+def find_shortage(
+    service: Service, name: str, claims: Sequence[Claim], *, ahead_only: bool
+) -> Shortage | None:
+    """Returns why other proxies leave too few slices to one of them; None: they leave enough.
+
+    Args:
+      service: The service.
+      name: The Job of the proxy that waits.
+      claims: Of all proxies.
+      ahead_only: Whether only proxies that started earlier count. Of two that start together and
+        do not both fit, exactly one is then behind the other.
+    """
+    mine = next((claim for claim in claims if claim.holder.name == name), None)
+    if mine is None:
+        return None
+    others = [
+        claim for claim in claims if claim != mine and (claim.order < mine.order or not ahead_only)
+    ]
+    held: Counter[str] = Counter()
+    for claim in others:
+        held.update(claim.slices)
+    short = [
+        kind
+        for kind, count in mine.slices.items()
+        if kind in service.instances and count > service.instances[kind] - held[kind]
+    ]
+    if not short:
+        return None
+    told = (
+        f"{mine.slices[kind]} x {kind} wanted, and other connections hold {held[kind]} of "
+        f"{service.instances[kind]}"
+        for kind in short
+    )
+    return Shortage(
+        wanted=dict(mine.slices),
+        free={kind: max(0, service.instances[kind] - held[kind]) for kind in short},
+        holders=tuple(str(c.holder) for c in others if any(c.slices.get(k) for k in short)),
+        reason="; ".join(told),
+    )
+
+
+def _claim(service: Service, pod: Mapping[str, Any]) -> Claim | None:
+    metadata, status = pod.get("metadata") or {}, pod.get("status") or {}
+    containers = (pod.get("spec") or {}).get("containers") or ()
+    proxy = next((c for c in containers if c.get("name") == names.PROXY_CONTAINER), None)
+    statuses = status.get("containerStatuses") or ()
+    states = (s.get("state") or {} for s in statuses if s.get("name") == names.PROXY_CONTAINER)
+    running = next(states, {}).get("running")
+    if proxy is None or running is None or metadata.get("deletionTimestamp"):
+        return None
+    flags = flags_of(proxy)
+    if _place(flags.get("resource_manager_address", "")) != _place(service.address):
+        return None
+    kinds = [kind for kind in flags.get("virtual_slices", "").split(",") if kind]
+    elastic = flags.get("num_elastic_slices", "")
+    spare = int(elastic) if elastic.isdecimal() else 0
+    # Which of several types may be missing is not known: as many of each as may be.
+    slices = {kind: max(0, count - spare) for kind, count in Counter(kinds).items()}
+    job = str(names.labels_of(pod).get(_LABEL_JOB, ""))
+    holder = dataclasses.replace(
+        holder_of(pod), name=job, instances=names.instances_text(kinds), service=service.name
+    )
+    return Claim(holder=holder, slices=slices, since=str(running.get("startedAt") or ""))
+
+
+def _place(address: str) -> tuple[str, str]:
+    """Returns a resource manager's host within its namespace, and its port."""
+    host, _, port = address.lower().rpartition(":")
+    # NAME.SUBDOMAIN, with or without the namespace and the cluster's domain.
+    return ".".join(host.split(".")[:2]), port

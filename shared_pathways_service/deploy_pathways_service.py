@@ -1,0 +1,38 @@
+"""Upstream's script of that name: ``python -m shared_pathways_service.deploy_pathways_service``.
+
+It is `sps deploy`, whose options it takes, with flags in absl's syntax and upstream's defaults
+(pathwaysutils 0.1.13). Like upstream's it returns when the service is created.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from shared_pathways_service.cli.absl_flags import run_command
+
+__all__ = ["main"]
+
+#: Upstream's other defaults are not taken over: its bucket is not the user's, and its image, of
+#: JAX 0.9.0, does not serve this package's JAX.
+_DEFAULTS: Final = {
+    "jobset_name": "pathways-service",
+    "tpu_type": "v6e",
+    "topology": "2x2",
+    "num_slices": 2,
+    "max_restarts": 30,
+    "wait": False,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Creates a service in a cluster, and ends the process.
+
+    Args:
+      arguments: By default those of the process.
+    """
+    run_command("deploy", arguments, _DEFAULTS)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,24 @@
+"""Stand-ins for Google's Pathways images, which cannot be run without a TPU.
+
+They compute with this project's servers, and behave outwardly as public sources describe the
+images: `proxy` for ``proxy_server``, `server` for ``server`` (resource manager and worker).
+
+- They know Google's flags, and refuse others.
+- Their logs have Google's lines, with the sources (``proxy_server.cc:125``) that are public, and
+  none of this project's.
+- The proxy speaks plaintext only if ``IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS`` is exactly
+  ``true``, else it hangs up on a plaintext client as ALTS does.
+- It serves one client at a time, and cancels the session of a second one.
+- It has no token, answers none of this project's own calls, and passes over what its clients say
+  in this project's own fields. Slices that are taken are waited for without an end.
+- It runs as the user ``nobody``.
+
+`python -m` runs each; `shared_pathways_service.testing.testbed` runs them by the images' names.
+"""
+
+from __future__ import annotations
+
+__all__ = ["PROXY_MODULE", "SERVER_MODULE"]
+
+PROXY_MODULE = f"{__name__}.proxy"
+SERVER_MODULE = f"{__name__}.server"

@@ -1,0 +1,60 @@
+"""The flags that Google's images are known to take."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Sequence
+from typing import Final
+
+__all__ = ["MANAGER", "PROXY", "WORKER", "accepted"]
+
+#: By name: those that this project's servers know as well, and those that only Google's do.
+_SHARED_BY_ALL: Final = {"server_port", "gcs_scratch_location"}
+_OF_ALL: Final = {"enforce_kernel_ipv6_support", "temporary_flags_for_debugging"}
+
+MANAGER: Final = (_SHARED_BY_ALL | {"node_type", "instance_count", "instance_type"}, _OF_ALL)
+WORKER: Final = (
+    _SHARED_BY_ALL | {"resource_manager_address"},
+    _OF_ALL | {"tpu_pinned_host_allocation_recycle", "tpu_premapped_buffer_size"},
+)
+PROXY: Final = (
+    _SHARED_BY_ALL
+    | {"resource_manager_address", "virtual_slices", "num_elastic_slices", "sidecar_name"},
+    _OF_ALL
+    | {
+        "cloud_pathways_external_sidecar_port",
+        "cloud_pathways_external_sidecar_connect_timeout",
+    },
+)
+#: XLA's own flags begin so, in each of the images.
+_XLA: Final = "xla_"
+
+
+def accepted(
+    argv: Sequence[str], known: tuple[Collection[str], Collection[str]], *, takes_xla: bool = False
+) -> list[str]:
+    """Returns the flags for this project's server in the stand-in's place.
+
+    A flag that the image does not know ends the process, as Abseil's parser does.
+
+    Args:
+      argv: Of the stand-in, each ``--name=value``.
+      known: Names that this project's server knows as well, and names that only the image knows.
+      takes_xla: Whether every ``--xla_…`` is taken as well.
+    """
+    taken = []
+    passed_on, passed_over = known
+    for word in argv:
+        name = word.removeprefix("--").partition("=")[0]
+        if not word.startswith("--") or "=" not in word:
+            _end(f"ERROR: the stand-in takes flags of the form --name=value, not {word!r}")
+        if name in passed_on or (takes_xla and name.startswith(_XLA)):
+            taken.append(word)
+        elif name not in passed_over:
+            _end(f"ERROR: Unknown command line flag '{name}'")
+    return taken
+
+
+def _end(message: str) -> None:
+    sys.stderr.write(f"{message}\n")
+    sys.exit(1)

@@ -1,0 +1,118 @@
+"""The first process of a stand-in: it has one of this project's servers work for it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from shared_pathways_service.testing.google_images.log_form import googles_form
+
+__all__ = ["become_nobody", "log_arguments", "run_server", "without_our_variables"]
+
+_NOBODY: Final = 65534
+#: What an image would have readable for everybody is this machine's: nobody may read it, too.
+_READING: Final = "-all,+dac_read_search"
+#: Signals that are the server's to handle. SIGILL is how Pathways' documents let a worker fail.
+_PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGILL)
+#: Variables of this project's that say where a server binds here, and how it ends.
+_KEPT: Final = ("SPS_BIND_ADDRESS", "SPS_STOP_EXIT_CODE")
+
+
+def become_nobody(module: str, argv: Sequence[str]) -> None:
+    """Goes on as the user ``nobody``, in the same process; at once where it cannot.
+
+    Args:
+      module: What is run anew then, by ``python -m``.
+      argv: Its arguments.
+    """
+    if os.geteuid() != 0 or not _has_nobody() or shutil.which("setpriv") is None:
+        return
+    words = [
+        "setpriv",
+        f"--reuid={_NOBODY}",
+        f"--regid={_NOBODY}",
+        "--clear-groups",
+        f"--inh-caps={_READING}",
+        f"--ambient-caps={_READING}",
+        # The change of users would clear it.
+        "--pdeathsig=KILL",
+    ]
+    os.execvp(words[0], [*words, sys.executable, "-P", "-m", module, *argv])  # noqa: S606
+
+
+def without_our_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns an environment without what only this project's images read."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith("SPS_") or name in _KEPT
+    }
+
+
+def log_arguments(argv: Sequence[str]) -> None:
+    """Writes the arguments to the log, as the images do."""
+    for number, argument in enumerate(argv, start=1):
+        now = time.time()
+        stamp = time.strftime("%m%d %H:%M:%S", time.localtime(now))
+        micros = int(now % 1 * 1_000_000)
+        head = f"I{stamp}.{micros:06d} {os.getpid():>7} init.cc:1]"
+        _write(f"{head} argv[{number}]: {argument!r}\n")
+
+
+def run_server(module: str, argv: Sequence[str]) -> int:
+    """Runs a server to its end, and writes its log in Google's form.
+
+    Args:
+      module: Of the server.
+      argv: Its flags.
+
+    Returns:
+      Its exit code; 128 + N for a signal.
+    """
+    server: subprocess.Popen[str] | None = None
+    early: list[int] = []
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        if server is None:
+            early.append(number)
+        else:
+            server.send_signal(number)
+
+    for passed_on in _PASSED_ON:
+        signal.signal(passed_on, pass_on)
+    server = subprocess.Popen(
+        [sys.executable, "-P", "-m", module, *argv, f"--parent_pid={os.getpid()}"],
+        env=without_our_variables(os.environ),
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="backslashreplace",
+    )
+    for number in early:
+        server.send_signal(number)
+    assert server.stderr is not None
+    with server.stderr:
+        for line in server.stderr:
+            if (written := googles_form(line.rstrip("\n"))) is not None:
+                _write(f"{written}\n")
+    code = server.wait()
+    return code if code >= 0 else 128 - code
+
+
+def _has_nobody() -> bool:
+    """Whether this user namespace has the user."""
+    ranges = (
+        map(int, line.split()) for line in Path("/proc/self/uid_map").read_text().splitlines()
+    )
+    return any(first <= _NOBODY < first + count for first, _, count in ranges)
+
+
+def _write(text: str) -> None:
+    os.write(2, text.encode())

@@ -1,0 +1,42 @@
+"""The service of a proxy that serves one client, and knows nothing of this project."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shared_pathways_service.protocol import ifrt
+from shared_pathways_service.protocol.ifrt import proxy_pb2
+from shared_pathways_service.servers.proxy.answers import Answers
+from shared_pathways_service.servers.proxy.service import ProxyService
+from shared_pathways_service.servers.proxy.session import Session
+from shared_pathways_service.servers.proxy.status import Code, StatusError
+
+__all__ = ["OneClientService"]
+
+_OURS = "sps_"
+
+
+class OneClientService(ProxyService):
+    """Cancels the session of a second client; it must be limited to one session."""
+
+    def open_session(self, metadata: Mapping[str, bytes], answers: Answers) -> Session:
+        """Begins a session, whatever this project's clients say of themselves."""
+        try:
+            return super().open_session(_without_ours(metadata), answers)
+        except StatusError as error:
+            if error.code == Code.RESOURCE_EXHAUSTED and self.sessions:
+                raise StatusError(Code.CANCELLED, "another client holds the session") from None
+            raise
+
+    def get_counters(self, authorization: bytes) -> bytes:  # noqa: ARG002
+        """Refuses this project's own call."""
+        raise StatusError(Code.UNIMPLEMENTED, "")
+
+
+def _without_ours(metadata: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    message = proxy_pb2.GrpcIfrtSessionMetadata()
+    message.ParseFromString(metadata.get(ifrt.SESSION_METADATA, b""))
+    attributes = message.initialization_data.attributes
+    for name in [name for name in attributes if name.startswith(_OURS)]:
+        del attributes[name]
+    return {**metadata, ifrt.SESSION_METADATA: message.SerializeToString()}

@@ -1,0 +1,39 @@
+"""``python -m …``: the stand-in for ``pathways/proxy_server``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from shared_pathways_service.constants import PROXY_PORT
+from shared_pathways_service.testing.google_images import PROXY_MODULE, flags, front
+from shared_pathways_service.testing.google_images.handshake import serving_alts
+
+_INSECURE: Final = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
+_ENGINE: Final = "shared_pathways_service.testing.google_images.engine"
+_PORT: Final = "--server_port="
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the proxy to its end; returns its exit code."""
+    front.become_nobody(PROXY_MODULE, argv)
+    taken = flags.accepted(argv, flags.PROXY, takes_xla=True)
+    # A resource manager of Google's neither refuses nor queues a tenant: it places, in its time.
+    taken += ["--max_sessions=1", "--queue_timeout_s=inf"]
+    front.log_arguments(argv)
+    with contextlib.ExitStack() as stack:
+        if os.environ.get(_INSECURE) != "true":
+            port = next((w.removeprefix(_PORT) for w in taken if w.startswith(_PORT)), PROXY_PORT)
+            host = os.environ.pop("SPS_BIND_ADDRESS", "127.0.0.1")
+            stack.enter_context(serving_alts(host, int(port)))
+            # What computes all the same is where no client looks for it.
+            taken = [word for word in taken if not word.startswith(_PORT)]
+            taken += ["--server_port=0"]
+        return front.run_server(_ENGINE, taken)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,214 @@
+"""What upstream's own unit tests demand of its behaviour, demanded of this package.
+
+Upstream's tests (pathwaysutils, `test/experimental/shared_pathways_service`, 0.1.13) replace
+kubectl, gcloud, JAX and the connection itself by mocks, and many of them assert how the mocks are
+called. This lists which of them are about behaviour that a user sees, and what tests it here; the
+cases are this module's, the code is not upstream's.
+
+=============================================  ====================================================
+upstream's test                                here
+=============================================  ====================================================
+validators: pathways_service                   `test_addresses_of_a_service`
+validators: tpu_instances                      `test_instances`
+validators: proxy_options, xla_flags;          `test_proxy_options`
+isc_pathways: proxy_options_from_list
+validators: sidecar_image_versions;            `core/kubernetes/test_images.py`,
+isc_pathways: connect_with_sidecar             `core/kubernetes/test_checks.py: test_sidecar`
+isc_pathways: wait_for_placement               `test_log_lines.py`, `core/kubernetes/
+                                               test_placement.py: test_the_real_proxys_log`
+isc_pathways: deploy_pathways_proxy_server     `test_the_proxys_job`; image_escaping:
+                                               `test_an_image_cannot_change_the_job`
+isc_pathways: pod_wait_failure                 `testbed/test_failures_start.py`
+isc_pathways: isc_pathways (JAX's variables    `e2e/test_connect_cycles.py`,
+inside, and put back)                          `jaxside/test_attach.py`
+isc_pathways: reports_metrics                  `testbed/test_metrics.py`
+isc_pathways: connect_success                  `test_the_name_made_up`
+isc_pathways: connect_with_non_existent_...    `kube/test_google.py: test_unknown_cluster_...`
+isc_pathways: connect_with_tpuv3               `test_instances`
+tpu_specs                                      `core/test_topology.py`, `core/test_slice_names.py`
+run_workload                                   `testbed/test_upstream.py`, `e2e/test_run_service.py`
+run_connect_example                            `testbed/test_upstream.py`
+deploy_pathways_service                        `core/kubernetes/test_service_jobset.py`,
+                                               `cli/test_absl_flags.py`
+=============================================  ====================================================
+
+Not demanded: that a file of YAML is missing (there is none); that JAX's caches are cleared and the
+garbage is collected by these very functions; how kubectl, gcloud and threads are called.
+"""
+
+from __future__ import annotations
+
+import getpass
+import re
+from typing import Any
+
+import pytest
+
+from shared_pathways_service import isc_pathways
+from shared_pathways_service.core.kubernetes.proxy_job import ProxyJobInputs, proxy_job
+
+KIND = "tpuv6e:2x2"
+GKE = {
+    "cluster": "test-cluster",
+    "project": "test-project",
+    "region": "test-region",
+    "gcs_bucket": "test-bucket",
+    "pathways_service": "test-service:1234",
+    "expected_tpu_instances": {KIND: 1},
+}
+
+
+def connect(**changed: Any) -> isc_pathways.Connection:
+    return isc_pathways.connect(**{**GKE, **changed})
+
+
+def test_addresses_of_a_service() -> None:
+    for right in ("test-service:1234", "pathways-cluster-pathways-head-0-0.pathways-cluster:8080"):
+        assert connect(pathways_service=right).pathways_service == right
+    for wrong in (
+        "test-service",
+        "test-service:",
+        ":1234",
+        "test-service:port",
+        "",
+        "test-service:1234:5678",
+    ):
+        with pytest.raises(ValueError, match="pathways_service"):
+            connect(pathways_service=wrong)
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        {"tpuv6e:2x2": 4},
+        {"tpuv6e:2x4": 1},
+        {"tpuv6e:4x4": 1},
+        {"tpuv5e:2x2": 4},
+        {"tpuv5e:4x4": 1},
+        {"tpuv5:2x2x2": 1},
+        {"tpuv5:2x2x4": 1},
+        # Refused by upstream: xpk's names, of any of a family's names.
+        {"tpuv6e-8": 1},
+        {"tpuv6e-16": 1},
+        {"v5e-16": 1},
+    ],
+)
+def test_instances(right: dict[str, int]) -> None:
+    assert sum(connect(expected_tpu_instances=right).expected_tpu_instances.values()) == sum(
+        right.values()
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"": 2},
+        *(
+            {name: 1}
+            for name in (
+                "tpuv3:4x4",
+                "invalid-format",
+                "ct5lp-hightpu-16t:4x4",
+                "ct5lp-8",
+                "ct5p:2x2",
+                "ct7e-8",
+                "tpuv7e-8",
+                "ct5lp:1x1x",
+                "ct5lp:axb",
+                "foo-bar",
+                "tpuv6e:1",
+                "tpuv6e:1x2x3x4",
+                # Accepted by upstream, though no v6e is built in three dimensions.
+                "tpuv6e:2x2x2",
+            )
+        ),
+    ],
+)
+def test_wrong_instances(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="expected_tpu_instances"):
+        connect(expected_tpu_instances=wrong)
+
+
+def test_proxy_options() -> None:
+    assert connect(proxy_options=None).proxy_options == isc_pathways.ProxyOptions()
+    assert connect(proxy_options=[]).proxy_options == isc_pathways.ProxyOptions()
+    for text in ("sidecar:true", " SIDECAR : True "):
+        assert connect(proxy_options=[text]).proxy_options.sidecar
+    for text in ("use_insecure_credentials:true", " USE_INSECURE_CREDENTIALS : True "):
+        assert connect(proxy_options=[text]).proxy_options.use_insecure_credentials
+    off = connect(proxy_options=["use_insecure_credentials:false"]).proxy_options
+    assert not off.use_insecure_credentials
+    for text in ('xla_flags:"--xla_a --xla_b=1"', "xla_flags:--xla_a --xla_b=1"):
+        assert connect(proxy_options=[text]).proxy_options.xla_flags == ("--xla_a", "--xla_b=1")
+    for wrong in ("invalid_option", ":value", "xla_flags:--not_xla_flag"):
+        with pytest.raises(ValueError, match="proxy_options"):
+            connect(proxy_options=[wrong])
+    # Off in upstream.
+    with pytest.raises(ValueError, match="true or false"):
+        connect(proxy_options=["use_insecure_credentials:maybe"])
+
+
+def test_the_name_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(getpass, "getuser", lambda: "testuser")
+    assert re.fullmatch(r"isc-proxy-testuser-[a-z0-9]{5}", connect().proxy_job_name)
+    assert connect(proxy_job_name="test-proxy").proxy_job_name == "test-proxy"
+
+
+def job_of(**changed: Any) -> dict[str, Any]:
+    asked = connect(**changed)
+    made = proxy_job(
+        ProxyJobInputs(
+            name=asked.proxy_job_name,
+            namespace="default",
+            session="s",
+            service_address=asked.pathways_service or "",
+            virtual_slices=tuple(
+                kind for kind, count in asked.expected_tpu_instances.items() for _ in range(count)
+            ),
+            image=asked.proxy_server_image,
+            gcs_bucket=asked.bucket or "",
+            options=asked.proxy_options,
+            user="u",
+            host="h",
+            deadline_s=60,
+        )
+    )
+    [container] = made["spec"]["template"]["spec"]["containers"]
+    return {"name": made["metadata"]["name"], **container}
+
+
+def test_the_proxys_job() -> None:
+    job = job_of(
+        proxy_job_name="test-proxy",
+        expected_tpu_instances={KIND: 2},
+        proxy_server_image="r.io/test-image:latest",
+        proxy_options=["xla_flags:--xla_flag1 --xla_flag2", "sidecar:true"],
+    )
+    assert job["image"] == "r.io/test-image:latest"
+    assert {
+        "--server_port=29000",
+        "--resource_manager_address=test-service:1234",
+        "--gcs_scratch_location=gs://test-bucket",
+        f"--virtual_slices={KIND},{KIND}",
+        "--xla_flag1",
+        "--xla_flag2",
+        "--sidecar_name=external",
+    } <= set(job["args"])
+
+
+def test_credentials_of_the_proxys_job() -> None:
+    def variables(**changed: Any) -> dict[str, Any]:
+        return {variable["name"]: variable.get("value") for variable in job_of(**changed)["env"]}
+
+    name = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
+    # By default too, where upstream does not set it.
+    assert variables()[name] == "true"
+    assert variables(proxy_options=["use_insecure_credentials:true"])[name] == "true"
+    assert name not in variables(proxy_options=["use_insecure_credentials:false"])
+
+
+def test_an_image_cannot_change_the_job() -> None:
+    for wrong in ('r.io/image:latest"\n- command: [pwn]\\\n', "r.io/image:tag extra", "r.io/i;id"):
+        with pytest.raises(ValueError, match="proxy_server_image"):
+            connect(proxy_server_image=wrong)
