@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeAlias
 import grpc
 import grpc.aio
 
+from shared_pathways_service.servers import turns
 from shared_pathways_service.servers.glog import glog
 
 __all__ = ["Admission"]
@@ -167,8 +168,7 @@ class _Patient:
         """
         limit = self._bounds.request_timeout_s
         try:
-            async with asyncio.timeout(limit):
-                request = await self._context.read()
+            request = await turns.wait_for(self._context.read(), limit)
         except TimeoutError:
             text = f"the request did not come within {limit:g} s (--request_timeout_s)"
             raise _GivenUp(grpc.StatusCode.DEADLINE_EXCEEDED, text) from None

@@ -44,6 +44,7 @@ from shared_pathways_service.servers.proxy.operations import Operation
 from shared_pathways_service.servers.proxy.session import Session
 from shared_pathways_service.servers.proxy.slices import SliceChange
 from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
+from shared_pathways_service.servers.turns import wait_for_event
 
 __all__ = ["HANDLERS", "ProxyService"]
 
@@ -162,7 +163,7 @@ class ProxyService:
             _compare_jaxlib(offered["sps_jaxlib_version"].string_value)
         # The client heard that its slices are placed by another way, and may be sooner here than
         # the news: what it computed would then fail as if it had lost them.
-        self._engine.slices.granted.wait(_GRANT_S)
+        wait_for_event(self._engine.slices.granted, _GRANT_S)
         with self._lock:
             if len(self._sessions) >= self.limits.sessions:
                 raise StatusError(

@@ -14,6 +14,7 @@ from shared_pathways_service.core.validation import check_dns_label
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol.versions import negotiate, spoken
+from shared_pathways_service.servers import turns
 from shared_pathways_service.servers.resource_manager import inquiries, wire
 from shared_pathways_service.servers.resource_manager.authority import Authority
 from shared_pathways_service.servers.resource_manager.calls import Context, refusing
@@ -187,10 +188,10 @@ class ResourceManagerService(CordonCalls, ReservationCalls):
 async def _hello(context: Context, within_s: float) -> Any:
     """Reads the first message of a stream, which must be a hello."""
     try:
-        message = await asyncio.wait_for(context.read(), within_s)
+        message = await turns.wait_for(context.read(), within_s)
     except TimeoutError:
-        # Not the client's fault for certain: a server that stood still finds it late as well. So
-        # this is no refusal, after which a proxy or a worker would end.
+        # Not the client's fault for certain: its machine may be short of processor time. So this
+        # is no refusal, after which a proxy or a worker would end.
         silent = SharedPathwaysError(f"no hello came within {within_s:g} s (--request_timeout_s)")
         raise StreamEnded(silent, grpc.StatusCode.DEADLINE_EXCEEDED) from None
     first = None if message is grpc.aio.EOF else message.WhichOneof("message")
