@@ -39,6 +39,17 @@ _CONFIG, _TYPED_CONFIG = "backend_config", "mhlo.backend_config"
 _FRONTEND = "mhlo.frontend_attributes"
 _ATTRIBUTES = "mhlo.attributes"
 _SHARDING = "mhlo.sharding"
+_PLAIN = frozenset(
+    (
+        _NAME,
+        _VERSION,
+        _CONFIG,
+        _ATTRIBUTES,
+        "mhlo.version",
+        "has_side_effect",
+        "called_computations",
+    )
+)
 
 _CALLBACK = (
     "a Python callback (jax.debug.print, jax.debug.callback, pure_callback, io_callback)",
@@ -71,8 +82,18 @@ def _one_alike(operands: _Types, results: _Types, _call: Any) -> bool:
     return len(operands) == 1 and operands == results
 
 
+def _is_plain(call: Any) -> bool:
+    # XLA makes an operation of CHLO of it, and ends the process at a sharding, for one.
+    return all(entry.name in _PLAIN for entry in _entries(call))
+
+
+def _entries(call: Any) -> Any:
+    attributes = call.attributes
+    return [attributes[index] for index in range(len(attributes))]
+
+
 def _one_float(operands: _Types, results: _Types, call: Any) -> bool:
-    if not _one_alike(operands, results, call):
+    if not _one_alike(operands, results, call) or not _is_plain(call):
         return False
     element = ir.RankedTensorType(call.operands[0].type).element_type
     return isinstance(element, ir.FloatType | ir.ComplexType)
@@ -135,6 +156,14 @@ def _approximate(_operands: _Types, _results: _Types, call: Any) -> bool:
     return all(rest) and top_k <= found[0][axis] <= size
 
 
+def _largest_of_chlo(operands: _Types, results: _Types, call: Any) -> bool:
+    if not _largest(operands, results, call) or not _is_plain(call):
+        return False
+    attributes = call.attributes
+    config = _numbers(attributes[_ATTRIBUTES]) if _ATTRIBUTES in attributes else {}
+    return config == {"k": _shapes(call.results)[0][-1], "largest": 1}
+
+
 #: What XLA makes operations of, and what JAX gives each.
 XLAS: dict[str, Callable[[_Types, _Types, Any], bool]] = {
     "Sharding": _sharding,
@@ -145,7 +174,7 @@ XLAS: dict[str, Callable[[_Types, _Types, Any], bool]] = {
     "MoveToDevice": _one_alike,
     "LayoutConstraint": _one_alike,
     "TopK": _largest,
-    "mhlo.topk": _largest,
+    "mhlo.topk": _largest_of_chlo,
     "ApproxTopK": _approximate,
     "PartialReduce": _approximate,
     "shape_assertion": _none_back,
@@ -154,11 +183,6 @@ XLAS: dict[str, Callable[[_Types, _Types, Any], bool]] = {
     "stablehlo.dynamic_top_k": _some,
     "stablehlo.dynamic_approx_top_k": _some,
     "ragged_all_to_all": _ragged,
-    "xla.sdy.FuncResultSharding": _one_alike,
-    "xla.sdy.PropagationBarrier": _one_alike,
-    "xla.sdy.ShardingGroup": _none_back,
-    "xla.sdy.LocalToGlobalShape": _some,
-    "xla.sdy.GlobalToLocalShape": _some,
 } | {
     f"mhlo.{name}": _one_float
     for name in (

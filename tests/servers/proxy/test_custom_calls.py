@@ -88,6 +88,7 @@ def test_other_names_are_refused_with_what_to_do(name: str) -> None:
         ("CustomSPMDPartitioning", "custom_partitioning.*Instead: jax.shard_map"),
         ("xla_python_cpu_callback", "pure_callback.*Instead: return the value"),
         ("xla_ffi_partitioned_python_cpu_callback", "jax.debug.print.*Instead: return the value"),
+        ("xla.sdy.FuncResultSharding", "Instead: "),
         ("tpu_custom_call", "Pallas.*interpret=True"),
     ],
 )
@@ -162,6 +163,7 @@ def test_kernels_called_in_another_way_are_refused(old: str, new: str, told: str
         ("Sharding", ""),
         ("Sharding", ', mhlo.sharding = "{replicated}", backend_config = "unspecified_dims=[1]"'),
         ("mhlo.erf", ', mhlo.backend_config = "x"'),
+        ("mhlo.erf", ', mhlo.sharding = "{devices=[2]<=[2]}"'),
         ("mhlo.erf", ', mhlo.attributes = "x"'),
         ("TopK", ""),
         ("ApproxTopK", ", mhlo.backend_config = {reduction_dim = 7 : i64}"),
