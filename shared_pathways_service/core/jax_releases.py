@@ -1,10 +1,9 @@
 """Which releases of JAX work together, a client of one with a proxy of another.
 
-The IFRT proxy protocol has had the same versions in all of them (16 to 25). What differs
-is the version of IFRT's serialised values, shardings and programs among them: two sides need one in
-common. Programs are StableHLO, which says itself which older releases it is written for; a client
-whose programs an older proxy cannot read has no version of the values in common with it either.
-`scripts/compat` has tried the pairs; docs/compatibility.md has its results.
+The IFRT proxy protocol has had the same versions in all of them (16 to 25). What differs is the
+version of IFRT's serialised values, shardings and programs among them: two sides need one in common
+that the client can write its programs in. `scripts/compat` has tried the pairs;
+docs/compatibility.md has its results.
 """
 
 from __future__ import annotations
@@ -14,29 +13,36 @@ from typing import Final
 
 from shared_pathways_service.errors import VersionSkew
 
-__all__ = ["check_pair", "serdes_of"]
+__all__ = ["NEWEST_SERDES_BEFORE_0_11", "check_pair", "client_serdes"]
 
 Release = tuple[int, ...]
 
-#: From which release of jaxlib on a client says which range of versions of the values it speaks, as
-#: captured from the clients (GetVersion).
-_SERDES: Final[tuple[tuple[Release, tuple[int, int]], ...]] = (
+#: From which release of jaxlib on a client speaks which versions of the values: the newest that it
+#: says in GetVersion, and the oldest that it can write a program in. (The oldest that it says is
+#: less: 0 up to 0.11 and 2 from 0.12 on. But "Unsupported IFRT SerDes version 1 for HloProgram
+#: serialization", and so for 2, is what 0.10.2 and later make of a program.)
+_CLIENTS: Final[tuple[tuple[Release, tuple[int, int]], ...]] = (
     ((0, 9, 0), (0, 0)),
     ((0, 9, 2), (0, 1)),
     ((0, 10, 0), (0, 2)),
-    ((0, 10, 2), (0, 3)),
-    ((0, 11, 0), (0, 4)),
-    ((0, 11, 2), (0, 6)),
-    ((0, 12, 0), (2, 6)),
+    ((0, 10, 2), (3, 3)),
+    ((0, 11, 0), (3, 4)),
+    ((0, 11, 2), (3, 6)),
 )
+#: What proxies of ours read, whatever their jaxlib.
+_OURS: Final = (0, 6)
+#: XLA's own server has another oldest version from this release on.
+_SERVER_LEFT_OUT: Final[tuple[Release, int]] = ((0, 12), 2)
+#: jaxlib 0.9 ends the process at some programs of clients that are newer than 0.10.
+NEWEST_SERDES_BEFORE_0_11: Final = 3
 #: Minor releases that were tried, oldest and newest.
 _OLDEST: Final[Release] = (0, 9)
 _NEWEST: Final[Release] = (0, 12)
 _NUMBERS: Final = re.compile(r"\d+(?:\.\d+)+")
 
 
-def serdes_of(version: str) -> tuple[int, int] | None:
-    """Returns which versions of IFRT's serialised values a release of jaxlib speaks.
+def client_serdes(version: str) -> tuple[int, int] | None:
+    """Returns in which versions of IFRT's serialised values a client can write its programs.
 
     Args:
       version: Of jax or jaxlib, e.g. ``0.10.2``.
@@ -46,8 +52,18 @@ def serdes_of(version: str) -> tuple[int, int] | None:
       newer than all that were tried counts as the newest of these.
     """
     release = _release(version)
-    ranges = [serdes for first, serdes in _SERDES if release >= first]
+    ranges = [serdes for first, serdes in _CLIENTS if release >= first]
     return ranges[-1] if ranges else None
+
+
+def _service_serdes(version: str, *, ours: bool) -> tuple[int, int] | None:
+    """Returns which versions a proxy reads that computes with a release of jaxlib."""
+    if ours:
+        return _OURS
+    spoken, (release, oldest) = client_serdes(version), _SERVER_LEFT_OUT
+    if spoken is None:
+        return None
+    return (oldest if _release(version) >= release else 0, spoken[1])
 
 
 def check_pair(client: str, service: str, where: str, *, ours: bool) -> str:
@@ -69,18 +85,16 @@ def check_pair(client: str, service: str, where: str, *, ours: bool) -> str:
     here, there = _release(client), _release(service)
     if not (here and there):
         return ""
-    spoken, understood = serdes_of(client), serdes_of(service)
-    if ours and understood is not None:
-        understood = (0, understood[1])
-    apart = bool(
-        spoken is not None
-        and understood is not None
-        and max(spoken[0], understood[0]) > min(spoken[1], understood[1])
+    spoken, read = client_serdes(client), _service_serdes(service, ours=ours)
+    apart = bool(spoken and read and max(spoken[0], read[0]) > min(spoken[1], read[1]))
+    # What such a proxy reads, its XLA may not.
+    apart |= (
+        ours and there < (0, 10) and spoken is not None and (spoken[1] > NEWEST_SERDES_BEFORE_0_11)
     )
     if apart or here[0] != there[0]:
         raise VersionSkew(
             f"JAX {client} here and JAX {service} in {where} cannot work together"
-            + (f": IFRT's values are of versions {_said(spoken)} and {_said(understood)}" * apart),
+            + ": the service cannot read the client's programs" * apart,
             client=client,
             service=service,
             hint=f"install jax=={service}, or have the service run JAX {client}; "
@@ -94,10 +108,6 @@ def check_pair(client: str, service: str, where: str, *, ours: bool) -> str:
         f"JAX is {client} here and {service} in {where}, a pair that was not tried: "
         f"jax=={service} is safer"
     )
-
-
-def _said(serdes: tuple[int, int] | None) -> str:
-    return "unknown" if serdes is None else f"{serdes[0]} to {serdes[1]}"
 
 
 def _release(version: str) -> Release:

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from shared_pathways_service.core.jax_releases import serdes_of
+from shared_pathways_service.core.jax_releases import client_serdes
 from shared_pathways_service.errors import ServiceNotReady, SharedPathwaysError, VersionSkew
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
@@ -110,7 +110,8 @@ def _translated(error: grpc.RpcError, address: str, timeout_s: float) -> SharedP
 
 
 def _serdes() -> tuple[int, int]:
-    return serdes_of(importlib.metadata.version("jaxlib")) or (ifrt.SERDES_MIN, ifrt.SERDES_MAX)
+    ours = client_serdes(importlib.metadata.version("jaxlib"))
+    return ours or (ifrt.SERDES_MIN, ifrt.SERDES_MAX)
 
 
 def _skew(message: str, service: str = "") -> VersionSkew:

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from benchmarks import compat
-from shared_pathways_service.core.jax_releases import check_pair, serdes_of
+from shared_pathways_service.core.jax_releases import check_pair, client_serdes
 from shared_pathways_service.errors import VersionSkew
 
 
@@ -43,4 +43,7 @@ def test_the_table_of_versions() -> None:
     assert len(told) == 7
     for release, versions in told.items():
         low, _, high = versions.partition(" to ")
-        assert serdes_of(release + ".0" * (release.count(".") < 2)) == (int(low), int(high or low))
+        assert client_serdes(release + ".0" * (release.count(".") < 2)) == (
+            int(low),
+            int(high or low),
+        )

@@ -13,7 +13,7 @@ __all__ = ["KIND_OF_ELEMENT", "TOKEN", "TOKEN_DTYPE", "dtype_of", "kind_of_eleme
 _Kind = core_pb2.DTypeProto
 
 # One line a type: IFRT's kind, numpy's type, StableHLO's element type. Floats of six bits are left
-# out: XLA (of jaxlib 0.12, the first that has them) ends the process at a constant of theirs.
+# out: XLA (of jaxlib 0.11 and 0.12, which have them) ends the process at a constant of theirs.
 _TABLE = (
     (_Kind.KIND_PRED, np.bool_, "i1"),
     (_Kind.KIND_S2, ml_dtypes.int2, "i2"),

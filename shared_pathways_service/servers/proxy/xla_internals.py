@@ -12,14 +12,13 @@ from typing import Any
 import jaxlib.version
 from jaxlib import xla_client
 
-from shared_pathways_service.core.jax_releases import serdes_of
+from shared_pathways_service.core.jax_releases import NEWEST_SERDES_BEFORE_0_11
 from shared_pathways_service.errors import VersionSkew
-from shared_pathways_service.protocol import ifrt
 
 __all__ = [
     "check",
     "fingerprint",
-    "newest_serdes",
+    "newest_client",
     "read_portable_artifact",
     "result_handler",
     "shaped_array",
@@ -90,14 +89,13 @@ def check() -> None:
         )
 
 
-def newest_serdes() -> int:
-    """Returns the newest version of IFRT's serialised values that a client may speak.
+def newest_client() -> int | None:
+    """Returns the newest version of IFRT's values that a client may say it speaks; None: any.
 
-    This server reads all up to `ifrt.SERDES_MAX`. But programs come in the StableHLO of the version
-    that is agreed on, and an older jaxlib ends the process at some that it cannot read.
+    This server reads all that it agrees to. But newer clients write programs at which an older
+    jaxlib ends the process.
     """
-    spoken = serdes_of(jaxlib.version.__version__)
-    return ifrt.SERDES_MAX if spoken is None else min(spoken[1], ifrt.SERDES_MAX)
+    return NEWEST_SERDES_BEFORE_0_11 if _RELEASE < (0, 10) else None
 
 
 def shaped_array(shape: tuple[int, ...], dtype: Any) -> Any:

@@ -74,8 +74,9 @@ def test_images_and_versions() -> None:
     check, image = checks.image_check(service(image="r/pathways/server:jax-0.10.1"), "")
     assert (check.outcome, image) == (Outcome.OK, "r/pathways/proxy_server:jax-0.10.1")
     assert checks.jax_check(CLIENT, image).outcome is Outcome.OK
-    assert checks.jax_check(CLIENT, "r/x:jax-0.9.0").outcome is Outcome.OK
-    assert checks.jax_check(CLIENT, "r/x:jax-0.8.0").outcome is Outcome.WARNING
+    assert checks.jax_check(CLIENT, "r/x:jax-0.12.0.1").outcome is Outcome.OK
+    assert checks.jax_check(CLIENT, "r/x:jax-0.13.0").outcome is Outcome.WARNING
+    assert isinstance(checks.jax_check(CLIENT, "r/x:jax-0.9.0").error, VersionSkew)
     assert isinstance(checks.jax_check(CLIENT, "r/x:jax-1.0.0").error, VersionSkew)
     assert checks.jax_check(CLIENT, "r/x:latest").outcome is Outcome.UNKNOWN
     digest = dataclasses.replace(service(), image=f"r/server@sha256:{'0' * 64}")

@@ -116,8 +116,9 @@ def test_any_tag_can_be_looked_at(tag: str) -> None:
     [
         ("0.9.0", "jax-0.9.0", False),
         ("0.9.0.dev20260101", "jax-0.9.3", False),
-        ("0.10.2", "jax-0.9.0", False),
-        ("0.10.2", "jax-0.8.1", True),
+        ("0.9.2", "jax-0.10.2", False),
+        ("0.10.2", "jax-0.12.0.1", False),
+        ("0.9.2", "jax-0.8.1", True),
         ("0.10.2", "latest", False),
         ("", "jax-0.9.0", False),
     ],

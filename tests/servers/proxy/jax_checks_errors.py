@@ -103,7 +103,7 @@ def errors_of_arguments(devices: Devices) -> Told:
 
 
 CLIENTS_OWN["errors_of_arguments"] = {"dlpack": _PJRT_ONLY, "pointer": _PJRT_ONLY}
-if JAX_RELEASE >= (0, 12):  # the first with such a CPU
+if JAX_RELEASE >= (0, 11):  # the first with such a CPU
     CLIENTS_OWN["errors_of_arguments"]["6 bits"] = (
         "JaxRuntimeError",
         "UNIMPLEMENTED: arrays of type KIND_F6E2M3FN are not supported",

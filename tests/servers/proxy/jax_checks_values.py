@@ -185,7 +185,7 @@ _DELETED = "INVALID_ARGUMENT: Array already deleted."
 CLIENTS_OWN["donation_and_aliases"] = {
     ("one", "view"): (False, _WHOLE),
     ("everywhere", "view"): (False, _WHOLE),
-    **({"again": (True, ("ValueError", _DELETED))} if JAX_RELEASE < (0, 12) else {}),
+    **({"again": (True, ("ValueError", _DELETED))} if JAX_RELEASE < (0, 11) else {}),
     "twice": ("JaxRuntimeError", _DELETED),
     "and not": ("JaxRuntimeError", _DELETED),
 }

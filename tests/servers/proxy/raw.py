@@ -16,7 +16,7 @@ from jaxlib import xla_client
 
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
-from shared_pathways_service.servers.proxy.xla_internals import newest_serdes
+from shared_pathways_service.servers.proxy.xla_internals import newest_client
 from tests.processes import DEADLINE_S
 
 F32 = core_pb2.DTypeProto.KIND_F32
@@ -93,7 +93,7 @@ class RawClient:
         )
         metadata = proxy_pb2.GrpcIfrtSessionMetadata()
         metadata.version.protocol_version = version
-        metadata.version.ifrt_serdes_version_number = newest_serdes()
+        metadata.version.ifrt_serdes_version_number = newest_client() or ifrt.SERDES_MAX
         for key, value in (initialization_data or {}).items():
             metadata.initialization_data.attributes[key].string_value = value
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()

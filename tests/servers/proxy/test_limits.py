@@ -34,7 +34,7 @@ from shared_pathways_service.servers.proxy.programs import Program
 from shared_pathways_service.servers.proxy.session import Session
 from shared_pathways_service.servers.proxy.status import StatusError
 from shared_pathways_service.servers.proxy.values import Value
-from shared_pathways_service.servers.proxy.xla_internals import newest_serdes
+from shared_pathways_service.servers.proxy.xla_internals import newest_client
 from tests.processes import DEADLINE_S, REPOSITORY
 from tests.servers.proxy.conftest import KIND, LocalProxy, MakeClient, MakeProxy
 from tests.servers.proxy.raw import DOUBLE, F32, Failed, RawClient, single, spec
@@ -522,7 +522,7 @@ class SilentClient:
         self.channel = grpc.insecure_channel(address)
         metadata = proxy_pb2.GrpcIfrtSessionMetadata()
         metadata.version.protocol_version = ifrt.PROTOCOL_MAX
-        metadata.version.ifrt_serdes_version_number = newest_serdes()
+        metadata.version.ifrt_serdes_version_number = newest_client() or ifrt.SERDES_MAX
         self.sent = 0
         self._stop = threading.Event()
         self._more = threading.Semaphore(0)

@@ -18,12 +18,12 @@ import pytest
 
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
-from shared_pathways_service.servers.proxy.xla_internals import newest_serdes
+from shared_pathways_service.servers.proxy.xla_internals import newest_client
 from tests.processes import DEADLINE_S
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy
 from tests.servers.proxy.raw import DOUBLE, F32, Failed, RawClient, single, split
 
-NEWEST = newest_serdes()
+NEWEST = newest_client() or ifrt.SERDES_MAX
 FOUR = np.arange(4, dtype=np.float32)
 
 
