@@ -43,7 +43,5 @@ def test_the_table_of_versions() -> None:
     assert len(told) == 7
     for release, versions in told.items():
         low, _, high = versions.partition(" to ")
-        assert client_serdes(release + ".0" * (release.count(".") < 2)) == (
-            int(low),
-            int(high or low),
-        )
+        version = release if release.count(".") == 2 else f"{release}.0"
+        assert client_serdes(version) == (int(low), int(high or low))

@@ -280,12 +280,10 @@ def test_another_release_of_jax_is_refused_before_a_proxy_is_created(
 ) -> None:
     async def ask() -> list[str]:
         async with home() as made:
-            with (
-                monkeypatch.context() as patch,
-                pytest.raises(VersionSkew, match=r"JAX 1\.0\.0 here and JAX 0") as caught,
-            ):
+            with monkeypatch.context() as patch:
                 patch.setattr("importlib.metadata.version", lambda _: "1.0.0")
-                await made.preflight(spec_of("isc-proxy-a"), unheard)
+                with pytest.raises(VersionSkew, match=r"JAX 1\.0\.0 here and JAX 0") as caught:
+                    await made.preflight(spec_of("isc-proxy-a"), unheard)
             assert caught.value.client == "1.0.0"
         link = await find(Settings.load())
         assert link is not None
