@@ -133,10 +133,17 @@ class Container:
             self.ready: dict[str, Any] = json.loads(line or b"{}")
 
     def __enter__(self) -> Self:
-        assert self.ready, self.log
+        if not self.ready:
+            log = self.log
+            self.close()
+            raise AssertionError(log)
         return self
 
     def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kills it, as the end of a PID namespace kills all that is in it."""
         self._process.kill()
         self._process.wait()
         self._log.close()

@@ -560,6 +560,7 @@ class World:
             and proxy.away_since >= self.disk_lost_at > 0
             and self.now - proxy.away_since < self.config.tenant_ttl_s
             and not proxy.released
+            and self.now < proxy.ends_at  # its stated lifetime, after which it is released
             and proxy.honest
             and any(
                 self.broke.get(slice_id, -1) < self.placings[generation].step
