@@ -201,7 +201,7 @@ def test_the_servers_run_as_pods_do_and_compute(images: Images) -> None:
             f"--resource_manager_address={address}",
             "--server_port=0",
             f"--virtual_slices={KIND}",
-            "--tenant=ada",
+            "--tenant_name=ada",
         )
         for container in (manager, worker, proxy):
             as_pods_are(container)
