@@ -2,9 +2,10 @@
 
     python -m benchmarks.fuzz [--minutes 60] [--seed 1] [--out result.json] [--round NAME]
 
-Rounds of five kinds, in turn, against one proxy process: valid and half-valid sequences of
+Rounds of six kinds, in turn, against one proxy process: valid and half-valid sequences of
 requests of every kind; several of these at once, some broken off; the same with mutated bytes;
-random bytes to each gRPC method; random bytes to the socket. Beside them a witness computes in a
+random bytes to each gRPC method; random bytes to the socket; programs with custom calls of every
+name, with random sizes and attributes. Beside them a witness computes in a
 session of its own and checks every result. Every minute all come to rest: the proxy's counters must
 tell that nothing is left of the sessions that have ended, and what the process holds is noted.
 
@@ -37,6 +38,7 @@ import psutil
 from hypothesis import strategies as st
 
 from benchmarks.common import write_result
+from benchmarks.fuzz_custom_calls import odd_program
 from benchmarks.fuzz_look import Observer
 from benchmarks.fuzz_requests import (
     DEADLINE_S,
@@ -53,6 +55,7 @@ from benchmarks.growth import Growth, Held, growth
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from tests.processes import ServerProcess
+from tests.servers.proxy.raw import Failed, RawClient
 
 _EXAMPLES = 30
 _REST_S = 60.0
@@ -139,6 +142,16 @@ def run_mutated(
             requests.finish()
 
 
+def run_custom_calls(target: Target, seed: int) -> None:
+    """Programs with custom calls, right ones and others: each runs or is refused."""
+    draw = random.Random(seed)
+    with RawClient(target.address) as client, target.observer.explaining():
+        for _ in range(3):
+            program, results = odd_program(draw)
+            with contextlib.suppress(Failed):
+                client.ready(*client.execute(client.compile(program, [0]), [], results))
+
+
 def _client(target: Target, *change: Callable[[bytes], bytes], **arguments: Any) -> FuzzClient:
     return FuzzClient(
         target.address, *change, shared=target.shared, deadline_s=target.deadline_s, **arguments
@@ -211,16 +224,21 @@ def _rounds(target: Target) -> dict[str, Callable[[], None]]:
     def sockets(greeting: bool, payloads: list[bytes]) -> None:
         run_socket(target, [_GREETING, *payloads] if greeting else payloads)
 
+    @hypothesis.given(st.integers(0, (1 << 32) - 1))
+    def custom_calls(seed: int) -> None:
+        run_custom_calls(target, seed)
+
     return {
         "sequences": sequences,
         "several": several,
         "mutated": mutated,
         "methods": methods,
         "socket": sockets,
+        "custom_calls": custom_calls,
     }
 
 
-ROUNDS = ("sequences", "several", "mutated", "methods", "socket")
+ROUNDS = ("sequences", "several", "mutated", "methods", "socket", "custom_calls")
 
 
 def _once(examples: Callable[[], None], seed: int) -> None:

@@ -159,6 +159,14 @@ def test_upstreams_attributes_inside(bench: Bench) -> None:
         assert it.expected_tpu_instances == {TYPE: 2}
 
 
+def test_the_programs_signal_handlers_are_left_alone(bench: Bench) -> None:
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    with bench.connect():
+        assert [signal.getsignal(number) for number in numbers] == before
+    assert [signal.getsignal(number) for number in numbers] == before
+
+
 def test_what_happens_is_logged_as_upstream_does(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -89,3 +89,11 @@ def test_upstreams_attributes_before_entry(own_directories: Path) -> None:
     assert not it.metrics_collector.is_collecting
     it.metrics_collector.record_capacity_in_use(it.total_chips)
     assert list(own_directories.iterdir()) == []
+
+
+def test_upstreams_attributes_are_copies_and_empty_where_nothing_is_named() -> None:
+    it = isc_pathways.connect(expected_tpu_instances={TYPE: 2})
+    assert it.expected_tpu_instances == {TYPE: 2}
+    assert it.expected_tpu_instances is not it.expected_tpu_instances
+    nothing = isc_pathways.connect()
+    assert (nothing.expected_tpu_instances, nothing.total_chips) == ({}, 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import importlib.util
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from shared_pathways_service.connection import log_lines
 from shared_pathways_service.connection.log_lines import LogLines
 from shared_pathways_service.core.session_messages import Phase, SliceView, Snapshot
+from tests.upstream import calls_of, service_file
 
 LOGGER = "shared_pathways_service.isc_pathways"
 NEW = Snapshot(name="isc-proxy-ada-x7k2p", phase=Phase.NEW)
@@ -118,18 +118,11 @@ def test_a_client_is_ready_for_a_cluster(caplog: pytest.LogCaptureFixture) -> No
 
 def info_lines(source: Path, logger: str) -> set[str]:
     """Returns the formats of the INFO lines that a module writes."""
-    calls = (n for n in ast.walk(ast.parse(source.read_text())) if isinstance(n, ast.Call))
-    return {
-        str(ast.literal_eval(call.args[0])) for call in calls if ast.unparse(call.func) == logger
-    }
+    return {str(ast.literal_eval(call.args[0])) for call in calls_of(source, logger)}
 
 
 def test_every_info_line_of_upstream_is_written_or_has_a_reason() -> None:
-    spec = importlib.util.find_spec("pathwaysutils")
-    assert spec is not None
-    assert spec.origin
-    package = Path(spec.origin).parent / "experimental" / "shared_pathways_service"
-    theirs = info_lines(package / "isc_pathways.py", "_logger.info")
+    theirs = info_lines(service_file("isc_pathways.py"), "_logger.info")
     ours = info_lines(Path(str(log_lines.__file__)), "_log.info")
     left_out = {line for line in theirs if line.startswith(tuple(NOT_WRITTEN))}
     assert ours == theirs - left_out

@@ -38,7 +38,9 @@ garbage is collected by these very functions; how kubectl, gcloud and threads ar
 
 from __future__ import annotations
 
+import ast
 import getpass
+import inspect
 import re
 from typing import Any
 
@@ -46,6 +48,8 @@ import pytest
 
 from shared_pathways_service import isc_pathways
 from shared_pathways_service.core.kubernetes.proxy_job import ProxyJobInputs, proxy_job
+from shared_pathways_service.core.metrics import METRICS
+from tests.upstream import service_file
 
 KIND = "tpuv6e:2x2"
 GKE = {
@@ -60,6 +64,47 @@ GKE = {
 
 def connect(**changed: Any) -> isc_pathways.Connection:
     return isc_pathways.connect(**{**GKE, **changed})
+
+
+def upstreams(name: str, kind: type[ast.AST]) -> Any:
+    """Returns a function or a class of upstream's `isc_pathways`."""
+    tree = ast.parse(service_file("isc_pathways.py").read_text(encoding="utf-8"))
+    [found] = [n for n in tree.body if isinstance(n, kind) and getattr(n, "name", "") == name]
+    return found
+
+
+def upstream_keywords() -> set[str]:
+    """Returns the keywords of upstream's connect()."""
+    return {argument.arg for argument in upstreams("connect", ast.FunctionDef).args.kwonlyargs}
+
+
+def test_every_keyword_of_upstream_is_taken() -> None:
+    theirs = upstream_keywords()
+    assert len(theirs) == 10
+    assert theirs <= inspect.signature(isc_pathways.connect).parameters.keys()
+
+
+def test_every_public_attribute_of_upstream_is_there_before_the_block() -> None:
+    documented = ast.get_docstring(upstreams("_ISCPathways", ast.ClassDef)) or ""
+    theirs = re.findall(r"^  ([a-z_]+):", documented, re.MULTILINE)
+    assert len(theirs) == 13
+    it = connect(expected_tpu_instances={KIND: 2})
+    assert [name for name in theirs if not hasattr(it, name)] == []
+    assert it.total_chips == 8
+
+
+def test_every_call_of_upstreams_metrics_collector_is_taken() -> None:
+    source = service_file("metrics_collector.py").read_text(encoding="utf-8")
+    calls = set(re.findall(r"^  def (record_[a-z_]+)\(", source, re.MULTILINE))
+    assert len(calls) == 6
+    collector = connect().metrics_collector
+    assert [name for name in calls if not callable(getattr(collector, name, None))] == []
+
+
+def test_the_metrics_are_upstreams() -> None:
+    source = service_file("metrics_collector.py").read_text(encoding="utf-8")
+    theirs = re.findall(r'^_METRIC_[A-Z_]+ = "([a-z_]+)"$', source, re.MULTILINE)
+    assert sorted(metric.name for metric in METRICS) == sorted(theirs)
 
 
 def test_addresses_of_a_service() -> None:
@@ -186,6 +231,8 @@ def test_the_proxys_job() -> None:
         proxy_options=["xla_flags:--xla_flag1 --xla_flag2", "sidecar:true"],
     )
     assert job["image"] == "r.io/test-image:latest"
+    # Less than upstream's 16 CPUs and 100 GB.
+    assert job["resources"]["requests"] == {"cpu": "4", "memory": "32Gi"}
     assert {
         "--server_port=29000",
         "--resource_manager_address=test-service:1234",

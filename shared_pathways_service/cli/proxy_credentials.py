@@ -63,7 +63,7 @@ async def proxy_credentials_check(
                 await asyncio.to_thread(_ask, address, timeout_s, is_plaintext=is_plaintext)
     except CredentialsMismatch as error:
         # The error names the address of this check's own tunnel, and does not know the setting.
-        message = error.message.replace(address, job_name)
+        message = error.message.replace(address, job_name).replace(error.proxy, setting)
         told = CredentialsMismatch(message, client=error.client, proxy=setting, hint=error.hint)
         return Check.failed(_NAME, told)
     except SharedPathwaysError as error:

@@ -53,19 +53,23 @@ def wait_until_silent(address: str, patience_s: float) -> None:
 
 def mismatch(address: str, *, client_is_plaintext: bool) -> CredentialsMismatch:
     """Returns the error for a proxy whose credentials are not the client's."""
+    plaintext = f"{INSECURE_VARIABLE}=true"
+    alts = f"{INSECURE_VARIABLE} is not exactly 'true' (Google's default: ALTS)"
     if client_is_plaintext:
         return CredentialsMismatch(
-            f"the proxy at {address} hangs up on plaintext gRPC, which this client speaks",
-            client=f"{INSECURE_VARIABLE}=true",
-            proxy=f"{INSECURE_VARIABLE} is not exactly 'true' (Google's default: ALTS)",
-            hint=f"start the proxy with {INSECURE_VARIABLE}=true, as connect() does by default; "
-            "or, on a machine of Google Cloud, connect with "
+            f"the proxy at {address} hangs up on plaintext gRPC, which this client speaks "
+            f"(client: {plaintext}; proxy: {alts})",
+            client=plaintext,
+            proxy=alts,
+            hint=f"start the proxy with {plaintext}, as connect() does by default; or, on a "
+            "machine of Google Cloud, connect with "
             'proxy_options=["use_insecure_credentials:false"]',
         )
     return CredentialsMismatch(
-        f"the proxy at {address} speaks plaintext gRPC, and this client ALTS",
-        client=f"{INSECURE_VARIABLE} is not exactly 'true' (Google's default: ALTS)",
-        proxy=f"{INSECURE_VARIABLE}=true",
+        f"the proxy at {address} speaks plaintext gRPC, and this client ALTS "
+        f"(client: {alts}; proxy: {plaintext})",
+        client=alts,
+        proxy=plaintext,
         hint="leave out use_insecure_credentials:false of proxy_options=, or set "
-        f"{INSECURE_VARIABLE}=true (exactly so) for the client",
+        f"{plaintext} (exactly so) for the client",
     )

@@ -16,6 +16,10 @@ __all__ = ["Greeting", "greet", "refuses_plaintext"]
 
 #: How an HTTP/2 client begins (RFC 9113, section 3.4): its preface, and an empty SETTINGS frame.
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+#: An HTTP/2 PING frame, and seconds after which one is sent into a silence: some port-forwards
+#: pass on that the far end has hung up only when something is written.
+_PING: Final = bytes((0, 0, 8, 6, 0, 0, 0, 0, 0)) + bytes(8)
+_PING_AFTER_S: Final = 0.5
 #: Of a frame's head: its type is the fourth byte.
 _HEAD_BYTES: Final = 9
 _SETTINGS: Final = 4
@@ -55,8 +59,15 @@ def greet(address: str, timeout_s: float, *, speaks: bool = True) -> Greeting:
             if speaks:
                 connection.sendall(_PREFACE)
             while len(head) < _HEAD_BYTES:
-                connection.settimeout(max(0.001, deadline - time.monotonic()))
-                received = connection.recv(_HEAD_BYTES - len(head))
+                left = max(0.001, deadline - time.monotonic())
+                connection.settimeout(min(left, _PING_AFTER_S) if speaks else left)
+                try:
+                    received = connection.recv(_HEAD_BYTES - len(head))
+                except TimeoutError:
+                    if not speaks or time.monotonic() >= deadline:
+                        raise
+                    connection.sendall(_PING)
+                    continue
                 if not received:
                     return Greeting.OTHER if head else Greeting.HUNG_UP
                 head += received

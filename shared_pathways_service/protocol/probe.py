@@ -16,6 +16,8 @@ from shared_pathways_service.protocol.ifrt import proxy_pb2
 __all__ = ["ProxyVersion", "probe", "probe_async"]
 
 _METHOD = f"/{ifrt.SERVICE}/GetVersion"
+#: How OpenXLA's server refuses (`ifrt_proxy/server/version.cc`).
+_NO_COMMON_VERSION = "failed to agree on the protocol version"
 #: A Unix socket's name and loopback addresses are no business of a web proxy; and a probe asked
 #: again must look anew, not wait for gRPC's own back-off.
 _OPTIONS = (
@@ -92,7 +94,9 @@ def _answer(raw: bytes, address: str) -> ProxyVersion:
 
 def _translated(error: grpc.RpcError, address: str, timeout_s: float) -> SharedPathwaysError:
     code, details = error.code(), error.details() or ""
-    if code is grpc.StatusCode.FAILED_PRECONDITION:
+    if code is grpc.StatusCode.FAILED_PRECONDITION or (
+        code is grpc.StatusCode.INVALID_ARGUMENT and _NO_COMMON_VERSION in details
+    ):
         return _skew(f"the proxy at {address} refuses: {details}", service=details)
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return ServiceNotReady(f"no answer from the proxy at {address} within {timeout_s:g} s")

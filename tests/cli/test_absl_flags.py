@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from shared_pathways_service.cli import command
 from shared_pathways_service.cli.absl_flags import sps_words
+from tests.upstream import calls_of, service_file
 
 ROOT = Path(__file__).parents[2]
 
@@ -67,6 +70,30 @@ def test_a_service_with_upstreams_defaults() -> None:
     [manager] = head["template"]["spec"]["template"]["spec"]["containers"]
     assert {"--instance_type=tpuv6e:2x2", "--instance_count=2"} <= set(manager["args"])
     assert workers["replicas"] == 2
+    # Neither upstream's bucket, which is not the user's, nor its image of JAX 0.9.0.
+    assert not [word for word in manager["args"] if "gcs" in word]
+    assert manager["image"].endswith(":latest")
+
+
+@pytest.mark.parametrize(
+    ("script", "name"), [("run_workload", "run"), ("deploy_pathways_service", "deploy")]
+)
+def test_every_flag_of_upstream_is_an_option(script: str, name: str) -> None:
+    defined = calls_of(service_file(f"{script}.py"), "flags.DEFINE_")
+    flags = {ast.literal_eval(call.args[0]) for call in defined}
+    assert len(flags) == {"run": 11, "deploy": 10}[name]
+    options = {option for param in command(name).params for option in param.opts}
+    known = {option.lstrip("-").replace("-", "_") for option in options}
+    assert flags <= known
+
+
+def test_a_workload_needs_its_command_alone() -> None:
+    required = [param.name for param in command("run").params if param.required]
+    assert required == []
+    # What is refused is the program, which is looked for before anything is started.
+    done = module("run_workload", "--command", "no-such-program --version")
+    assert (done.returncode, done.stdout) == (127, "")
+    assert "no-such-program: command not found" in done.stderr
 
 
 def test_what_is_wrong_is_refused_by_name() -> None:

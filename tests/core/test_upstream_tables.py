@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ast
-import functools
 import importlib.util
 import sys
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -14,20 +12,13 @@ import pytest
 
 from shared_pathways_service.core.slice_names import named_type
 from shared_pathways_service.core.topology import FAMILIES, InstanceType
-
-
-@functools.cache
-def directory() -> Path:
-    spec = importlib.util.find_spec("pathwaysutils")
-    assert spec is not None
-    assert spec.origin
-    return Path(spec.origin).parent / "experimental"
+from tests.upstream import experimental, service_file
 
 
 @pytest.fixture(scope="module")
 def tpu_specs() -> ModuleType:
     """Upstream's module, read from its file: its package would import JAX."""
-    file = directory() / "shared_pathways_service" / "tpu_specs.py"
+    file = service_file("tpu_specs.py")
     spec = importlib.util.spec_from_file_location("upstream_tpu_specs", file)
     assert spec is not None
     assert spec.loader
@@ -43,7 +34,7 @@ def tpu_specs() -> ModuleType:
 
 def builders_table(name: str) -> dict[str, str]:
     """Returns a table of upstream's JobSet builder, which needs the package `kubernetes`."""
-    tree = ast.parse((directory() / "gke" / "jobset.py").read_text())
+    tree = ast.parse((experimental() / "gke" / "jobset.py").read_text())
     [value] = [
         node.value
         for node in tree.body

@@ -14,8 +14,10 @@ import grpc
 import psutil
 import pytest
 
+from shared_pathways_service.errors import VersionSkew
 from shared_pathways_service.jaxside.greeting import Greeting, greet, refuses_plaintext
 from shared_pathways_service.protocol import counters, ifrt
+from shared_pathways_service.protocol.probe import probe
 from shared_pathways_service.testing.google_images import PROXY_MODULE, SERVER_MODULE
 from tests.processes import DEADLINE_S, KIND, ServerProcess
 from tests.servers.proxy.raw import RawClient
@@ -167,6 +169,25 @@ def test_what_only_our_clients_say_or_ask_is_unknown(cluster: Cluster) -> None:
         _, call = version.with_call(request.SerializeToString(), timeout=DEADLINE_S)
         for key, _value in (*call.initial_metadata(), *call.trailing_metadata()):
             assert not key.startswith("sps")
+
+
+def test_versions_that_do_not_meet_are_refused_as_by_openxlas_server(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, _ = cluster.start_serving()
+    assert probe(address, DEADLINE_S).protocol == ifrt.PROTOCOL_MAX
+    monkeypatch.setattr(ifrt, "PROTOCOL_MIN", 1)
+    monkeypatch.setattr(ifrt, "PROTOCOL_MAX", 1)
+    with pytest.raises(VersionSkew) as caught:
+        probe(address, DEADLINE_S)
+    service = caught.value.service
+    caught.value.__cause__ = None
+    del caught
+    assert re.fullmatch(
+        r"IFRT Proxy client and server failed to agree on the protocol version; supported "
+        r"versions: client = \[1, 1\], server = \[\d+, \d+\]",
+        service,
+    )
 
 
 def test_taken_slices_are_waited_for_without_a_word_on_who_has_them(cluster: Cluster) -> None:

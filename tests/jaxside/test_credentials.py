@@ -17,7 +17,7 @@ from shared_pathways_service.agent.probing import probe
 from shared_pathways_service.errors import CredentialsMismatch, ServiceNotReady, from_json
 from shared_pathways_service.jaxside import ProxyTarget
 from shared_pathways_service.jaxside.credentials import check_plaintext, wait_until_silent
-from shared_pathways_service.jaxside.greeting import Greeting, greet
+from shared_pathways_service.jaxside.greeting import Greeting, greet, refuses_plaintext
 from shared_pathways_service.jaxside.refusal import reason_of
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
@@ -84,6 +84,28 @@ def hanging_up() -> Iterator[str]:
         thread.join()
 
 
+@contextlib.contextmanager
+def through_a_lazy_tunnel(address: str) -> Iterator[str]:
+    """A tunnel that passes on the end of the far side only when the near side writes again."""
+    host, _, port = address.rpartition(":")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    near, _ = listener.accept()
+                    far = socket.create_connection((host, int(port)))
+                    with near, far, contextlib.suppress(OSError):
+                        while data := near.recv(64):
+                            far.sendall(data)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
 def mismatch_of(address: str, *, plaintext: bool) -> CredentialsMismatch:
     """Probes, and returns the error without a traceback, which would keep gRPC's thread alive."""
     try:
@@ -107,6 +129,13 @@ def test_a_proxy_with_alts_is_a_mismatch_at_once() -> None:
     assert f"{VARIABLE}=true" in error.hint
     assert "use_insecure_credentials:false" in error.hint
     assert address in error.message
+    assert f"client: {error.client}; proxy: {error.proxy}" in error.message
+
+
+def test_a_tunnel_that_hides_the_end_is_written_to() -> None:
+    with serving_alts() as address, through_a_lazy_tunnel(address) as near:
+        assert greet(near, AT_ONCE_S) is Greeting.HUNG_UP
+        assert refuses_plaintext(near, AT_ONCE_S)
 
 
 def test_a_plaintext_proxy_is_a_mismatch_for_a_client_with_alts() -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 import filelock
 import pytest
 
+from shared_pathways_service.core.kubernetes.service_inputs import DEFAULT_SERVER_IMAGE
 from shared_pathways_service.settings import Settings
 from shared_pathways_service.testing.testbed import (
     Namespace,
@@ -29,10 +30,13 @@ from shared_pathways_service.testing.testbed.build import find_or_build
 from shared_pathways_service.testing.testbed.description import Description
 from shared_pathways_service.testing.testbed.kubeconfig import CONTEXT
 from shared_pathways_service.testing.testbed.launching import launch
+from shared_pathways_service.testing.testbed.service import OUR_SERVER_IMAGE
 
 #: Before tests get a cache directory of their own.
 CACHE_DIR = Settings.load().cache_dir
 _FAILED = pytest.StashKey[bool]()
+#: Kinds of a service on the testbed: images of this project, and the stand-ins for Google's.
+IMAGES = {"ours": OUR_SERVER_IMAGE, "googles": DEFAULT_SERVER_IMAGE}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -49,6 +53,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "safe_on_shared: disturbs nobody on a real cluster that others use, too"
     )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Has tests of any cluster run on each kind of service; a real cluster has one."""
+    if "shared_cluster" in metafunc.fixturenames:
+        kinds = ["real"] if _real_cluster(metafunc.config) else list(IMAGES)
+        metafunc.parametrize("shared_cluster", kinds, indirect=True)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -143,7 +154,10 @@ class SharedCluster:
 def shared_cluster(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> SharedCluster:
-    """A cluster for tests marked ``safe_on_shared``: two free slices, or what the real one has."""
+    """A cluster for tests marked ``safe_on_shared``: two free slices, or what the real one has.
+
+    On the testbed there are two kinds of service, each for itself.
+    """
     if named := _real_cluster(request.config):
         return SharedCluster(
             named=named,
@@ -152,7 +166,7 @@ def shared_cluster(
         )
     namespace: Namespace = request.getfixturevalue("namespace")
     namespace.add_nodes({"tpuv6e:2x2": 2}, cpu_nodes=0)
-    service = deploy_service(namespace, {"tpuv6e:2x2": 2})
+    service = deploy_service(namespace, {"tpuv6e:2x2": 2}, image=IMAGES[request.param])
     monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig_of("tenant")))
     return SharedCluster(
         named={"context": CONTEXT}, namespace=namespace.name, pathways_service=service.address

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import platform
+
+import pytest
 
 from shared_pathways_service.agent.request import user_name
 from shared_pathways_service.core.kubernetes.service_inputs import DEFAULT_SERVER_IMAGE
+from shared_pathways_service.jaxside.plugin import INSECURE_VARIABLE
 from shared_pathways_service.testing.testbed import Namespace, deploy_service
+from tests.e2e.harness import sps
 from tests.testbed.clients import KIND, client, nothing_left
+from tests.testbed.test_upstream_proxy import upstream_job
 
 SOURCE = """
 with connecting(expected_tpu_instances={"tpuv6e:2x2": 2}) as connection:
@@ -40,6 +46,18 @@ with connecting(
 """
 
 
+#: As on a machine of Google Cloud, which this is not.
+WITH_ALTS = """
+try:
+    connecting(
+        expected_tpu_instances={"tpuv6e:2x2": 1},
+        proxy_options=["use_insecure_credentials:false"],
+    ).start()
+except errors.CredentialsMismatch as error:
+    say("mismatch", error=error.to_json())
+"""
+
+
 def test_placement_is_read_from_the_proxys_log(namespace: Namespace) -> None:
     namespace.add_nodes({KIND: 2}, cpu_nodes=0)
     deploy_service(namespace, {KIND: 2}, image=DEFAULT_SERVER_IMAGE)
@@ -62,3 +80,44 @@ def test_placement_is_read_from_the_proxys_log(namespace: Namespace) -> None:
             assert waiting.expect("runs")["devices"] == 4
             assert waiting.wait() == 0
     nothing_left(namespace)
+
+
+def test_a_proxy_without_plaintext_is_recognized(
+    namespace: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namespace.add_nodes({KIND: 2}, cpu_nodes=0)
+    service = deploy_service(namespace, {KIND: 2}, image=DEFAULT_SERVER_IMAGE)
+    # It counts as ready though it answers nothing in plaintext; the client has no ALTS here.
+    with client(namespace, WITH_ALTS) as running:
+        mismatch = running.expect("mismatch")["error"]
+        assert mismatch["client"] == f"{INSECURE_VARIABLE}=false"
+        assert "leave out" in mismatch["hint"]
+        assert running.wait() == 0
+    nothing_left(namespace)
+
+    # One that somebody else started, without the variable.
+    job = upstream_job(service.address)
+    [container] = job["spec"]["template"]["spec"]["containers"]
+    container["env"] = [{"name": INSECURE_VARIABLE, "value": "True"}]
+    namespace.create("batch/v1/jobs", job)
+    [pod] = namespace.wait_until(
+        "pods",
+        lambda pods: [p for p in pods if p["status"].get("phase") == "Running"],
+        what="running proxy",
+        labelSelector=f"job-name={job['metadata']['name']}",
+    )
+    namespace.wait_for_log(pod["metadata"]["name"], "IFRT proxy server started")
+    monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig_of("tenant")))
+    done = sps(
+        "doctor",
+        "--context=testbed",
+        f"--namespace={namespace.name}",
+        f"--proxy_job_name={job['metadata']['name']}",
+        "--json",
+        check=False,
+    )
+    check = json.loads(done.stdout)["checks"][-1]
+    assert (check["name"], check["outcome"]) == ("proxy credentials", "failed")
+    assert "hangs up on plaintext" in check["found"]
+    assert f"{INSECURE_VARIABLE}=True" in check["found"]
+    assert f"start the proxy with {INSECURE_VARIABLE}=true" in check["fix"]

@@ -6,7 +6,6 @@ README has: Google's look-up and tokens and its images are stand-ins, Kubernetes
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
@@ -28,6 +27,7 @@ from shared_pathways_service.testing.testbed.service import DeployedService
 from tests.e2e.harness import DEADLINE_S
 from tests.processes import REPOSITORY
 from tests.testbed.clients import KIND, home_of, nothing_left
+from tests.upstream import service_file
 
 pytestmark = pytest.mark.race
 
@@ -51,25 +51,16 @@ VARIABLES = {
 WORKLOAD = "import jax, jax.numpy as jnp; print(jax.device_count(), jnp.arange(4.0).sum())"
 
 
-def directory() -> Path:
-    """Returns the directory of upstream's package, which is not imported here."""
-    spec = importlib.util.find_spec("pathwaysutils")
-    assert spec is not None
-    assert spec.submodule_search_locations
-    [root] = spec.submodule_search_locations
-    return Path(root, "experimental", "shared_pathways_service")
-
-
 def commands() -> list[str]:
     """Returns the README's command lines that run Python, without what is optional."""
-    text = (directory() / "README.md").read_text(encoding="utf-8")
+    text = service_file("README.md").read_text(encoding="utf-8")
     blocks = [token.content.strip() for token in MarkdownIt().parse(text) if token.type == "fence"]
     return [re.sub(r"\[--[^]]*\]", "", b) for b in blocks if b.startswith("python3 ")]
 
 
 def example(at: Path) -> Path:
     """Writes upstream's example with another import, and nothing else changed."""
-    text = (directory() / "run_connect_example.py").read_text(encoding="utf-8")
+    text = service_file("run_connect_example.py").read_text(encoding="utf-8")
     line = f"from {THEIRS} import isc_pathways\n"
     assert text.count(line) == 1
     at.write_text(text.replace(line, f"from {OURS} import isc_pathways\n"), encoding="utf-8")
@@ -97,6 +88,8 @@ def namespace(
     ):
         credentials = own_directories / "credentials.json"
         google.write_credentials(credentials)
+        tools = [_note_use(own_directories / "bin" / name) for name in ("gcloud", "kubectl")]
+        programs = [str(tools[0].parent), str(Path(sys.executable).parent), os.environ["PATH"]]
         for name, value in {
             **VARIABLES,
             "GOOGLE_APPLICATION_CREDENTIALS": str(credentials),
@@ -104,11 +97,20 @@ def namespace(
             cloud_monitoring.ENDPOINT_VARIABLE: monitoring.url,
             "HOME": home_of(),
             "KUBECONFIG": str(default.kubeconfig_of("operator")),
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PATH": os.pathsep.join(programs),
             "PYTHONPATH": str(REPOSITORY),
         }.items():
             monkeypatch.setenv(name, value)
         yield default
+        assert not [tool for tool in tools if tool.with_suffix(".used").exists()]
+
+
+def _note_use(tool: Path) -> Path:
+    """Makes a program that notes that it was run."""
+    tool.parent.mkdir(exist_ok=True)
+    tool.write_text(f"#!/bin/sh\ntouch {tool}.used\nexit 1\n")
+    tool.chmod(0o700)
+    return tool
 
 
 def shell(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -129,7 +131,8 @@ def test_the_readmes_commands_from_the_first_to_the_last(
 ) -> None:
     deploy, workload, connecting = commands()
     assert f"-m {THEIRS}.deploy_pathways_service" in deploy
-    shell(deploy.replace(THEIRS, OURS), own_directories)
+    done = shell(deploy.replace(THEIRS, OURS), own_directories)
+    assert f"{SERVICE} with {KIND}=2 was created" in done.stderr
     DeployedService(namespace, SERVICE).wait_until_ready()
 
     # A tenant has no kubeconfig: the cluster is found by its name.

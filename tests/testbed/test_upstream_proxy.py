@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ print(float(jax.jit(lambda x: (x * 2).sum())(sharded)))
 """
 
 
-def upstream_job(service_address: str) -> dict[str, object]:
+def upstream_job(service_address: str) -> dict[str, Any]:
     """Arguments and environment of a proxy in the public manifests of Pathways on Cloud."""
     container = {
         "name": "pathways-proxy",

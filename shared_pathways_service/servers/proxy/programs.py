@@ -13,6 +13,7 @@ from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.last_requests import Place
 from shared_pathways_service.servers.proxy import xla
 from shared_pathways_service.servers.proxy.compile_cache import CompileCache
+from shared_pathways_service.servers.proxy.custom_calls import check_custom_calls
 from shared_pathways_service.servers.proxy.dtypes import (
     TOKEN,
     TOKEN_DTYPE,
@@ -179,6 +180,8 @@ class Compiler:
         quick = len(device_ids) == 1 and xla.is_quick(module)
         slices = self._placings.slices(device_ids)
         client = self._placings.client(slices)
+        if check_custom_calls(module, client.platform):
+            program = xla.written(module)
         parsed = client.options(raw, device_ids, self._flags)
         _check_options(parsed.executable_build_options, main)
         executable = self._executable(client, program, module, parsed, device_ids)

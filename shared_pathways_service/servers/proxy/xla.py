@@ -26,7 +26,7 @@ import numpy as np
 from jax._src.interpreters import mlir as _jax_mlir
 from jax._src.sharding_impls import GSPMDSharding
 from jax.sharding import SingleDeviceSharding
-from jaxlib import _jax, xla_client
+from jaxlib import _jax, cpu_sparse, xla_client
 from jaxlib.cpu import _lapack
 from jaxlib.mlir import ir, passmanager
 
@@ -61,6 +61,7 @@ __all__ = [
     "pointers",
     "serialized",
     "warm_up",
+    "written",
 ]
 
 Array = Any  # jaxlib's array; it has no type that mypy could know
@@ -150,6 +151,7 @@ class XlaClient:
       platform: Whose devices they are.
 
     Attributes:
+      platform: The name of what its programs are compiled for.
       memory_kinds: Of each device, the one that an array is in unless its sharding says otherwise
         first. What is in one is not in another.
     """
@@ -157,6 +159,7 @@ class XlaClient:
     def __init__(self, device_ids: Sequence[int], platform: Platform = CPU) -> None:
         warm_up()
         self._client, devices = platform.devices(device_ids)
+        self.platform = platform.name
         self.memory_kinds = _memory_kinds(devices[0])
         self._devices: dict[int, Any] = dict(zip(device_ids, devices, strict=True))
         self._single = {
@@ -354,6 +357,9 @@ def warm_up() -> None:
     """Loads what is slow to load; does not read XLA's flags."""
     # A program that calls LAPACK before this ends the process with a segmentation fault.
     _lapack.initialize()
+    # (JAX registers these with jax.experimental.sparse only.)
+    for name, kernel, version in cpu_sparse.registrations()["cpu"]:
+        xla_client.register_custom_call_target(name, kernel, platform="cpu", api_version=version)
     _context()
 
 
@@ -519,9 +525,15 @@ def canonical(module: Any) -> bytes:
     """
     with _context():
         passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
-        written = io.BytesIO()
-        module.operation.write_bytecode(file=written)
-    return written.getvalue()
+    return written(module)
+
+
+def written(module: Any) -> bytes:
+    """Returns a parsed program's bytes, as `XlaClient.compile` takes them."""
+    with _context():
+        buffer = io.BytesIO()
+        module.operation.write_bytecode(file=buffer)
+    return buffer.getvalue()
 
 
 def _tensor(mlir_type: Any) -> TensorType:

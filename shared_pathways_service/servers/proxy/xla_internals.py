@@ -38,6 +38,7 @@ _core = _module("jax._src.core")
 _mlir = _module("jax._src.interpreters.mlir")
 _shardings = _module("jax._src.sharding_impls")
 _lapack = _module("jaxlib.cpu._lapack")
+_sparse = _module("jaxlib.cpu_sparse")
 
 #: Where each part is, its name, and what the proxy needs it for.
 _PARTS: tuple[tuple[Any, str, str, str], ...] = (
@@ -59,6 +60,8 @@ _PARTS: tuple[tuple[Any, str, str, str], ...] = (
     (_shardings, "jax._src.sharding_impls", "GSPMDSharding", "shardings of several devices"),
     (_lapack, "jaxlib.cpu._lapack", "initialize", "LAPACK's kernels"),
     (_lapack, "jaxlib.cpu._lapack", "registrations", "the names of LAPACK's kernels"),
+    (_sparse, "jaxlib.cpu_sparse", "registrations", "kernels of sparse matrices"),
+    (xla_client, "jaxlib.xla_client", "register_custom_call_target", "kernels of sparse matrices"),
 )
 
 #: Of jaxlib, major and minor.

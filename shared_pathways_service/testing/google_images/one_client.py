@@ -28,6 +28,22 @@ class OneClientService(ProxyService):
                 raise StatusError(Code.CANCELLED, "another client holds the session") from None
             raise
 
+    def get_version(self, raw: bytes) -> bytes:
+        """Agrees on a version with a client, or refuses as `ifrt_proxy/server/version.cc` does."""
+        try:
+            return super().get_version(raw)
+        except StatusError as error:
+            if error.code != Code.FAILED_PRECONDITION:
+                raise
+            request = proxy_pb2.GrpcGetVersionRequest.FromString(raw)
+            oldest, newest = request.min_version, request.max_version
+            raise StatusError(
+                Code.INVALID_ARGUMENT,
+                "IFRT Proxy client and server failed to agree on the protocol version; supported "
+                f"versions: client = [{oldest.protocol_version}, {newest.protocol_version}], "
+                f"server = [{ifrt.PROTOCOL_MIN}, {ifrt.PROTOCOL_MAX}]",
+            ) from None
+
     def get_counters(self, authorization: bytes) -> bytes:  # noqa: ARG002
         """Refuses this project's own call."""
         raise StatusError(Code.UNIMPLEMENTED, "")

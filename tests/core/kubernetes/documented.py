@@ -15,7 +15,6 @@ from shared_pathways_service.core.kubernetes.proxy_job import ProxyJobInputs, pr
 from shared_pathways_service.core.kubernetes.rbac import operator_rbac, tenant_rbac
 from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs
 from shared_pathways_service.core.kubernetes.service_jobset import service_address, service_jobset
-from shared_pathways_service.core.proxy_options import ProxyOptions
 from shared_pathways_service.core.requests import DEFAULT_PROXY_IMAGE
 
 YAMLS = Path(__file__).parents[3] / "yamls"
@@ -32,7 +31,6 @@ PROXY = ProxyJobInputs(
     virtual_slices=("tpuv6e:2x2", "tpuv6e:2x2"),
     image=DEFAULT_PROXY_IMAGE,
     gcs_bucket="gs://my-bucket",
-    options=ProxyOptions(use_insecure_credentials=True),
     user="ada",
     host="laptop",
     client_version="VERSION",

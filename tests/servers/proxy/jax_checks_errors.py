@@ -158,6 +158,24 @@ def errors_of_programs(devices: Devices) -> Told:
     )
 
 
+_NOT_LISTED = (
+    "JaxRuntimeError",
+    (
+        "UNIMPLEMENTED: a proxy for cpu does not run custom call 'no_such_target': it runs XLA's "
+        "operations and jaxlib's kernels only. Instead: jax.numpy and jax.lax, or jit the function "
+        "for this machine's CPU"
+    ),
+)
+CLIENTS_OWN["errors_of_programs"] = {
+    "custom call": _NOT_LISTED,
+    "old custom call": _NOT_LISTED,
+    "custom call of other arguments": (
+        "JaxRuntimeError",
+        "INVALID_ARGUMENT: custom call lapack_spotrf_ffi: its attributes must be ['uplo'], not []",
+    ),
+}
+
+
 @compared
 def host_callbacks(devices: Devices) -> Told:
     """JAX's client refuses them before anything is sent."""

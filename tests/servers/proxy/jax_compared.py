@@ -19,8 +19,9 @@ Told = dict[Any, Any]
 Case = Callable[[], Any]
 Cases = Mapping[Any, Case]
 COMPARED: dict[str, Callable[[Devices], Told]] = {}
-#: What JAX's client says or does by itself, without asking the proxy: what it tells in place of
-#: what the CPU tells, by function and case. `docs/proxy_differences.md` has the reasons.
+#: What JAX's client says or does by itself, without asking the proxy, or the proxy refuses: what is
+#: told in place of what the CPU tells, by function and case. `docs/proxy_differences.md` has the
+#: reasons.
 CLIENTS_OWN: dict[str, Told] = {}
 #: Cases that the CPU itself does wrong in the release of JAX that runs this, by function.
 CPU_IS_WRONG: dict[str, set[Any]] = {}

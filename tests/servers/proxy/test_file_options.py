@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +25,7 @@ from shared_pathways_service.servers.proxy.file_options import (
     without_files,
 )
 from shared_pathways_service.servers.proxy.status import Code, StatusError
+from tests.processes import DEADLINE_S
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy
 from tests.servers.proxy.raw import DOUBLE, Failed, RawClient, compile_options
 
@@ -28,6 +33,21 @@ Debug = dict[str, Any]
 #: xla.CompileOptionsProto.executable_build_options.debug_options
 _BUILD = _DEBUG = 3
 _OVERRIDES = 7
+
+JAX_PROCESS = """
+import sys
+import jax
+from jax.extend import backend
+from jax.extend.backend import ifrt_proxy
+
+def connect():
+    return ifrt_proxy.get_client(sys.argv[1], ifrt_proxy.ClientConnectionOptions())
+
+backend.register_backend_factory("proxy", connect, priority=-1)
+jax.config.update("jax_platforms", "proxy")
+jax.config.update("jax_backend_target", sys.argv[1])
+assert jax.jit(lambda x: x + 1)(1.0) == 2
+"""
 
 
 def message(number: int, content: bytes) -> bytes:
@@ -92,6 +112,34 @@ def test_a_program_that_asks_for_dumps_uses_the_cache_and_writes_nothing(
     compile_with(client, options_with({}, list(wanted.items())))
     assert cache.counts == CacheCounts(hits=3, misses=1, stored=1)
     assert not dumps.exists()
+
+
+def test_xla_flags_of_a_jax_process_keep_the_cache_in_use_and_write_nothing(
+    make_proxy: MakeProxy,
+    cache: CompileCache,
+    own_directories: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    address = make_proxy(compile_cache=cache).address
+    dumps = own_directories / "dumps"
+    counts = []
+    for flags in ("", f"--xla_dump_to={dumps}", f"--xla_dump_to={dumps} --xla_dump_hlo_as_text"):
+        environment = os.environ | {
+            "XLA_FLAGS": flags,
+            "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": "true",
+        }
+        command = [sys.executable, "-c", JAX_PROCESS, f"grpc://{address}"]
+        subprocess.run(command, env=environment, check=True, timeout=DEADLINE_S)
+        counts.append(dataclasses.replace(cache.counts))
+    programs = counts[0].misses
+    assert programs > 0
+    assert counts[1:] == [
+        CacheCounts(hits=times * programs, misses=programs, stored=programs) for times in (1, 2)
+    ]
+    assert not dumps.exists()
+    said = [line for line in capfd.readouterr().err.splitlines() if "are ignored" in line]
+    assert len(said) == 2
+    assert all("xla_dump_to" in line for line in said)
 
 
 def test_dumps_of_the_proxys_own_flags_are_where_its_operator_wants_them(

@@ -1,0 +1,50 @@
+"""``pytest --kube-context`` as somebody runs it on a cluster of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from shared_pathways_service.testing.testbed import Namespace, deploy_service
+from shared_pathways_service.testing.testbed.kubeconfig import CONTEXT
+from tests.processes import REPOSITORY
+from tests.testbed.clients import KIND, home_of, nothing_left
+from tests.testbed.plugin import IMAGES
+
+DEADLINE_S = 300.0
+
+
+@pytest.mark.parametrize("kind", IMAGES)
+def test_the_checks_pass_on_a_cluster_that_is_named(namespace: Namespace, kind: str) -> None:
+    namespace.add_nodes({KIND: 2}, cpu_nodes=0)
+    deploy_service(namespace, {KIND: 2}, image=IMAGES[kind])
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rA"),
+            *("tests/testbed/test_shared_cluster.py", "tests/testbed/test_googles_images.py"),
+            f"--kube-context={CONTEXT}",
+            f"--kube-namespace={namespace.name}",
+        ],
+        cwd=REPOSITORY,
+        env={
+            **os.environ,
+            "HOME": home_of(),
+            "KUBECONFIG": str(namespace.kubeconfig_of("tenant")),
+        },
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    # Each once, as there is one service; what would need a testbed is left out.
+    passed = [line for line in done.stdout.splitlines() if line.startswith("PASSED")]
+    assert [line.rpartition("::")[2] for line in passed] == [
+        "test_tenant_finds_the_service_and_may_use_it[real]",
+        "test_verification_passes[real]",
+    ]
+    assert "SKIPPED" in done.stdout
+    nothing_left(namespace)
