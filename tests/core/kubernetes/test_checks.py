@@ -71,8 +71,8 @@ def test_types() -> None:
 
 
 def test_images_and_versions() -> None:
-    check, image = checks.image_check(service(image="r/pathways/server:jax-0.10.1"), "")
-    assert (check.outcome, image) == (Outcome.OK, "r/pathways/proxy_server:jax-0.10.1")
+    check, image = checks.image_check(service(image="r/pathways/server:jax-0.10.2"), "")
+    assert (check.outcome, image) == (Outcome.OK, "r/pathways/proxy_server:jax-0.10.2")
     assert checks.jax_check(CLIENT, image).outcome is Outcome.OK
     assert checks.jax_check(CLIENT, "r/x:jax-0.12.0.1").outcome is Outcome.OK
     assert checks.jax_check(CLIENT, "r/x:jax-0.13.0").outcome is Outcome.WARNING
