@@ -26,6 +26,7 @@ from shared_pathways_service.servers.proxy.cpu_kernels import (
     check_kernel,
 )
 from shared_pathways_service.servers.proxy.platforms import CPU, Cuda
+from shared_pathways_service.servers.proxy.sdy_calls import SDY_CALLS, check_sdy, is_written
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
 __all__ = ["XLAS", "accepted_names", "check_custom_calls"]
@@ -218,13 +219,20 @@ def check_custom_calls(module: Any, platform: str) -> bool:
         INVALID_ARGUMENT, naming one that is called in another way than JAX's, or an operation.
     """
     calls: list[Any] = []
+    shardys: list[Any] = []
     foreign = ""
 
     def look(operation: Any) -> Any:
         nonlocal foreign
         name = operation.name
-        if name == _CALL:
+        if name == _CALL and operation.attributes[_NAME].value in SDY_CALLS:
+            shardys.append(operation)
+        elif name == _CALL:
             calls.append(operation)
+            if is_written(operation):
+                shardys.append(operation)
+        elif is_written(operation):
+            shardys.append(operation)
         elif name.partition(".")[0] not in _DIALECTS:
             foreign = name
             return ir.WalkResult.INTERRUPT
@@ -236,6 +244,10 @@ def check_custom_calls(module: Any, platform: str) -> bool:
             raise StatusError(
                 Code.INVALID_ARGUMENT,
                 f"a program has operations of {', '.join(sorted(_DIALECTS))} only, not {foreign}",
+            )
+        if shardys and (wrong := check_sdy(module, shardys)):
+            raise StatusError(
+                Code.INVALID_ARGUMENT, f"shardings of Shardy, written as text, are wrong: {wrong}"
             )
         changed = False
         for call in calls:

@@ -1,0 +1,148 @@
+"""Shardy's shardings as text, as clients before JAX 0.10.2 send them: accepted, or refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared_pathways_service.servers.proxy import xla
+from shared_pathways_service.servers.proxy.custom_calls import check_custom_calls
+from shared_pathways_service.servers.proxy.status import Code, StatusError
+
+#: As the library of jaxlib 0.9.2 writes a shard_map whose result is constrained.
+MANUAL = r"""
+module @manual attributes {
+    mhlo.frontend_attributes = {xla.sdy.meshes = "{mesh = #sdy.mesh<[\22a\22=2, \22b\22=2]>}"},
+    mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {
+  func.func public @main(%arg0: tensor<4x4xf32> {mhlo.frontend_attributes = {
+      xla.sdy.sharding = "#sdy.sharding<@mesh, [{\22a\22}, {\22b\22}]>"}}) -> (tensor<2x4xf32>) {
+    %0 = stablehlo.custom_call @xla.sdy.GlobalToLocalShape(%arg0) {has_side_effect = true,
+        mhlo.frontend_attributes = {
+        xla.sdy.in_shardings = "#sdy.sharding_per_value<[<@mesh, [{\22a\22}, {\22b\22}]>]>",
+        xla.sdy.manual_axes = "#sdy<manual_axes{\22a\22, \22b\22}>"}}
+        : (tensor<4x4xf32>) -> tensor<2x2xf32>
+    %1 = call @xla.sdy.manual_computation_body(%0) : (tensor<2x2xf32>) -> tensor<2x2xf32>
+    %2 = stablehlo.custom_call @xla.sdy.LocalToGlobalShape(%1) {has_side_effect = true,
+        mhlo.frontend_attributes = {
+        xla.sdy.manual_axes = "#sdy<manual_axes{\22a\22, \22b\22}>",
+        xla.sdy.out_shardings = "#sdy.sharding_per_value<[<@mesh, [{}, {\22b\22}]>]>"}}
+        : (tensor<2x2xf32>) -> tensor<2x4xf32>
+    %3 = stablehlo.custom_call @Sharding(%2) {mhlo.frontend_attributes = {
+        xla.sdy.sharding = "#sdy.sharding_per_value<[<@mesh, [{\22b\22}, {}]>]>"},
+        mhlo.sharding = "{replicated}"} : (tensor<2x4xf32>) -> tensor<2x4xf32>
+    %4 = stablehlo.custom_call @xla.sdy.FuncResultSharding(%3) {has_side_effect = true,
+        mhlo.frontend_attributes = {
+        xla.sdy.sharding = "#sdy.sharding_per_value<[<@mesh, [{}, {}]>]>"}}
+        : (tensor<2x4xf32>) -> tensor<2x4xf32>
+    return %4 : tensor<2x4xf32>
+  }
+  func.func private @xla.sdy.manual_computation_body(%arg0: tensor<2x2xf32>) -> tensor<2x2xf32> {
+    return %arg0 : tensor<2x2xf32>
+  }
+}
+"""
+IN = r"#sdy.sharding_per_value<[<@mesh, [{\22a\22}, {\22b\22}]>]>"
+ARGUMENT = r"#sdy.sharding<@mesh, [{\22a\22}, {\22b\22}]>"
+MESHES = r"{mesh = #sdy.mesh<[\22a\22=2, \22b\22=2]>}"
+
+
+def check(program: str) -> None:
+    check_custom_calls(xla.parse(program.encode()), "cpu")
+
+
+def test_what_the_library_writes_is_accepted() -> None:
+    check(MANUAL)
+
+
+# At most of these XLA ends the process.
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (IN, "garbage", "Unable to parse attribute"),
+        (IN, IN.replace("@mesh", "@mash"), "the mesh 'mash', which the program does not have"),
+        (IN, r"#sdy.sharding_per_value<[<@mesh, [{\22a\22}]>]>", "a sharding of 1 dimensions"),
+        (IN, r"#sdy.sharding_per_value<[]>", "0 shardings of 1 values"),
+        (IN, IN.replace("b", "c"), "axes a, c, which the mesh 'mesh' does not have"),
+        (IN, IN.replace("b", "a"), "each once"),
+        (IN, ARGUMENT, "Cannot cast attribute"),
+        ("xla.sdy.in_shardings", "xla.sdy.in_", "xla.sdy.in_ where it is not expected"),
+        ("xla.sdy.in_shardings", "in_shardings", "without xla.sdy.in_shardings and"),
+        (ARGUMENT, "garbage", "Unable to parse attribute"),
+        (ARGUMENT, ARGUMENT.replace("@mesh", "@mush"), "the mesh 'mush'"),
+        (ARGUMENT, r"#sdy.sharding<@mesh, [{}]>", "a sharding of 1 dimensions"),
+        (MESHES, "garbage", "Unable to parse attribute"),
+        (MESHES, "[1]", "xla.sdy.meshes is no dictionary"),
+        (MESHES, "{mesh = 1}", "Cannot cast attribute to MeshAttr"),
+        (r"manual_axes{\22a\22, \22b\22}", r"manual_axes{\22c\22}", "that its meshes do not have"),
+        ("call @xla.sdy.manual_computation_body", "call @other", "whose results go elsewhere"),
+        (
+            "call @xla.sdy.manual_computation_body(%0) :",
+            'call @other(%0) {x = "xla.sdy.manual_computation_body"} :',
+            "whose results go elsewhere",
+        ),
+        ("LocalToGlobalShape(%1)", "LocalToGlobalShape(%0)", "not used together"),
+        ("return %4", "return %3", ""),
+        ("GlobalToLocalShape(%arg0)", "PropagationBarrier(%arg0)", "where it is not expected"),
+    ],
+)
+def test_what_it_would_not_write_is_refused(old: str, new: str, message: str) -> None:
+    program = MANUAL.replace(old, new, 1) + OTHER
+    assert program != MANUAL + OTHER
+    program = program.replace("}\n" + OTHER, OTHER + "}\n")
+    if not message:  # nothing hangs on it
+        check(program)
+        return
+    with pytest.raises(StatusError, match=message) as raised:
+        check(program)
+    assert raised.value.code in {Code.INVALID_ARGUMENT, Code.UNIMPLEMENTED}
+
+
+OTHER = """
+  func.func private @other(%arg0: tensor<2x2xf32>) -> tensor<2x2xf32> {
+    return %arg0 : tensor<2x2xf32>
+  }
+"""
+
+
+RULE = "#sdy.op_sharding_rule<([i, j])->([i, j]) {i=4, j=4}, custom>"
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (RULE, ""),
+        ("garbage", "Unable to parse attribute"),
+        ("#sdy.op_sharding_rule<([i])->([i]) {i=4}, custom>", "for other values than those of"),
+        ("#sdy.op_sharding_rule<([i, j], [i])->([i, j]) {i=4, j=4}, custom>", "for other values"),
+    ],
+)
+def test_a_rule_fits_its_call(rule: str, message: str) -> None:
+    program = f"""
+module @rule attributes {{mhlo.frontend_attributes = {{xla.sdy.meshes = "{{}}"}}}} {{
+  func.func public @main(%arg0: tensor<4x4xf32>) -> tensor<4x4xf32> {{
+    %0 = stablehlo.custom_call @MoveToHost(%arg0) {{
+        mhlo.frontend_attributes = {{xla.sdy.sharding_rule = "{rule}"}}}}
+        : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    return %0 : tensor<4x4xf32>
+  }}
+}}
+"""
+    if not message:
+        check(program)
+        return
+    with pytest.raises(StatusError, match=message):
+        check(program)
+
+
+def test_a_group_is_a_number() -> None:
+    program = """
+module @group attributes {mhlo.frontend_attributes = {xla.sdy.meshes = "{}"}} {
+  func.func public @main(%arg0: tensor<4xf32>) -> tensor<4xf32> {
+    stablehlo.custom_call @xla.sdy.ShardingGroup(%arg0) {has_side_effect = true,
+        mhlo.frontend_attributes = {xla.sdy.sharding_group_id = "NUMBER"}} : (tensor<4xf32>) -> ()
+    return %arg0 : tensor<4xf32>
+  }
+}
+"""
+    check(program.replace("NUMBER", "21 : i64"))
+    with pytest.raises(StatusError, match="without a number"):
+        check(program.replace("NUMBER", "many"))
