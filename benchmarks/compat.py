@@ -34,6 +34,7 @@ print(json.dumps([*CHECKS, *COMPARED]))
 SAME_RELEASE_ONLY = {
     "ahead_of_time": "the text and the cost of a compiled program are those of the proxy's XLA",
     "errors_of_programs": "XLA words its errors anew from one release to the next",
+    "functions_of_custom_calls": "the last bits of sums differ",
     "linear_algebra_of_every_type": "the last bits of LAPACK's and XLA's results differ",
     "memory_kinds": "JAX 0.9's CPU cannot run programs that place arrays in a host's memory",
 }
