@@ -5,15 +5,14 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
-# The newest that the tests ran with goes first: JAX from 0.11 on needs Python 3.12. pyenv's are found
-# whether they are on the PATH or not.
+# pyenv's are found whether they are on the PATH or not.
 # usage: find_python [VERSION...]    (by default all that the tests ran with)
 find_python() {
   local candidate version pyenv_root=""
   local candidates=() versions=("$@")
   if [ $# = 0 ]; then
     candidates=("${PYTHON:-}")
-    versions=(3.13 3.12 3.11)
+    versions=(3.11 3.12 3.13)
   fi
   if command -v pyenv >/dev/null; then pyenv_root=$(pyenv root); fi
   for version in "${versions[@]}"; do
