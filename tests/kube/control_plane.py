@@ -8,7 +8,6 @@ import os
 import secrets
 import shutil
 import signal
-import ssl
 import subprocess
 import tempfile
 import time
@@ -20,6 +19,7 @@ from google.auth import crypt, jwt
 
 from shared_pathways_service.core.tunnel.frames import SUBPROTOCOL
 from shared_pathways_service.core.tunnel.websocket import handshake_headers
+from shared_pathways_service.kube.tls import client_tls
 from shared_pathways_service.testing.testbed.build import Programs
 from shared_pathways_service.testing.testbed.daemons import TIED_TO_PARENT
 from shared_pathways_service.testing.testbed.ports import pick_ports
@@ -154,7 +154,7 @@ class ControlPlane:
                 else "application/json",
             },
         )
-        context = ssl.create_default_context(cadata=self.authority)
+        context = client_tls(authority=self.authority)
         with urllib.request.urlopen(request, timeout=20, context=context) as answer:
             text = answer.read()
         return json.loads(text) if text.startswith(b"{") else text.decode()

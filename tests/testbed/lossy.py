@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 
+from shared_pathways_service.kube.tls import client_tls
 from shared_pathways_service.testing.testbed import Testbed
 
 __all__ = ["LossyWay", "lossy_way"]
@@ -31,7 +32,7 @@ class LossyWay:
         self.lost: list[str] = []
         self._to_lose = list(to_lose)
         self._port = int(testbed.server.rpartition(":")[2])
-        self._outwards = ssl.create_default_context(cafile=str(testbed.authority))
+        self._outwards = client_tls(authority=testbed.authority.read_text())
         self._inwards = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self._inwards.load_cert_chain(testbed.directory / "tls.crt", testbed.directory / "tls.key")
         self._connections: set[asyncio.Task[None]] = set()

@@ -15,6 +15,7 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
+from shared_pathways_service.kube.tls import client_tls
 from shared_pathways_service.testing.testbed.certificates import make_certificates
 
 PREFACE = (29000).to_bytes(2, "little")
@@ -77,7 +78,7 @@ class ApiServer:
             files = make_certificates(certificates)
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(files.certificate, files.key)
-            self._tls = ssl.create_default_context(cafile=str(files.authority))
+            self._tls = client_tls(authority=files.authority.read_text())
         app = web.Application()
         app.router.add_get("/portforward", self._answer)
         runner = web.AppRunner(app, shutdown_timeout=0.1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,6 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from shared_pathways_service.kube.tls import client_tls
 from shared_pathways_service.testing.testbed import Namespace, User
 from shared_pathways_service.tunnel.relay import FailureKind, Relay, TunnelFailure
 from tests.processes import run_async
@@ -60,7 +60,7 @@ def run(
 ) -> None:
     """Runs a test with a relay to a port of a pod."""
     url = namespace.testbed.server + namespace.path("pods", f"{name}/portforward")
-    tls = ssl.create_default_context(cafile=str(namespace.testbed.authority))
+    tls = client_tls(authority=namespace.testbed.authority.read_text())
     authorization = {"Authorization": f"Bearer {user.token}"}
     failures: list[TunnelFailure] = []
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlencode, urlsplit
 
+from shared_pathways_service.kube.tls import client_tls
 from shared_pathways_service.testing.testbed.errors import ApiRefused, TestbedError
 
 __all__ = ["WAIT_S", "Api", "Object"]
@@ -40,7 +40,7 @@ class Api:
 
     def __init__(self, server: str, authority: Path, token: str) -> None:
         self._address = urlsplit(server).netloc
-        self._tls = ssl.create_default_context(cafile=str(authority))
+        self._tls = client_tls(authority=authority.read_text())
         self._headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
 
     def request(

@@ -41,6 +41,13 @@ def told(proxy: LocalProxy) -> dict[str, Any]:
     return values_of(families_of(ask(proxy.address)))
 
 
+def told_after(proxy: LocalProxy, settled: int) -> dict[str, Any]:
+    """What is told once the last `settle` is counted itself: that is after its answer."""
+    name = f"{NS}_requests_total"
+    wait_until(lambda: told(proxy)[name]["is_array_deleted"] == settled)
+    return told(proxy)
+
+
 def settle(client: RawClient) -> None:
     """Has all requests before this one counted: one thread handles them in their order."""
     with pytest.raises(Failed):
@@ -65,10 +72,10 @@ def test_a_new_proxy_has_done_nothing(proxy: LocalProxy) -> None:
 def test_requests_are_counted_by_kind(proxy: LocalProxy, connect: MakeClient) -> None:
     client = connect(proxy.address)
     run(client)
-    before = told(proxy)
+    before = told_after(proxy, 1)
     for _ in range(3):
         run(client)
-    after = told(proxy)
+    after = told_after(proxy, 4)
     grown = {
         kind: count - before[f"{NS}_requests_total"][kind]
         for kind, count in after[f"{NS}_requests_total"].items()
