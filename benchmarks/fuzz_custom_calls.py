@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from shared_pathways_service.servers.proxy.cpu_kernels import KERNELS, SPARSE, check_kernel
 from shared_pathways_service.servers.proxy.custom_calls import XLAS
+from shared_pathways_service.servers.proxy.sdy_calls import SDY_CALLS
 
 __all__ = ["REFUSED", "odd_program", "right_program"]
 
@@ -29,9 +30,7 @@ REFUSED = (
     "__xla_cpu_runtime_EigenMatMulF32",
     "lapack_spotrf",
     "cusolver_potrf_ffi",
-    "xla.sdy.FuncResultSharding",
-    "xla.sdy.GlobalToLocalShape",
-    "xla.sdy.ShardingGroup",
+    "xla.sdy.PropagationBarrier",
     "PadToStatic",
     "SliceToDynamic",
     "Qr",
@@ -165,7 +164,7 @@ def _other(draw: random.Random) -> _Call:
     ]
     operands = [draw.choice(buffers) for _ in range(draw.choice((0, 1, 1, 1, 2, 4, 6)))]
     results = [draw.choice(operands or buffers) for _ in range(draw.choice((0, 1, 1, 1, 2)))]
-    call = _Call(draw.choice((*XLAS, *REFUSED)), operands, results, {})
+    call = _Call(draw.choice((*XLAS, *SDY_CALLS, *REFUSED)), operands, results, {})
     if call.name == "Sharding" or draw.random() < 0.2:
         call.attributes["mhlo.sharding"] = draw.choice(_SHARDINGS)
     if draw.random() < 0.5:
@@ -218,7 +217,7 @@ def _split(call: _Call, draw: random.Random) -> None:
 
 
 def _name(call: _Call, draw: random.Random) -> None:
-    call.name = draw.choice((*KERNELS, *XLAS, *REFUSED))
+    call.name = draw.choice((*KERNELS, *XLAS, *SDY_CALLS, *REFUSED))
 
 
 _WRONGS: tuple[Callable[[_Call, random.Random], None], ...] = (

@@ -23,7 +23,7 @@ __all__ = ["DEFAULT_SERVER_IMAGE", "OWN_FLAGS", "ServiceInputs", "parse_slices",
 
 DEFAULT_SERVER_IMAGE: Final = f"{parts.SERVER_REPOSITORY}:latest"
 
-_RELEASE: Final = re.compile(r"[0-9]+\.[0-9]+(\.[0-9]+)?")
+_RELEASE: Final = re.compile(r"[0-9]+(\.[0-9]+){1,3}")
 _ARGUMENT: Final = re.compile(r"--(?P<name>[a-zA-Z0-9_]+)(=.*)?", re.DOTALL)
 #: Flags that follow from the other inputs.
 OWN_FLAGS: Final = (

@@ -93,6 +93,7 @@ def test_an_image_is_named_by_a_release_of_jax_or_by_itself() -> None:
     assert server_image(None, "r.io/x:1") == "r.io/x:1"
     name = "us-docker.pkg.dev/cloud-tpu-v2-images/pathways/server:jax-0.9.0"
     assert server_image("0.9.0", None) == name
+    assert (server_image("0.12.0.1", None) or "").endswith(":jax-0.12.0.1")
     for release, image in (("0.9.0", "r.io/x:1"), ("latest", None), (None, "r.io/x y")):
         with pytest.raises(InvalidRequestError):
             server_image(release, image)

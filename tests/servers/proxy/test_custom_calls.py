@@ -18,6 +18,7 @@ from shared_pathways_service.servers.proxy.custom_calls import (
     accepted_names,
     check_custom_calls,
 )
+from shared_pathways_service.servers.proxy.sdy_calls import SDY_CALLS
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 from tests.servers.proxy.conftest import MakeClient, StartProxy
 from tests.servers.proxy.raw import DOUBLE, Failed, RawClient, single
@@ -88,7 +89,7 @@ def test_other_names_are_refused_with_what_to_do(name: str) -> None:
         ("CustomSPMDPartitioning", "custom_partitioning.*Instead: jax.shard_map"),
         ("xla_python_cpu_callback", "pure_callback.*Instead: return the value"),
         ("xla_ffi_partitioned_python_cpu_callback", "jax.debug.print.*Instead: return the value"),
-        ("xla.sdy.FuncResultSharding", "Instead: "),
+        ("xla.sdy.PropagationBarrier", "Instead: "),
         ("tpu_custom_call", "Pallas.*interpret=True"),
     ],
 )
@@ -245,4 +246,4 @@ def test_every_name_is_drawn() -> None:
         )
         if found
     }
-    assert drawn == {*KERNELS, *XLAS, *REFUSED}
+    assert drawn == {*KERNELS, *XLAS, *SDY_CALLS, *REFUSED}
