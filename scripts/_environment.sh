@@ -14,7 +14,11 @@ find_python() {
     candidates=("${PYTHON:-}")
     versions=(3.11 3.12 3.13)
   fi
-  if command -v pyenv >/dev/null; then pyenv_root=$(pyenv root); fi
+  if command -v pyenv >/dev/null; then
+    pyenv_root=$(pyenv root)
+  elif [ -d "${PYENV_ROOT:-$HOME/.pyenv}/versions" ]; then
+    pyenv_root=${PYENV_ROOT:-$HOME/.pyenv}
+  fi
   for version in "${versions[@]}"; do
     candidates+=("python$version")
     [ -z "$pyenv_root" ] || candidates+=("$pyenv_root/versions/$version".*"/bin/python$version")
@@ -50,10 +54,10 @@ environment_at() {
 }
 
 # Prints the interpreter of an environment with one release of JAX, for what depends on it.
-# usage: python_with_jax RELEASE PYTHON-VERSION
+# usage: python_with_jax RELEASE PYTHON-VERSION...
 python_with_jax() {
   local python constraints environment
-  python=$(find_python "$2") || return 1
+  python=$(find_python "${@:2}") || return 1
   constraints=$(mktemp)
   # (Flax's releases each name the oldest JAX that they run on.)
   { grep --invert-match --extended-regexp '^(jax|jaxlib|flax)==' constraints.txt
