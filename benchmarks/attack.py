@@ -31,9 +31,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import jaxlib.version
+
 from benchmarks.common import ROOT, own_service, write_result
 from benchmarks.growth import Held
-from shared_pathways_service.servers.proxy.xla_internals import newest_client
+from shared_pathways_service.core.jax_releases import newest_served
 from shared_pathways_service.testing.attacks import ATTACKS, Attack, Target
 
 #: Of the victim's undisturbed rate, what is left to it at least.
@@ -119,7 +121,7 @@ def _target(server: str, address: str) -> Target:
     version = proxy_pb2.GrpcGetVersionRequest()
     for bound in (version.min_version, version.max_version):
         bound.protocol_version = ifrt.PROTOCOL_MAX
-        bound.ifrt_serdes_version_number = newest_client() or ifrt.SERDES_MAX
+        bound.ifrt_serdes_version_number = newest_served(jaxlib.version.__version__)
     lookup = proxy_pb2.GrpcHostBufferLookupRequest(session_id=1 << 40, handle=1)
     delete = proxy_pb2.GrpcHostBufferDeleteRequest(session_id=1 << 40, handle=1)
     path = f"/{ifrt.SERVICE}"

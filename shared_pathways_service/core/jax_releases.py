@@ -13,7 +13,7 @@ from typing import Final
 
 from shared_pathways_service.errors import VersionSkew
 
-__all__ = ["NEWEST_SERDES_BEFORE_0_11", "check_pair", "client_serdes"]
+__all__ = ["OUR_SERDES", "check_pair", "client_serdes", "newest_served", "release_of"]
 
 Release = tuple[int, ...]
 
@@ -29,12 +29,13 @@ _CLIENTS: Final[tuple[tuple[Release, tuple[int, int]], ...]] = (
     ((0, 11, 0), (3, 4)),
     ((0, 11, 2), (3, 6)),
 )
-#: What proxies of ours read, whatever their jaxlib.
-_OURS: Final = (0, 6)
+#: Versions of the values that proxies of ours read.
+OUR_SERDES: Final = (0, 6)
 #: XLA's own server has another oldest version from this release on.
 _SERVER_LEFT_OUT: Final[tuple[Release, int]] = ((0, 12), 2)
-#: jaxlib 0.9 ends the process at some programs of clients that are newer than 0.10.
-NEWEST_SERDES_BEFORE_0_11: Final = 3
+#: jaxlib before this release ends the process at some programs of clients that speak a newer
+#: version than this.
+_READS_ALL: Final[tuple[Release, int]] = ((0, 10), 3)
 #: Minor releases that were tried, oldest and newest.
 _OLDEST: Final[Release] = (0, 9)
 _NEWEST: Final[Release] = (0, 12)
@@ -51,19 +52,31 @@ def client_serdes(version: str) -> tuple[int, int] | None:
       The oldest and the newest; None for releases before 0.9, and what is no release. One that is
       newer than all that were tried counts as the newest of these.
     """
-    release = _release(version)
+    release = release_of(version)
     ranges = [serdes for first, serdes in _CLIENTS if release >= first]
     return ranges[-1] if ranges else None
+
+
+def newest_served(version: str) -> int:
+    """Returns the newest version of the values that a proxy of ours agrees to.
+
+    If that is less than the newest one that it reads, clients that speak a newer one are refused.
+
+    Args:
+      version: Of its jaxlib.
+    """
+    first, newest = _READS_ALL
+    return newest if release_of(version) < first else OUR_SERDES[1]
 
 
 def _service_serdes(version: str, *, ours: bool) -> tuple[int, int] | None:
     """Returns which versions a proxy reads that computes with a release of jaxlib."""
     if ours:
-        return _OURS
+        return OUR_SERDES
     spoken, (release, oldest) = client_serdes(version), _SERVER_LEFT_OUT
     if spoken is None:
         return None
-    return (oldest if _release(version) >= release else 0, spoken[1])
+    return (oldest if release_of(version) >= release else 0, spoken[1])
 
 
 def check_pair(client: str, service: str, where: str, *, ours: bool) -> str:
@@ -82,15 +95,13 @@ def check_pair(client: str, service: str, where: str, *, ours: bool) -> str:
     Raises:
       VersionSkew: The two have no version of IFRT's values in common.
     """
-    here, there = _release(client), _release(service)
+    here, there = release_of(client), release_of(service)
     if not (here and there):
         return ""
     spoken, read = client_serdes(client), _service_serdes(service, ours=ours)
     apart = bool(spoken and read and max(spoken[0], read[0]) > min(spoken[1], read[1]))
-    # What such a proxy reads, its XLA may not.
-    apart |= (
-        ours and there < (0, 10) and spoken is not None and (spoken[1] > NEWEST_SERDES_BEFORE_0_11)
-    )
+    if ours and spoken is not None:
+        apart |= newest_served(service) < min(spoken[1], OUR_SERDES[1])
     if apart or here[0] != there[0]:
         raise VersionSkew(
             f"JAX {client} here and JAX {service} in {where} cannot work together"
@@ -110,7 +121,7 @@ def check_pair(client: str, service: str, where: str, *, ours: bool) -> str:
     )
 
 
-def _release(version: str) -> Release:
-    """Returns the numbers of a version; empty if it is none."""
+def release_of(version: str) -> Release:
+    """Returns the numbers of a version, e.g. ``0.12.0.1``; empty if it is none."""
     found = _NUMBERS.match(version)
     return tuple(int(part) for part in found[0].split(".")) if found else ()

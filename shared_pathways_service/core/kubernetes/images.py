@@ -6,7 +6,7 @@ import dataclasses
 import re
 from typing import Final
 
-from shared_pathways_service.core.jax_releases import check_pair
+from shared_pathways_service.core.jax_releases import check_pair, release_of
 from shared_pathways_service.core.request_fields import check_image
 from shared_pathways_service.errors import InvalidRequestError, VersionSkew
 
@@ -137,7 +137,8 @@ def sidecar_skew(client: Versions, sidecar_image: str) -> str:
       VersionSkew: The versions cannot work together.
     """
     theirs = Image.parse(sidecar_image).versions
-    if client.python and theirs.python and _numbers(client.python)[:2] != _numbers(theirs.python):
+    here, there = release_of(client.python), release_of(theirs.python)
+    if here and there and here[:2] != there:
         raise VersionSkew(
             f"Python {client.python} here and Python {theirs.python} in the sidecar "
             f"{sidecar_image} cannot exchange functions",
@@ -148,7 +149,8 @@ def sidecar_skew(client: Versions, sidecar_image: str) -> str:
     warning = check_skew(client, sidecar_image)
     if warning:
         return warning
-    if client.jax and theirs.jax and _numbers(client.jax)[:2] != _numbers(theirs.jax)[:2]:
+    here, there = release_of(client.jax), release_of(theirs.jax)
+    if here and there and here[:2] != there[:2]:
         return f"JAX is {client.jax} here and {theirs.jax} in the sidecar {sidecar_image}"
     if theirs.python and theirs.jax:
         return ""
@@ -157,7 +159,3 @@ def sidecar_skew(client: Versions, sidecar_image: str) -> str:
 
 def _with_dot(python: str) -> str:
     return python if "." in python else f"{python[0]}.{python[1:]}"
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"[0-9]+", version)[:3])

@@ -6,6 +6,8 @@ The messages are in `proxy_pb2` (requests and responses), `core_pb2` (types, sha
 
 from __future__ import annotations
 
+from shared_pathways_service.core.jax_releases import OUR_SERDES
+
 __all__ = [
     "HOST_BUFFER_METADATA",
     "PROTOCOL_MAX",
@@ -22,8 +24,7 @@ SERVICE = "xla.ifrt.proxy.GrpcIfrtService"
 PROTOCOL_MIN = 16
 PROTOCOL_MAX = 25
 #: Versions of IFRT's serialised values (shapes, shardings, ...) that it speaks.
-SERDES_MIN = 0
-SERDES_MAX = 6
+SERDES_MIN, SERDES_MAX = OUR_SERDES
 #: Metadata of a session's stream: a GrpcIfrtSessionMetadata.
 SESSION_METADATA = "ifrt-proxy-grpc-ifrt-session-metadata-bin"
 #: Metadata of a host-buffer upload: a GrpcHostBufferStoreMetadata.

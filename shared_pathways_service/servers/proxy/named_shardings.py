@@ -53,16 +53,17 @@ def as_tiles(sharding: xla_pb2.OpSharding) -> xla_pb2.OpSharding:
         _Type.MANUAL: mesh.find(named.manual_axes),
         _Type.UNREDUCED: mesh.find(named.unreduced_axes),
     }
-    used = [*itertools.chain(*dimensions, *groups.values())]
-    if len(set(used)) != len(used):
+    in_order = [*itertools.chain(*dimensions, *groups.values())]
+    used = set(in_order)
+    if len(used) != len(in_order):
         raise _wrong("an axis that is used twice")
-    if set(mesh.find(named.replicated_axes)) & set(used):
+    if used.intersection(mesh.find(named.replicated_axes)):
         raise _wrong("an axis that is both replicated and used")
     if not used:
         return _Type(type=_Type.REPLICATED)
-    groups[_Type.REPLICATED] = [i for i in range(len(mesh.sizes)) if i not in set(used)]
+    groups[_Type.REPLICATED] = [i for i in range(len(mesh.sizes)) if i not in used]
     groups = {kind: axes for kind, axes in groups.items() if axes}
-    order = list(itertools.chain(*dimensions, *groups.values()))
+    order = [*in_order, *groups.get(_Type.REPLICATED, ())]
     return _Type(
         type=_Type.OTHER,
         tile_assignment_dimensions=[mesh.size(a) for a in (*dimensions, *groups.values())],
@@ -104,7 +105,9 @@ class _Mesh:
         for reference in _references(named):
             if not 0 <= reference.mesh_axis_index < len(sizes):
                 raise _wrong(f"axis {reference.mesh_axis_index} of a mesh with {len(sizes)} axes")
-            cuts[reference.mesh_axis_index].update(_ends(reference, sizes))
+            cuts[reference.mesh_axis_index].update(
+                _ends(reference, sizes[reference.mesh_axis_index])
+            )
         in_order = [sorted(ends) for ends in cuts]
         split = []
         for ends in in_order:
@@ -131,7 +134,7 @@ class _Mesh:
         found: list[int] = []
         for reference in references:
             ends = self.cuts[reference.mesh_axis_index]
-            start, end = _ends(reference, [ends[-1]] * len(self.cuts))
+            start, end = _ends(reference, ends[-1])
             first = firsts[reference.mesh_axis_index]
             found += range(first + ends.index(start), first + ends.index(end))
         return found
@@ -146,9 +149,8 @@ def _references(named: xla_pb2.NamedShardingProto) -> Iterable[xla_pb2.AxisRefPr
     )
 
 
-def _ends(reference: xla_pb2.AxisRefProto, sizes: Sequence[int]) -> tuple[int, int]:
-    """Returns the products of the sizes before a part of an axis, and up to its end."""
-    size = sizes[reference.mesh_axis_index]
+def _ends(reference: xla_pb2.AxisRefProto, size: int) -> tuple[int, int]:
+    """Returns the products of the sizes before a part of an axis of a size, and up to its end."""
     if not reference.HasField("sub_axis_info"):
         return 1, size
     part = reference.sub_axis_info

@@ -15,6 +15,7 @@ import jaxlib.version
 from google.protobuf.message import DecodeError, Message
 
 from shared_pathways_service import allocator
+from shared_pathways_service.core.jax_releases import newest_served
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.protocol.counters import message_of
@@ -44,7 +45,6 @@ from shared_pathways_service.servers.proxy.operations import Operation
 from shared_pathways_service.servers.proxy.session import Session
 from shared_pathways_service.servers.proxy.slices import SliceChange
 from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
-from shared_pathways_service.servers.proxy.xla_internals import newest_client
 from shared_pathways_service.servers.turns import wait_for_event
 
 __all__ = ["HANDLERS", "ProxyService"]
@@ -328,9 +328,9 @@ class ProxyService:
         """Returns the newest version that both sides speak."""
         newest_here = self._newest_version or ifrt.PROTOCOL_MAX
         protocol = min(newest.protocol_version, newest_here)
-        serdes = min(newest.ifrt_serdes_version_number, ifrt.SERDES_MAX)
-        allowed = newest_client()
-        too_new = allowed is not None and newest.ifrt_serdes_version_number > allowed
+        served = newest_served(jaxlib.version.__version__)
+        serdes = min(newest.ifrt_serdes_version_number, served)
+        too_new = served < min(newest.ifrt_serdes_version_number, ifrt.SERDES_MAX)
         if (
             protocol < max(oldest.protocol_version, ifrt.PROTOCOL_MIN)
             or serdes < max(oldest.ifrt_serdes_version_number, ifrt.SERDES_MIN)
@@ -341,7 +341,7 @@ class ProxyService:
                 f"no common version: the client speaks protocol {oldest.protocol_version} to "
                 f"{newest.protocol_version} and serdes {oldest.ifrt_serdes_version_number} to "
                 f"{newest.ifrt_serdes_version_number}; this proxy protocol {ifrt.PROTOCOL_MIN} to "
-                f"{newest_here} and serdes {ifrt.SERDES_MIN} to {allowed or ifrt.SERDES_MAX}",
+                f"{newest_here} and serdes {ifrt.SERDES_MIN} to {served}",
             )
         return proxy_pb2.IfrtProxyVersion(
             protocol_version=protocol, ifrt_serdes_version_number=serdes

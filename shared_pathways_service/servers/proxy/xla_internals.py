@@ -1,7 +1,8 @@
-"""All that the proxy uses of jaxlib's and JAX's private parts, and what differs between releases.
+"""The private parts of jaxlib and JAX that the proxy uses, and what differs between releases.
 
-Tried with the releases that `pyproject.toml` allows. `check` names what another release lacks;
-what a release does differently is hidden here, so that the rest of the proxy knows one form.
+Tried with the releases that `pyproject.toml` allows. `check` names the parts that another release
+does not have, wherever the proxy uses them. Calls that differ between releases are made here alone,
+so that the rest of the proxy knows one form.
 """
 
 from __future__ import annotations
@@ -12,13 +13,11 @@ from typing import Any
 import jaxlib.version
 from jaxlib import xla_client
 
-from shared_pathways_service.core.jax_releases import NEWEST_SERDES_BEFORE_0_11
 from shared_pathways_service.errors import VersionSkew
 
 __all__ = [
     "check",
     "fingerprint",
-    "newest_client",
     "read_portable_artifact",
     "result_handler",
     "shaped_array",
@@ -87,15 +86,6 @@ def check() -> None:
             service=f"jaxlib {jaxlib.version.__version__}",
             hint="install a version of jax that this package names in its requirements",
         )
-
-
-def newest_client() -> int | None:
-    """Returns the newest version of IFRT's values that a client may say it speaks; None: any.
-
-    This server reads all that it agrees to. But newer clients write programs at which an older
-    jaxlib ends the process.
-    """
-    return NEWEST_SERDES_BEFORE_0_11 if _RELEASE < (0, 10) else None
 
 
 def shaped_array(shape: tuple[int, ...], dtype: Any) -> Any:

@@ -11,12 +11,13 @@ from concurrent import futures
 from typing import Any, Self
 
 import grpc
+import jaxlib.version
 import numpy as np
 from jaxlib import xla_client
 
+from shared_pathways_service.core.jax_releases import newest_served
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
-from shared_pathways_service.servers.proxy.xla_internals import newest_client
 from tests.processes import DEADLINE_S
 
 F32 = core_pb2.DTypeProto.KIND_F32
@@ -93,7 +94,7 @@ class RawClient:
         )
         metadata = proxy_pb2.GrpcIfrtSessionMetadata()
         metadata.version.protocol_version = version
-        metadata.version.ifrt_serdes_version_number = newest_client() or ifrt.SERDES_MAX
+        metadata.version.ifrt_serdes_version_number = newest_served(jaxlib.version.__version__)
         for key, value in (initialization_data or {}).items():
             metadata.initialization_data.attributes[key].string_value = value
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()

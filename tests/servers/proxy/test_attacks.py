@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import jaxlib.version
 import numpy as np
 import pytest
 
+from shared_pathways_service.core.jax_releases import newest_served
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.servers.proxy.limits import Limits
-from shared_pathways_service.servers.proxy.xla_internals import newest_client
 from shared_pathways_service.testing.attacks import ATTACKS, Attack, Target
 from shared_pathways_service.testing.attacks.kinds import IdleConnections, OpenStreams
 from shared_pathways_service.testing.attacks.peer import ENDED, Peer
@@ -70,14 +71,14 @@ def version_request() -> bytes:
     request = proxy_pb2.GrpcGetVersionRequest()
     for version in (request.min_version, request.max_version):
         version.protocol_version = ifrt.PROTOCOL_MAX
-        version.ifrt_serdes_version_number = newest_client() or ifrt.SERDES_MAX
+        version.ifrt_serdes_version_number = newest_served(jaxlib.version.__version__)
     return request.SerializeToString()
 
 
 def session_metadata(token: bytes) -> tuple[tuple[str, bytes], ...]:
     metadata = proxy_pb2.GrpcIfrtSessionMetadata()
     metadata.version.protocol_version = ifrt.PROTOCOL_MAX
-    metadata.version.ifrt_serdes_version_number = newest_client() or ifrt.SERDES_MAX
+    metadata.version.ifrt_serdes_version_number = newest_served(jaxlib.version.__version__)
     if token:
         metadata.initialization_data.attributes["sps_token"].string_value = token
     return ((ifrt.SESSION_METADATA, metadata.SerializeToString()),)

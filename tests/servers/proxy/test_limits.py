@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import grpc
+import jaxlib.version
 import numpy as np
 import pytest
 
+from shared_pathways_service.core.jax_releases import newest_served
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
@@ -34,7 +36,6 @@ from shared_pathways_service.servers.proxy.programs import Program
 from shared_pathways_service.servers.proxy.session import Session
 from shared_pathways_service.servers.proxy.status import StatusError
 from shared_pathways_service.servers.proxy.values import Value
-from shared_pathways_service.servers.proxy.xla_internals import newest_client
 from tests.processes import DEADLINE_S, REPOSITORY
 from tests.servers.proxy.conftest import KIND, LocalProxy, MakeClient, MakeProxy
 from tests.servers.proxy.raw import DOUBLE, F32, Failed, RawClient, single, spec
@@ -522,7 +523,7 @@ class SilentClient:
         self.channel = grpc.insecure_channel(address)
         metadata = proxy_pb2.GrpcIfrtSessionMetadata()
         metadata.version.protocol_version = ifrt.PROTOCOL_MAX
-        metadata.version.ifrt_serdes_version_number = newest_client() or ifrt.SERDES_MAX
+        metadata.version.ifrt_serdes_version_number = newest_served(jaxlib.version.__version__)
         self.sent = 0
         self._stop = threading.Event()
         self._more = threading.Semaphore(0)

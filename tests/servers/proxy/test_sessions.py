@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import jaxlib.version
 import numpy as np
 import pytest
 
+from shared_pathways_service.core.jax_releases import newest_served
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
-from shared_pathways_service.servers.proxy.xla_internals import newest_client
 from tests.processes import DEADLINE_S
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy
 from tests.servers.proxy.raw import DOUBLE, F32, Failed, RawClient, single, split
 
-NEWEST = newest_client() or ifrt.SERDES_MAX
+NEWEST = newest_served(jaxlib.version.__version__)
 FOUR = np.arange(4, dtype=np.float32)
 
 
