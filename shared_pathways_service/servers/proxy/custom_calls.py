@@ -225,17 +225,14 @@ def check_custom_calls(module: Any, platform: str) -> bool:
     def look(operation: Any) -> Any:
         nonlocal foreign
         name = operation.name
-        if name == _CALL and operation.attributes[_NAME].value in SDY_CALLS:
-            shardys.append(operation)
-        elif name == _CALL:
-            calls.append(operation)
-            if is_written(operation):
-                shardys.append(operation)
-        elif is_written(operation):
-            shardys.append(operation)
-        elif name.partition(".")[0] not in _DIALECTS:
+        if name.partition(".")[0] not in _DIALECTS:
             foreign = name
             return ir.WalkResult.INTERRUPT
+        is_shardys = name == _CALL and operation.attributes[_NAME].value in SDY_CALLS
+        if is_shardys or is_written(operation):
+            shardys.append(operation)
+        if name == _CALL and not is_shardys:
+            calls.append(operation)
         return ir.WalkResult.ADVANCE
 
     with module.context:

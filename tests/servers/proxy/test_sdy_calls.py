@@ -103,6 +103,21 @@ OTHER = """
 """
 
 
+def test_text_of_shardy_does_not_let_another_dialect_in() -> None:
+    program = r"""
+module @foreign attributes {
+    mhlo.frontend_attributes = {xla.sdy.meshes = "{mesh = #sdy.mesh<[\22a\22=2]>}"}} {
+  func.func public @main(%arg0: tensor<4xi32>) -> tensor<4xi32> {
+    %0 = arith.addi %arg0, %arg0 {mhlo.frontend_attributes = {
+        xla.sdy.sharding = "#sdy.sharding_per_value<[<@mesh, [{}]>]>"}} : tensor<4xi32>
+    return %0 : tensor<4xi32>
+  }
+}
+"""
+    with pytest.raises(StatusError, match=r"only, not arith\.addi"):
+        check(program)
+
+
 RULE = "#sdy.op_sharding_rule<([i, j])->([i, j]) {i=4, j=4}, custom>"
 
 
