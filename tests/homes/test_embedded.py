@@ -253,15 +253,20 @@ def test_deaths_are_told() -> None:
         run_async(session(server.pid))
 
 
-async def _pids(made: EmbeddedHome, handle: ProxyHandle) -> list[int]:
+async def _processes() -> pb.GetProcessesResponse:
+    """What the running service answers."""
     link = await find(Settings.load())
     assert link is not None
     try:
-        answer = await link.supervisor.GetProcesses(
+        return await link.supervisor.GetProcesses(
             pb.GetProcessesRequest(), metadata=link.metadata, timeout=30
         )
     finally:
         await link.close()
+
+
+async def _pids(made: EmbeddedHome, handle: ProxyHandle) -> list[int]:
+    answer = await _processes()
     return [process.pid for process in answer.processes if process.name == handle.name]
 
 
@@ -285,14 +290,7 @@ def test_another_release_of_jax_is_refused_before_a_proxy_is_created(
                 with pytest.raises(VersionSkew, match=r"JAX 1\.0\.0 here and JAX 0") as caught:
                     await made.preflight(spec_of("isc-proxy-a"), unheard)
             assert caught.value.client == "1.0.0"
-        link = await find(Settings.load())
-        assert link is not None
-        try:
-            answer = await link.supervisor.GetProcesses(
-                pb.GetProcessesRequest(), metadata=link.metadata, timeout=30
-            )
-        finally:
-            await link.close()
+        answer = await _processes()
         return [proxy.name for proxy in answer.proxies if proxy.name == "isc-proxy-a"]
 
     with embedded():

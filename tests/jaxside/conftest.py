@@ -23,6 +23,19 @@ REPOSITORY = Path(__file__).parents[2]
 DEADLINE_S = 90.0
 TOKEN = "a-token-of-this-tenant"
 
+#: Remembers the variable for gRPC's credentials as it is while JAX's client is created.
+CREATING = """
+import os
+from jax.extend.backend import ifrt_proxy
+variable = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
+before = os.environ.get(variable)
+create, seen = ifrt_proxy.get_client, set()
+def creating(*args):
+    seen.add(os.environ.get(variable))
+    return create(*args)
+ifrt_proxy.get_client = creating
+"""
+
 PRELUDE = """
 import gc, os, sys, threading, time
 import numpy as np

@@ -12,7 +12,15 @@ import pytest
 from shared_pathways_service.errors import InvalidRequestError, VersionSkew
 from shared_pathways_service.jaxside import ProxyTarget
 from shared_pathways_service.testing.google_images.handshake import serving_alts
-from tests.jaxside.conftest import DEADLINE_S, PRELUDE, TOKEN, Proxy, run_program, start_program
+from tests.jaxside.conftest import (
+    CREATING,
+    DEADLINE_S,
+    PRELUDE,
+    TOKEN,
+    Proxy,
+    run_program,
+    start_program,
+)
 
 Proxies = tuple[Proxy, Proxy]
 
@@ -222,19 +230,6 @@ attach(ProxyTarget(address=open_), timeout=60).detach()
         str(own_directories),
     )
     assert TOKEN not in done.stdout + done.stderr
-
-
-#: Remembers the variable as it is while JAX's client is created.
-CREATING = """
-from jax.extend.backend import ifrt_proxy
-variable = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
-before = os.environ.get(variable)
-create, seen = ifrt_proxy.get_client, set()
-def creating(*args):
-    seen.add(os.environ.get(variable))
-    return create(*args)
-ifrt_proxy.get_client = creating
-"""
 
 
 @pytest.mark.parametrize("before", [None, "1", "false", "true"])

@@ -13,7 +13,7 @@ import pytest
 
 from shared_pathways_service.jaxside import ProxyTarget, standalone
 from shared_pathways_service.testing.google_images.handshake import serving_alts
-from tests.jaxside.conftest import PRELUDE, REPOSITORY, Proxy, run_program
+from tests.jaxside.conftest import CREATING, PRELUDE, REPOSITORY, Proxy, run_program
 
 Proxies = tuple[Proxy, Proxy]
 RunForeign = Callable[..., subprocess.CompletedProcess[str]]
@@ -64,20 +64,6 @@ sys.exit(7)
     assert done.stderr == ""
 
 
-#: Remembers the variable as it is while JAX's client is created, and what becomes of it.
-CREATING = """
-import os
-from jax.extend.backend import ifrt_proxy
-variable = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
-before = os.environ.get(variable)
-create, seen = ifrt_proxy.get_client, set()
-def creating(*args):
-    seen.add(os.environ.get(variable))
-    return create(*args)
-ifrt_proxy.get_client = creating
-import jax
-"""
-
 FAILING = """
 try:
     jax.devices()
@@ -100,7 +86,7 @@ def alone(own_directories: Path) -> Callable[..., None]:
             "PYTHONPATH": str(standalone.place(own_directories)),
             "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": credentials,
         }
-        run_program(CREATING + source, env=env)
+        run_program(f"{CREATING}import jax\n{source}", env=env)
 
     return run
 

@@ -29,34 +29,30 @@ def test_what_came_while_the_event_loop_stood_still_is_in_time() -> None:
     assert asyncio.run(use()) == "a request"
 
 
-def test_what_does_not_come_is_cancelled() -> None:
-    ended = []
+async def endless(ended: list[str]) -> None:
+    """Never returns; says when it is cancelled."""
+    try:
+        await asyncio.Event().wait()
+    finally:
+        ended.append("cancelled")
 
-    async def read() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.append("cancelled")
+
+def test_what_does_not_come_is_cancelled() -> None:
+    ended: list[str] = []
 
     async def use() -> None:
         with pytest.raises(TimeoutError):
-            await turns.wait_for(read(), 0.05)
+            await turns.wait_for(endless(ended), 0.05)
 
     asyncio.run(use())
     assert ended == ["cancelled"]
 
 
 def test_who_waits_and_is_cancelled_leaves_nothing() -> None:
-    ended = []
-
-    async def read() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.append("cancelled")
+    ended: list[str] = []
 
     async def use() -> None:
-        waiting = asyncio.create_task(turns.wait_for(read(), 60.0))
+        waiting = asyncio.create_task(turns.wait_for(endless(ended), 60.0))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         waiting.cancel()

@@ -13,7 +13,7 @@ from shared_pathways_service.jaxside.plugin import INSECURE_VARIABLE
 from shared_pathways_service.testing.testbed import Namespace, deploy_service
 from tests.e2e.harness import sps
 from tests.testbed.clients import KIND, client, nothing_left
-from tests.testbed.test_upstream_proxy import upstream_job
+from tests.testbed.test_upstream_proxy import running_pod, upstream_job
 
 SOURCE = """
 with connecting(expected_tpu_instances={"tpuv6e:2x2": 2}) as connection:
@@ -100,13 +100,8 @@ def test_a_proxy_without_plaintext_is_recognized(
     [container] = job["spec"]["template"]["spec"]["containers"]
     container["env"] = [{"name": INSECURE_VARIABLE, "value": "True"}]
     namespace.create("batch/v1/jobs", job)
-    [pod] = namespace.wait_until(
-        "pods",
-        lambda pods: [p for p in pods if p["status"].get("phase") == "Running"],
-        what="running proxy",
-        labelSelector=f"job-name={job['metadata']['name']}",
-    )
-    namespace.wait_for_log(pod["metadata"]["name"], "IFRT proxy server started")
+    pod = running_pod(namespace, job["metadata"]["name"])
+    namespace.wait_for_log(pod, "IFRT proxy server started")
     monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig_of("tenant")))
     done = sps(
         "doctor",

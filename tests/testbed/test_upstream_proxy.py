@@ -33,6 +33,18 @@ print(float(jax.jit(lambda x: (x * 2).sum())(sharded)))
 """
 
 
+def running_pod(namespace: Namespace, job_name: str) -> str:
+    """Waits until a Job's pod runs; returns its name."""
+    [pod] = namespace.wait_until(
+        "pods",
+        lambda pods: [p for p in pods if p["status"].get("phase") == "Running"],
+        what="running proxy",
+        labelSelector=f"job-name={job_name}",
+    )
+    name: str = pod["metadata"]["name"]
+    return name
+
+
 def upstream_job(service_address: str) -> dict[str, Any]:
     """Arguments and environment of a proxy in the public manifests of Pathways on Cloud."""
     container = {
@@ -78,13 +90,8 @@ def test_pathwaysutils_computes_on_upstreams_proxy(namespace: Namespace, tmp_pat
     namespace.add_nodes({"tpuv6e:2x2": 2}, cpu_nodes=0)
     service = deploy_service(namespace, {"tpuv6e:2x2": 2}, image=DEFAULT_SERVER_IMAGE)
     job = namespace.create("batch/v1/jobs", upstream_job(service.address))
-    [pod] = namespace.wait_until(
-        "pods",
-        lambda pods: [p for p in pods if p["status"].get("phase") == "Running"],
-        what="running proxy",
-        labelSelector=f"job-name={job['metadata']['name']}",
-    )
-    namespace.wait_for_log(pod["metadata"]["name"], "Transition slice 1 unplaced -> placed")
+    pod = running_pod(namespace, job["metadata"]["name"])
+    namespace.wait_for_log(pod, "Transition slice 1 unplaced -> placed")
     with forwarded(namespace, job["metadata"]["name"]) as port:
         done = subprocess.run(
             [environment_without_us(tmp_path / "environment"), "-P", "-c", CLIENT],
