@@ -122,7 +122,7 @@ def place_variables() -> list[dict[str, Any]]:
 
 
 def worker_variables() -> list[dict[str, Any]]:
-    """Returns what every worker is told, whatever its image."""
+    """Returns the variables of every worker, whatever its image."""
     return [
         env("TPU_MIN_LOG_LEVEL", "0"),
         env("TF_CPP_MIN_LOG_LEVEL", "0"),
@@ -136,7 +136,7 @@ def worker_variables() -> list[dict[str, Any]]:
 
 
 def rm_variables() -> list[dict[str, Any]]:
-    """Returns what every resource manager is told, whatever its image."""
+    """Returns the variables of every resource manager, whatever its image."""
     return [*place_variables(), head_variable("HOST_ADDRESS"), skip_metadata_server()]
 
 

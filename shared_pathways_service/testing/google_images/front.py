@@ -18,7 +18,7 @@ from shared_pathways_service.testing.google_images.log_form import googles_form
 __all__ = ["become_nobody", "log_arguments", "run_server", "without_our_variables"]
 
 _NOBODY: Final = 65534
-#: What an image would have readable for everybody is this machine's: nobody may read it, too.
+#: In an image everybody may read the server's files; on this machine only this lets nobody do so.
 _READING: Final = "-all,+dac_read_search"
 #: Signals that are the server's to handle. SIGILL is how Pathways' documents let a worker fail.
 _PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGILL)
@@ -27,7 +27,7 @@ _KEPT: Final = ("SPS_BIND_ADDRESS", "SPS_STOP_EXIT_CODE")
 
 
 def become_nobody(module: str, argv: Sequence[str]) -> None:
-    """Goes on as the user ``nobody``, in the same process; at once where it cannot.
+    """Runs a module as the user ``nobody`` in this process; returns if that is not possible.
 
     Args:
       module: What is run anew then, by ``python -m``.
