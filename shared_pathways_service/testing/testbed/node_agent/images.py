@@ -42,7 +42,7 @@ class ImageCommand:
 
     Attributes:
       argv: The program and its arguments.
-      is_server: Whether it is a server of this project or a stand-in, which needs an address to bind.
+      is_server: Whether it is a server of ours or a stand-in, which needs an address to bind.
       knows_extensions: Whether the image would know this project's own variables.
     """
 
