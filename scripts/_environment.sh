@@ -12,7 +12,7 @@ find_python() {
   local candidates=() versions=("$@")
   if [ $# = 0 ]; then
     candidates=("${PYTHON:-}")
-    versions=(3.11 3.12 3.13)
+    versions=(3.13 3.12 3.11)
   fi
   if command -v pyenv >/dev/null; then
     pyenv_root=$(pyenv root)
