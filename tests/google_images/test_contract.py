@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import jaxlib.version
 import psutil
 import pytest
 
+from shared_pathways_service.core.jax_releases import service_serdes
 from shared_pathways_service.errors import VersionSkew
 from shared_pathways_service.jaxside.greeting import Greeting, greet, refuses_plaintext
 from shared_pathways_service.protocol import counters, ifrt
@@ -188,6 +190,16 @@ def test_versions_that_do_not_meet_are_refused_as_by_openxlas_server(
         r"versions: client = \[1, 1\], server = \[\d+, \d+\]",
         service,
     )
+
+
+def test_values_that_openxlas_server_does_not_read_are_refused(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, _ = cluster.start_serving()
+    oldest, newest = service_serdes(jaxlib.version.__version__, ours=False) or (0, 0)
+    monkeypatch.setattr("shared_pathways_service.protocol.probe._serdes", lambda: (9, 9))
+    with pytest.raises(VersionSkew, match=rf"client = \[9, 9\], server = \[{oldest}, {newest}\]"):
+        probe(address, DEADLINE_S)
 
 
 def test_taken_slices_are_waited_for_without_a_word_on_who_has_them(cluster: Cluster) -> None:
