@@ -31,6 +31,8 @@ _numbers = itertools.count(2)
 #: Log lines of the page "Troubleshoot Pathways on cloud", with their sources.
 PROXY_READY = r"proxy_server\.cc:125\] IFRT proxy server started with status OK$"
 SERVER_READY = r"server_lib\.cc:1473\] Pathways Server serving on \[::\]:{}$"
+#: What gRPC and XLA write themselves, before their log has a form and a time of day.
+OF_LIBRARIES = re.compile(r"WARNING: All log messages before absl|[IWEF]0000 00:00:\d+\.\d{6} ")
 ALL_READY = r"multi_job_allocator\.cc:1063\] \*\*\* 1/1 Pathways Slices Now Ready \*\*\*$"
 
 
@@ -117,11 +119,14 @@ def test_logs_have_googles_lines_and_none_of_ours(cluster: Cluster) -> None:
     _, proxy = cluster.start_serving()
     proxy.wait_for_line(rf"\] Signaling to RM {address}$")
     proxy.wait_for_line(r"\] Transition slice 0 unplaced -> placed$")
-    for process in (manager, worker, proxy):
+    # In this order none loses the server that it is connected to.
+    for process in (proxy, worker, manager):
         process.stop()
-        written = "\n".join(process.lines)
-        assert all(re.match(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ ", x) for x in process.lines)
-        assert ".py:" not in written
+        lines = [line for line in process.lines if not OF_LIBRARIES.match(line)]
+        assert all(re.match(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ ", x) for x in lines)
+        assert ".py:" not in "\n".join(lines)
+        # (Warnings keep their text, and which come depends on how busy the machine is.)
+        written = "\n".join(line for line in lines if line.startswith("I"))
         for ours in ("generation", "position", "protocol", "tenant", "Session", "stopping"):
             assert ours not in written
 
