@@ -5,9 +5,9 @@ project then runs on a proxy when its environment says so:
 
     JAX_PLATFORMS=proxy JAX_BACKEND_TARGET=grpc://unix:/path SPS_TOKEN_FILE=/path program
 
-This file, `greeting`, `local` and `mending` need the standard library and JAX only: `sps run` puts
-a copy of the four on PYTHONPATH, for environments that do not have the package they come from.
-Where they do, JAX finds this file by the package's entry point; both together do no harm.
+This file, `dumps`, `greeting`, `local` and `mending` need the standard library and JAX only: `sps
+run` puts a copy of the five on PYTHONPATH, for environments that do not have the package they come
+from. Where they do, JAX finds this file by the package's entry point; both together do no harm.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ import os
 import secrets
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 # (Relative: the copy is in a package of another name.)
-from . import greeting, local, mending
+from . import dumps, greeting, local, mending
 
 PLATFORM = local.PLATFORM
 #: JAX's client speaks plaintext only when this is exactly ``true`` while it is created, else ALTS.
@@ -109,6 +110,8 @@ def connect(
     """
     _explain_callbacks()
     mending.mend()
+    if token is not None:  # a proxy of this project
+        dumps.warn_of_options()
     answer: concurrent.futures.Future[Any] = concurrent.futures.Future()
     deadline = time.monotonic() + timeout
     given_up = threading.Event()
@@ -251,6 +254,8 @@ def _client_of_settings() -> Any:
     token = None
     if path := os.environ.get(TOKEN_VARIABLE):
         token = Path(path).read_text(encoding="ascii").strip()
+        if warning := dumps.ignored_flags():
+            warnings.warn(warning, stacklevel=2)
     transfer_dir = Path(named) if (named := os.environ.get(TRANSFER_VARIABLE)) else None
     try:
         with _credentials():

@@ -1,4 +1,4 @@
-"""The plug-in for interpreters that do not have this package: a copy of its four files."""
+"""The plug-in for interpreters that do not have this package: a copy of its five files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import tempfile
 from pathlib import Path
 
-from shared_pathways_service.jaxside import greeting, local, mending, plugin
+from shared_pathways_service.jaxside import dumps, greeting, local, mending, plugin
 
 __all__ = ["place"]
 
@@ -22,6 +22,7 @@ def place(cache: Path) -> Path:
     """
     files = {
         "__init__.py": Path(plugin.__file__).read_bytes(),
+        "dumps.py": Path(dumps.__file__).read_bytes(),
         "greeting.py": Path(greeting.__file__).read_bytes(),
         "local.py": Path(local.__file__).read_bytes(),
         "mending.py": Path(mending.__file__).read_bytes(),

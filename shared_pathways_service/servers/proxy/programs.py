@@ -13,7 +13,6 @@ from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.last_requests import Place
 from shared_pathways_service.servers.proxy import xla
 from shared_pathways_service.servers.proxy.compile_cache import CompileCache
-from shared_pathways_service.servers.proxy.custom_calls import check_custom_calls
 from shared_pathways_service.servers.proxy.dtypes import (
     TOKEN,
     TOKEN_DTYPE,
@@ -21,6 +20,7 @@ from shared_pathways_service.servers.proxy.dtypes import (
     kind_of_element,
 )
 from shared_pathways_service.servers.proxy.memory import Charge, DeviceMemory
+from shared_pathways_service.servers.proxy.program_checks import check_program
 from shared_pathways_service.servers.proxy.shardings import Placings
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 from shared_pathways_service.servers.proxy.values import Spec
@@ -180,7 +180,7 @@ class Compiler:
         quick = len(device_ids) == 1 and xla.is_quick(module)
         slices = self._placings.slices(device_ids)
         client = self._placings.client(slices)
-        if check_custom_calls(module, client.platform):
+        if check_program(module, client.platform):
             program = xla.written(module)
         parsed = client.options(raw, device_ids, self._flags)
         _check_options(parsed.executable_build_options, main)
