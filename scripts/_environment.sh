@@ -1,7 +1,8 @@
 # Makes the project's own virtual environment, once a set of dependencies; sourced by the scripts.
 # It lives in the user's cache directory, never in the checkout, and can be deleted at any time.
 #
-# usage: . scripts/_environment.sh EXTRA    (an optional-dependency group of pyproject.toml)
+# usage: . scripts/_environment.sh EXTRA    (an optional-dependency group of pyproject.toml; "": no
+# environment, only the functions)
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
@@ -78,4 +79,4 @@ make_environment() {
   environment=$(environment_at "$python" "$1" constraints.txt) || return 1
   export SPS_ENVIRONMENT="$environment" PATH="$environment/bin:$PATH"
 }
-make_environment "$1"
+[ -z "$1" ] || make_environment "$1"
