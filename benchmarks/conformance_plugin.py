@@ -15,6 +15,8 @@ import pytest
 
 #: Names the file of results: a JSON object a line.
 VARIABLE = "SPS_CONFORMANCE_RESULTS"
+#: Names the device that JAX's tests choose by; JAX 0.12 does not read it from the environment.
+DEVICE_VARIABLE = "JAX_TEST_DUT"
 
 
 def read_results(path: Path) -> dict[str, dict[str, str]]:
@@ -42,6 +44,14 @@ def read_collected(path: Path) -> tuple[str, ...]:
 def choice(path: Path) -> Path:
     """Returns where it is written which tests are wanted; an empty list: all."""
     return path.with_suffix(".only")
+
+
+def pytest_configure() -> None:
+    if device := os.environ.get(DEVICE_VARIABLE):
+        import jax
+        from jax._src import test_util  # noqa: F401 - defines the setting
+
+        jax.config.update(DEVICE_VARIABLE.lower(), device)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
