@@ -6,6 +6,7 @@ another one goes on behind the test that it died in.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from collections.abc import Iterator
@@ -46,15 +47,11 @@ def choice(path: Path) -> Path:
     return path.with_suffix(".only")
 
 
-def pytest_configure() -> None:
-    if device := os.environ.get(DEVICE_VARIABLE):
-        import jax
-        from jax._src import test_util  # noqa: F401 - defines the setting
-
-        jax.config.update(DEVICE_VARIABLE.lower(), device)
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if device := os.environ.get(DEVICE_VARIABLE):
+        # (The setting is there once JAX's tests are imported, no sooner: they bind sys.stdout.)
+        jax = importlib.import_module("jax")
+        jax.config.update(DEVICE_VARIABLE.lower(), device)
     results = _results()
     only = set(json.loads(choice(results).read_text()))
     wanted = {_name(item.nodeid): item for item in items}
