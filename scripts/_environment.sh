@@ -32,7 +32,11 @@ find_python() {
       return
     fi
   done
-  echo "error: Python ${*:-3.11 or newer} is needed. hint: set PYTHON to its path." >&2
+  if [ $# = 0 ]; then
+    echo "error: Python 3.11 or newer is needed. hint: set PYTHON to its path." >&2
+  else
+    echo "error: one of Python $* is needed, as pythonX.Y on the PATH or in pyenv." >&2
+  fi
   return 1
 }
 
@@ -44,12 +48,14 @@ environment_at() {
   environment="${SPS_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/shared-pathways-service}/venv-$key"
   if [ ! -e "$environment/complete" ]; then
     echo "Setting up $environment (once; a few minutes where nothing is cached) ..." >&2
-    rm -rf "$environment"
-    "$python" -m venv "$environment"
-    "$environment/bin/python" -m pip install --quiet --upgrade pip >&2
-    "$environment/bin/python" -m pip install --quiet --constraint "$constraints" \
-      --editable ".[$extra]" >&2
-    touch "$environment/complete"
+    # (`set -e` does not hold in here where a caller looks at the exit status.)
+    rm -rf "$environment" \
+      && "$python" -m venv "$environment" \
+      && "$environment/bin/python" -m pip install --quiet --upgrade pip >&2 \
+      && "$environment/bin/python" -m pip install --quiet --constraint "$constraints" \
+        --editable ".[$extra]" >&2 \
+      && touch "$environment/complete" \
+      || return 1
   fi
   echo "$environment"
 }

@@ -178,6 +178,7 @@ XLAS: dict[str, Callable[[_Types, _Types, Any], bool]] = {
     "ApproxTopK": _approximate,
     "PartialReduce": _approximate,
     "shape_assertion": _none_back,
+    "dce_sink": _none_back,
     "stablehlo.dynamic_reduce_window": _some,
     "stablehlo.dynamic_rng_bit_generator": _some,
     "stablehlo.dynamic_top_k": _some,
