@@ -235,8 +235,6 @@ class ProxyFollower:
     ) -> None:
         """Looks what other proxies hold, again and again while this one waits."""
         path, params = collection("pods", self._namespace), {"labelSelector": POD_SELECTOR}
-        # A queue is left again by a placement, while a refusal is final.
-        ahead_only = self._spec.queue_timeout_s is None
         while True:
             await waiting.wait()
             try:
@@ -248,7 +246,7 @@ class ProxyFollower:
                 return
             else:
                 claims = read_claims(service, pods)
-                shortage = find_shortage(service, self._spec.name, claims, ahead_only=ahead_only)
+                shortage = find_shortage(service, self._spec.name, claims)
                 for news in placement.take_shortage(shortage):
                     self._pass_on(news)
             if not placement.waiting:

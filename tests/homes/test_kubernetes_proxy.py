@@ -8,6 +8,8 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
 
+import pytest
+
 from shared_pathways_service.errors import AccessDenied
 from shared_pathways_service.homes.base import HomeEvent, ProxySpec
 from shared_pathways_service.homes.kubernetes_proxy import ProxyFollower
@@ -103,9 +105,12 @@ class BusyApi(SilentApi):
 
 
 async def told_of(
-    api: BusyApi, *until: str, queue_timeout_s: float | None = None
+    api: BusyApi, *until: str, queue_timeout_s: float | None = None, place_on: str = "tenant.queued"
 ) -> list[HomeEvent]:
-    """Follows a proxy until it told of all these kinds, in this order."""
+    """Follows a proxy until it told of all these kinds, in this order.
+
+    The first of the other proxies leaves when this one is queued; it is placed on `place_on`.
+    """
     told: list[HomeEvent] = []
     changed = asyncio.Event()
 
@@ -113,6 +118,7 @@ async def told_of(
         told.append(event)
         if event.kind == "tenant.queued":
             api.pods.pop(0)
+        if event.kind == place_on:
             api.placed.set()
         changed.set()
 
@@ -124,6 +130,7 @@ async def told_of(
     try:
         async with asyncio.timeout(60):
             while [event.kind for event in told[1:]] != list(until):
+                assert [event.kind for event in told[1:]] == list(until)[: len(told[1:])]
                 changed.clear()
                 await changed.wait()
     finally:
@@ -147,12 +154,25 @@ def test_they_are_waited_for_in_a_queue() -> None:
     asyncio.run(told_of(BusyApi(both()), *kinds, queue_timeout_s=60.0))
 
 
-def test_a_slice_that_nobody_else_holds_is_waited_for() -> None:
+def test_the_queue_ends_when_enough_slices_are_free() -> None:
+    kinds = ("tenant.queued", "tenant.dequeued", "slice.placed", "tenant.running")
+    asyncio.run(told_of(BusyApi(both()), *kinds, queue_timeout_s=60.0, place_on="tenant.dequeued"))
+
+
+@pytest.mark.parametrize("queue_timeout_s", [None, 60.0])
+@pytest.mark.parametrize("others", [(), ("ada",)], ids=["alone", "later"])
+def test_a_slice_that_is_placed_slowly_is_not_taken(
+    others: tuple[str, ...], queue_timeout_s: float | None
+) -> None:
     async def work() -> None:
-        api = BusyApi([proxy("eve", V6)])
-        following = asyncio.create_task(told_of(api, "slice.placed", "tenant.running"))
+        api = BusyApi([*(proxy(name, V6, at="05") for name in others), proxy("eve", V6)])
+        following = asyncio.create_task(
+            told_of(api, "slice.placed", "tenant.running", queue_timeout_s=queue_timeout_s)
+        )
         for _ in range(2):
-            await asyncio.wait_for(api.looked.wait(), 60)
+            looked = asyncio.create_task(api.looked.wait())
+            first = asyncio.FIRST_COMPLETED
+            await asyncio.wait({looked, following}, timeout=60, return_when=first)
             api.looked.clear()
         api.placed.set()
         await following

@@ -71,24 +71,21 @@ def read_claims(service: Service, pods: Iterable[Mapping[str, Any]]) -> list[Cla
     return sorted((claim for claim in claims if claim), key=lambda claim: claim.order)
 
 
-def find_shortage(
-    service: Service, name: str, claims: Sequence[Claim], *, ahead_only: bool
-) -> Shortage | None:
+def find_shortage(service: Service, name: str, claims: Sequence[Claim]) -> Shortage | None:
     """Returns why other proxies leave too few slices to one of them; None: they leave enough.
+
+    Only proxies that started earlier count. Of two that start together and do not both fit, exactly
+    one is then behind the other.
 
     Args:
       service: The service.
       name: The Job of the proxy that waits.
       claims: Of all proxies.
-      ahead_only: Whether only proxies that started earlier count. Of two that start together and
-        do not both fit, exactly one is then behind the other.
     """
     mine = next((claim for claim in claims if claim.holder.name == name), None)
     if mine is None:
         return None
-    others = [
-        claim for claim in claims if claim != mine and (claim.order < mine.order or not ahead_only)
-    ]
+    others = [claim for claim in claims if claim.order < mine.order]
     held: Counter[str] = Counter()
     for claim in others:
         held.update(claim.slices)

@@ -40,9 +40,9 @@ def proxy(name: str, *kinds: str, at: str = "00", elastic: int = 0, **more: Any)
     return made
 
 
-def shortage_of(name: str, pods: list[Object], *, ahead_only: bool = True, slices: int = 3) -> Any:
+def shortage_of(name: str, pods: list[Object], *, slices: int = 3) -> Any:
     claims = read_claims(service(slices), pods)
-    return find_shortage(service(slices), name, claims, ahead_only=ahead_only)
+    return find_shortage(service(slices), name, claims)
 
 
 def test_a_proxy_that_started_earlier_holds_its_slices() -> None:
@@ -52,7 +52,6 @@ def test_a_proxy_that_started_earlier_holds_its_slices() -> None:
     assert short.holders == (f"ada@laptop: 2 x {V6}",)
     assert short.reason == f"2 x {V6} wanted, and other connections hold 2 of 3"
     assert shortage_of("ada", pods) is None, "it came first"
-    assert shortage_of("ada", pods, ahead_only=False).holders == (f"eve@laptop: 2 x {V6}",)
 
 
 def test_of_two_that_start_together_one_is_behind() -> None:
