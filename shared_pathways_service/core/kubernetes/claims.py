@@ -51,12 +51,14 @@ class Shortage:
       wanted: Slices by instance type.
       free: The same, of the types of which too few are free.
       holders: Who holds the others.
+      waiting: Who waits for them since earlier.
       reason: All of that in words.
     """
 
     wanted: Mapping[str, int]
     free: Mapping[str, int]
     holders: tuple[str, ...]
+    waiting: tuple[str, ...] = ()
     reason: str
 
 
@@ -74,8 +76,9 @@ def read_claims(service: Service, pods: Iterable[Mapping[str, Any]]) -> list[Cla
 def find_shortage(service: Service, name: str, claims: Sequence[Claim]) -> Shortage | None:
     """Returns why other proxies leave too few slices to one of them; None: they leave enough.
 
-    Only proxies that started earlier count. Of two that start together and do not both fit, exactly
-    one is then behind the other.
+    Only proxies that started earlier count, and of those only the ones whose claims fit into what
+    the proxies before them leave. The others wait too, and hold no slices. Of two that start
+    together and do not both fit, exactly one is then behind the other.
 
     Args:
       service: The service.
@@ -85,28 +88,38 @@ def find_shortage(service: Service, name: str, claims: Sequence[Claim]) -> Short
     mine = next((claim for claim in claims if claim.holder.name == name), None)
     if mine is None:
         return None
-    others = [claim for claim in claims if claim.order < mine.order]
-    held: Counter[str] = Counter()
-    for claim in others:
-        held.update(claim.slices)
-    short = [
-        kind
-        for kind, count in mine.slices.items()
-        if kind in service.instances and count > service.instances[kind] - held[kind]
-    ]
+    free = Counter(service.instances)
+    holding: list[Claim] = []
+    waiting: list[Claim] = []
+    for claim in sorted(claims, key=lambda claim: claim.order):
+        short = [kind for kind, count in claim.slices.items() if _exceeds(count, free.get(kind))]
+        if claim is mine:
+            break
+        (waiting if short else holding).append(claim)
+        if not short:
+            free.subtract({kind: claim.slices[kind] for kind in claim.slices if kind in free})
     if not short:
         return None
-    told = (
-        f"{mine.slices[kind]} x {kind} wanted, and other connections hold {held[kind]} of "
-        f"{service.instances[kind]}"
+    told = [
+        f"{mine.slices[kind]} x {kind} wanted, and other connections hold "
+        f"{service.instances[kind] - free[kind]} of {service.instances[kind]}"
         for kind in short
-    )
+    ]
+    queue = tuple(str(c.holder) for c in waiting if any(c.slices.get(k) for k in short))
+    if queue:
+        told.append(f"waiting since earlier: {', '.join(queue)}")
     return Shortage(
         wanted=dict(mine.slices),
-        free={kind: max(0, service.instances[kind] - held[kind]) for kind in short},
-        holders=tuple(str(c.holder) for c in others if any(c.slices.get(k) for k in short)),
+        free={kind: free[kind] for kind in short},
+        holders=tuple(str(c.holder) for c in holding if any(c.slices.get(k) for k in short)),
+        waiting=queue,
         reason="; ".join(told),
     )
+
+
+def _exceeds(count: int, free: int | None) -> bool:
+    # (Of types that the service does not name, it is not known how many are free.)
+    return free is not None and count > free
 
 
 def _claim(service: Service, pod: Mapping[str, Any]) -> Claim | None:

@@ -60,6 +60,20 @@ def test_of_two_that_start_together_one_is_behind() -> None:
     assert behind == ["eve"]
 
 
+def test_a_proxy_that_only_waits_holds_no_slices() -> None:
+    pods = [proxy("cy", V6, at="01"), proxy("ada", V6, V6, at="02"), proxy("bob", V6, at="03")]
+    assert shortage_of("ada", pods, slices=2).holders == (f"cy@laptop: 1 x {V6}",)
+    assert shortage_of("bob", pods, slices=2) is None, "one is free"
+    short = shortage_of("eve", [*pods, proxy("eve", V6, at="04")], slices=2)
+    assert (short.wanted, short.free) == ({V6: 1}, {V6: 0})
+    assert short.holders == (f"cy@laptop: 1 x {V6}", f"bob@laptop: 1 x {V6}")
+    assert short.waiting == (f"ada@laptop: 2 x {V6}",)
+    assert short.reason == (
+        f"1 x {V6} wanted, and other connections hold 2 of 2; "
+        f"waiting since earlier: ada@laptop: 2 x {V6}"
+    )
+
+
 def test_slices_that_are_enough_for_all_are_no_shortage() -> None:
     assert shortage_of("eve", [proxy("ada", V6, V6), proxy("eve", V6, at="01")]) is None
 
