@@ -116,6 +116,9 @@ def _slices(given: Sequence[str] | None, service: ServiceView) -> tuple[str, int
     for kind, (_, free) in found.items():
         if free:
             return kind, min(free, _COUNT)
+    for kind, (usable, _) in found.items():
+        if usable:
+            return kind, min(usable, _COUNT)
     return next(iter(found), _KIND), _COUNT
 
 

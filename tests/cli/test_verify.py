@@ -8,8 +8,13 @@ import socket
 import threading
 from typing import Any
 
+import pytest
+
+from shared_pathways_service.cli.cluster_options import Place
 from shared_pathways_service.cli.verification import CHECKS
 from shared_pathways_service.cli.verification.link import CuttableLink
+from shared_pathways_service.cli.verification.service import ServiceView
+from shared_pathways_service.settings import Settings
 from tests.e2e.connecting import KIND, embedded, eventually, nothing_left, status
 from tests.e2e.harness import DEADLINE_S, program, sps, sps_running
 
@@ -43,12 +48,14 @@ def test_all_checks_pass_beside_another_tenant_who_is_left_alone() -> None:
         assert other.expect("left")["value"] == 6.0
 
 
-def test_one_slice_is_not_enough_for_all_checks() -> None:
-    with embedded(1):
+@pytest.mark.parametrize("spares", [0, 1])
+def test_one_slice_is_not_enough_for_all_checks(spares: int) -> None:
+    with embedded(1, spares):
         done = sps("verify", "--json", check=False)
         told = json.loads(done.stdout)
         skipped = {name for name, outcome in outcomes(told).items() if outcome != "passed"}
         assert skipped == {"second tenant"}, told
+        assert told["slices"] == 1
         assert (done.returncode, told["ok"]) == (1, False)
         assert nothing_left()
 
@@ -116,3 +123,26 @@ def echo(server: socket.socket) -> None:
     with one:
         while data := one.recv(4096):
             one.sendall(data)
+
+
+@pytest.mark.parametrize(
+    ("spares", "state", "expected"),
+    [
+        (None, "ready", (3, 2)),
+        (1, "ready", (2, 1)),
+        (1, "cordoned", (2, 1)),
+        (0, "cordoned", (2, 1)),
+    ],
+)
+def test_spares_and_cordoned_slices_are_not_free(
+    monkeypatch: pytest.MonkeyPatch, spares: int | None, state: str, expected: tuple[int, int]
+) -> None:
+    slices = [
+        {"instance_type": KIND, "state": "ready", "tenant": "ada"},
+        {"instance_type": KIND, "state": "ready", "tenant": None},
+        {"instance_type": KIND, "state": state, "tenant": None},
+    ]
+    tenant = {"name": "ada", "slices": [{"instance_type": KIND}]}
+    told = {"service": {"spares": spares}, "slices": slices, "tenants": [tenant]}
+    monkeypatch.setattr(ServiceView, "_status", lambda _: told)
+    assert ServiceView(Place(), Settings.load()).slices() == {KIND: expected}
