@@ -6,14 +6,21 @@ import json
 import signal
 import socket
 import threading
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from shared_pathways_service.cli.cluster_options import Place
-from shared_pathways_service.cli.verification import CHECKS
+from shared_pathways_service.cli.verification import (
+    CHECKS,
+    Outcome,
+    Result,
+    Verification,
+    checks,
+)
 from shared_pathways_service.cli.verification.link import CuttableLink
 from shared_pathways_service.cli.verification.service import ServiceView
+from shared_pathways_service.errors import SharedPathwaysError, SlicesTaken
 from shared_pathways_service.settings import Settings
 from tests.e2e.connecting import KIND, embedded, eventually, nothing_left, status
 from tests.e2e.harness import DEADLINE_S, program, sps, sps_running
@@ -146,3 +153,113 @@ def test_spares_and_cordoned_slices_are_not_free(
     told = {"service": {"spares": spares}, "slices": slices, "tenants": [tenant]}
     monkeypatch.setattr(ServiceView, "_status", lambda _: told)
     assert ServiceView(Place(), Settings.load()).slices() == {KIND: expected}
+
+
+class FakeService:
+    """A service with slices of one type, and the fake tenants that hold them.
+
+    Attributes:
+      usable: Slices that it has.
+      faults: By a tenant's number, in the order of their start: what its every order fails with.
+      most_held: The most slices that were held at one time.
+    """
+
+    def __init__(self, usable: int) -> None:
+        self.usable = usable
+        self.faults: dict[int, str] = {}
+        self.most_held = 0
+        self.tenants: list[FakeTenant] = []
+        self.place = Place()
+
+    def checks(self, *_: object) -> list[object]:
+        return []
+
+    @property
+    def held(self) -> int:
+        return sum(tenant.held for tenant in self.tenants)
+
+    def slices(self) -> dict[str, tuple[int, int]]:
+        return {KIND: (self.usable, self.usable - self.held)}
+
+    def wait_until_gone(self, names: set[str], _: float) -> None:
+        assert not any(tenant.held for tenant in self.tenants if tenant.name in names)
+
+    def start(self, name: str, arguments: dict[str, Any], **_: object) -> FakeTenant:
+        wanted = arguments["expected_tpu_instances"][KIND]
+        return FakeTenant(self, name, wanted, arguments["queue_timeout"])
+
+
+class FakeTenant:
+    """A tenant that holds its slices from its start to its end."""
+
+    def __init__(
+        self, service: FakeService, name: str, wanted: int, queue_timeout: float | None
+    ) -> None:
+        self.name = name
+        self.held = 0
+        self._service = service
+        self._wanted = wanted
+        self._queues = queue_timeout is not None
+        self._fault = service.faults.get(len(service.tenants))
+        service.tenants.append(self)
+        self._take()
+
+    def _take(self) -> bool:
+        if not self.held and self._wanted <= self._service.usable - self._service.held:
+            self.held = self._wanted
+            self._service.most_held = max(self._service.most_held, self._service.held)
+        return bool(self.held)
+
+    def order(self, _: str) -> None:
+        if self._fault:
+            raise SharedPathwaysError(self._fault)
+
+    def expect(self, kind: str, _: float, *, event: str = "") -> dict[str, Any]:
+        if event:
+            assert self._queues
+            assert not self.held
+        else:
+            assert self._take(), f"{self.name} waits for slices"
+        return {
+            "kind": kind,
+            "slices": self._wanted,
+            "chips": 4 * self._wanted,
+            "seconds": 1.0,
+            "wrong": [],
+            "right": True,
+            "round_trip_s": 0.001,
+            "to_device_bytes_per_s": 1e9,
+            "from_device_bytes_per_s": 1e9,
+        }
+
+    def failure(self, _: float) -> SharedPathwaysError:
+        assert not self.held
+        return SlicesTaken("taken")
+
+    def kill(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.held = 0
+
+
+def results_of(
+    service: FakeService, monkeypatch: pytest.MonkeyPatch, *, count: int
+) -> dict[str, Result]:
+    """Returns the results of all checks of a fake service, by the checks' names."""
+    monkeypatch.setattr(checks, "Tenant", service.start)
+    view, request = cast("ServiceView", service), Place().request()
+    with Verification(view, request, {}, kind=KIND, count=count, timeout_s=5.0) as verification:
+        return {result.name: result for result in verification.results(lambda _: None)}
+
+
+def test_a_failed_check_ends_its_tenants(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = FakeService(usable=4)
+    # (Before these: the first tenant, the refused one, the one that queues.)
+    service.faults = {4: "no answer"}
+    results = results_of(service, monkeypatch, count=2)
+    failed = {name for name, result in results.items() if result.outcome is not Outcome.PASSED}
+    assert failed == {"second tenant"}, results
+    assert results["second tenant"].found == "no answer"
+    assert service.most_held == 2
+    assert service.held == 0

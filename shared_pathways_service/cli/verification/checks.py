@@ -8,7 +8,7 @@ import enum
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -114,7 +114,7 @@ class Verification:
         """
         for name, look in CHECKS.items():
             begin(name)
-            began = time.monotonic()
+            began, before = time.monotonic(), len(self._tenants)
             try:
                 found, outcome, look_at = look(self), Outcome.PASSED, ""
             except _SkippedError as reason:
@@ -122,6 +122,7 @@ class Verification:
             except SharedPathwaysError as error:
                 found, outcome = error.message, Outcome.FAILED
                 look_at = error.hint or _LOOK_AT[name]
+            self._end_all_but_first(self._tenants[before:])
             seconds = time.monotonic() - began
             yield Result(name=name, outcome=outcome, found=found, look_at=look_at, seconds=seconds)
 
@@ -214,7 +215,6 @@ class Verification:
             told = tenant.expect("answer", self._timeout_s)
             if told["wrong"]:
                 raise SharedPathwaysError(f"{tenant.name}: wrong on {', '.join(told['wrong'])}")
-        second.close()
         self._first = first
         return f"two tenants, of 1 and {self.count - 1} slices, computed side by side"
 
@@ -280,6 +280,17 @@ class Verification:
         self._undo.callback(tenant.close)
         return tenant
 
+    def _end_all_but_first(self, tenants: Iterable[Tenant]) -> None:
+        """Ends the tenants of a check, except the one that the next checks take over."""
+        own = [tenant for tenant in tenants if tenant is not self._first]
+        with contextlib.ExitStack() as ends:
+            for tenant in own:
+                ends.callback(tenant.close)
+        if own:
+            # A tenant that stays is reported by "teardown".
+            with contextlib.suppress(SharedPathwaysError):
+                self._service.wait_until_gone({tenant.name for tenant in own}, self._timeout_s)
+
     def _tenant_of_all(self) -> Tenant:
         if self._first is None:
             raise _SkippedError("the first tenant is not connected")
@@ -292,8 +303,9 @@ class Verification:
     def _one_connected(self) -> Tenant:
         self._check_connectable()
         if self._first is None:
-            self._first = self._tenant(1)
-            self._first.expect("connected", self._timeout_s)
+            tenant = self._tenant(1)
+            tenant.expect("connected", self._timeout_s)
+            self._first = tenant
         return self._first
 
     def _ask(self, tenant: Tenant, order: str) -> dict[str, Any]:
