@@ -6,6 +6,7 @@ import json
 import signal
 import socket
 import threading
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -20,6 +21,7 @@ from shared_pathways_service.cli.verification import (
 )
 from shared_pathways_service.cli.verification.link import CuttableLink
 from shared_pathways_service.cli.verification.service import ServiceView
+from shared_pathways_service.cli.verification.tenant import Tenant
 from shared_pathways_service.errors import SharedPathwaysError, SlicesTaken
 from shared_pathways_service.settings import Settings
 from tests.e2e.connecting import KIND, embedded, eventually, nothing_left, status
@@ -161,12 +163,14 @@ class FakeService:
     Attributes:
       usable: Slices that it has.
       faults: By a tenant's number, in the order of their start: what its every order fails with.
+      leaving: How often another tenant leaves one slice just after the slices were counted.
       most_held: The most slices that were held at one time.
     """
 
     def __init__(self, usable: int) -> None:
         self.usable = usable
         self.faults: dict[int, str] = {}
+        self.leaving = 0
         self.most_held = 0
         self.tenants: list[FakeTenant] = []
         self.place = Place()
@@ -179,7 +183,11 @@ class FakeService:
         return sum(tenant.held for tenant in self.tenants)
 
     def slices(self) -> dict[str, tuple[int, int]]:
-        return {KIND: (self.usable, self.usable - self.held)}
+        counted = {KIND: (self.usable, self.usable - self.held)}
+        if self.leaving:
+            self.leaving -= 1
+            self.usable += 1
+        return counted
 
     def wait_until_gone(self, names: set[str], _: float) -> None:
         assert not any(tenant.held for tenant in self.tenants if tenant.name in names)
@@ -214,12 +222,8 @@ class FakeTenant:
         if self._fault:
             raise SharedPathwaysError(self._fault)
 
-    def expect(self, kind: str, _: float, *, event: str = "") -> dict[str, Any]:
-        if event:
-            assert self._queues
-            assert not self.held
-        else:
-            assert self._take(), f"{self.name} waits for slices"
+    def expect(self, kind: str, _: float) -> dict[str, Any]:
+        assert self._take(), f"{self.name} waits for slices"
         return {
             "kind": kind,
             "slices": self._wanted,
@@ -232,9 +236,12 @@ class FakeTenant:
             "from_device_bytes_per_s": 1e9,
         }
 
-    def failure(self, _: float) -> SharedPathwaysError:
-        assert not self.held
-        return SlicesTaken("taken")
+    def refusal(self, _: float) -> SharedPathwaysError | None:
+        return None if self.held else SlicesTaken("taken")
+
+    def waits_in_queue(self, _: float) -> bool:
+        assert self._queues
+        return not self.held
 
     def kill(self) -> None:
         self.close()
@@ -263,3 +270,40 @@ def test_a_failed_check_ends_its_tenants(monkeypatch: pytest.MonkeyPatch) -> Non
     assert results["second tenant"].found == "no answer"
     assert service.most_held == 2
     assert service.held == 0
+
+
+@pytest.mark.parametrize(
+    ("leaving", "skipped"),
+    [(1, set()), (2, set()), (3, {"refusal"}), (6, {"refusal", "queue"})],
+)
+def test_a_granted_request_is_ended_and_repeated(
+    monkeypatch: pytest.MonkeyPatch, leaving: int, skipped: set[str]
+) -> None:
+    service = FakeService(usable=2)
+    service.leaving = leaving
+    results = results_of(service, monkeypatch, count=2)
+    assert {
+        name for name, result in results.items() if result.outcome is not Outcome.PASSED
+    } == skipped, results
+    for name in skipped:
+        assert results[name].outcome is Outcome.SKIPPED
+        assert "were granted" in results[name].found
+        assert results[name].look_at
+    assert service.held == 0
+
+
+def test_a_granted_request_is_noticed_as_soon_as_it_is_connected(tmp_path: Path) -> None:
+    with embedded(1):
+        for wanted, queue_timeout in ((1, None), (1, 60.0), (2, None)):
+            arguments = {"expected_tpu_instances": {KIND: wanted}, "queue_timeout": queue_timeout}
+            name = f"verify-{wanted}-{queue_timeout is None}".lower()
+            tenant = Tenant(name, arguments, log=tmp_path / name)
+            try:
+                if queue_timeout:
+                    assert not tenant.waits_in_queue(DEADLINE_S)
+                else:
+                    error = tenant.refusal(DEADLINE_S)
+                    assert (error is None) == (wanted == 1)
+            finally:
+                tenant.close()
+            eventually(nothing_left, "the end of the tenant")
