@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
+from concurrent import futures
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.servers.proxy.buffers import count_files
+from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.requests import LateRequests
 from shared_pathways_service.testing.attacks.peer import DATA, ENDED, Peer
 from tests.processes import DEADLINE_S
@@ -21,6 +24,7 @@ from tests.servers.proxy.raw import single
 
 FOUR = np.arange(4, dtype=np.float32)
 LOOKUP = f"/{ifrt.SERVICE}/HostBufferLookup"
+VERSION = f"/{ifrt.SERVICE}/GetVersion"
 #: Seconds that no test lasts.
 LONG = 1000.0
 
@@ -82,6 +86,75 @@ def test_they_are_where_calls_wait_and_none_gets_through() -> None:
         assert late.told == []
         waiting = 1
         wait_until(lambda: late.told == [0])
+
+
+def test_a_call_that_its_client_ends_before_its_request_came_is_no_progress() -> None:
+    with Late(LateRequests(0.05, expected=lambda: 10, waiting=lambda: 1)) as late:
+        late.come()
+
+        def is_given_up() -> bool:
+            with late.watch.awaited(lambda _reason: None):
+                return late.told == [0]
+
+        wait_until(is_given_up)
+
+
+def test_fewer_are_spared_than_a_pool_has_threads_while_calls_wait() -> None:
+    waiting = 0
+
+    def count_waiting() -> int:
+        asked.append(len(asked))
+        return waiting
+
+    asked: list[int] = []
+    watch = LateRequests(0.05, expected=lambda: 100, waiting=count_waiting, threads=32)
+    with Late(watch) as late:
+        late.come(32)
+
+        def others_get_through() -> None:
+            with watch.awaited(lambda _reason: None) as awaited:
+                awaited.has_come = True
+
+        def is_looked_at() -> bool:
+            others_get_through()
+            return len(asked) > 5
+
+        def some_are_given_up() -> bool:
+            others_get_through()
+            return len(late.told) >= 2
+
+        wait_until(is_looked_at)
+        assert late.told == []
+        waiting = 1
+        wait_until(some_are_given_up)
+        asked.clear()
+        wait_until(is_looked_at)
+        assert late.told == [0, 1]
+
+
+@pytest.mark.parametrize("transport", ["core", "public"])
+def test_a_stranger_does_not_shut_a_tenant_out_while_it_downloads(
+    make_proxy: MakeProxy, connect: MakeClient, transport: str
+) -> None:
+    proxy = make_proxy(transport=transport, limits=Limits(request_timeout_s=0.5))
+    client = connect(proxy.address)
+    array = client.put(FOUR, single(0))
+    fetches = [client.begin_fetch(array) for _ in range(100)]
+    for pending, _ in fetches:
+        pending.result()
+    first, last = fetches[0][1], fetches[-1][1]
+    delete = proxy_pb2.GrpcHostBufferDeleteRequest(session_id=client.session_id, handle=last)
+    with futures.ThreadPoolExecutor(1) as pool, Peer(proxy.address) as stranger:
+        stranger.greet()
+        for _ in range(70):
+            stranger.open(VERSION)
+        wait_until(lambda: proxy.transport._plain.waiting > 0)
+        deleted = pool.submit(client.unary, "HostBufferDelete", delete)
+        deadline = time.monotonic() + DEADLINE_S / 2
+        while not deleted.done() and time.monotonic() < deadline:
+            assert client.lookup(first) == FOUR.tobytes()
+        assert deleted.done()
+        deleted.result()
 
 
 @pytest.mark.parametrize("transport", ["core", "public"])
