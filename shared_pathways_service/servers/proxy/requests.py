@@ -71,6 +71,7 @@ class LateRequests:
         self._awaited: dict[Awaited, None] = {}
         # Rounds since a request last came (or none was awaited).
         self._rounds_stuck = 0
+        self._last_fault = ""
         self._news = threading.Event()
         self._closed = False
         self._sleeps = False
@@ -113,7 +114,17 @@ class LateRequests:
             if not self._closed:
                 # Whatever comes within this is not looked at.
                 time.sleep(_ROUND_S)
-                self._look()
+                self._look_safely()
+
+    def _look_safely(self) -> None:
+        try:
+            self._look()
+        except Exception as error:  # noqa: BLE001 - the next round may succeed
+            fault = f"{type(error).__name__}: {error}"
+            # A fault that stays would fill the log.
+            if fault != self._last_fault:
+                glog("E", f"late requests cannot be looked after: {fault}")
+            self._last_fault = fault
 
     def _look(self) -> None:
         late: list[Awaited] = []

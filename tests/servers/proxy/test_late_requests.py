@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable
 from concurrent import futures
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -189,6 +191,42 @@ def test_a_starved_clients_lookups_are_waited_for_amid_a_strangers(
             starved.finish(stream, request.SerializeToString())
         assert starved.wait(ENDED, times=30, timeout_s=DEADLINE_S)
         assert starved.seen[DATA] == 30
+
+
+def test_requests_are_looked_after_although_a_look_failed(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    failures = iter(range(3))
+
+    def expected() -> int:
+        if next(failures, None) is not None:
+            raise FileNotFoundError("the directory is gone")
+        return 0
+
+    with Late(LateRequests(0.05, expected=expected)) as late:
+        late.come()
+        wait_until(lambda: late.told == [0])
+    said = capfd.readouterr().err
+    assert said.count("cannot be looked after: FileNotFoundError: the directory is gone") == 1
+
+
+def test_a_directory_that_cannot_be_read_has_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lt_1").touch()
+    scan = os.scandir
+
+    def scan_what_is_removed(path: Path) -> Any:
+        # As between Path.glob's look at the directory and its reading.
+        (tmp_path / "lt_1").unlink()
+        tmp_path.rmdir()
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scan_what_is_removed)
+    assert count_files(tmp_path) == 0
+    (a_file := tmp_path.parent / "file").touch()
+    monkeypatch.undo()
+    assert count_files(a_file) == 0
 
 
 def test_files_that_a_client_has_left_count_too(tmp_path: Path) -> None:
