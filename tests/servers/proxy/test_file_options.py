@@ -310,6 +310,14 @@ def test_the_refusal_reaches_the_client(client: RawClient) -> None:
     compile_with(client, options_with())
 
 
+def test_bundled_outputs_are_refused(client: RawClient) -> None:
+    outer = core_pb2.XlaCompileOptionsProto.FromString(options_with())
+    outer.outputs_bundle_slice_sizes.append(1)
+    with pytest.raises(Failed, match="outputs_bundle_slice_sizes is not supported") as raised:
+        compile_with(client, outer.SerializeToString())
+    assert raised.value.code == Code.UNIMPLEMENTED.value
+
+
 def _xlas_debug_options() -> list[descriptor_pb2.FieldDescriptorProto]:
     """Reads the fields of XLA's DebugOptions from jaxlib's library, which carries them."""
     folder = Path(jaxlib.__file__).parent
