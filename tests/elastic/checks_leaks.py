@@ -18,7 +18,6 @@ from shared_pathways_service.elastic.progress import Progress
 from shared_pathways_service.elastic.restoring import States
 from tests.elastic.checks import check
 
-
 #: JAX 0.9 itself keeps the devices of each Mesh for as long as the process lives.
 JAX_KEEPS_MESHES = jax.__version_info__ < (0, 10)
 
