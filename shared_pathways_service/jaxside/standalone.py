@@ -1,4 +1,4 @@
-"""The plug-in for interpreters that do not have this package: a copy of its four files."""
+"""The plug-in for interpreters that do not have this package: a copy of its files."""
 
 from __future__ import annotations
 
@@ -6,9 +6,20 @@ import hashlib
 import tempfile
 from pathlib import Path
 
-from shared_pathways_service.jaxside import greeting, local, mending, plugin
+from shared_pathways_service.jaxside import (
+    callback_stream,
+    callback_wire,
+    callback_workers,
+    callbacks,
+    greeting,
+    local,
+    mending,
+    plugin,
+)
 
 __all__ = ["place"]
+
+_BESIDE = (callback_stream, callback_wire, callback_workers, callbacks, greeting, local, mending)
 
 
 def place(cache: Path) -> Path:
@@ -20,12 +31,8 @@ def place(cache: Path) -> Path:
     Returns:
       What belongs on PYTHONPATH; it has nothing but the plug-in.
     """
-    files = {
-        "__init__.py": Path(plugin.__file__).read_bytes(),
-        "greeting.py": Path(greeting.__file__).read_bytes(),
-        "local.py": Path(local.__file__).read_bytes(),
-        "mending.py": Path(mending.__file__).read_bytes(),
-    }
+    files = {Path(m.__file__).name: Path(m.__file__).read_bytes() for m in _BESIDE}
+    files["__init__.py"] = Path(plugin.__file__).read_bytes()
     root = cache / f"plugin-{hashlib.sha256(b''.join(files.values())).hexdigest()[:12]}"
     # A namespace package: JAX looks into every directory of this name on Python's path.
     package = root / "jax_plugins" / "sps_proxy"

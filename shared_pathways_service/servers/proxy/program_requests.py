@@ -40,7 +40,7 @@ def _compile(session: Session, request: proxy_pb2.CompileRequest, call: Call) ->
 
     def compile_and_answer() -> None:
         options = _options(session, request.compile_options.data)
-        program = engine.compiler.compile(request.program.data, options)
+        program = engine.compiler.compile(request.program.data, options, session.callbacks)
         response = call.response.compile_response
         response.loaded_executable_handle = handle
         response.ready_future_handle = future
@@ -176,15 +176,20 @@ def _execute(
         donated = [index for index in program.donated if index not in kept]
         _check_donated(arguments, donated)
     session.check_room(len(results))
+    callbacks = program.callbacks
+    run = work = _run(session, program, arguments, results, donated)
+    if callbacks is not None:
+        run = lambda: callbacks.run(operation, work)  # noqa: E731 - of what is made next
     operation = Operation(
         program.name,
-        _run(session, program, arguments, results, donated),
+        run,
         inputs=arguments,
         outputs=results,
         epochs=epochs,
         session_id=session.session_id,
         after=[r for index in donated for r in arguments[index].readers or ()],
         quick=program.quick,
+        steps_aside=callbacks is not None,
     )
     for index in donated:
         session.arrays[request.args_handles[index]] = arguments[index].tombstone()
