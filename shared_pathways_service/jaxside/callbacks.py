@@ -27,7 +27,6 @@ from typing import Any
 # (Relative: the copy is in a package of another name.)
 from . import callback_wire as wire
 from .callback_stream import CallbackStream, NotServed
-from .callback_workers import Workers
 
 __all__ = ["NONCE_BYTES", "NONCE_KEY", "end", "install", "reason", "serve"]
 
@@ -94,9 +93,8 @@ class Callbacks:
         self._is_closed = False
         self._keys = itertools.count(1)
         self._functions: dict[int, Sequence[Callable[..., Any]]] = {}
-        # Calls whose data have not come whole: of the stream's thread alone.
+        # Calls whose data have not come whole: of the thread that reads the stream.
         self._coming: dict[int, wire.Invocation] = {}
-        self._workers = Workers()
         self._process = os.getpid()
 
     def opened(self) -> bool:
@@ -140,7 +138,6 @@ class Callbacks:
         if self._process == os.getpid():
             if stream is not None:
                 stream.close()
-            self._workers.close()
         self._functions.clear()
 
     def _ended(self) -> None:
@@ -151,13 +148,15 @@ class Callbacks:
         with contextlib.suppress(Exception):
             self.opened()
 
-    def _take(self, raw: bytes) -> None:
+    def _take(self, raw: bytes) -> Callable[[], object] | None:
         try:
-            self._handle(wire.read(raw))
+            return self._handle(wire.read(raw))
         except Exception:
             _log.exception("a message of the proxy about callbacks cannot be read")
+            return None
 
-    def _handle(self, message: Any) -> None:
+    def _handle(self, message: Any) -> Callable[[], object] | None:
+        """Takes note of a message; returns what is to be called, once a call has come whole."""
         if isinstance(message, wire.Invocation):
             self._coming[message.call] = message
         elif isinstance(message, wire.Piece) and message.call in self._coming:
@@ -167,10 +166,10 @@ class Callbacks:
         elif isinstance(message, wire.Dropped):
             self._functions.pop(message.program, None)
         call = self._coming.get(getattr(message, "call", 0))
-        if call is not None and call.is_whole:
-            del self._coming[call.call]
-            context = _newest.copy()
-            self._workers.submit(functools.partial(context.run, self._answer, call))
+        if call is None or not call.is_whole:
+            return None
+        del self._coming[call.call]
+        return functools.partial(_newest.copy().run, self._answer, call)
 
     def _answer(self, call: wire.Invocation) -> None:
         messages: Iterator[bytes]

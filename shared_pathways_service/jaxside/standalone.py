@@ -9,7 +9,6 @@ from pathlib import Path
 from shared_pathways_service.jaxside import (
     callback_stream,
     callback_wire,
-    callback_workers,
     callbacks,
     greeting,
     local,
@@ -19,7 +18,7 @@ from shared_pathways_service.jaxside import (
 
 __all__ = ["place"]
 
-_BESIDE = (callback_stream, callback_wire, callback_workers, callbacks, greeting, local, mending)
+_BESIDE = (callback_stream, callback_wire, callbacks, greeting, local, mending)
 
 
 def place(cache: Path) -> Path:

@@ -42,7 +42,7 @@ _MOST_CALLS = 1024
 _OVERHEAD = 512
 #: Seconds after which a slice goes on with programs that do not depend on the one that waits. A
 #: client that answers at once costs no thread.
-_PATIENCE_S = 0.002
+_PATIENCE_S = 0.005
 #: Seconds after which the log names a callback that is out.
 LATE_S = 10.0
 #: How XLA begins the text of a callback's error, on the CPU as well.
