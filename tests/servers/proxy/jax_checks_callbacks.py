@@ -495,6 +495,7 @@ def functions_are_let_go_of_with_their_programs() -> None:
     from tests.e2e.harness import wait_until
 
     jax.clear_caches()
+    jax.devices()
     (served,) = callbacks._served.values()
     wait_until("dropped", lambda: not served._functions)
     for i in range(5):
