@@ -6,6 +6,7 @@ another one goes on behind the test that it died in.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ import pytest
 
 #: Names the file of results: a JSON object a line.
 VARIABLE = "SPS_CONFORMANCE_RESULTS"
+#: Names the device that JAX's tests choose by; JAX 0.12 does not read it from the environment.
+DEVICE_VARIABLE = "JAX_TEST_DUT"
 
 
 def read_results(path: Path) -> dict[str, dict[str, str]]:
@@ -45,6 +48,10 @@ def choice(path: Path) -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if device := os.environ.get(DEVICE_VARIABLE):
+        # (The setting is there once JAX's tests are imported, no sooner: they bind sys.stdout.)
+        jax = importlib.import_module("jax")
+        jax.config.update(DEVICE_VARIABLE.lower(), device)
     results = _results()
     only = set(json.loads(choice(results).read_text()))
     wanted = {_name(item.nodeid): item for item in items}

@@ -104,7 +104,7 @@ def run_through_proxy(file: str, settings: Settings, only: Sequence[str] = ()) -
             environment = {
                 "JAX_PLATFORMS": "proxy,cpu",  # as with `local_devices`: some tests want both
                 # What JAX's tests choose by, where the platform `proxy` would pass them over.
-                "JAX_TEST_DUT": "cpu",
+                plugin.DEVICE_VARIABLE: "cpu",
                 "JAX_BACKEND_TARGET": f"grpc://unix:{socket}",
                 "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": "true",
                 "XLA_FLAGS": DEVICES,

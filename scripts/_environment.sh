@@ -1,7 +1,8 @@
 # Makes the project's own virtual environment, once a set of dependencies; sourced by the scripts.
 # It lives in the user's cache directory, never in the checkout, and can be deleted at any time.
 #
-# usage: . scripts/_environment.sh EXTRA    (an optional-dependency group of pyproject.toml)
+# usage: . scripts/_environment.sh EXTRA    (an optional-dependency group of pyproject.toml; "": no
+# environment, only the functions)
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
@@ -31,7 +32,11 @@ find_python() {
       return
     fi
   done
-  echo "error: Python ${*:-3.11 or newer} is needed. hint: set PYTHON to its path." >&2
+  if [ $# = 0 ]; then
+    echo "error: Python 3.11 or newer is needed. hint: set PYTHON to its path." >&2
+  else
+    echo "error: one of Python $* is needed, as pythonX.Y on the PATH or in pyenv." >&2
+  fi
   return 1
 }
 
@@ -43,12 +48,14 @@ environment_at() {
   environment="${SPS_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/shared-pathways-service}/venv-$key"
   if [ ! -e "$environment/complete" ]; then
     echo "Setting up $environment (once; a few minutes where nothing is cached) ..." >&2
-    rm -rf "$environment"
-    "$python" -m venv "$environment"
-    "$environment/bin/python" -m pip install --quiet --upgrade pip >&2
-    "$environment/bin/python" -m pip install --quiet --constraint "$constraints" \
-      --editable ".[$extra]" >&2
-    touch "$environment/complete"
+    # (`set -e` does not hold in here where a caller looks at the exit status.)
+    rm -rf "$environment" \
+      && "$python" -m venv "$environment" \
+      && "$environment/bin/python" -m pip install --quiet --upgrade pip >&2 \
+      && "$environment/bin/python" -m pip install --quiet --constraint "$constraints" \
+        --editable ".[$extra]" >&2 \
+      && touch "$environment/complete" \
+      || return 1
   fi
   echo "$environment"
 }
@@ -78,4 +85,4 @@ make_environment() {
   environment=$(environment_at "$python" "$1" constraints.txt) || return 1
   export SPS_ENVIRONMENT="$environment" PATH="$environment/bin:$PATH"
 }
-make_environment "$1"
+[ -z "$1" ] || make_environment "$1"

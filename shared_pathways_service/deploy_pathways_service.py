@@ -6,10 +6,11 @@ It is `sps deploy`, whose options it takes, with flags in absl's syntax and upst
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Final
 
-from shared_pathways_service.cli.absl_flags import run_command
+from shared_pathways_service.cli.absl_flags import run_command, sps_words
 
 __all__ = ["main"]
 
@@ -31,7 +32,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
       arguments: By default those of the process.
     """
-    run_command("deploy", arguments, _DEFAULTS)
+    given = sys.argv[1:] if arguments is None else arguments
+    words = sps_words("deploy", given)
+    taken_over = dict(_DEFAULTS)
+    if any(word.partition("=")[0] == "--slices" for word in words):
+        for name in ("tpu_type", "topology", "num_slices"):
+            del taken_over[name]
+    if any(not word.startswith("-") for word in words):
+        del taken_over["jobset_name"]
+    run_command("deploy", given, taken_over)
 
 
 if __name__ == "__main__":

@@ -355,10 +355,18 @@ def test_the_users_error_that_came_of_jaxs_waits_for_the_news(bench: Bench) -> N
     assert any("killed after the grace" in note for note in caught.value.__notes__)
 
 
-def test_another_jaxlib_is_a_warning(bench: Bench) -> None:
-    bench.script = {"jaxlib_version": "0.0.1"}
-    with pytest.warns(UserWarning, match=r"0\.0\.1 in the service"), bench.connect():
+def test_what_the_service_warns_of_is_a_warning(bench: Bench) -> None:
+    bench.script = {"warning": "JAX is older there"}
+    with pytest.warns(UserWarning, match="JAX is older there"), bench.connect():
         pass
+
+
+def test_flags_for_dumps_are_a_warning(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_x=1 --xla_dump_to=/tmp/x --xla_dump_hlo_as_text")
+    asked = r"XLA_FLAGS .*\(xla_dump_to, xla_dump_hlo_as_text\): a proxy ignores"
+    with pytest.warns(UserWarning, match=asked) as told, bench.connect():
+        pass
+    assert len(told) == 1
 
 
 def test_close_tells_once(bench: Bench) -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from shared_pathways_service.core.kubernetes.images import is_ours, proxy_image_for
+from shared_pathways_service.core.jax_releases import release_of
+from shared_pathways_service.core.kubernetes.images import Image, is_ours, proxy_image_for
 from shared_pathways_service.servers.__main__ import module_of
 from shared_pathways_service.version import __version__
 
@@ -58,9 +59,18 @@ def test_each_stage_starts_a_server() -> None:
     assert proxy_image_for("r.io/x/shared-pathways-service/server:1").endswith("/proxy_server:1")
 
 
+def default_tag() -> str:
+    """Returns the tag that scripts/images gives: of this package, and of the newest JAX pinned."""
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    newest = max(re.findall(r"^jax==([0-9.]+)", pins, re.MULTILINE), key=release_of)
+    return f"{__version__}-jax-{newest}"
+
+
 def test_tags_that_are_shown_are_of_this_version() -> None:
     shown = TEXT + (ROOT / "docs" / "images.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"shared-pathways-service/\w+:([0-9.]+[0-9])", shown)) == {__version__}
+    assert set(re.findall(r"shared-pathways-service/\w+:([\w.-]+)", shown)) == {default_tag()}
+    jax = Image.parse(f"r.io/x/server:{default_tag()}").versions.jax
+    assert default_tag().endswith(f"-jax-{jax}")
 
 
 @pytest.mark.parametrize(

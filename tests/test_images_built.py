@@ -22,6 +22,7 @@ import pytest
 
 from tests.processes import DEADLINE_S, KIND, REPOSITORY
 from tests.servers.proxy.raw import RawClient, single
+from tests.test_containerfile import default_tag
 
 pytestmark = [
     pytest.mark.skipif(
@@ -58,7 +59,7 @@ class Images:
         ]
         self._containers: list[str] = []
         build = [str(REPOSITORY / "scripts" / "images"), "--base", "debian", "--root", str(store)]
-        self.said = _output([*build, "--tag", "test"], {"STORAGE_DRIVER": "vfs"})
+        self.said = _output(build, {"STORAGE_DRIVER": "vfs"})
 
     def __enter__(self) -> Self:
         return self
@@ -86,7 +87,7 @@ class Images:
 
 
 def _full(name: str) -> str:
-    return f"localhost/shared-pathways-service/{name}:test"
+    return f"localhost/shared-pathways-service/{name}:{default_tag()}"
 
 
 def _output(command: list[str], env: dict[str, str] | None = None) -> str:
@@ -219,4 +220,4 @@ def test_an_image_has_what_servers_need_and_no_more(images: Images, name: str) -
     assert not [path for path in packages.glob("*/**/tests") if path.parts[-2] in "numpy scipy"]
     assert not (root / "src").exists()
     assert images.size(name) < LARGEST
-    assert f"{name}:test" in images.said
+    assert f"{name}:{default_tag()}" in images.said

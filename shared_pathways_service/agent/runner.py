@@ -198,7 +198,6 @@ class SessionRunner:
             service=info.address,
             instance_types=info.instance_types,
             namespace=info.namespace,
-            jaxlib_version=info.jaxlib_version,
         )
 
     async def _create(self, snapshot: m.Snapshot) -> m.SessionEvent:

@@ -16,6 +16,7 @@ from shared_pathways_service.cli.local_checks import embedded_checks, machine_ch
 from shared_pathways_service.cli.output import AsJson, print_json
 from shared_pathways_service.core.checks import Check, Outcome
 from shared_pathways_service.core.instances import parse_instance_texts
+from shared_pathways_service.core.proxy_options import split_options
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.settings import Settings
 
@@ -70,7 +71,10 @@ def doctor(
             "--proxy_job_name", proxy_job_name, "a proxy in a cluster, with --context or --cluster"
         )
     settings = Settings.load()
-    given: dict[str, Any] = {"gcs_bucket": gcs_bucket, "proxy_options": proxy_options}
+    given: dict[str, Any] = {
+        "gcs_bucket": gcs_bucket,
+        "proxy_options": split_options(proxy_options or ()),
+    }
     if proxy_server_image:
         given["proxy_server_image"] = proxy_server_image
     if slices:

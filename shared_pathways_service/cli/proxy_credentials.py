@@ -24,6 +24,7 @@ from shared_pathways_service.jaxside.credentials import check_plaintext, wait_un
 from shared_pathways_service.jaxside.greeting import Greeting, greet
 from shared_pathways_service.jaxside.plugin import INSECURE_VARIABLE
 from shared_pathways_service.kube.paths import item
+from shared_pathways_service.protocol.probe import probe
 from shared_pathways_service.settings import Settings
 from shared_pathways_service.tunnel.relay import Relay
 
@@ -94,6 +95,8 @@ def _ask(address: str, timeout_s: float, *, is_plaintext: bool) -> None:
     greeting = greet(address, timeout_s)
     if greeting is not Greeting.HTTP2:
         raise ServiceNotReady(f"the proxy does not answer plaintext gRPC: {greeting.value} came")
+    # The only way to know the release of JAX in an image whose tag does not name it.
+    probe(address, timeout_s)
 
 
 def _setting(job: Object) -> str:

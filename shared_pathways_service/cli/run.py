@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
-import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
@@ -28,7 +26,7 @@ from shared_pathways_service.cli.cluster_options import Place, takes_place
 from shared_pathways_service.cli.output import print_error
 from shared_pathways_service.core.instances import parse_instance_texts
 from shared_pathways_service.core.priorities import PRIORITIES
-from shared_pathways_service.core.proxy_options import ProxyOptions
+from shared_pathways_service.core.proxy_options import split_options
 from shared_pathways_service.core.requests import ConnectRequest
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.events import Event
@@ -152,7 +150,7 @@ def run(
                 gcs_bucket=gcs_bucket or None,
                 proxy_job_name=proxy_job_name,
                 proxy_server_image=proxy_server_image,
-                proxy_options=[part for text in proxy_options or () for part in _split(text)],
+                proxy_options=split_options(proxy_options or ()),
                 collect_service_metrics=collect_service_metrics,
                 queue_timeout=queue_timeout,
                 timeout=timeout,
@@ -196,14 +194,6 @@ def _instances(
             "--slices", list(slices), "nothing beside --tpu_type, --tpu_count"
         )
     return {tpu_type or _TYPE: 1 if tpu_count is None else tpu_count}
-
-
-def _split(options: str) -> list[str]:
-    """Splits ``key:value,key:value`` at commas before a key: those within a value stay."""
-    if not options:
-        return []
-    keys = "|".join(field.name for field in dataclasses.fields(ProxyOptions))
-    return re.split(rf",(?=(?:{keys}):)", options)
 
 
 def _described(error: SharedPathwaysError) -> str:

@@ -16,6 +16,7 @@ from shared_pathways_service.cli.output import AsJson, print_aside, print_json, 
 from shared_pathways_service.cli.verification import CHECKS, Outcome, Result, Verification
 from shared_pathways_service.cli.verification.service import ServiceView
 from shared_pathways_service.core.instances import parse_instance_texts
+from shared_pathways_service.core.proxy_options import split_options
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotFound
 from shared_pathways_service.settings import Settings
 from shared_pathways_service.terminal import lasting_console
@@ -61,7 +62,7 @@ def verify(
         raise InvalidRequestError("--timeout", timeout, "seconds, more than 0")
     settings = Settings.load()
     given: dict[str, Any] = {"timeout": timeout, "gcs_bucket": gcs_bucket}
-    given |= {"proxy_options": proxy_options} if proxy_options else {}
+    given |= {"proxy_options": split_options(proxy_options)} if proxy_options else {}
     given |= {"proxy_server_image": proxy_server_image} if proxy_server_image else {}
     place.request(**given)
     service = ServiceView(place, settings)

@@ -22,7 +22,6 @@ from shared_pathways_service.connection import leaving, one_live, views
 from shared_pathways_service.connection.asked import AskedFor
 from shared_pathways_service.connection.log_lines import LogLines
 from shared_pathways_service.connection.notebook import Board
-from shared_pathways_service.core.jax_releases import check_pair
 from shared_pathways_service.core.requests import ConnectRequest
 from shared_pathways_service.core.session_messages import Phase, Snapshot
 from shared_pathways_service.core.topology import InstanceType
@@ -332,6 +331,7 @@ class Connection(AskedFor):
             ProxyTarget,
             attach,
         )
+        from shared_pathways_service.jaxside.dumps import ignored_flags  # noqa: PLC0415 - jax
 
         began = time.monotonic()
         if self._request.tune_allocator:
@@ -355,15 +355,11 @@ class Connection(AskedFor):
                 raise failure from error
             raise
         self._undo.callback(self._detach)
-        self._compare_jaxlib(agent.snapshot.jaxlib_version)
+        if agent.token is not None and (warning := ignored_flags()):
+            self._warnings.append(warning)
         for warning in self._warnings:
             warnings.warn(warning, stacklevel=4)
         self._timings["attach"] = time.monotonic() - began
-
-    def _compare_jaxlib(self, theirs: str) -> None:
-        warning = check_pair(importlib.metadata.version("jaxlib"), theirs, "the service", ours=True)
-        if warning:
-            warnings.warn(warning, stacklevel=5)
 
     def _heard(self, event: Event) -> None:
         self._progress(event)

@@ -13,7 +13,14 @@ from typing import Final
 
 from shared_pathways_service.errors import VersionSkew
 
-__all__ = ["OUR_SERDES", "check_pair", "client_serdes", "newest_served", "release_of"]
+__all__ = [
+    "OUR_SERDES",
+    "check_pair",
+    "client_serdes",
+    "newest_served",
+    "release_of",
+    "service_serdes",
+]
 
 Release = tuple[int, ...]
 
@@ -69,8 +76,13 @@ def newest_served(version: str) -> int:
     return newest if release_of(version) < first else OUR_SERDES[1]
 
 
-def _service_serdes(version: str, *, ours: bool) -> tuple[int, int] | None:
-    """Returns which versions a proxy reads that computes with a release of jaxlib."""
+def service_serdes(version: str, *, ours: bool) -> tuple[int, int] | None:
+    """Returns which versions of the values a proxy reads; None for releases before 0.9.
+
+    Args:
+      version: Of its jaxlib.
+      ours: Whether it is this project's, or XLA's own server.
+    """
     if ours:
         return OUR_SERDES
     spoken, (release, oldest) = client_serdes(version), _SERVER_LEFT_OUT
@@ -98,7 +110,7 @@ def check_pair(client: str, service: str, where: str, *, ours: bool) -> str:
     here, there = release_of(client), release_of(service)
     if not (here and there):
         return ""
-    spoken, read = client_serdes(client), _service_serdes(service, ours=ours)
+    spoken, read = client_serdes(client), service_serdes(service, ours=ours)
     apart = bool(spoken and read and max(spoken[0], read[0]) > min(spoken[1], read[1]))
     if ours and spoken is not None:
         apart |= newest_served(service) < min(spoken[1], OUR_SERDES[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
 import shlex
 import warnings
@@ -13,7 +14,7 @@ from shared_pathways_service.core.proxy_limits import LIMITS, asked_limits, chec
 from shared_pathways_service.core.validation import check_bool, check_int
 from shared_pathways_service.errors import InvalidRequestError
 
-__all__ = ["ProxyOptions"]
+__all__ = ["ProxyOptions", "split_options"]
 
 _FIELD: Final = "proxy_options"
 _XLA_FLAG: Final = re.compile(r"--xla_[a-z0-9_]+(=\S*)?")
@@ -23,6 +24,10 @@ _NAME: Final = r"[a-zA-Z0-9]([-a-zA-Z0-9_.]{0,61}[a-zA-Z0-9])?"
 _KEY: Final = re.compile(rf"([a-z0-9]([-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_NAME}")
 _VALUE: Final = re.compile(rf"({_NAME})?")
 _EFFECTS: Final = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
+#: A comma before a key; before a taint without a value, as `dedicated:NoSchedule`, is none.
+_BEFORE_KEY: Final = re.compile(
+    rf",(?=\s*[A-Za-z_]+:)(?!\s*[A-Za-z_]+:(?:{'|'.join(_EFFECTS[1:])})\s*(?:,|$))"
+)
 #: Whose user Pathways' images run as in the public manifests.
 _DEFAULT_USER: Final = 1000
 _USER_LIMIT: Final = 2**31 - 1
@@ -174,6 +179,14 @@ def _check_selector(given: object) -> dict[str, str]:
     return dict(given)
 
 
+def split_options(texts: Iterable[str]) -> list[str]:
+    """Splits each ``key:value,key:value`` at the commas before a key: those within a value stay.
+
+    Upstream's commands take their options so.
+    """
+    return [option for text in texts if text for option in _BEFORE_KEY.split(text)]
+
+
 # ---- readers of texts
 
 
@@ -189,9 +202,17 @@ def _split(option: object) -> tuple[str, str]:
 def _warn_of_unknown(option: str) -> None:
     warnings.warn(
         f"{_FIELD}: {option!r} is ignored, its key is unknown; known keys: {', '.join(_READERS)}",
-        # The caller of connect().
-        stacklevel=6,
+        stacklevel=_level_of_user(),
     )
+
+
+def _level_of_user() -> int:
+    """Returns at which `stacklevel` a warning points at the first line outside of this package."""
+    package = __name__.partition(".")[0]
+    level, frame = 0, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(f"{package}."):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _switch(option: str, value: str) -> bool:

@@ -154,11 +154,7 @@ class Session:
     def _answer(self, event: PreflightDone | ProxyCreated | TunnelOpen | Probed | Deleted) -> None:
         match event, self.phase:
             case PreflightDone(), Phase.PREFLIGHT:
-                self._set(
-                    service=event.service,
-                    namespace=event.namespace,
-                    jaxlib_version=event.jaxlib_version,
-                )
+                self._set(service=event.service, namespace=event.namespace)
                 if not self._slices and event.instance_types:
                     first = event.instance_types[0]
                     self._slices[0] = SliceView(index=0, instance_type=first, state="unplaced")

@@ -104,7 +104,6 @@ class Snapshot:
     """All that is known of a session at one moment.
 
     Attributes:
-      jaxlib_version: The service's; empty when not known.
       address: Where the proxy answers on this machine; empty before that.
       ready: Whether the proxy answered the probe.
       placed: Whether the gang was placed; what was lost since then does not change it.
@@ -119,7 +118,6 @@ class Snapshot:
     phase: Phase
     service: str = ""
     namespace: str = ""
-    jaxlib_version: str = ""
     uid: str = ""
     pod: str = ""
     log: str = ""
@@ -178,7 +176,6 @@ class PreflightDone:
     service: str
     instance_types: tuple[str, ...]
     namespace: str = ""
-    jaxlib_version: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,8 @@ __all__ = ["refuse_profile", "stop_profile"]
 
 _log = logging.getLogger(__name__)
 
+#: The session of a profile in JAX's state of it: from 0.12 on, and before.
+_SESSION_NAMES = ("session", "profile_session")
 #: The end of a profile that still hangs: JAX lets nobody else end it meanwhile.
 _hanging: Outcome | None = None
 
@@ -50,7 +52,7 @@ def stop_profile(timeout: float) -> None:
 
 
 def _is_active() -> bool:
-    """JAX tells of it in a private part only (0.10.2); where that is not there: no."""
+    """Only a private part of JAX says so, under a name that depends on the release."""
     profiler: Any = importlib.import_module("jax._src.profiler")
     state = getattr(profiler, "_profile_state", None)
-    return getattr(state, "profile_session", None) is not None
+    return any(getattr(state, name, None) is not None for name in _SESSION_NAMES)

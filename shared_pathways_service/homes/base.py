@@ -71,14 +71,12 @@ class ServiceInfo:
       address: Of its resource manager.
       started: Whether the preflight had to start it.
       instance_types: What it has, e.g. ``("tpuv6e:2x2",)``.
-      jaxlib_version: Empty when not known.
     """
 
     address: str
     version: str
     instance_types: tuple[str, ...]
     started: bool = False
-    jaxlib_version: str = ""
     namespace: str = ""
 
 

@@ -78,12 +78,9 @@ class EmbeddedHome:
             self._settings, wanted or None, who=f"agent of {spec.name}"
         )
         assert link.welcome is not None
-        check_pair(
-            importlib.metadata.version("jaxlib"),
-            link.welcome.jaxlib_version,
-            "the service",
-            ours=True,
-        )
+        ours, theirs = importlib.metadata.version("jaxlib"), link.welcome.jaxlib_version
+        if warning := check_pair(ours, theirs, "the service", ours=True):
+            tell(HomeEvent(kind="service.warning", reason=warning))
         types = tuple(link.welcome.instance_types)
         for kind in wanted:
             if kind not in types:
@@ -112,7 +109,6 @@ class EmbeddedHome:
             version=link.welcome.version,
             instance_types=types,
             started=bool(link.started_pid),
-            jaxlib_version=link.welcome.jaxlib_version,
         )
 
     async def create_proxy(self, spec: ProxySpec) -> ProxyHandle:

@@ -41,6 +41,11 @@ def claim(client: Any) -> None:
     _claimed.add(client)
 
 
+def is_claimed(client: Any) -> bool:
+    """Whether a client is a proxy's."""
+    return client in _claimed
+
+
 def put_beside(client: Any = None) -> LocalCpu | None:
     """Has JAX make the client of the local CPU when it is first used.
 

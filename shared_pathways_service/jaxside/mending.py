@@ -72,17 +72,29 @@ def _mended_copy(original: Callable[..., Any]) -> Callable[..., Any]:
         except _runtime_error() as error:
             if not _says(error, *_ELSEWHERE):
                 raise
-        import jax  # noqa: PLC0415 - 40 ms that other programs need not pay
-
         each = zip(arrays, devices, shardings, semantics, strict=True)
         return [
-            jax.device_put(_plain(a), s)
+            _by_way_of_memory(a, s)
             if _client(a.sharding) is not _client(s)
             else original([a], [d], [s], [c])[0]
             for a, d, s, c in each
         ]
 
     return copy
+
+
+def _by_way_of_memory(array: Any, sharding: Any) -> Any:
+    """Copies an array to devices of another client."""
+    import jax  # noqa: PLC0415 - 40 ms that other programs need not pay
+
+    if not getattr(getattr(sharding, "spec", None), "unreduced", None):
+        return jax.device_put(_plain(array), sharding)
+    # Each device has a summand of its own, so there is no value to copy as a whole.
+    parts = [
+        jax.device_put(_plain(shard.data), device)
+        for shard, device in zip(array.addressable_shards, sharding.mesh.devices.flat, strict=True)
+    ]
+    return jax.make_array_from_single_device_arrays(array.shape, sharding, parts)
 
 
 def _mended_analysis(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -123,7 +135,7 @@ def _mended_callback(
                 f"{', '.join(f'{d.name}{list(s)}' for s, d in returned) or 'nothing'} where "
                 f"{', '.join(w.str_short() for w in wanted) or 'nothing'} was announced"
             )
-        import jax  # noqa: PLC0415 - see _mended_copy
+        import jax  # noqa: PLC0415 - see _by_way_of_memory
 
         place = params.get("sharding") or _place_of(args)
         return [jax.device_put(value, place) for value in values]
@@ -133,7 +145,7 @@ def _mended_callback(
 
 def _place_of(args: Sequence[Any]) -> Any:
     """Returns where the result of a program with these arguments is; None: JAX's default."""
-    import jax  # noqa: PLC0415 - see _mended_copy
+    import jax  # noqa: PLC0415 - see _by_way_of_memory
 
     bound = [a.sharding for a in args if isinstance(a, jax.Array) and a.committed]
     for sharding in bound:

@@ -5,8 +5,8 @@ project then runs on a proxy when its environment says so:
 
     JAX_PLATFORMS=proxy JAX_BACKEND_TARGET=grpc://unix:/path SPS_TOKEN_FILE=/path program
 
-This file, `greeting`, `local`, `mending` and `callback…` need the standard library and JAX only:
-`sps run` puts a copy of them on PYTHONPATH, for environments that do not have the package they come
+This file, `callback…`, `dumps`, `greeting`, `local` and `mending` need the standard library and JAX
+only: `sps run` puts a copy of them on PYTHONPATH, for environments that do not have the package they come
 from. Where they do, JAX finds this file by the package's entry point; both together do no harm.
 """
 
@@ -21,12 +21,13 @@ import os
 import secrets
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 # (Relative: the copy is in a package of another name.)
-from . import callbacks, greeting, local, mending
+from . import callbacks, dumps, greeting, local, mending
 
 PLATFORM = local.PLATFORM
 #: JAX's client speaks plaintext only when this is exactly ``true`` while it is created, else ALTS.
@@ -109,6 +110,8 @@ def connect(
     _explain_callbacks()
     mending.mend()
     callbacks.install()
+    if token is not None:  # a proxy of this project
+        dumps.warn_of_options()
     answer: concurrent.futures.Future[Any] = concurrent.futures.Future()
     deadline = time.monotonic() + timeout
     given_up = threading.Event()
@@ -257,6 +260,8 @@ def _client_of_settings() -> Any:
     token = None
     if path := os.environ.get(TOKEN_VARIABLE):
         token = Path(path).read_text(encoding="ascii").strip()
+        if warning := dumps.ignored_flags():
+            warnings.warn(warning, stacklevel=2)
     transfer_dir = Path(named) if (named := os.environ.get(TRANSFER_VARIABLE)) else None
     try:
         with _credentials():

@@ -10,6 +10,7 @@ from shared_pathways_service.jaxside import (
     callback_stream,
     callback_wire,
     callbacks,
+    dumps,
     greeting,
     local,
     mending,
@@ -18,7 +19,7 @@ from shared_pathways_service.jaxside import (
 
 __all__ = ["place"]
 
-_BESIDE = (callback_stream, callback_wire, callbacks, greeting, local, mending)
+_BESIDE = (callback_stream, callback_wire, callbacks, dumps, greeting, local, mending)
 
 
 def place(cache: Path) -> Path:

@@ -60,7 +60,7 @@ class FakeHome:
       fail: Methods that raise, each with the error as `SharedPathwaysError.to_json` gives it. A
         create that fails has created all the same.
       fail_deletes: How many deletions fail before one does not.
-      jaxlib_version: What `preflight` answers.
+      warning: What `preflight` warns of; empty: nothing.
       place: Whether a proxy is placed by itself; else its news are what `tell` says.
     """
 
@@ -75,7 +75,7 @@ class FakeHome:
         fail: Mapping[str, Any] | None = None,
         fail_deletes: int = 0,
         place: bool = True,
-        jaxlib_version: str = "",
+        warning: str = "",
     ) -> None:
         self._directory = Path(directory)
         self._address = address
@@ -83,7 +83,7 @@ class FakeHome:
         self._fail = dict(fail or {})
         self._fail_deletes = fail_deletes
         self._place = place
-        self._jaxlib_version = jaxlib_version
+        self._warning = warning
 
     # ---- for the test
 
@@ -112,12 +112,9 @@ class FakeHome:
             data: dict[str, Scalar] = {"ready": 1, "wanted": 2, "pods": "worker-1 is not ready"}
             tell(HomeEvent(kind="service.waiting", reason="1 of 2 slices are ready", data=data))
         await self._called("preflight", spec.session)
-        return ServiceInfo(
-            address="fake",
-            version="0",
-            instance_types=("tpuv6e:2x2",),
-            jaxlib_version=self._jaxlib_version,
-        )
+        if self._warning:
+            tell(HomeEvent(kind="service.warning", reason=self._warning))
+        return ServiceInfo(address="fake", version="0", instance_types=("tpuv6e:2x2",))
 
     async def create_proxy(self, spec: ProxySpec) -> ProxyHandle:
         """Makes the proxy's file, and then answers as scripted."""

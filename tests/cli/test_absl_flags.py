@@ -75,6 +75,16 @@ def test_a_service_with_upstreams_defaults() -> None:
     assert manager["image"].endswith(":latest")
 
 
+def test_defaults_give_way_to_slices_and_a_name_in_this_projects_form() -> None:
+    done = module("deploy_pathways_service", "--slices=tpuv6e:4x4=1", "--dry_run", "mine")
+    assert (done.returncode, done.stderr) == (0, "")
+    jobset = yaml.safe_load(done.stdout)
+    assert jobset["metadata"]["name"] == "mine"
+    head, _ = jobset["spec"]["replicatedJobs"]
+    [manager] = head["template"]["spec"]["template"]["spec"]["containers"]
+    assert {"--instance_type=tpuv6e:4x4", "--instance_count=1"} <= set(manager["args"])
+
+
 @pytest.mark.parametrize(
     ("script", "name"), [("run_workload", "run"), ("deploy_pathways_service", "deploy")]
 )

@@ -177,6 +177,19 @@ def test_a_service_is_deployed_by_upstreams_flags_too() -> None:
         assert said in done.stderr
 
 
+def test_a_release_of_jax_picks_googles_images() -> None:
+    for command in (("render", "service"), ("deploy", "pw", "--dry-run")):
+        made = sps(*command, "--slices=tpuv6e:2x2=1", "--jax-version=0.12.0.1")
+        assert (made.returncode, made.stderr) == (0, "")
+        jobset = next(one for one in yaml.safe_load_all(made.stdout) if one["kind"] == "JobSet")
+        images = {
+            container["image"]
+            for job in jobset["spec"]["replicatedJobs"]
+            for container in job["template"]["spec"]["template"]["spec"]["containers"]
+        }
+        assert images == {"us-docker.pkg.dev/cloud-tpu-v2-images/pathways/server:jax-0.12.0.1"}
+
+
 def test_rules_are_for_whom_one_says() -> None:
     made = objects(
         "tenant-rbac", "--namespace=a", "--user=ada", "--group=g", "--service-account=b:robot"

@@ -8,8 +8,8 @@ import typer
 from shared_pathways_service.agent.journal import Entry
 from shared_pathways_service.agent.messages import HomeChoice
 from shared_pathways_service.cli.cluster_options import Place
-from shared_pathways_service.cli.run import _instances, _program, _split
-from shared_pathways_service.core.proxy_options import ProxyOptions
+from shared_pathways_service.cli.run import _instances, _program
+from shared_pathways_service.core.proxy_options import ProxyOptions, split_options
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.processes import identity_of
 
@@ -36,14 +36,21 @@ def test_options_are_split_where_a_key_begins() -> None:
         "use_insecure_credentials:true,xla_flags:--xla_a --xla_b=1,2,"
         "tolerations:a=b:NoSchedule,c:NoExecute,cpu:8"
     )
-    assert _split(text) == [
+    assert split_options([text]) == [
         "use_insecure_credentials:true",
         "xla_flags:--xla_a --xla_b=1,2",
         "tolerations:a=b:NoSchedule,c:NoExecute",
         "cpu:8",
     ]
-    assert _split("") == []
-    options = ProxyOptions.from_list(_split(text))
+    assert split_options([""]) == []
+    # What upstream takes, unknown keys and any case too.
+    assert split_options(["use_insecure_credentials:true,Foo:bar", "Sidecar:true,cpu:8"]) == [
+        "use_insecure_credentials:true",
+        "Foo:bar",
+        "Sidecar:true",
+        "cpu:8",
+    ]
+    options = ProxyOptions.from_list(split_options([text]))
     assert options.tolerations == ("a=b:NoSchedule", "c:NoExecute")
 
 

@@ -202,6 +202,12 @@ def test_a_directory_open_to_others_is_access_denied() -> None:
     assert f"hint: chmod 700 {directory}" in refused.stderr
 
 
+def test_the_help_says_that_spares_come_on_top() -> None:
+    words = " ".join(sps("serve", "--help").stdout.replace("│", " ").split())
+    assert "Spares come on top: see --spares." in words
+    assert "start in addition to --slices" in words
+
+
 def test_help_lists_the_commands_and_imports_none_of_them() -> None:
     source = (
         "import sys\n"

@@ -245,9 +245,11 @@ def test_a_project_id_may_be_short(project: str) -> None:
 
 
 def test_an_unknown_proxy_option_is_warned_of_and_ignored() -> None:
-    with pytest.warns(UserWarning, match=r"'colour:red' is ignored.*use_insecure_credentials"):
+    said = r"'colour:red' is ignored.*use_insecure_credentials"
+    with pytest.warns(UserWarning, match=said) as warned:
         options = build(proxy_options=["colour:red", "sidecar:true"]).proxy_options
     assert options == ProxyOptions(sidecar=True)
+    assert [warning.filename for warning in warned] == [__file__]
 
 
 def test_the_keys_of_proxy_options_are_read_in_any_case() -> None:

@@ -297,6 +297,22 @@ def test_another_release_of_jax_is_refused_before_a_proxy_is_created(
         assert run_async(ask()) == []
 
 
+def test_a_release_of_jax_that_was_not_tried_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[HomeEvent] = []
+
+    async def ask() -> None:
+        async with home() as made:
+            with monkeypatch.context() as patch:
+                patch.setattr("importlib.metadata.version", lambda _: "0.99.0")
+                await made.preflight(spec_of("isc-proxy-a"), told.append)
+
+    with embedded():
+        run_async(ask())
+    (reason,) = [event.reason for event in told if event.kind == "service.warning"]
+    assert reason.startswith("JAX is 0.99.0 here and 0.")
+    assert "a pair that was not tried" in reason
+
+
 def test_a_service_whose_slices_do_not_come_up_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared_pathways_service.homes.embedded_slices._PATIENCE_S", 0.5)
 

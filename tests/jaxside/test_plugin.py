@@ -42,7 +42,7 @@ def run_foreign(
     return functools.partial(run_program, env=foreign, cwd=own_directories, python=foreign_python)
 
 
-def test_four_files_are_enough_and_the_exit_code_is_the_programs(
+def test_five_files_are_enough_and_the_exit_code_is_the_programs(
     run_foreign: RunForeign,
 ) -> None:
     done = run_foreign(
@@ -53,7 +53,8 @@ held = jnp.arange(3.0) * 2
 assert held.tolist() == [0, 2, 4]
 ours = {m for m in sys.modules if "sps" in m or "pathways" in m}
 package = "jax_plugins.sps_proxy"
-assert ours == {package, *(f"{package}.{name}" for name in ("greeting", "local", "mending"))}
+names = ("dumps", "greeting", "local", "mending")
+assert ours == {package, *(f"{package}.{name}" for name in names)}
 import numpy as np
 flipped = np.arange(3.0)[::-1]
 assert jnp.asarray(flipped).tolist() == [2, 1, 0]
@@ -62,6 +63,48 @@ sys.exit(7)
         code=7,
     )
     assert done.stderr == ""
+
+
+DUMPING = """
+import warnings
+import jax, jax.numpy as jnp
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    jax.devices()
+    for _ in range(2):
+        jitted = jax.jit(lambda x: x + 1, compiler_options=OPTIONS)
+        assert jitted(jnp.ones(3)).tolist() == [2, 2, 2]
+    for device in jax.devices("cpu"):
+        jitted = jax.jit(lambda x: x * 2, compiler_options=OPTIONS)
+        assert jitted(jax.device_put(1, device)) == 2
+told = [str(one.message) for one in caught if "dumps" in str(one.message)]
+"""
+
+
+def test_a_program_that_asks_for_dumps_is_warned_once(
+    foreign: dict[str, str | None], proxies: Proxies, own_directories: Path
+) -> None:
+    dumps = own_directories / "dumps"
+    by_options = DUMPING.replace("OPTIONS", f'{{"xla_dump_to": "{dumps}"}}')
+    by_flags = DUMPING.replace("OPTIONS", "None")
+    flags = {"XLA_FLAGS": f"--xla_dump_to={dumps} --xla_dump_hlo_as_text"}
+    run_program(
+        by_options + 'assert len(told) == 1, told\nassert "compiler_options" in told[0]',
+        env=foreign,
+    )
+    run_program(
+        by_flags
+        + """
+assert len(told) == 1, told
+assert "XLA_FLAGS asks for dumps of XLA (xla_dump_to, xla_dump_hlo_as_text)" in told[0], told
+""",
+        env=foreign | flags,
+    )
+    run_program(by_flags + "assert not told, told", env=foreign)
+    # Another project's proxy may well write them: it has no token.
+    without = {name: value for name, value in foreign.items() if name != "SPS_TOKEN_FILE"}
+    without["JAX_BACKEND_TARGET"] = f"grpc://{proxies[0].address}"
+    run_program(by_options + "assert not told, told", env=without | flags)
 
 
 FAILING = """
@@ -255,7 +298,7 @@ def test_the_copy_is_made_once_and_is_the_same(tmp_path: Path) -> None:
     first = {path.name: path.stat() for path in package.iterdir()}
     assert standalone.place(tmp_path) == root
     assert {path.name: path.stat() for path in package.iterdir()} == first
-    assert set(first) == {"__init__.py", "greeting.py", "local.py", "mending.py"}
+    assert set(first) == {"__init__.py", "dumps.py", "greeting.py", "local.py", "mending.py"}
     assert [path.name for path in root.iterdir()] == ["jax_plugins"]
     assert not (root / "jax_plugins" / "__init__.py").exists(), "it must stay a namespace package"
 

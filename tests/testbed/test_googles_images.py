@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import platform
+from pathlib import Path
 
+import jaxlib.version
 import pytest
 
 from shared_pathways_service.agent.request import user_name
+from shared_pathways_service.core.jax_releases import service_serdes
 from shared_pathways_service.core.kubernetes.service_inputs import DEFAULT_SERVER_IMAGE
 from shared_pathways_service.jaxside.plugin import INSECURE_VARIABLE
 from shared_pathways_service.testing.testbed import Namespace, deploy_service
 from tests.e2e.harness import sps
 from tests.testbed.clients import KIND, client, nothing_left
-from tests.testbed.test_upstream_proxy import running_pod, upstream_job
+from tests.testbed.test_upstream_proxy import PROXY_IMAGE, running_pod, upstream_job
 
 SOURCE = """
 with connecting(expected_tpu_instances={"tpuv6e:2x2": 2}) as connection:
@@ -55,6 +58,16 @@ try:
     ).start()
 except errors.CredentialsMismatch as error:
     say("mismatch", error=error.to_json())
+"""
+
+
+#: With images whose names tell no release of JAX.
+SKEWED = """
+for image in IMAGES:
+    try:
+        connecting(expected_tpu_instances={"tpuv6e:2x2": 1}, proxy_server_image=image).start()
+    except errors.VersionSkew as error:
+        say("skew", error=error.to_json())
 """
 
 
@@ -116,3 +129,39 @@ def test_a_proxy_without_plaintext_is_recognized(
     assert "hangs up on plaintext" in check["found"]
     assert f"{INSECURE_VARIABLE}=True" in check["found"]
     assert f"start the proxy with {INSECURE_VARIABLE}=true" in check["fix"]
+
+
+@pytest.mark.skipif(
+    (service_serdes(jaxlib.version.__version__, ours=False) or (0,))[0] == 0,
+    reason="only XLA's server of JAX 0.12 and newer refuses older clients",
+)
+def test_a_proxy_is_asked_for_its_release_where_its_image_names_none(
+    namespace: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namespace.add_nodes({KIND: 2}, cpu_nodes=0)
+    service = deploy_service(namespace, {KIND: 2}, image=DEFAULT_SERVER_IMAGE)
+    # A machine with another release of JAX: nothing before the proxy's answer can know better.
+    metadata = tmp_path / "jaxlib-0.9.0.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Metadata-Version: 2.1\nName: jaxlib\nVersion: 0.9.0\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    digest = PROXY_IMAGE.replace(":latest", f"@sha256:{'0' * 64}")
+    with client(namespace, SKEWED.replace("IMAGES", repr([None, digest]))) as running:
+        for _ in range(2):
+            skew = running.expect("skew")["error"]
+            assert "client = [0, 0], server = [2, " in skew["service"]
+            assert "jaxlib 0.9.0 speaks" in skew["message"]
+        assert running.wait() == 0
+    nothing_left(namespace)
+
+    job = upstream_job(service.address)
+    namespace.create("batch/v1/jobs", job)
+    pod = running_pod(namespace, job["metadata"]["name"])
+    namespace.wait_for_log(pod, "IFRT proxy server started")
+    monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig_of("tenant")))
+    place = ("--context=testbed", f"--namespace={namespace.name}", "--json")
+    done = sps("doctor", *place, f"--proxy_job_name={job['metadata']['name']}", check=False)
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert "does not tell its own" in checks["JAX"]["found"]
+    assert checks["proxy credentials"]["outcome"] == "failed"
+    assert "client = [0, 0], server = [2, " in checks["proxy credentials"]["found"]

@@ -1,10 +1,9 @@
-"""Checks the custom calls of a client's program before XLA sees it.
+"""Which custom calls of a client's program a proxy accepts.
 
 A custom call names a function of the process that compiles or runs it. Some of XLA's and jaxlib's
 take an address from the program's text (`InspectSharding`, callbacks of older JAX releases), or
 trust the sizes that it states. So a proxy accepts those that are listed here, each with the
-operands, results and attributes that JAX gives it, and refuses all others by name. A program has
-operations of StableHLO, CHLO, Shardy and `func` only: other dialects have calls of their own.
+operands, results and attributes that JAX gives it, and refuses all others by name.
 """
 
 from __future__ import annotations
@@ -27,23 +26,23 @@ from shared_pathways_service.servers.proxy.cpu_kernels import (
     check_kernel,
 )
 from shared_pathways_service.servers.proxy.platforms import CPU, Cuda
-from shared_pathways_service.servers.proxy.sdy_calls import SDY_CALLS, check_sdy, is_written
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
-__all__ = ["XLAS", "accepted_names", "check_custom_calls"]
+__all__ = ["CUSTOM_CALL", "TARGET", "XLAS", "accepted_names", "check_custom_call"]
 
-_DIALECTS = frozenset({"builtin", "chlo", "func", "sdy", "stablehlo"})
-_CALL = "stablehlo.custom_call"
+CUSTOM_CALL = "stablehlo.custom_call"
+#: The attribute of a custom call that names the function.
+TARGET = "call_target_name"
 #: Of StableHLO's versions of the calling convention: untyped ones, and the one with attributes.
 _UNTYPED, _TYPED = 1, 4
-_NAME, _VERSION = "call_target_name", "api_version"
+_VERSION = "api_version"
 _CONFIG, _TYPED_CONFIG = "backend_config", "mhlo.backend_config"
 _FRONTEND = "mhlo.frontend_attributes"
 _ATTRIBUTES = "mhlo.attributes"
 _SHARDING = "mhlo.sharding"
 _PLAIN = frozenset(
     (
-        _NAME,
+        TARGET,
         _VERSION,
         _CONFIG,
         _ATTRIBUTES,
@@ -180,6 +179,7 @@ XLAS: dict[str, Callable[[_Types, _Types, Any], bool]] = {
     "ApproxTopK": _approximate,
     "PartialReduce": _approximate,
     "shape_assertion": _none_back,
+    "dce_sink": _none_back,
     "stablehlo.dynamic_reduce_window": _some,
     "stablehlo.dynamic_rng_bit_generator": _some,
     "stablehlo.dynamic_top_k": _some,
@@ -205,59 +205,24 @@ def accepted_names(platform: str) -> frozenset[str]:
     return frozenset(name for name, _, version in targets if version == 1)
 
 
-def check_custom_calls(
-    module: Any, platform: str, callbacks: CallbackChecker | None = None
+def check_custom_call(
+    call: Any, platform: str, callbacks: CallbackChecker | None = None
 ) -> bool:
-    """Refuses a program with a custom call that a proxy does not accept.
+    """Refuses a custom call that a proxy does not accept.
 
     Args:
-      module: A parsed program. Where a kernel trusts indices, they are limited to what there is.
-      platform: The name of what it is compiled for.
+      call: Of a parsed program. Where a kernel trusts indices, they are limited to what there is.
+      platform: The name of what the program is compiled for.
       callbacks: Checks calls of its client's functions; None: its client serves none.
 
     Returns:
-      Whether the module was changed.
+      Whether the program was changed.
 
     Raises:
-      StatusError: UNIMPLEMENTED, naming a custom call that is not accepted and what to do instead;
-        INVALID_ARGUMENT, naming one that is called in another way than JAX's, or an operation.
+      StatusError: UNIMPLEMENTED, naming the call and what to do instead; INVALID_ARGUMENT: it is
+        called in another way than JAX calls it.
     """
-    calls: list[Any] = []
-    shardys: list[Any] = []
-    foreign = ""
-
-    def look(operation: Any) -> Any:
-        nonlocal foreign
-        name = operation.name
-        if name.partition(".")[0] not in _DIALECTS:
-            foreign = name
-            return ir.WalkResult.INTERRUPT
-        is_shardys = name == _CALL and operation.attributes[_NAME].value in SDY_CALLS
-        if is_shardys or is_written(operation):
-            shardys.append(operation)
-        if name == _CALL and not is_shardys:
-            calls.append(operation)
-        return ir.WalkResult.ADVANCE
-
-    with module.context:
-        module.operation.walk(look)
-        if foreign:
-            raise StatusError(
-                Code.INVALID_ARGUMENT,
-                f"a program has operations of {', '.join(sorted(_DIALECTS))} only, not {foreign}",
-            )
-        if shardys and (wrong := check_sdy(module, shardys)):
-            raise StatusError(
-                Code.INVALID_ARGUMENT, f"shardings of Shardy, written as text, are wrong: {wrong}"
-            )
-        changed = False
-        for call in calls:
-            changed |= _check(call, platform, callbacks)
-    return changed
-
-
-def _check(call: Any, platform: str, callbacks: CallbackChecker | None) -> bool:
-    name = call.attributes[_NAME].value
+    name = call.attributes[TARGET].value
     if callbacks is not None and platform == CPU.name and name in NAMES:
         _typed_attributes(call, name)
         callbacks.check(call, name)

@@ -8,12 +8,18 @@ import numpy as np
 from shared_pathways_service.protocol.ifrt import core_pb2
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
-__all__ = ["KIND_OF_ELEMENT", "TOKEN", "TOKEN_DTYPE", "dtype_of", "kind_of_element"]
+__all__ = [
+    "KIND_OF_ELEMENT",
+    "TOKEN",
+    "TOKEN_DTYPE",
+    "UNSUPPORTED_ELEMENTS",
+    "dtype_of",
+    "kind_of_element",
+]
 
 _Kind = core_pb2.DTypeProto
 
-# One line a type: IFRT's kind, numpy's type, StableHLO's element type. Floats of six bits are left
-# out: XLA (of jaxlib 0.11 and 0.12, which have them) ends the process at a constant of theirs.
+# One line a type: IFRT's kind, numpy's type, StableHLO's element type.
 _TABLE = (
     (_Kind.KIND_PRED, np.bool_, "i1"),
     (_Kind.KIND_S2, ml_dtypes.int2, "i2"),
@@ -44,6 +50,9 @@ _TABLE = (
     (_Kind.KIND_F8E5M2FNUZ, ml_dtypes.float8_e5m2fnuz, "f8E5M2FNUZ"),
     (_Kind.KIND_F8E8M0FNU, ml_dtypes.float8_e8m0fnu, "f8E8M0FNU"),
 )
+#: StableHLO's element types that no part of a program may have. XLA (of jaxlib 0.11 and 0.12, which
+#: have floats of six bits) ends the process where it needs a zero or the like of them.
+UNSUPPORTED_ELEMENTS = ("f6E2M3FN", "f6E3M2FN")
 #: A token has no data; JAX passes it as an array of truth values.
 TOKEN = int(_Kind.KIND_TOKEN)
 TOKEN_DTYPE = np.dtype(np.bool_)

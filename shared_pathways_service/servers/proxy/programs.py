@@ -15,7 +15,6 @@ from shared_pathways_service.servers.proxy import xla
 from shared_pathways_service.servers.proxy.callback_calls import CallbackChecker, take_mark
 from shared_pathways_service.servers.proxy.callbacks import ProgramCallbacks, SessionCallbacks
 from shared_pathways_service.servers.proxy.compile_cache import CompileCache
-from shared_pathways_service.servers.proxy.custom_calls import check_custom_calls
 from shared_pathways_service.servers.proxy.dtypes import (
     TOKEN,
     TOKEN_DTYPE,
@@ -23,6 +22,7 @@ from shared_pathways_service.servers.proxy.dtypes import (
     kind_of_element,
 )
 from shared_pathways_service.servers.proxy.memory import Charge, DeviceMemory
+from shared_pathways_service.servers.proxy.program_checks import check_program
 from shared_pathways_service.servers.proxy.shardings import Placings
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 from shared_pathways_service.servers.proxy.values import Spec
@@ -189,7 +189,7 @@ class Compiler:
         client = self._placings.client(slices)
         mark = take_mark(module)
         checker = None if mark is None else CallbackChecker(mark[1], len(device_ids))
-        if check_custom_calls(module, client.platform, checker):
+        if check_program(module, client.platform, checker):
             program = xla.written(module)
         flags = self._flags if mark is None else (*self._flags, *xla.PATIENT)
         parsed = client.options(raw, device_ids, flags)

@@ -13,6 +13,7 @@ from typing import Any
 import jaxlib.version
 from jaxlib import xla_client
 
+from shared_pathways_service.core.jax_releases import release_of
 from shared_pathways_service.errors import VersionSkew
 
 __all__ = [
@@ -66,7 +67,7 @@ _PARTS: tuple[tuple[Any, str, str, str], ...] = (
 )
 
 #: Of jaxlib, major and minor.
-_RELEASE = tuple(int(part) for part in jaxlib.version.__version__.split(".")[:2])
+_RELEASE = release_of(jaxlib.version.__version__)
 
 
 def check() -> None:
@@ -101,8 +102,8 @@ def single_array(shape: tuple[int, ...], dtype: Any, sharding: Any, parts: list[
 
 def result_handler(shape: tuple[int, ...], dtype: Any, sharding: Any) -> Any:
     """Returns what makes an array of the pieces that a program returns."""
-    # From 0.11 on jaxlib checks nothing here.
-    unchecked = {"_skip_checks": True} if _RELEASE < (0, 11) else {}
+    # From 0.11.2 on jaxlib has no checks here. Those of 0.11.0 and 0.11.1 refuse a single device.
+    unchecked = {"_skip_checks": True} if _RELEASE < (0, 11, 2) else {}
     return xla_client.array_result_handler(
         shaped_array(shape, dtype), sharding, committed=True, **unchecked
     )

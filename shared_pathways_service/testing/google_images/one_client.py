@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import jaxlib.version
+
+from shared_pathways_service.core.jax_releases import OUR_SERDES, service_serdes
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.servers.proxy.answers import Answers
@@ -30,23 +33,30 @@ class OneClientService(ProxyService):
 
     def get_version(self, raw: bytes) -> bytes:
         """Agrees on a version with a client, or refuses as `ifrt_proxy/server/version.cc` does."""
-        try:
-            return super().get_version(raw)
-        except StatusError as error:
-            if error.code != Code.FAILED_PRECONDITION:
-                raise
-            request = proxy_pb2.GrpcGetVersionRequest.FromString(raw)
-            oldest, newest = request.min_version, request.max_version
-            raise StatusError(
-                Code.INVALID_ARGUMENT,
-                "IFRT Proxy client and server failed to agree on the protocol version; supported "
-                f"versions: client = [{oldest.protocol_version}, {newest.protocol_version}], "
-                f"server = [{ifrt.PROTOCOL_MIN}, {ifrt.PROTOCOL_MAX}]",
-            ) from None
+        request = proxy_pb2.GrpcGetVersionRequest.FromString(raw)
+        oldest, newest = request.min_version, request.max_version
+        _check_versions(
+            (oldest.protocol_version, newest.protocol_version),
+            (ifrt.PROTOCOL_MIN, ifrt.PROTOCOL_MAX),
+        )
+        _check_versions(
+            (oldest.ifrt_serdes_version_number, newest.ifrt_serdes_version_number),
+            service_serdes(jaxlib.version.__version__, ours=False) or OUR_SERDES,
+        )
+        return super().get_version(raw)
 
     def get_counters(self, authorization: bytes) -> bytes:  # noqa: ARG002
         """Refuses this project's own call."""
         raise StatusError(Code.UNIMPLEMENTED, "")
+
+
+def _check_versions(client: tuple[int, int], server: tuple[int, int]) -> None:
+    if max(client[0], server[0]) > min(client[1], server[1]):
+        raise StatusError(
+            Code.INVALID_ARGUMENT,
+            "IFRT Proxy client and server failed to agree on the protocol version; supported "
+            f"versions: client = {[*client]}, server = {[*server]}",
+        )
 
 
 def _without_ours(metadata: Mapping[str, bytes]) -> Mapping[str, bytes]:

@@ -10,7 +10,7 @@ import grpc
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from shared_pathways_service.core.openmetrics import values_of
@@ -18,6 +18,7 @@ from shared_pathways_service.protocol import proxy_status_pb2 as pb
 from shared_pathways_service.protocol.counters import METHOD, SERVICE, families_of
 from tests.processes import DEADLINE_S
 from tests.servers.proxy.jax_checks import check, fails, mesh, on
+from tests.servers.proxy.jax_compared import JAX_RELEASE
 
 #: Sent at some later time, for arrays that were given up before.
 DELETIONS = {"destruct_array", "delete_array"}
@@ -99,6 +100,28 @@ def arrays_of_this_machine_s_cpu() -> None:
     np.testing.assert_array_equal(np.asarray(back), values)
     both = jax.device_put({"here": here, "there": jax.device_put(values, one)}, on())
     assert both["here"].sharding == both["there"].sharding == on()
+
+
+@check
+def sums_that_are_not_added_up_yet() -> None:
+    if JAX_RELEASE < (0, 11):
+        return  # their JAX copies nothing of that kind to another client's devices
+    here, there = (
+        Mesh(np.array(jax.devices(which)[:2]), ("x",), (AxisType.Explicit,))
+        for which in ("cpu", "proxy")
+    )
+    rows, columns = (
+        jax.device_put(np.arange(8.0).reshape(shape), NamedSharding(there, spec))
+        for shape, spec in (((2, 4), P(None, "x")), ((4, 2), P("x", None)))
+    )
+    summands = NamedSharding(there, P(unreduced={"x"}))
+    unadded = jnp.dot(rows, columns, out_sharding=summands)
+    copied = jax.device_put(unadded, NamedSharding(here, P(unreduced={"x"})))
+    assert copied.devices() == set(jax.devices("cpu")[:2])
+    for before, after in zip(unadded.addressable_shards, copied.addressable_shards, strict=True):
+        np.testing.assert_array_equal(np.asarray(before.data), np.asarray(after.data))
+    added = jax.sharding.reshard(copied, NamedSharding(here, P()))
+    np.testing.assert_array_equal(added, np.asarray(rows) @ np.asarray(columns))
 
 
 @check

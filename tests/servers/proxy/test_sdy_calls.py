@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared_pathways_service.servers.proxy import xla
-from shared_pathways_service.servers.proxy.custom_calls import check_custom_calls
+from shared_pathways_service.servers.proxy.program_checks import check_program
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
 #: As the library of jaxlib 0.9.2 writes a shard_map whose result is constrained.
@@ -46,7 +46,7 @@ MESHES = r"{mesh = #sdy.mesh<[\22a\22=2, \22b\22=2]>}"
 
 
 def check(program: str) -> None:
-    check_custom_calls(xla.parse(program.encode()), "cpu")
+    check_program(xla.parse(program.encode()), "cpu")
 
 
 def test_what_the_library_writes_is_accepted() -> None:
