@@ -129,7 +129,9 @@ def answer(call: int, results: Sequence[Any]) -> Iterator[bytes]:
 
     arrays = [None if one is None else np.asarray(one) for one in results]
     head = _number(1, call) + b"".join(_bytes(2, _type(array)) for array in arrays)
-    data = [np.ascontiguousarray(a).reshape(-1).view(np.uint8).data for a in arrays if a is not None]
+    data = [
+        np.ascontiguousarray(a).reshape(-1).view(np.uint8).data for a in arrays if a is not None
+    ]
     whole = data[0] if len(data) == 1 else memoryview(b"".join(data))
     yield _bytes(1, head + _bytes(3, whole[:_PIECE]))
     for start in range(_PIECE, len(whole), _PIECE):

@@ -1,9 +1,9 @@
 """Python callbacks in programs that run on a proxy: their functions stay here, and are called here.
 
 JAX's client of a proxy refuses the functions of a program (`jax.debug.print`, `jax.pure_callback`,
-`jax.experimental.io_callback`), not the operations by which the program calls them. So they are kept
-in this process; the program is marked and compiled without them; and the proxy calls them on a
-stream of its own, which is opened for the first such program. Other proxies, Google's for one, know
+`jax.experimental.io_callback`), not the operations by which the program calls them. So they are
+kept in this process; the program is marked and compiled without them; and the proxy calls them on a
+stream of its own, which is opened for the first such program. Other proxies, Google's for one, have
 no such stream: their programs are compiled as they are, and JAX's client refuses them.
 
 Like the plug-in the file needs the standard library and JAX only: it is copied with it.
@@ -135,9 +135,8 @@ class Callbacks:
         with self._lock:
             self._is_closed = True
             stream, self._stream = self._stream, None
-        if self._process == os.getpid():
-            if stream is not None:
-                stream.close()
+        if self._process == os.getpid() and stream is not None:
+            stream.close()
         self._functions.clear()
 
     def _ended(self) -> None:
@@ -151,7 +150,7 @@ class Callbacks:
     def _take(self, raw: bytes) -> Callable[[], object] | None:
         try:
             return self._handle(wire.read(raw))
-        except Exception:
+        except Exception:  # noqa: BLE001 - the thread reads on
             _log.exception("a message of the proxy about callbacks cannot be read")
             return None
 

@@ -6,8 +6,9 @@ project then runs on a proxy when its environment says so:
     JAX_PLATFORMS=proxy JAX_BACKEND_TARGET=grpc://unix:/path SPS_TOKEN_FILE=/path program
 
 This file, `callback…`, `dumps`, `greeting`, `local` and `mending` need the standard library and JAX
-only: `sps run` puts a copy of them on PYTHONPATH, for environments that do not have the package they come
-from. Where they do, JAX finds this file by the package's entry point; both together do no harm.
+only: `sps run` puts a copy of them on PYTHONPATH, for environments that do not have the package
+they come from. Where they do, JAX finds this file by the package's entry point; both together do no
+harm.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ _THREAD = "sps-proxy-connect"
 _NO_CALLBACKS = "Unsupported host callback type"
 _INSTEAD_OF_CALLBACKS = (
     "jax.debug.print, jax.debug.callback, jax.debug.breakpoint, jax.pure_callback and io_callback "
-    "do not work inside this program: {reason}. Return the value from the program and print it outside. To debug, run the function under "
+    "do not work inside this program: {reason}. Return the value from the program and print it "
+    "outside. To debug, run the function under "
     'jax.disable_jit(), or under jax.default_device(jax.devices("cpu")[0]), unless the local '
     "devices were switched off (local_devices=False, or JAX_PLATFORMS=proxy without cpu)."
 )

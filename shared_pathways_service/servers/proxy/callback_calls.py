@@ -54,7 +54,7 @@ def take_mark(module: Any) -> tuple[int, int] | None:
         mark = attributes[_MARK]
         found = _MARK_FORM.fullmatch(mark.value) if isinstance(mark, ir.StringAttr) else None
         del attributes[_MARK]
-    if found is None or not 0 < int(found[2]):
+    if found is None or not int(found[2]) > 0:
         raise StatusError(Code.INVALID_ARGUMENT, f"{_MARK} is not a number and a count: {mark}")
     return int(found[1]), int(found[2])
 
@@ -96,9 +96,9 @@ class CallbackChecker:
 
 def _index(call: Any) -> int:
     attributes = call.attributes
-    config = attributes[_CONFIG] if _CONFIG in attributes else None
-    if config is None and "backend_config" in attributes:
-        config = attributes["backend_config"]
+    # (An attribute dictionary of MLIR has no `get`.)
+    name = _CONFIG if _CONFIG in attributes else "backend_config"
+    config = attributes[name] if name in attributes else None  # noqa: SIM401
     if not isinstance(config, ir.DictAttr) or len(config) != 1 or "index" not in config:
         return -1
     index = config["index"]
@@ -115,6 +115,10 @@ def _problem(call: Any, num_devices: int) -> str:
         return "it calls other functions"
     if "output_operand_aliases" in attributes and len(attributes["output_operand_aliases"]):
         return "its results share memory with its operands"
+    return _sharding_problem(attributes, num_devices)
+
+
+def _sharding_problem(attributes: Any, num_devices: int) -> str:
     # Axes of a mesh are the only texts in quotes.
     if _SHARDY in attributes and '"' in str(attributes[_SHARDY]):
         return "it is split over several devices"

@@ -222,9 +222,7 @@ class SessionCallbacks:
                 text = f"{_MOST_CALLS} callbacks of this session are out; that is the limit"
                 raise StatusError(Code.RESOURCE_EXHAUSTED, text)
             if self._outbox is None:
-                raise StatusError(
-                    Code.UNAVAILABLE, "the client's stream for callbacks is not open"
-                )
+                raise StatusError(Code.UNAVAILABLE, "the client's stream for callbacks is not open")
             self.total += 1
             call = _Call(self.total, program, index, held)
             self._calls[call.number] = call

@@ -205,9 +205,7 @@ def accepted_names(platform: str) -> frozenset[str]:
     return frozenset(name for name, _, version in targets if version == 1)
 
 
-def check_custom_call(
-    call: Any, platform: str, callbacks: CallbackChecker | None = None
-) -> bool:
+def check_custom_call(call: Any, platform: str, callbacks: CallbackChecker | None = None) -> bool:
     """Refuses a custom call that a proxy does not accept.
 
     Args:

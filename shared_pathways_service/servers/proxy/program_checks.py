@@ -29,9 +29,7 @@ _FUNCTION, _FUNCTION_TYPE = "func.func", "function_type"
 _UNSUPPORTED = re.compile("|".join(UNSUPPORTED_ELEMENTS))
 
 
-def check_program(
-    module: Any, platform: str, callbacks: CallbackChecker | None = None
-) -> bool:
+def check_program(module: Any, platform: str, callbacks: CallbackChecker | None = None) -> bool:
     """Refuses a program that XLA would not survive, or that reaches beyond its own arrays.
 
     Args:

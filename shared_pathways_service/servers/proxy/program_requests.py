@@ -176,20 +176,18 @@ def _execute(
         donated = [index for index in program.donated if index not in kept]
         _check_donated(arguments, donated)
     session.check_room(len(results))
-    callbacks = program.callbacks
-    run = work = _run(session, program, arguments, results, donated)
-    if callbacks is not None:
-        run = lambda: callbacks.run(operation, work)  # noqa: E731 - of what is made next
+    work = _run(session, program, arguments, results, donated)
     operation = Operation(
         program.name,
-        run,
+        # (Called once the operation has been made, which callbacks refer to.)
+        work if program.callbacks is None else lambda: _call_back(program, operation, work),
         inputs=arguments,
         outputs=results,
         epochs=epochs,
         session_id=session.session_id,
         after=[r for index in donated for r in arguments[index].readers or ()],
         quick=program.quick,
-        steps_aside=callbacks is not None,
+        steps_aside=program.callbacks is not None,
     )
     for index in donated:
         session.arrays[request.args_handles[index]] = arguments[index].tombstone()
@@ -212,6 +210,13 @@ def _execute(
             output.shape.dims.extend(spec.shape)
             output.sharding.CopyFrom(spec.placing.proto)
             output.array_handle = handle
+
+
+def _call_back(
+    program: Program, operation: Operation, work: Callable[[], Sequence[Any]]
+) -> Sequence[Any]:
+    assert program.callbacks is not None
+    return program.callbacks.run(operation, work)
 
 
 def _run(

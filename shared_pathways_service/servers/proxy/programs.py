@@ -218,7 +218,7 @@ class Compiler:
             parameters=parameters,
             extra_bytes=stats.temp_size_in_bytes - stats.alias_size_in_bytes,
             run=client.runner(executable, results),
-            quick=quick,
+            quick=quick and callbacks is None,
             callbacks=callbacks,
         )
 

@@ -13,8 +13,8 @@ from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.proxy.answers import Answers
 from shared_pathways_service.servers.proxy.buffers import BufferStore
-from shared_pathways_service.servers.proxy.dtypes import dtype_of
 from shared_pathways_service.servers.proxy.callbacks import SessionCallbacks
+from shared_pathways_service.servers.proxy.dtypes import dtype_of
 from shared_pathways_service.servers.proxy.engine import Engine
 from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.memory import HostMemory

@@ -1,4 +1,4 @@
-"""A process whose JAX runs on a proxy and serves callbacks: as `jax_child`, for its checks of them."""
+"""A process whose JAX runs on a proxy and serves callbacks: `jax_child` for checks of callbacks."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def printed(function: Callable[..., Any], *arguments: Any) -> Case:
 
 
 @compared
-def callbacks_of_each_kind(devices: Devices) -> Told:
+def callbacks_of_each_kind(devices: Devices) -> Told:  # noqa: C901 - many small programs
     x = jax.device_put(jnp.arange(4, dtype=F32), devices[1])
 
     def twice(v: Any) -> np.ndarray:
@@ -126,7 +126,7 @@ def callbacks_of_each_kind(devices: Devices) -> Told:
 
 
 @compared
-def callbacks_in_control_flow(devices: Devices) -> Told:
+def callbacks_in_control_flow(devices: Devices) -> Told:  # noqa: C901 - many small programs
     xs = jax.device_put(jnp.arange(3, dtype=F32), devices[0])
 
     def scan(note: Any, ordered: bool) -> Any:
@@ -185,7 +185,7 @@ def callbacks_in_control_flow(devices: Devices) -> Told:
 
 
 @compared
-def callbacks_under_transformations(devices: Devices) -> Told:
+def callbacks_under_transformations(devices: Devices) -> Told:  # noqa: C901 - many small programs
     x = jax.device_put(jnp.arange(6, dtype=F32).reshape(2, 3), devices[0])
 
     def sine(v: Any) -> np.ndarray:
@@ -310,7 +310,7 @@ def callbacks_that_fail(devices: Devices) -> Told:
             "dtype": returning(np.zeros(4, np.int32)),
             "number": returning((np.zeros(4, F32),) * 2),
             "none": returning(None),
-            "checked": lambda: jax.jit(checkify.checkify(checked))(x)[0].get(),
+            "checked": lambda: jax.jit(checkify.checkify(checked))(x)[0].get(),  # noqa: PLW0108
             "after all that": lambda: jax.jit(lambda x: jax.pure_callback(np.sin, like(x), x))(x),
         },
     )
@@ -323,7 +323,9 @@ def callbacks_over_devices(devices: Devices) -> Told:
     split = NamedSharding(flat, P("d"))
     x = jax.device_put(np.arange(8, dtype=F32), split)
     on_four = jax.device_put(np.arange(8, dtype=F32), NamedSharding(Mesh(devices[4:], "d"), P("d")))
-    square = jax.device_put(np.arange(16, dtype=F32).reshape(4, 4), NamedSharding(grid, P("a", "b")))
+    square = jax.device_put(
+        np.arange(16, dtype=F32).reshape(4, 4), NamedSharding(grid, P("a", "b"))
+    )
 
     def debugging(x: Any, **how: Any) -> Callable[[Any], Any]:
         def program(note: Any) -> Any:
@@ -356,9 +358,9 @@ def callbacks_over_devices(devices: Devices) -> Told:
 
     def pure_on(device: int) -> Case:
         place = SingleDeviceSharding(devices[device])
-        return lambda: jax.jit(
-            lambda x: jax.pure_callback(np.cos, like(x), x, sharding=place) + x
-        )(x)
+        return lambda: jax.jit(lambda x: jax.pure_callback(np.cos, like(x), x, sharding=place) + x)(
+            x
+        )
 
     return tell_all(
         devices,

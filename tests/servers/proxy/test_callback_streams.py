@@ -73,9 +73,7 @@ def raises(pending: Pending, code: int, *words: str) -> None:
         assert word in raised.value.message
 
 
-def test_a_call_and_its_answer(
-    proxy: LocalProxy, session: RawClient, stream: RawCallbacks
-) -> None:
+def test_a_call_and_its_answer(proxy: LocalProxy, session: RawClient, stream: RawCallbacks) -> None:
     result, ready = begin(session)
     call = stream.invocation()
     assert (call.program, call.callback) == (7, 0)
@@ -90,9 +88,7 @@ def test_a_call_and_its_answer(
     assert (told["sps_proxy_open_callbacks"], told["sps_proxy_callbacks"]) == (0, 1)
 
 
-def test_an_error_of_the_function_is_the_programs(
-    session: RawClient, stream: RawCallbacks
-) -> None:
+def test_an_error_of_the_function_is_the_programs(session: RawClient, stream: RawCallbacks) -> None:
     _, ready = begin(session)
     stream.fail(stream.invocation().call, "no such thing")
     raises(ready, 13, "CpuCallback error calling callback: ValueError: no such thing")
@@ -100,7 +96,7 @@ def test_an_error_of_the_function_is_the_programs(
 
 def test_what_is_no_answer_fails_the_program(session: RawClient, stream: RawCallbacks) -> None:
     wrong: list[Callable[[int], None]] = [
-        lambda call: stream.answer(call),
+        stream.answer,
         lambda call: stream.answer(call, FOUR, FOUR),
         lambda call: stream.answer(call, EIGHT),
         lambda call: stream.answer(call, FOUR.astype(np.int32)),
@@ -233,9 +229,7 @@ def test_programs_need_an_open_stream(session: RawClient) -> None:
     raises(ready, 14, "stream for callbacks is not open")
 
 
-def test_the_end_of_a_stream_ends_what_waits_for_it(
-    proxy: LocalProxy, session: RawClient
-) -> None:
+def test_the_end_of_a_stream_ends_what_waits_for_it(proxy: LocalProxy, session: RawClient) -> None:
     with RawCallbacks(session) as stream:
         _, ready = begin(session)
         stream.invocation()
@@ -324,9 +318,7 @@ def test_other_programs_run_meanwhile(
 
 def test_the_same_program_may_be_out_twice(session: RawClient, stream: RawCallbacks) -> None:
     program = session.compile(calling(), [0])
-    handles = [
-        session.execute(program, [session.put(FOUR + i, single(0))])[0] for i in range(2)
-    ]
+    handles = [session.execute(program, [session.put(FOUR + i, single(0))])[0] for i in range(2)]
     calls = [stream.invocation() for _ in range(2)]
     assert calls[0].call != calls[1].call
     stream.fail(calls[0].call, "the first")
