@@ -31,7 +31,8 @@ def place(cache: Path) -> Path:
     Returns:
       What belongs on PYTHONPATH; it has nothing but the plug-in.
     """
-    files = {Path(m.__file__).name: Path(m.__file__).read_bytes() for m in _BESIDE}
+    paths = [Path(str(module.__file__)) for module in _BESIDE]
+    files = {path.name: path.read_bytes() for path in paths}
     files["__init__.py"] = Path(plugin.__file__).read_bytes()
     root = cache / f"plugin-{hashlib.sha256(b''.join(files.values())).hexdigest()[:12]}"
     # A namespace package: JAX looks into every directory of this name on Python's path.

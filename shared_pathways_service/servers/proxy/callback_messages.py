@@ -76,7 +76,8 @@ def call_messages(
 
 
 def _bytes_of(array: Any) -> memoryview:
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    data: memoryview = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    return data
 
 
 def _pieces(buffers: Sequence[memoryview]) -> Iterator[bytes]:

@@ -188,7 +188,7 @@ def callbacks_in_control_flow(devices: Devices) -> Told:  # noqa: C901 - many sm
 def callbacks_under_transformations(devices: Devices) -> Told:  # noqa: C901 - many small programs
     x = jax.device_put(jnp.arange(6, dtype=F32).reshape(2, 3), devices[0])
 
-    def sine(v: Any) -> np.ndarray:
+    def sine(v: Any) -> Any:
         return np.sin(np.asarray(v))
 
     def mapped(method: str) -> Case:
@@ -342,7 +342,7 @@ def callbacks_over_devices(devices: Devices) -> Told:
             jax.debug.callback(note, v)
             return v + jax.lax.psum(v, "a")
 
-        named = {"axis_names": {"a"}} if axes else {}
+        named: Any = {"axis_names": {"a"}} if axes else {}
         return jax.jit(jax.shard_map(f, mesh=grid, in_specs=P("a"), out_specs=P("a"), **named))(
             square
         )
