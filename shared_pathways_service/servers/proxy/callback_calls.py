@@ -65,11 +65,14 @@ class CallbackChecker:
     Args:
       count: How many the client has.
       num_devices: That the program runs on.
+
+    Attributes:
+      num_devices: The same.
     """
 
     def __init__(self, count: int, num_devices: int) -> None:
         self._count = count
-        self._num_devices = num_devices
+        self.num_devices = num_devices
         self._types: dict[int, CallbackTypes] = {}
 
     def check(self, call: Any, name: str) -> None:
@@ -81,7 +84,7 @@ class CallbackChecker:
         index = _index(call)
         if not 0 <= index < self._count:
             raise _wrong(name, f"its index is {index}, and the client has {self._count} callbacks")
-        if problem := _problem(call, self._num_devices):
+        if problem := _problem(call, self.num_devices):
             raise _wrong(name, problem)
         types = CallbackTypes(_types(call.operands), _types(call.results))
         if name == _PARTITIONED and any(one.dtype is not None for one in types.results):

@@ -12,7 +12,7 @@ import numpy as np
 from shared_pathways_service.protocol import callbacks_pb2 as pb
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
-__all__ = ["CallbackTypes", "Results", "ValueType", "argument_bytes", "call_messages"]
+__all__ = ["CallbackTypes", "Results", "ValueType", "argument_bytes", "call_messages", "zeros"]
 
 #: Bytes of arrays in one message.
 _PIECE = 1 << 20
@@ -73,6 +73,11 @@ def call_messages(
     for data in pieces:
         piece = pb.CallbackPiece(call=call, data=data)
         yield pb.CallbackProxyMessage(piece=piece).SerializeToString()
+
+
+def zeros(types: Sequence[ValueType]) -> tuple[Any, ...]:
+    """Returns results of which nothing depends; None for tokens."""
+    return tuple(None if one.dtype is None else np.zeros(one.shape, one.dtype) for one in types)
 
 
 def _bytes_of(array: Any) -> memoryview:

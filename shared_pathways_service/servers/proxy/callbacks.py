@@ -9,12 +9,9 @@ gone, nor for a slice that is lost.
 from __future__ import annotations
 
 import contextlib
-import functools
-import itertools
-import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from google.protobuf.message import DecodeError
@@ -22,7 +19,6 @@ from google.protobuf.message import DecodeError
 from shared_pathways_service.protocol import callbacks_pb2 as pb
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.proxy.callback_messages import (
-    CallbackTypes,
     Results,
     argument_bytes,
     call_messages,
@@ -31,9 +27,9 @@ from shared_pathways_service.servers.proxy.memory import HostCharge, HostMemory
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
 if TYPE_CHECKING:
-    from shared_pathways_service.servers.proxy.operations import Operation
+    from shared_pathways_service.servers.proxy.program_callbacks import ProgramCallbacks
 
-__all__ = ["LATE_S", "Outbox", "ProgramCallbacks", "SessionCallbacks"]
+__all__ = ["LATE_S", "Outbox", "SessionCallbacks"]
 
 _VERSION = 1
 #: Calls of a session that may be out at a time.
@@ -47,7 +43,6 @@ _PATIENCE_S = 0.005
 LATE_S = 10.0
 #: How XLA begins the text of a callback's error, on the CPU as well.
 _PREFIX = "CpuCallback error calling callback: "
-_MARK = re.compile(r"sps callback (\d+)\.")
 
 
 class Outbox(Protocol):
@@ -248,85 +243,6 @@ class SessionCallbacks:
     def _fail_all(self, reason: str) -> None:
         for call in self._calls.values():
             call.fail(StatusError(Code.UNAVAILABLE, f"a callback was not answered: {reason}"))
-
-
-class _Failed(Exception):  # noqa: N818 - passes through XLA, which keeps the text alone
-    def __init__(self, number: int) -> None:
-        super().__init__(f"sps callback {number}.")
-
-
-class ProgramCallbacks:
-    """The callbacks of one program: as long as it lives, its client keeps them.
-
-    Args:
-      calls: Of the session.
-      key: The client's number of the program.
-      types: Of each callback.
-
-    Attributes:
-      key: The same.
-      types: The same.
-      name: Of the program; for messages.
-    """
-
-    def __init__(self, calls: SessionCallbacks, key: int, types: Sequence[CallbackTypes]) -> None:
-        self.key = key
-        self.types = types
-        self.name = ""
-        self._calls = calls
-        self._lock = threading.Lock()
-        self._running: tuple[Operation, ...] = ()
-        self._failures: dict[int, StatusError] = {}
-        self._numbers = itertools.count(1)
-
-    def __del__(self) -> None:
-        self._calls.send_dropped(self.key)
-
-    @property
-    def running(self) -> tuple[Operation, ...]:
-        """Operations that run the program now."""
-        return self._running
-
-    def functions(self) -> list[Callable[..., Any]]:
-        """Returns what XLA calls, one for each callback."""
-        return [functools.partial(self._call, index) for index in range(len(self.types))]
-
-    def run(self, operation: Operation, work: Callable[[], Sequence[Any]]) -> Sequence[Any]:
-        """Runs the program as a part of an operation, whose end lets go of its calls.
-
-        Raises:
-          StatusError: A callback's own error, where XLA passed it on.
-        """
-        with self._lock:
-            self._running = (*self._running, operation)
-        operation.add_callback(self._calls.release_forlorn)
-        try:
-            return work()
-        except Exception as error:
-            found = _MARK.search(str(error))
-            failure = self._failures.pop(int(found[1]), None) if found else None
-            if failure is None:
-                raise
-            raise failure.anew() from None
-        finally:
-            with self._lock:
-                self._running = tuple(o for o in self._running if o is not operation)
-                if not self._running:
-                    self._failures.clear()
-
-    def step_aside(self) -> None:
-        """Has the slices go on with programs that do not depend on those that wait here."""
-        for operation in self.running:
-            operation.step_aside()
-
-    def _call(self, index: int, *arguments: Any) -> Any:
-        try:
-            return self._calls.call(self, index, arguments)
-        except StatusError as error:
-            # XLA's text has this one's number, by which `run` finds the error.
-            number = next(self._numbers)
-            self._failures[number] = error.anew()
-            raise _Failed(number) from None
 
 
 def _add(call: _Call, data: bytes) -> None:

@@ -13,7 +13,7 @@ from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.last_requests import Place
 from shared_pathways_service.servers.proxy import xla
 from shared_pathways_service.servers.proxy.callback_calls import CallbackChecker, take_mark
-from shared_pathways_service.servers.proxy.callbacks import ProgramCallbacks, SessionCallbacks
+from shared_pathways_service.servers.proxy.callbacks import SessionCallbacks
 from shared_pathways_service.servers.proxy.compile_cache import CompileCache
 from shared_pathways_service.servers.proxy.dtypes import (
     TOKEN,
@@ -22,6 +22,7 @@ from shared_pathways_service.servers.proxy.dtypes import (
     kind_of_element,
 )
 from shared_pathways_service.servers.proxy.memory import Charge, DeviceMemory
+from shared_pathways_service.servers.proxy.program_callbacks import ProgramCallbacks
 from shared_pathways_service.servers.proxy.program_checks import check_program
 from shared_pathways_service.servers.proxy.shardings import Placings
 from shared_pathways_service.servers.proxy.status import Code, StatusError
@@ -324,7 +325,8 @@ def _callbacks(
             Code.FAILED_PRECONDITION,
             "the program calls functions of its client, whose session named no sps_callbacks",
         )
-    return ProgramCallbacks(calls, key, checker.types())
+    is_spread = checker.num_devices > 1
+    return ProgramCallbacks(calls, key, checker.types(), is_spread=is_spread)
 
 
 def _check_options(build: Any, main: xla.MainTypes) -> None:

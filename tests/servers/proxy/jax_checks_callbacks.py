@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import threading
 from collections.abc import Callable
@@ -496,13 +497,20 @@ def functions_are_let_go_of_with_their_programs() -> None:
     from shared_pathways_service.jaxside import callbacks
     from tests.e2e.harness import wait_until
 
-    jax.clear_caches()
+    def dropped() -> bool:
+        jax.clear_caches()
+        gc.collect()
+        return not served._functions
+
     jax.devices()
     (served,) = callbacks._served.values()
-    wait_until("dropped", lambda: not served._functions)
-    for i in range(5):
-        jax.jit(lambda x, i=i: jax.pure_callback(lambda v: v + i, like(x), x))(F32(1))
+    wait_until("those of other checks are dropped", dropped)
+    programs = [
+        jax.jit(lambda x, i=i: jax.pure_callback(lambda v: v + i, like(x), x)) for i in range(5)
+    ]
+    for i, program in enumerate(programs):
+        assert float(program(F32(1))) == 1 + i
     assert len(served._functions) == 5
-    jax.clear_caches()
-    jnp.zeros(3).block_until_ready()
-    wait_until("dropped", lambda: not served._functions)
+    del program
+    programs.clear()
+    wait_until("these are dropped", dropped)
