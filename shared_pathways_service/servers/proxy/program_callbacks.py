@@ -116,16 +116,17 @@ class ProgramCallbacks:
         try:
             return self._calls.call(self, index, arguments)
         except Exception as raised:  # noqa: BLE001 - the program's, whatever it is
-            error = from_exception(raised)
-            if self._is_spread:
-                with self._lock:
-                    for operation in self._running:
-                        self._failed.setdefault(operation, error.anew())
-                return zeros(self.types[index].results)
-            # XLA's text has this one's number, by which `run` finds the error.
-            number = next(self._numbers)
-            self._failures[number] = error.anew()
-            raise _Failed(number) from None
+            error = from_exception(raised).anew()
+        if self._is_spread:
+            with self._lock:
+                for operation in self._running:
+                    self._failed.setdefault(operation, error)
+            return zeros(self.types[index].results)
+        # XLA's text has this one's number, by which `run` finds the error. (Raised here, as XLA
+        # keeps it for a while, and so would everything that the other one has passed through.)
+        number = next(self._numbers)
+        self._failures[number] = error
+        raise _Failed(number)
 
 
 def _call(program: weakref.ref[ProgramCallbacks], index: int, *arguments: Any) -> Any:

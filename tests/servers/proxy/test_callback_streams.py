@@ -12,6 +12,7 @@ from shared_pathways_service.protocol.counters import families_of
 from shared_pathways_service.protocol.proxy_status_pb2 import GetCountersResponse
 from shared_pathways_service.servers.proxy import callbacks as served
 from shared_pathways_service.servers.proxy.limits import Limits
+from tests.e2e.harness import wait_until
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy
 from tests.servers.proxy.raw import (
     DOUBLE,
@@ -135,7 +136,7 @@ def test_large_arrays_come_in_pieces(session: RawClient, stream: RawCallbacks) -
 def test_the_memory_of_calls_is_counted_and_limited(
     make_proxy: MakeProxy, connect: MakeClient
 ) -> None:
-    proxy = make_proxy(limits=Limits(host_memory_bytes=1 << 20))
+    proxy = make_proxy(limits=Limits(host_memory_bytes=(1 << 20) + 4096))
     session = connect(proxy.address, initialization_data={"sps_callbacks": NONCE})
     with RawCallbacks(session) as stream:
         large = calling(size=1 << 17)
@@ -148,7 +149,7 @@ def test_the_memory_of_calls_is_counted_and_limited(
         raises(session.begin_ready(second), 8, "a callback needs", "--host_memory_limit_bytes")
         stream.fail(call, "enough")
         raises(session.begin_ready(first), 13, "enough")
-    assert proxy.service.host_memory.held == 0
+    wait_until("all is given back", lambda: proxy.service.host_memory.held == 0)
 
 
 def _filled(size: int) -> str:
@@ -263,9 +264,10 @@ def test_the_end_of_a_session_ends_its_programs_and_its_stream(
     # The device is free for others.
     (result,) = other.execute(other.compile(DOUBLE, [0]), [other.put(FOUR, single(0))])
     np.testing.assert_array_equal(other.fetch(result), 2 * FOUR)
-    assert ended == [["calling"]]
+    # (Whether the program still ran when the session ended is chance.)
+    assert ended in ([["calling"]], [[]])
     assert not any(epoch.operations for epoch in proxy.slices.current())
-    assert proxy.service.host_memory.held == 0
+    wait_until("its memory is given back", lambda: proxy.service.host_memory.held == 0)
 
 
 @pytest.mark.race
