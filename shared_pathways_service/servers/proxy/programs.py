@@ -192,8 +192,7 @@ class Compiler:
         checker = None if mark is None else CallbackChecker(mark[1], len(device_ids))
         if check_program(module, client.platform, checker):
             program = xla.written(module)
-        flags = self._flags if mark is None else (*self._flags, *xla.PATIENT)
-        parsed = client.options(raw, device_ids, flags)
+        parsed = client.options(raw, device_ids, self._flags)
         _check_options(parsed.executable_build_options, main)
         callbacks = None
         if mark is None or checker is None:

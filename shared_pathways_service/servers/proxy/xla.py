@@ -44,7 +44,6 @@ from shared_pathways_service.servers.proxy.xla_internals import (
 
 __all__ = [
     "DEVICE_MEMORY",
-    "PATIENT",
     "MainTypes",
     "TensorType",
     "aliased_parameters",
@@ -137,10 +136,6 @@ _NO_CRASHES = tuple(
     (f"xla_unsupported_crash_on_hlo_pass_{what}", False)
     for what in ("noop_change", "silent_hlo_change")
 )
-
-#: Flags of programs with callbacks. A device that waits for another one ends the process after 40 s
-#: by itself, and a callback takes as long as a person who looks at a debugger.
-PATIENT = (("xla_cpu_collective_call_terminate_timeout_seconds", str(10**9)),)
 
 
 class XlaClient:
