@@ -28,7 +28,7 @@ _TYPE_OF_TOKENS = "!stablehlo.token"
 _CONFIG, _SHARDING, _SHARDY = "mhlo.backend_config", "mhlo.sharding", "sdy.sharding"
 _FRONTEND = "mhlo.frontend_attributes"
 #: On one device, or on each for itself.
-_SHARDING_FORM = re.compile(r"\{(maximal device=(\d{1,6})|manual|replicated)\}")
+_SHARDING_FORM = re.compile(r"\{(?:maximal device=(\d{1,6})|manual|replicated)\}")
 _KNOWN = frozenset(
     (
         *("call_target_name", "api_version", "has_side_effect", "backend_config", _CONFIG),
@@ -118,21 +118,33 @@ def _problem(call: Any, num_devices: int) -> str:
         return "it calls other functions"
     if "output_operand_aliases" in attributes and len(attributes["output_operand_aliases"]):
         return "its results share memory with its operands"
-    return _sharding_problem(attributes, num_devices)
+    return _sharding_problem(call, num_devices)
 
 
-def _sharding_problem(attributes: Any, num_devices: int) -> str:
+def _sharding_problem(call: Any, num_devices: int) -> str:
+    attributes = call.attributes
     # Axes of a mesh are the only texts in quotes.
     if _SHARDY in attributes and '"' in str(attributes[_SHARDY]):
         return "it is split over several devices"
     if _FRONTEND in attributes and not _is_whole(attributes[_FRONTEND]):
         return f"its {_FRONTEND} are wrong, or split it over several devices"
-    if _SHARDING in attributes:
-        text = attributes[_SHARDING]
-        form = _SHARDING_FORM.fullmatch(text.value) if isinstance(text, ir.StringAttr) else None
-        if form is None or (form[2] and int(form[2]) >= num_devices):
-            return f"its {_SHARDING} is neither one device nor manual"
+    if _SHARDING in attributes and not _is_on_one(call, num_devices):
+        return f"its {_SHARDING} is neither one device nor manual"
     return ""
+
+
+def _is_on_one(call: Any, num_devices: int) -> bool:
+    """Whether a sharding, or that of each result, is one device, manual, or on each device."""
+    attribute = call.attributes[_SHARDING]
+    if not isinstance(attribute, ir.StringAttr):
+        return False
+    texts = [attribute.value]
+    if texts[0].startswith("{{") and texts[0].endswith("}}"):
+        texts = texts[0][1:-1].split(", ")
+        if len(texts) != len(call.results):
+            return False
+    forms = [_SHARDING_FORM.fullmatch(text) for text in texts]
+    return all(form and int(form[1] or 0) < num_devices for form in forms)
 
 
 def _is_whole(frontend: Any) -> bool:

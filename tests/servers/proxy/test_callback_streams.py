@@ -210,6 +210,10 @@ def test_a_nonce_of_another_size_is_refused(proxy: LocalProxy, connect: MakeClie
             "neither one device nor manual",
         ),
         (calling(how=f'{INDEX}, mhlo.sharding = "{{maximal device=1}}"'), "neither one device"),
+        (
+            calling(how=f'{INDEX}, mhlo.sharding = "{{{{replicated}}, {{replicated}}}}"'),
+            "neither one device",
+        ),
         (calling(name="xla_ffi_partitioned_python_cpu_callback"), "has no results"),
         (calling(name="xla_ffi_python_gpu_callback"), "does not run custom call"),
         (calling(name="xla_python_cpu_callback"), "does not run custom call"),
