@@ -63,13 +63,15 @@ environment_at() {
 # Prints the interpreter of an environment with one release of JAX, for what depends on it.
 # usage: python_with_jax RELEASE PYTHON-VERSION...
 python_with_jax() {
-  local python constraints environment
+  local python constraints environment extra=compat,upstream
+  # Upstream's library needs JAX 0.10.
+  [[ $1 != 0.9.* ]] || extra=compat
   python=$(find_python "${@:2}") || return 1
   constraints=$(mktemp)
   # (Flax's releases each name the oldest JAX that they run on.)
   { grep --invert-match --extended-regexp '^(jax|jaxlib|flax)==' constraints.txt
     echo "jax==$1"; echo "jaxlib==$1"; } > "$constraints"
-  environment=$(environment_at "$python" compat "$constraints") || return 1
+  environment=$(environment_at "$python" "$extra" "$constraints") || return 1
   rm "$constraints"
   echo "$environment/bin/python"
 }

@@ -38,7 +38,7 @@ _STEPS = {
 #: What may take long for a reason that is known.
 _WAITING = {"service.waiting": "waiting for the service", "proxy.waiting": "waiting for the proxy"}
 #: After these a request waits in no queue.
-_OUT_OF_QUEUE = ("tenant.running", "slice.placed", "connect.delete")
+_OUT_OF_QUEUE = ("tenant.dequeued", "tenant.running", "slice.placed", "connect.delete")
 
 
 def told(event: Event) -> str | None:

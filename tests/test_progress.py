@@ -108,7 +108,9 @@ def test_a_step_that_begins_in_the_queue_does_not_hide_it() -> None:
     assert "in the queue at position 1" in out.getvalue()
 
 
-@pytest.mark.parametrize("kind", ["tenant.running", "slice.placed", "connect.delete"])
+@pytest.mark.parametrize(
+    "kind", ["tenant.dequeued", "tenant.running", "slice.placed", "connect.delete"]
+)
 def test_out_of_the_queue_it_is_told_of_no_more(kind: str) -> None:
     out = io.StringIO()
     progress = Progress(stream=out)

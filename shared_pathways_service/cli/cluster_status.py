@@ -19,6 +19,7 @@ from shared_pathways_service.core.kubernetes.services import Service, find_servi
 from shared_pathways_service.errors import ServiceNotReady, SharedPathwaysError
 from shared_pathways_service.homes.base import HomeEvent
 from shared_pathways_service.homes.kubernetes_preflight import Preflight
+from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
 from shared_pathways_service.protocol.status import error_of
 from shared_pathways_service.settings import Settings
 
@@ -67,13 +68,16 @@ async def _read(
             "version": service.image,
             "home": "kubernetes",
             "since": _since(jobsets, service),
+            "spares": None,  # only the resource manager knows it
         },
         "processes": processes(found, [*servers, *clients], mine),
         **occupancy(found, mine),
     }
     if service.is_ours and found.head_ready:
         try:
-            told |= await _ask_manager(cluster, found, settings)
+            status = await _ask_manager(cluster, found, settings)
+            told |= occupancy_of(status)
+            told["service"]["spares"] = status.spares
         except SharedPathwaysError as error:
             print_aside(f"warning: {error}; what follows is from pods and labels")
     known = {proxy.name for proxy in mine}
@@ -82,10 +86,10 @@ async def _read(
 
 async def _ask_manager(
     cluster: Cluster, found: ServiceReadiness, settings: Settings
-) -> dict[str, Any]:
+) -> rm_pb.GetStatusResponse:
     async with link_to_manager(cluster, found.service, settings, found=found) as link:
         try:
-            return {**occupancy_of(await link.status())}
+            return await link.status()
         except grpc.aio.AioRpcError as error:
             who = f"the resource manager of {found.service.name}"
             raise error_of(error, service=who, address=found.service.address) from error

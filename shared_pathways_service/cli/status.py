@@ -148,6 +148,7 @@ async def _read(settings: Settings, name: str | None) -> tuple[dict[str, Any], i
             "home": "embedded",
             "since": link.state.since,
             "proxy_limits": limits_of(supervisor.proxy_limits),
+            "spares": manager.spares,
         },
         "processes": [_process(process) for process in supervisor.processes],
         **occupancy_of(manager),

@@ -35,8 +35,8 @@ def verify(
     slices: Annotated[
         list[str] | None,
         typer.Option(
-            help="TYPE=COUNT: use so many slices, no more; without it, up to two free ones of the "
-            "service's first type."
+            help="TYPE=COUNT: use so many slices (the checks refusal and queue request more); "
+            "without it, up to two free ones of the service's first type."
         ),
     ] = None,
     gcs_bucket: Annotated[
@@ -56,7 +56,11 @@ def verify(
 ) -> None:
     """Prove that a service works: connect, compute, share it, disturb it, leave no trace.
 
-    Slices that others hold are not touched. Ends with 0 when every check passed, else with 1.
+    Slices that others hold are not touched. The checks refusal and queue request one slice more
+    than is free, also beyond --slices. Such a request gets slices only if another tenant leaves at
+    that moment: it is ended at once, and repeated.
+
+    Ends with 0 when every check passed, else with 1.
     """
     if not 0 < timeout < float("inf"):
         raise InvalidRequestError("--timeout", timeout, "seconds, more than 0")
@@ -117,6 +121,9 @@ def _slices(given: Sequence[str] | None, service: ServiceView) -> tuple[str, int
     for kind, (_, free) in found.items():
         if free:
             return kind, min(free, _COUNT)
+    for kind, (usable, _) in found.items():
+        if usable:
+            return kind, min(usable, _COUNT)
     return next(iter(found), _KIND), _COUNT
 
 

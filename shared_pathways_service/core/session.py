@@ -86,8 +86,10 @@ class Session:
         self._phase_began = now
         self._ready_by = now + plan.timeout_s
         self._place_by = self._ready_by
-        self._queued_since: float | None = None
         self._queue_by: float | None = None
+        self._queue_left_s = (
+            None if plan.queue_timeout_s is None else plan.queue_timeout_s + QUEUE_SLACK_S
+        )
         self._end_by = 0.0
         self._delete_timeout_s = plan.delete_timeout_s
         self._settle: tuple[float, News] | None = None
@@ -235,6 +237,8 @@ class Session:
             case "tenant.running":
                 self._set(placed=True, preempted=False)
                 self._leave_queue()
+            case "tenant.dequeued":
+                self._leave_queue()
             case "tenant.preempted":
                 self._set(preempted=True)
             case "slice.placed":
@@ -254,13 +258,14 @@ class Session:
         )
         if self._snapshot.placed:
             return  # It was preempted, and comes back however long that takes.
-        if self._queued_since is None and self.plan.queue_timeout_s is not None:
-            self._queued_since = self._now
-            self._queue_by = self._now + self.plan.queue_timeout_s + QUEUE_SLACK_S
+        if self._queue_by is None and self._queue_left_s is not None:
+            self._queue_by = self._now + self._queue_left_s
 
     def _leave_queue(self) -> None:
         self._set(position=None, holders=())
         if self._queue_by is not None:
+            # (A session that is queued again continues the same queue time.)
+            self._queue_left_s = max(0.0, self._queue_by - self._now)
             self._queue_by = None
             # The time in the queue counts for nothing else.
             self._ready_by = max(self._ready_by, self._now + self.plan.timeout_s)

@@ -115,6 +115,7 @@ class HomeEvent:
       ``proxy.exited``     exit_code (int or None), reason, log_tail (newline-joined), report (JSON)
       ``proxy.deleted``    somebody else deleted it
       ``tenant.queued``    position (int), holders (newline-joined); reason tells why
+      ``tenant.dequeued``  enough slices are free for it, but they are not placed yet
       ``tenant.refused``   kind, message, wanted / free (JSON), holders, position, types
       ``tenant.running``   placed, wanted (int): the gang is placed
       ``slice.placed``     virtual_index, slice_id, generation, instance_type

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from shared_pathways_service.core.kubernetes.claims import (
     POD_SELECTOR,
+    Claim,
+    claims_to_check,
     find_shortage,
     read_claims,
 )
@@ -43,6 +46,10 @@ _LOG_PAUSE_S = 1.0
 _LAST_LOG_PAUSE_S = 30.0
 #: Seconds between two looks at what other proxies hold, while this one waits for its slices.
 _CLAIMS_PAUSE_S = 2.0
+#: Seconds between two looks at the log of another proxy that is not placed.
+_OTHER_LOG_PAUSE_S = 10.0
+#: How much of such a log is read: the placement is near its beginning.
+_OTHER_LOG_BYTES = 1 << 20
 #: Seconds for the answer to what only makes the reason of an end clearer.
 _ANSWER_S = 2.0
 
@@ -79,6 +86,9 @@ class ProxyFollower:
         self._silent_service = silent_service
         self._pods: dict[str, Object] = {}
         self._hints: dict[str, Object] = {}
+        #: Claims of other proxies: those known to be placed, and when to read a log again.
+        self._placed: set[tuple[str, str]] = set()
+        self._check_after: dict[tuple[str, str], float] = {}
         self._running = asyncio.Event()
         self._ended = asyncio.Event()
         self._progress = ProxyProgress(stage=Stage.WAITING)
@@ -235,8 +245,6 @@ class ProxyFollower:
     ) -> None:
         """Looks what other proxies hold, again and again while this one waits."""
         path, params = collection("pods", self._namespace), {"labelSelector": POD_SELECTOR}
-        # A queue is left again by a placement, while a refusal is final.
-        ahead_only = self._spec.queue_timeout_s is None
         while True:
             await waiting.wait()
             try:
@@ -247,13 +255,55 @@ class ProxyFollower:
                 self._warn("the slices that other proxies hold", error)
                 return
             else:
-                claims = read_claims(service, pods)
-                shortage = find_shortage(service, self._spec.name, claims, ahead_only=ahead_only)
+                claims = await self._with_placements(
+                    service, read_claims(service, pods, self._placed)
+                )
+                shortage = find_shortage(service, self._spec.name, claims)
                 for news in placement.take_shortage(shortage):
                     self._pass_on(news)
             if not placement.waiting:
                 waiting.clear()
             await asyncio.sleep(_CLAIMS_PAUSE_S)
+
+    async def _with_placements(self, service: Service, claims: list[Claim]) -> list[Claim]:
+        """Returns the claims, with what other proxies' logs say where it matters.
+
+        Logs that cannot be read now leave the order in which the proxies started. A proxy that
+        started later counts as placed from the next look on: its own session may be giving it up.
+        """
+        mine = next((claim for claim in claims if claim.holder.name == self._spec.name), None)
+        if mine is None:
+            return claims
+        now = asyncio.get_running_loop().time()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ANSWER_S):
+                for claim in claims_to_check(service, self._spec.name, claims):
+                    if now >= self._check_after.get(claim.key, now):
+                        self._check_after[claim.key] = now + _OTHER_LOG_PAUSE_S
+                        if await self._is_placed(claim):
+                            self._placed.add(claim.key)
+        return [
+            dataclasses.replace(claim, placed=True)
+            if claim.key in self._placed and claim.since <= mine.since
+            else claim
+            for claim in claims
+        ]
+
+    async def _is_placed(self, claim: Claim) -> bool:
+        placement = PlacementFollower(
+            claim.virtual_slices, num_elastic_slices=claim.num_elastic_slices
+        )
+        params = {"container": PROXY_CONTAINER, "limitBytes": str(_OTHER_LOG_BYTES)}
+        lines = self._api.stream_lines(pod_log(self._namespace, claim.pod), params=params)
+        with contextlib.suppress(SharedPathwaysError):
+            async with contextlib.aclosing(lines):
+                async for line in lines:
+                    event = parse_line(line)
+                    if event is not None:
+                        placement.hear(event)
+                    if placement.running:
+                        break
+        return placement.running
 
     async def _follow_log(self, placement: PlacementFollower, waiting: asyncio.Event) -> None:
         cursor = LogCursor()

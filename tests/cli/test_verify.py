@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import json
 import signal
 import socket
 import threading
-from typing import Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
 
-from shared_pathways_service.cli.verification import CHECKS
+import pytest
+
+from shared_pathways_service.cli.cluster_options import Place
+from shared_pathways_service.cli.verification import (
+    CHECKS,
+    Outcome,
+    Result,
+    Verification,
+    checks,
+)
 from shared_pathways_service.cli.verification.link import CuttableLink
+from shared_pathways_service.cli.verification.service import ServiceView
+from shared_pathways_service.cli.verification.tenant import Tenant
+from shared_pathways_service.errors import SharedPathwaysError, SlicesTaken
+from shared_pathways_service.settings import Settings
 from tests.e2e.connecting import KIND, embedded, eventually, nothing_left, status
 from tests.e2e.harness import DEADLINE_S, program, sps, sps_running
 
@@ -43,12 +60,14 @@ def test_all_checks_pass_beside_another_tenant_who_is_left_alone() -> None:
         assert other.expect("left")["value"] == 6.0
 
 
-def test_one_slice_is_not_enough_for_all_checks() -> None:
-    with embedded(1):
+@pytest.mark.parametrize("spares", [0, 1])
+def test_one_slice_is_not_enough_for_all_checks(spares: int) -> None:
+    with embedded(1, spares):
         done = sps("verify", "--json", check=False)
         told = json.loads(done.stdout)
         skipped = {name for name, outcome in outcomes(told).items() if outcome != "passed"}
         assert skipped == {"second tenant"}, told
+        assert told["slices"] == 1
         assert (done.returncode, told["ok"]) == (1, False)
         assert nothing_left()
 
@@ -87,7 +106,8 @@ def test_bad_options_are_refused_before_anything_starts() -> None:
         assert field in done.stderr
 
 
-def test_the_link_passes_bytes_on_until_it_is_cut() -> None:
+def test_the_link_passes_bytes_on_until_it_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_proxy(monkeypatch, "")
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=echo, args=(server,))
         thread.start()
@@ -111,8 +131,256 @@ def test_the_link_passes_bytes_on_until_it_is_cut() -> None:
         assert not thread.is_alive()
 
 
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (b"HTTP/1.1 200 Connection established\r\nVia: x\r\n\r\nhello", b"HTTP/1.1 200 "),
+        (b"HTTP/1.1 403 Forbidden\r\n\r\n", b"HTTP/1.1 502 "),
+    ],
+    ids=["connected", "refused"],
+)
+def test_the_link_goes_through_the_proxy_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, answer: bytes, expected: bytes
+) -> None:
+    heads: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=answer_as_proxy, args=(server, answer, heads))
+        thread.start()
+        set_proxy(monkeypatch, f"http://ada:p%40ss@127.0.0.1:{server.getsockname()[1]}")
+        with through_link("api.invalid:443") as client:
+            received = client.recv(4096)
+            assert received.startswith(expected)
+            while b"hello" in answer and not received.endswith(b"hello"):
+                data = client.recv(4096)
+                assert data
+                received += data
+        thread.join(DEADLINE_S)
+    [head] = heads
+    assert head.startswith(b"CONNECT api.invalid:443 HTTP/1.1\r\nHost: api.invalid:443\r\n")
+    user = base64.b64encode(b"ada:p@ss")
+    assert b"\r\nProxy-Authorization: Basic " + user + b"\r\n" in head
+
+
+def test_the_link_connects_directly_to_hosts_of_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=echo, args=(server,))
+        thread.start()
+        set_proxy(monkeypatch, "http://proxy.invalid:3128", but_for="127.0.0.1")
+        with through_link(f"127.0.0.1:{server.getsockname()[1]}") as client:
+            assert client.recv(4096).startswith(b"HTTP/1.1 200 ")
+            client.sendall(b"hello")
+            assert client.recv(4096) == b"hello"
+        thread.join(DEADLINE_S)
+
+
+def set_proxy(monkeypatch: pytest.MonkeyPatch, url: str, *, but_for: str = "") -> None:
+    for name, value in (("https_proxy", url), ("no_proxy", but_for)):
+        monkeypatch.delenv(name.upper(), raising=False)
+        monkeypatch.setenv(name, value)
+
+
+@contextlib.contextmanager
+def through_link(target: str) -> Iterator[socket.socket]:
+    """Connects to a link, and asks it for a target."""
+    link = CuttableLink()
+    try:
+        port = int(str(link.environment["HTTPS_PROXY"]).rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as client:
+            client.sendall(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+            yield client
+    finally:
+        link.close()
+
+
+def answer_as_proxy(server: socket.socket, answer: bytes, heads: list[bytes]) -> None:
+    """Answers the first request, and adds its head to the heads."""
+    server.settimeout(DEADLINE_S)
+    one, _ = server.accept()
+    with one:
+        head = b""
+        while not head.endswith(b"\r\n\r\n") and (data := one.recv(4096)):
+            head += data
+        heads.append(head)
+        one.sendall(answer)
+
+
 def echo(server: socket.socket) -> None:
     one, _ = server.accept()
     with one:
         while data := one.recv(4096):
             one.sendall(data)
+
+
+@pytest.mark.parametrize(
+    ("spares", "state", "expected"),
+    [
+        (None, "ready", (3, 2)),
+        (1, "ready", (2, 1)),
+        (1, "cordoned", (2, 1)),
+        (0, "cordoned", (2, 1)),
+    ],
+)
+def test_spares_and_cordoned_slices_are_not_free(
+    monkeypatch: pytest.MonkeyPatch, spares: int | None, state: str, expected: tuple[int, int]
+) -> None:
+    slices = [
+        {"instance_type": KIND, "state": "ready", "tenant": "ada"},
+        {"instance_type": KIND, "state": "ready", "tenant": None},
+        {"instance_type": KIND, "state": state, "tenant": None},
+    ]
+    tenant = {"name": "ada", "slices": [{"instance_type": KIND}]}
+    told = {"service": {"spares": spares}, "slices": slices, "tenants": [tenant]}
+    monkeypatch.setattr(ServiceView, "_status", lambda _: told)
+    assert ServiceView(Place(), Settings.load()).slices() == {KIND: expected}
+
+
+class FakeService:
+    """A service with slices of one type, and the fake tenants that hold them.
+
+    Attributes:
+      usable: Slices that it has.
+      faults: By a tenant's number, in the order of their start: what its every order fails with.
+      leaving: How often another tenant leaves one slice just after the slices were counted.
+      most_held: The most slices that were held at one time.
+    """
+
+    def __init__(self, usable: int) -> None:
+        self.usable = usable
+        self.faults: dict[int, str] = {}
+        self.leaving = 0
+        self.most_held = 0
+        self.tenants: list[FakeTenant] = []
+        self.place = Place()
+
+    def checks(self, *_: object) -> list[object]:
+        return []
+
+    @property
+    def held(self) -> int:
+        return sum(tenant.held for tenant in self.tenants)
+
+    def slices(self) -> dict[str, tuple[int, int]]:
+        counted = {KIND: (self.usable, self.usable - self.held)}
+        if self.leaving:
+            self.leaving -= 1
+            self.usable += 1
+        return counted
+
+    def wait_until_gone(self, names: set[str], _: float) -> None:
+        assert not any(tenant.held for tenant in self.tenants if tenant.name in names)
+
+    def start(self, name: str, arguments: dict[str, Any], **_: object) -> FakeTenant:
+        wanted = arguments["expected_tpu_instances"][KIND]
+        return FakeTenant(self, name, wanted, arguments["queue_timeout"])
+
+
+class FakeTenant:
+    """A tenant that holds its slices from its start to its end."""
+
+    def __init__(
+        self, service: FakeService, name: str, wanted: int, queue_timeout: float | None
+    ) -> None:
+        self.name = name
+        self.held = 0
+        self._service = service
+        self._wanted = wanted
+        self._queues = queue_timeout is not None
+        self._fault = service.faults.get(len(service.tenants))
+        service.tenants.append(self)
+        self._take()
+
+    def _take(self) -> bool:
+        if not self.held and self._wanted <= self._service.usable - self._service.held:
+            self.held = self._wanted
+            self._service.most_held = max(self._service.most_held, self._service.held)
+        return bool(self.held)
+
+    def order(self, _: str) -> None:
+        if self._fault:
+            raise SharedPathwaysError(self._fault)
+
+    def expect(self, kind: str, _: float) -> dict[str, Any]:
+        assert self._take(), f"{self.name} waits for slices"
+        return {
+            "kind": kind,
+            "slices": self._wanted,
+            "chips": 4 * self._wanted,
+            "seconds": 1.0,
+            "wrong": [],
+            "right": True,
+            "round_trip_s": 0.001,
+            "to_device_bytes_per_s": 1e9,
+            "from_device_bytes_per_s": 1e9,
+        }
+
+    def refusal(self, _: float) -> SharedPathwaysError | None:
+        return None if self.held else SlicesTaken("taken")
+
+    def waits_in_queue(self, _: float) -> bool:
+        assert self._queues
+        return not self.held
+
+    def kill(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.held = 0
+
+
+def results_of(
+    service: FakeService, monkeypatch: pytest.MonkeyPatch, *, count: int
+) -> dict[str, Result]:
+    """Returns the results of all checks of a fake service, by the checks' names."""
+    monkeypatch.setattr(checks, "Tenant", service.start)
+    view, request = cast("ServiceView", service), Place().request()
+    with Verification(view, request, {}, kind=KIND, count=count, timeout_s=5.0) as verification:
+        return {result.name: result for result in verification.results(lambda _: None)}
+
+
+def test_a_failed_check_ends_its_tenants(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = FakeService(usable=4)
+    # (Before these: the first tenant, the refused one, the one that queues.)
+    service.faults = {4: "no answer"}
+    results = results_of(service, monkeypatch, count=2)
+    failed = {name for name, result in results.items() if result.outcome is not Outcome.PASSED}
+    assert failed == {"second tenant"}, results
+    assert results["second tenant"].found == "no answer"
+    assert service.most_held == 2
+    assert service.held == 0
+
+
+@pytest.mark.parametrize(
+    ("leaving", "skipped"),
+    [(1, set()), (2, set()), (3, {"refusal"}), (6, {"refusal", "queue"})],
+)
+def test_a_granted_request_is_ended_and_repeated(
+    monkeypatch: pytest.MonkeyPatch, leaving: int, skipped: set[str]
+) -> None:
+    service = FakeService(usable=2)
+    service.leaving = leaving
+    results = results_of(service, monkeypatch, count=2)
+    assert {
+        name for name, result in results.items() if result.outcome is not Outcome.PASSED
+    } == skipped, results
+    for name in skipped:
+        assert results[name].outcome is Outcome.SKIPPED
+        assert "were granted" in results[name].found
+        assert results[name].look_at
+    assert service.held == 0
+
+
+def test_a_granted_request_is_noticed_as_soon_as_it_is_connected(tmp_path: Path) -> None:
+    with embedded(1):
+        for wanted, queue_timeout in ((1, None), (1, 60.0), (2, None)):
+            arguments = {"expected_tpu_instances": {KIND: wanted}, "queue_timeout": queue_timeout}
+            name = f"verify-{wanted}-{queue_timeout is None}".lower()
+            tenant = Tenant(name, arguments, log=tmp_path / name)
+            try:
+                if queue_timeout:
+                    assert not tenant.waits_in_queue(DEADLINE_S)
+                else:
+                    error = tenant.refusal(DEADLINE_S)
+                    assert (error is None) == (wanted == 1)
+            finally:
+                tenant.close()
+            eventually(nothing_left, "the end of the tenant")

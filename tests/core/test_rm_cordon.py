@@ -104,6 +104,20 @@ def test_with_no_grace_it_moves_at_once() -> None:
     assert rm.on("ada") == ["slice-1"]
 
 
+def test_a_tenant_that_ends_in_the_tick_of_its_move_is_not_sent_the_new_placement() -> None:
+    rm = Rm(2, preemption_grace_s=GRACE_S)
+    rm.ask("ada", 1, lifetime=GRACE_S + 1.0)
+    drain(rm, "slice-0")
+    rm.said.clear()
+    rm.now += GRACE_S + 2.0
+    rm.beat()
+    rm.do(m.Tick())
+    assert "slice.placed" in rm.announced(), "it was moved before its end"
+    assert rm.tenants == []
+    assert rm.heard("ada", m.TellPlaced) == []
+    assert rm.refusal("ada").kind is m.RefusalKind.RELEASED
+
+
 def test_a_spare_may_be_used_for_a_drain() -> None:
     rm = Rm(2, spares=1)
     rm.ask("ada", 1)

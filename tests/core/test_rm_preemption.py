@@ -477,3 +477,52 @@ def test_who_ran_on_more_slices_than_there_are_is_refused_once_it_must_wait() ->
     assert "4 x tpuv6e:2x2 wanted, 3 in the whole service" in refused.message
     rm.ask("other", 1, queue=math.inf)
     assert rm.on("other")
+
+
+def test_a_victim_moved_in_the_same_tick_is_not_sent_the_placement_that_it_lost() -> None:
+    rm = Rm(4, preemption_grace_s=0.0)
+    rm.ask("low", 2)
+    rm.do(m.SliceDrained(slice_id="slice-0"))
+    rm.ask("vip", 2, priority=1)
+    rm.said.clear()
+    rm.after(0.0)
+    assert len(rm.placed("vip")) == 2
+    assert state(rm, "low") is TenantState.PREEMPTED
+    assert rm.announced("slice.placed", "tenant.preempted") == [
+        "slice.placed",
+        "tenant.preempted",
+        "slice.placed",
+        "slice.placed",
+    ], "the move and the preemption are one step"
+    assert rm.heard("low", m.TellPlaced) == []
+    unplaced = [(one.virtual_index, one.slice_id) for one in rm.heard("low", m.TellUnplaced)]
+    assert unplaced == [(0, "slice-0"), (1, "slice-1")]
+
+
+def test_a_preemptor_that_loses_a_slice_in_the_same_tick_runs_once_it_is_whole() -> None:
+    rm = held(2, preemption_grace_s=GRACE_S, hung_after_s=GRACE_S + 1.0)
+    rm.ask("vip", 2, priority=1)
+    rm.said.clear()
+    rm.now += GRACE_S + 2.0
+    rm.beat("slice-0")
+    rm.do(m.Tick())
+    assert rm.on("vip") == ["slice-1"]
+    assert [one.slice_id for one in rm.heard("vip", m.TellPlaced)] == ["slice-1"]
+    assert rm.heard("vip", m.TellUnplaced) == []
+    assert rm.heard("vip", m.TellRunning) == []
+    rm.join("slice-0", life="2")
+    assert [one.slice_id for one in rm.heard("vip", m.TellPlaced)] == ["slice-1", "slice-0"]
+    assert [one.placed for one in rm.heard("vip", m.TellRunning)] == [2]
+
+
+def test_an_elastic_preemptor_that_loses_a_slice_in_the_same_tick_runs_on_the_rest() -> None:
+    rm = Rm(2, preemption_grace_s=GRACE_S, hung_after_s=GRACE_S + 1.0)
+    rm.ask("low", 2)
+    rm.ask("vip", 2, elastic=1, priority=1)
+    rm.said.clear()
+    rm.now += GRACE_S + 2.0
+    rm.beat("slice-0")
+    rm.do(m.Tick())
+    assert rm.on("vip") == ["slice-1"]
+    assert [one.slice_id for one in rm.heard("vip", m.TellPlaced)] == ["slice-1"]
+    assert [(one.placed, one.wanted) for one in rm.heard("vip", m.TellRunning)] == [(1, 2)]

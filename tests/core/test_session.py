@@ -511,6 +511,32 @@ def test_the_queue_has_a_time_of_its_own() -> None:
     assert driver.snapshot.position is None
 
 
+def test_slow_placement_after_the_queue_is_a_placement_timeout() -> None:
+    driver = queued(500.0)
+    driver.now += 495
+    driver.news("tenant.dequeued", "other connections leave enough slices")
+    assert (driver.snapshot.position, driver.snapshot.holders) == (None, ())
+    assert driver.machine.next_deadline == driver.now + PLAN.timeout_s
+    driver.put(m.Tick(), after=30)
+    assert driver.at(m.Phase.PLACE)
+    driver.expire()
+    assert isinstance(driver.error, PlacementTimeout)
+    assert driver.error.holders == ()
+    ends_clean(driver, m.Phase.FAILED)
+
+
+def test_a_session_that_is_queued_again_has_the_rest_of_its_queue_time() -> None:
+    driver = queued(500.0)
+    driver.now += 400
+    driver.news("tenant.dequeued")
+    driver.now += 50
+    driver.news("tenant.queued", "0 free", holders="eve@a: 1 x t")
+    assert driver.machine.next_deadline == driver.now + 100 + QUEUE_SLACK_S
+    driver.expire()
+    assert isinstance(driver.error, SlicesTaken)
+    assert driver.error.holders == ("eve@a: 1 x t",)
+
+
 def test_a_queue_that_takes_too_long_is_taken_slices_with_the_position() -> None:
     driver = queued(500.0)
     driver.expire()

@@ -69,6 +69,7 @@ class World:
 NEWS = st.sampled_from(
     [
         m.News(kind="proxy.serving"),
+        m.News(kind="tenant.dequeued", reason="enough are free"),
         m.News(kind="tenant.queued", reason="0 free", data={"position": 1, "holders": "a\nb"}),
         m.News(kind="tenant.running", data={"placed": 1, "wanted": 1}),
         m.News(kind="slice.placed", data={"virtual_index": 0, "slice_id": "s", "generation": 1}),

@@ -8,11 +8,14 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
 
+import pytest
+
 from shared_pathways_service.errors import AccessDenied
 from shared_pathways_service.homes.base import HomeEvent, ProxySpec
 from shared_pathways_service.homes.kubernetes_proxy import ProxyFollower
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.cluster import ClusterAccess
+from shared_pathways_service.kube.paths import pod_log
 from shared_pathways_service.kube.tokens import static_token
 from tests.core.kubernetes.objects import Object, job
 from tests.core.kubernetes.objects import running as running_pod
@@ -81,8 +84,13 @@ def test_a_log_that_may_not_be_read_is_told() -> None:
 class BusyApi(SilentApi):
     """Has a proxy that asked for its slices, and others' pods; logs more when it is let."""
 
-    def __init__(self, pods: list[Object]) -> None:
+    name = "p"
+
+    def __init__(self, pods: list[Object], *, placed: str = "") -> None:
         super().__init__()
+        log = ["Signaling to RM", "Transition slice 0 unplaced -> placed"]
+        self.logs = {pod_log("n", placed): log}
+        self.logs_read: list[str] = []
         self.pods = pods
         self.looked = asyncio.Event()
         self.placed = asyncio.Event()
@@ -94,7 +102,12 @@ class BusyApi(SilentApi):
         items = self.pods if mine else []
         return {"metadata": {"resourceVersion": "1"}, "items": items}
 
-    async def stream_lines(self, *_: Any, **__: Any) -> AsyncGenerator[str, None]:
+    async def stream_lines(self, path: str, **_: Any) -> AsyncGenerator[str, None]:
+        if path != pod_log("n", self.name):
+            self.logs_read.append(path)
+            for line in self.logs.get(path, ()):
+                yield line
+            return
         stamp = "2026-01-01T00:00:0{}.000000000Z "
         yield stamp.format(1) + "Signaling to RM pw-pathways-head-0-0.pw:29001"
         await self.placed.wait()
@@ -103,9 +116,16 @@ class BusyApi(SilentApi):
 
 
 async def told_of(
-    api: BusyApi, *until: str, queue_timeout_s: float | None = None
+    api: BusyApi,
+    *until: str,
+    queue_timeout_s: float | None = None,
+    place_on: str = "tenant.queued",
+    slices: int = 1,
 ) -> list[HomeEvent]:
-    """Follows a proxy until it told of all these kinds, in this order."""
+    """Follows a proxy until it told of all these kinds, in this order.
+
+    The first of the other proxies leaves when this one is queued; it is placed on `place_on`.
+    """
     told: list[HomeEvent] = []
     changed = asyncio.Event()
 
@@ -113,17 +133,19 @@ async def told_of(
         told.append(event)
         if event.kind == "tenant.queued":
             api.pods.pop(0)
+        if event.kind == place_on:
             api.placed.set()
         changed.set()
 
     made: dict[str, Any] = job("eve")
     made["metadata"]["resourceVersion"] = "1"
     spec = ProxySpec(name="eve", session="s", virtual_slices=(V6,), queue_timeout_s=queue_timeout_s)
-    follower = ProxyFollower(api, "n", spec, made, tell=tell, silent_service=service(1))
+    follower = ProxyFollower(api, "n", spec, made, tell=tell, silent_service=service(slices))
     following = asyncio.create_task(follower.run())
     try:
         async with asyncio.timeout(60):
             while [event.kind for event in told[1:]] != list(until):
+                assert [event.kind for event in told[1:]] == list(until)[: len(told[1:])]
                 changed.clear()
                 await changed.wait()
     finally:
@@ -147,12 +169,85 @@ def test_they_are_waited_for_in_a_queue() -> None:
     asyncio.run(told_of(BusyApi(both()), *kinds, queue_timeout_s=60.0))
 
 
-def test_a_slice_that_nobody_else_holds_is_waited_for() -> None:
+def test_the_queue_ends_when_enough_slices_are_free() -> None:
+    kinds = ("tenant.queued", "tenant.dequeued", "slice.placed", "tenant.running")
+    asyncio.run(told_of(BusyApi(both()), *kinds, queue_timeout_s=60.0, place_on="tenant.dequeued"))
+
+
+def later() -> list[Object]:
+    return [proxy("ada", V6, at="05"), proxy("eve", V6)]
+
+
+def test_slices_of_a_later_proxy_are_taken_when_its_log_says_that_they_are_placed() -> None:
+    [refused] = asyncio.run(told_of(BusyApi(later(), placed="ada"), "tenant.refused"))
+    assert refused.data["holders"] == f"ada@laptop: 1 x {V6}"
+
+
+def test_a_later_proxy_that_is_placed_is_waited_for_in_a_queue() -> None:
+    kinds = ("tenant.queued", "tenant.dequeued", "slice.placed", "tenant.running")
+    api = BusyApi(later(), placed="ada")
+    asyncio.run(told_of(api, *kinds, queue_timeout_s=60.0, place_on="tenant.dequeued"))
+    assert api.logs_read == [pod_log("n", "ada")], "once is enough"
+
+
+class BriefApi(BusyApi):
+    """Its first pod is gone after the first look at it."""
+
+    async def get(self, path: str, *, params: Any = None, **_: Any) -> dict[str, Any]:
+        found = await super().get(path, params=params)
+        if found["items"]:
+            self.pods = self.pods[-1:]
+        return found
+
+
+def test_a_later_proxy_that_ends_at_once_has_taken_nothing() -> None:
     async def work() -> None:
-        api = BusyApi([proxy("eve", V6)])
+        api = BriefApi(later(), placed="ada")
         following = asyncio.create_task(told_of(api, "slice.placed", "tenant.running"))
         for _ in range(2):
-            await asyncio.wait_for(api.looked.wait(), 60)
+            looked = asyncio.create_task(api.looked.wait())
+            first = asyncio.FIRST_COMPLETED
+            await asyncio.wait({looked, following}, timeout=60, return_when=first)
+            api.looked.clear()
+        api.placed.set()
+        await following
+        assert api.logs_read == [pod_log("n", "ada")]
+
+    asyncio.run(work())
+
+
+def test_an_earlier_proxy_that_waits_holds_nothing_of_what_a_placed_one_has() -> None:
+    # (ada wants more than is free beside bob, who came later and is placed.)
+    pods = [proxy("ada", V6, V6), proxy("bob", V6, at="01"), proxy("eve", V6, at="02")]
+    api = BusyApi(pods, placed="bob")
+    kinds = ("slice.placed", "tenant.running")
+
+    async def work() -> None:
+        following = asyncio.create_task(told_of(api, *kinds, slices=2))
+        looked = asyncio.create_task(api.looked.wait())
+        await asyncio.wait({looked, following}, timeout=60, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.sleep(0.1)
+        api.placed.set()
+        await following
+
+    asyncio.run(work())
+    assert pod_log("n", "bob") in api.logs_read
+
+
+@pytest.mark.parametrize("queue_timeout_s", [None, 60.0])
+@pytest.mark.parametrize("others", [(), ("ada",)], ids=["alone", "later"])
+def test_a_slice_that_is_placed_slowly_is_not_taken(
+    others: tuple[str, ...], queue_timeout_s: float | None
+) -> None:
+    async def work() -> None:
+        api = BusyApi([*(proxy(name, V6, at="05") for name in others), proxy("eve", V6)])
+        following = asyncio.create_task(
+            told_of(api, "slice.placed", "tenant.running", queue_timeout_s=queue_timeout_s)
+        )
+        for _ in range(2):
+            looked = asyncio.create_task(api.looked.wait())
+            first = asyncio.FIRST_COMPLETED
+            await asyncio.wait({looked, following}, timeout=60, return_when=first)
             api.looked.clear()
         api.placed.set()
         await following

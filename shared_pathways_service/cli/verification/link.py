@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import select
 import socket
 import socketserver
 import threading
+import urllib.request
 from collections.abc import Iterator
+from urllib.parse import SplitResult, unquote, urlsplit
 
 __all__ = ["CuttableLink"]
 
@@ -18,10 +21,12 @@ _CONNECT_S = 10.0
 class CuttableLink:
     """An HTTP proxy that knows CONNECT alone, so it sees no more than encrypted bytes.
 
-    `close` ends it with all its connections.
+    It goes through the HTTP proxy of this process's environment where a client without it would:
+    HTTPS_PROXY, except for the hosts of NO_PROXY. `close` ends it with all its connections.
     """
 
     def __init__(self) -> None:
+        self._proxy = _proxy_of_environment()
         self._sockets: set[socket.socket] = set()
         self._lock = threading.Lock()
         link = self
@@ -72,7 +77,7 @@ class CuttableLink:
         if target is None:
             return
         try:
-            server = socket.create_connection(target, _CONNECT_S)
+            server = self._dial(*target)
         except OSError:
             client.sendall(b"HTTP/1.1 502 Bad Gateway\r\n\r\n")
             return
@@ -80,6 +85,18 @@ class CuttableLink:
             server.settimeout(None)
             client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
             _pass_on(client, server)
+
+    def _dial(self, host: str, port: int) -> socket.socket:
+        proxy = self._proxy
+        if proxy is None or urllib.request.proxy_bypass(host):
+            return socket.create_connection((host, port), _CONNECT_S)
+        server = socket.create_connection((proxy.hostname, proxy.port or 80), _CONNECT_S)
+        try:
+            _pass_through(server, proxy, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        except BaseException:
+            server.close()
+            raise
+        return server
 
     @contextlib.contextmanager
     def _known(self, *sockets: socket.socket) -> Iterator[None]:
@@ -105,6 +122,37 @@ def _target(client: socket.socket) -> tuple[str, int] | None:
         return None
     host, _, port = words[1].rpartition(":")
     return host.strip("[]"), int(port)
+
+
+def _proxy_of_environment() -> SplitResult | None:
+    """Returns the proxy for HTTPS.
+
+    An https:// proxy is ignored, as aiohttp ignores it for connections to the API server.
+    """
+    proxy = urlsplit(urllib.request.getproxies().get("https", ""))
+    return proxy if proxy.scheme == "http" and proxy.hostname else None
+
+
+def _pass_through(server: socket.socket, proxy: SplitResult, target: str) -> None:
+    """Requests a connection to a target from a proxy.
+
+    Raises:
+      OSError: The proxy refused the request, or closed the connection.
+    """
+    head = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
+    if proxy.username is not None:
+        user = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+        head.append(f"Proxy-Authorization: Basic {base64.b64encode(user.encode()).decode()}")
+    server.sendall("\r\n".join([*head, "", ""]).encode())
+    answer = b""
+    while not answer.endswith(b"\r\n\r\n"):
+        # Byte by byte: what follows the head is the target's.
+        if len(answer) > _MAX_HEAD or not (data := server.recv(1)):
+            raise ConnectionError(f"the proxy {proxy.hostname} gave no answer")
+        answer += data
+    words = answer.split(b"\r\n", 1)[0].decode("latin-1").split()
+    if words[1:2] != ["200"]:
+        raise ConnectionError(f"the proxy {proxy.hostname} answered {' '.join(words)}")
 
 
 def _pass_on(one: socket.socket, other: socket.socket) -> None:

@@ -45,7 +45,10 @@ class ServiceView:
         return checks + asyncio.run(embedded_checks(self.settings, wanted, timeout_s))
 
     def slices(self) -> dict[str, tuple[int, int]]:
-        """Returns, by instance type, how many slices there are, and how many nobody holds."""
+        """Returns, by instance type, how many slices a request can have at most, and has now.
+
+        Slices that the service keeps as spares are in neither number.
+        """
         try:
             told = self._status()
         except ServiceNotFound:
@@ -56,7 +59,18 @@ class ServiceView:
         held = Counter(
             item["instance_type"] for tenant in told["tenants"] for item in tenant["slices"]
         )
-        return {kind: (count, max(count - held[kind], 0)) for kind, count in total.items()}
+        cordoned = Counter(
+            item["instance_type"]
+            for item in told["slices"]
+            if item["state"] == "cordoned" and not item["tenant"]
+        )
+        spares = told["service"]["spares"] or 0
+        found = {}
+        for kind, count in total.items():
+            # A spare stands in for a cordoned slice, which is not granted either.
+            usable = max(count - max(spares, cordoned[kind]), 0)
+            found[kind] = (usable, max(usable - held[kind], 0))
+        return found
 
     def wait_until_gone(self, names: set[str], timeout_s: float) -> None:
         """Waits until nothing is left of connections.

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,23 +78,36 @@ class Tenant:
         Raises:
           SharedPathwaysError: The client failed, ended, or said nothing in time.
         """
+        return self.expect_one_of((event or kind,), timeout_s)
+
+    def expect_one_of(self, kinds: Sequence[str], timeout_s: float) -> dict[str, Any]:
+        """Waits for the first message of some kinds; others are passed over.
+
+        Args:
+          kinds: Of the messages; of events their own, e.g. ``tenant.queued``.
+          timeout_s: Seconds.
+
+        Raises:
+          SharedPathwaysError: As `expect`.
+        """
         deadline = time.monotonic() + timeout_s
         while True:
             try:
                 message = self._messages.get(timeout=max(deadline - time.monotonic(), 0.0))
             except queue.Empty:
-                wanted = event or kind
+                wanted = " or ".join(map(repr, kinds))
                 raise SharedPathwaysError(
-                    f"{self.name}: no message {wanted!r} within {timeout_s:g} s{self._tail()}",
+                    f"{self.name}: no message {wanted} within {timeout_s:g} s{self._tail()}",
                     hint="--timeout gives it longer",
                 ) from None
             if message is None:
                 code = self._process.wait(_END_S)
                 raise SharedPathwaysError(f"{self.name} ended with {code}{self._tail()}")
             self._connected = self._connected or message["kind"] == "connected"
-            if message["kind"] == "failed" and kind != "failed":
+            if message["kind"] == "failed" and "failed" not in kinds:
                 raise from_json(message["error"])
-            if message["kind"] == kind and message.get("event", {}).get("kind", "") == event:
+            # (An event's kind has a dot, a message's has none.)
+            if message.get("event", message)["kind"] in kinds:
                 return message
 
     def failure(self, timeout_s: float) -> SharedPathwaysError:
@@ -104,6 +117,27 @@ class Tenant:
           SharedPathwaysError: None came in time.
         """
         return from_json(self.expect("failed", timeout_s)["error"])
+
+    def refusal(self, timeout_s: float) -> SharedPathwaysError | None:
+        """Waits until its request is refused or granted.
+
+        Returns:
+          The error that the client ends with, or None: it is connected.
+
+        Raises:
+          SharedPathwaysError: Neither came in time.
+        """
+        told = self.expect_one_of(("failed", "connected"), timeout_s)
+        return from_json(told["error"]) if told["kind"] == "failed" else None
+
+    def waits_in_queue(self, timeout_s: float) -> bool:
+        """Waits until its request is in the queue, and returns True; False: it is connected.
+
+        Raises:
+          SharedPathwaysError: The client failed, or neither came in time.
+        """
+        told = self.expect_one_of(("tenant.queued", "connected"), timeout_s)
+        return bool(told["kind"] == "event")
 
     def kill(self) -> None:
         """Ends the client without a chance to clean up."""

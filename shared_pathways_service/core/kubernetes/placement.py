@@ -99,9 +99,13 @@ class PlacementFollower:
         Args:
           shortage: As of now; None: they leave enough.
         """
-        known, self._shortage = self._shortage, shortage
-        if shortage is None or shortage == known or not self.waiting:
+        if shortage == self._shortage or not self.waiting:
             return []
+        self._shortage = shortage
+        if shortage is None:
+            # (Without a queue the shortage was a refusal.)
+            reason = "other connections leave enough slices"
+            return [PlacementNews(kind="tenant.dequeued", reason=reason)]
         data: dict[str, Scalar] = {
             "wanted": json.dumps(shortage.wanted),
             "free": json.dumps(shortage.free),

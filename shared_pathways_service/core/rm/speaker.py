@@ -74,9 +74,48 @@ class Speaker:
 
     def take(self) -> list[Instruction]:
         """Returns what was gathered, led by what must be on the disk before."""
+        self._drop_superseded()
         gathered, self.gathered = self.gathered, []
         persist = self._ledger.take_unwritten()
         return gathered if persist is None else [persist, *gathered]
+
+    def _drop_superseded(self) -> None:
+        """Drops messages about placements that ended in the batch that they began in.
+
+        Several deadlines of one tick can place a virtual slice and take it away again. Only the
+        final grants are persisted, so a tenant must not be sent such a placement. Its events and
+        decisions stay.
+        """
+        ended = {
+            one.generation: one.tenant
+            for one in self.gathered
+            if isinstance(one, TellPlaced) and not self._is_current(one)
+        }
+        if not ended:
+            return
+        tenants = set(ended.values())
+        sent: set[int] = set()
+        kept: list[Instruction] = []
+        to_run: dict[str, None] = {}
+        for one in self.gathered:
+            if isinstance(one, TellPlaced) and one.generation in ended:
+                sent.add(one.generation)
+            elif isinstance(one, TellRunning) and one.tenant in tenants:
+                to_run[one.tenant] = None  # it may count a placement that is dropped
+            elif not isinstance(one, TellUnplaced) or one.generation not in sent:
+                kept.append(one)
+        self.gathered = kept
+        for name in to_run:
+            tenant = self._ledger.tenants.get(name)
+            if tenant is not None:
+                tenant.heard_running = False
+                self.tell_running(tenant)
+
+    def _is_current(self, placed: TellPlaced) -> bool:
+        """Returns whether the tenant still has this placement."""
+        tenant = self._ledger.tenants.get(placed.tenant)
+        held = None if tenant is None else tenant.placed.get(placed.virtual_index)
+        return held is not None and held.generation == placed.generation
 
     # ---- placements
 

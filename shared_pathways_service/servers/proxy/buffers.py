@@ -163,8 +163,16 @@ def chunks(buffer: np.ndarray, size: int) -> Iterator[memoryview]:
 
 
 def count_files(directory: Path) -> int:
-    """Returns how many buffers a client has left in its directory that are not taken yet."""
-    return sum(1 for _ in directory.glob("lt_*"))
+    """Returns how many buffers a client has left in its directory that are not taken yet.
+
+    A directory that is missing, or is removed meanwhile, has none.
+    """
+    # (Path.glob of Python 3.11 raises if the directory is removed at the wrong moment.)
+    try:
+        with os.scandir(directory) as entries:
+            return sum(entry.name.startswith("lt_") for entry in entries)
+    except OSError:
+        return 0
 
 
 def remove_directory(directory: Path) -> None:

@@ -40,6 +40,11 @@ class CallThreads(futures.ThreadPoolExecutor):
         self._closed = False
 
     @property
+    def most(self) -> int:
+        """How many threads there may be at a time."""
+        return self._most
+
+    @property
     def waiting(self) -> int:
         """How many wait for a thread."""
         return len(self._waiting)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -54,7 +55,8 @@ class Calls:
     Attributes:
       service: The same.
       transfers: Have the threads of uploads and downloads.
-      late: Looks after requests that are awaited.
+      late: Looks after requests that are awaited on the threads of `plain`.
+      late_downloads: The same on the threads of uploads and downloads.
       plain: The methods of one request and one answer, by their paths.
       longest_message: Bytes of a message that is read: one a little too long gets an answer.
     """
@@ -66,11 +68,14 @@ class Calls:
             service.limits.transfer_patience_s,
             is_shared=lambda: len(service.sessions) > 1,
         )
-        transfers = self.transfers.pool
-        self.late = LateRequests(
-            service.limits.request_timeout_s,
-            expected=service.count_buffers,
-            waiting=lambda: plain.waiting + transfers.waiting,
+        self.late, self.late_downloads = (
+            LateRequests(
+                service.limits.request_timeout_s,
+                expected=service.count_buffers,
+                waiting=functools.partial(_count_waiting, pool),
+                threads=pool.most,
+            )
+            for pool in (plain, self.transfers.pool)
         )
         self.longest_message = _longest_message(service.limits)
         self.plain: Mapping[str, Callable[[bytes, Call], bytes]] = {
@@ -94,6 +99,7 @@ class Calls:
     def close(self) -> None:
         """Ends what looks after calls, which end with their server."""
         self.late.close()
+        self.late_downloads.close()
         self.transfers.close()
 
     def note_end(self, error: StatusError | None) -> None:
@@ -110,6 +116,10 @@ class Calls:
 
     def _get_counters(self, _raw: bytes, call: Call) -> bytes:
         return self.service.get_counters(call.metadata.get("authorization", "").encode())
+
+
+def _count_waiting(pool: CallThreads) -> int:
+    return pool.waiting
 
 
 def _longest_message(limits: Limits) -> int:

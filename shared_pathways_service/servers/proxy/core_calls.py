@@ -41,10 +41,9 @@ def routes(
       callbacks: Where streams of callbacks run.
     """
     transfers = calls.transfers.pool
-    late = calls.late
-    found = {path: Route(plain, _plain(answer, late)) for path, answer in calls.plain.items()}
+    found = {path: Route(plain, _plain(answer, calls.late)) for path, answer in calls.plain.items()}
     found[UPLOAD] = Route(transfers, lambda call: calls.upload(call.messages(), call))
-    found[DOWNLOAD] = Route(transfers, _download(calls.download, late))
+    found[DOWNLOAD] = Route(transfers, _download(calls.download, calls.late_downloads))
     found[SESSION] = Route(sessions, lambda call: _session(calls, call))
     found[CALLBACKS] = Route(callbacks, lambda call: _callbacks(calls, call))
     return found
@@ -102,8 +101,9 @@ def _request(call: CoreCall, late: LateRequests) -> bytes:
     def give_up(reason: str) -> None:
         call.fail(StatusError(Code.DEADLINE_EXCEEDED, reason))
 
-    with late.awaited(give_up):
+    with late.awaited(give_up) as awaited:
         request = call.receive()
+        awaited.has_come = request is not None
     if request is None:
         raise StatusError(Code.INVALID_ARGUMENT, "the call has no request")
     return request

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from shared_pathways_service.protocol.ifrt import xla_pb2
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
-__all__ = ["FILES", "HARMLESS", "TEXTS", "without_files"]
+__all__ = ["FILES", "HARMLESS", "TEXTS", "check_overrides", "without_files"]
 
 #: Of XLA's DebugOptions: what makes it write or read files, or hands such options on (to LLVM, to
 #: ptxas, to a table of configurations), or says what a dump is like.
@@ -124,6 +124,8 @@ _NO_FILE = re.compile(r"\w*|[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?")
 #: CompileOptionsProto.env_option_overrides, its keys and values, and the text of a value.
 _OVERRIDES, _KEY, _VALUE, _TEXT = 7, 1, 2, 1
 _VARINT, _FIXED_64, _LENGTH, _FIXED_32 = 0, 1, 2, 5
+#: Of the fields of a value: text, a truth value, an integer, a floating-point number.
+_WIRE_TYPES = {_TEXT: _LENGTH, 2: _VARINT, 3: _VARINT, 4: _FIXED_64}
 
 
 class _Field(NamedTuple):
@@ -131,6 +133,14 @@ class _Field(NamedTuple):
     wire_type: int
     content: bytes  # as it is written, without the length
     whole: bytes
+
+    def is_value(self) -> bool:
+        """Whether this is the value of an override, as protobuf writes it."""
+        if _WIRE_TYPES.get(self.number) != self.wire_type:
+            return False
+        if self.number == _TEXT:
+            return self.whole == _written(_TEXT, self.content)
+        return self.whole[0] == self.number << 3 | self.wire_type
 
 
 def without_files(options: bytes, own: bytes) -> tuple[bytes, list[str]]:
@@ -144,7 +154,8 @@ def without_files(options: bytes, own: bytes) -> tuple[bytes, list[str]]:
       The options without them, and the names of those that asked for something.
 
     Raises:
-      StatusError: INVALID_ARGUMENT: text is no UTF-8; the option is named.
+      StatusError: INVALID_ARGUMENT: text is no UTF-8, or an override is malformed; the message
+        names the option.
       DecodeError: The bytes are no options.
     """
     message = xla_pb2.CompileOptionsProto.FromString(options)
@@ -166,7 +177,7 @@ def without_files(options: bytes, own: bytes) -> tuple[bytes, list[str]]:
         build.debug_options.ParseFromString(b"".join((*kept, *ours)))
     rest = []
     for field in _fields(message.SerializeToString()):
-        name = _override_of_files(field.content) if field.number == _OVERRIDES else ""
+        name = _override_of_files(field) if field.number == _OVERRIDES else ""
         if name:
             ignored[name] = None
         else:
@@ -174,24 +185,73 @@ def without_files(options: bytes, own: bytes) -> tuple[bytes, list[str]]:
     return b"".join(rest), sorted(ignored)
 
 
+def check_overrides(overrides: Iterable[tuple[str, object]]) -> None:
+    """Refuses overrides that concern files, as XLA itself has read them.
+
+    `without_files` has dropped them before. This holds even where XLA reads other bytes than it.
+
+    Raises:
+      StatusError: INVALID_ARGUMENT, naming the option.
+    """
+    for name, value in overrides:
+        if _concerns_files(name, value if isinstance(value, str) else ""):
+            raise StatusError(
+                Code.INVALID_ARGUMENT,
+                f"compile options: {name} in env_option_overrides would write or read files",
+            )
+
+
 @functools.lru_cache(maxsize=1)
 def _own_files(own: bytes) -> Sequence[bytes]:
     return [field.whole for field in _fields(own) if field.number in _DROPPED]
 
 
-def _override_of_files(entry: bytes) -> str:
-    """Returns the name that an override has, if it concerns files; empty if not."""
-    fields = {field.number: field.content for field in _fields(entry)}
-    name = _check_text("a name in env_option_overrides", fields.get(_KEY, b""))
+def _override_of_files(field: _Field) -> str:
+    """Returns the name of an override that concerns files; empty for another override.
+
+    XLA ignores a field of the wrong wire type and merges a value that is given twice. So only the
+    one form that writers of protobuf use is accepted, and this reads what XLA will read.
+    """
+    if field.wire_type != _LENGTH:
+        raise _malformed("an entry")
+    entry = {part.number: part.content for part in _fields(field.content)}
+    key = entry.get(_KEY, b"")
+    name = _check_text("a name in env_option_overrides", key)
+    value = entry.get(_VALUE, b"")
+    if field.content != _written(_KEY, key) + _written(_VALUE, value):
+        raise _malformed(f"the entry {name!r}")
+    parts = list(_fields(value))
+    if len(parts) != 1 or not parts[0].is_value():
+        raise _malformed(f"the value of {name!r}")
     text = ""
-    for field in _fields(fields.get(_VALUE, b"")):
-        if field.number == _TEXT:
-            text = _check_text(f"{name} in env_option_overrides", field.content)
+    if parts[0].number == _TEXT:
+        text = _check_text(f"{name} in env_option_overrides", parts[0].content)
+    return name if _concerns_files(name, text) else ""
+
+
+def _concerns_files(name: str, text: str) -> bool:
     if name in TEXTS or name in HARMLESS:
-        return ""
+        return False
     if name in FILES or _LIKE_FILES.search(name):
-        return name
-    return "" if _NO_FILE.fullmatch(text) else name
+        return True
+    return not _NO_FILE.fullmatch(text)
+
+
+def _malformed(what: str) -> StatusError:
+    return StatusError(
+        Code.INVALID_ARGUMENT,
+        f"compile options: {what} in env_option_overrides must have exactly one name and one value",
+    )
+
+
+def _written(number: int, content: bytes) -> bytes:
+    """Returns a field of bytes as protobuf writes it."""
+    size = len(content)
+    length = bytearray()
+    while size > 0x7F:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes((number << 3 | _LENGTH, *length, size)) + content
 
 
 def _check_text(name: str, data: bytes) -> str:

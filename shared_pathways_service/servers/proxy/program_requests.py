@@ -65,6 +65,11 @@ def _compile(session: Session, request: proxy_pb2.CompileRequest, call: Call) ->
 def _options(session: Session, serialized: bytes) -> bytes:
     """Returns an XlaCompileOptionsProto without what concerns files; says once what that is."""
     options = core_pb2.XlaCompileOptionsProto.FromString(serialized)
+    if options.outputs_bundle_slice_sizes:
+        raise StatusError(
+            Code.UNIMPLEMENTED,
+            "compile options: outputs_bundle_slice_sizes is not supported; leave it empty",
+        )
     own = xla.own_debug_options()
     options.compile_options, ignored = without_files(options.compile_options, own)
     if ignored and not session.told_ignored:

@@ -22,6 +22,7 @@ from shared_pathways_service.servers.proxy.calls import (
     Calls,
 )
 from shared_pathways_service.servers.proxy.memory import HostCharge
+from shared_pathways_service.servers.proxy.requests import LateRequests
 from shared_pathways_service.servers.proxy.session import Session
 from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
 
@@ -134,7 +135,8 @@ class PublicServer:
     ) -> Iterator[bytes]:
         try:
             call = _PublicCall(context)
-            yield from self._calls.download(self._request(requests, call), call)
+            raw = _request(requests, call, self._calls.late_downloads)
+            yield from self._calls.download(raw, call)
         except StatusError as error:
             _abort(context, error)
 
@@ -165,18 +167,20 @@ class PublicServer:
     def _with_request(
         self, answer: Callable[[bytes, Call], bytes]
     ) -> Callable[[Iterator[bytes], Call], bytes]:
-        return lambda requests, call: answer(self._request(requests, call), call)
+        return lambda requests, call: answer(_request(requests, call, self._calls.late), call)
 
-    def _request(self, requests: Iterator[bytes], call: Call) -> bytes:
-        def give_up(reason: str) -> None:
-            # gRPC lets nobody end a call with a status while its thread waits for a message.
-            glog("W", reason)
-            call.cancel()
 
-        with self._calls.late.awaited(give_up):
-            for raw in requests:
-                return raw
-        raise StatusError(Code.INVALID_ARGUMENT, "the call has no request")
+def _request(requests: Iterator[bytes], call: Call, late: LateRequests) -> bytes:
+    def give_up(reason: str) -> None:
+        # gRPC lets nobody end a call with a status while its thread waits for a message.
+        glog("W", reason)
+        call.cancel()
+
+    with late.awaited(give_up) as awaited:
+        for raw in requests:
+            awaited.has_come = True
+            return raw
+    raise StatusError(Code.INVALID_ARGUMENT, "the call has no request")
 
 
 def _on_pool(behave: Callable[..., Any], pool: futures.ThreadPoolExecutor) -> Callable[..., Any]:

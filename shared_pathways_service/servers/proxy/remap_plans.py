@@ -8,7 +8,7 @@ whose shards an output takes from each input. Clients of version 4 and 5 send bo
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from shared_pathways_service.protocol.ifrt import core_pb2
 from shared_pathways_service.servers.proxy.status import Code, StatusError
@@ -40,14 +40,12 @@ def pieces_of(
         [None] * len(spec.placing.device_ids) for spec in specs
     ]
     told = {entry.out_array for entry in plan.input_devices_for_output}
-    # (One by one: intervals may name any number of shards.)
-    by_intervals = (move for move in _by_intervals(plan, inputs, specs) if move[2] not in told)
-    moves = itertools.chain(_by_devices(plan, inputs, specs), by_intervals)
+    moves = itertools.chain(
+        _by_devices(plan, inputs, specs), _by_intervals(plan, inputs, specs, told)
+    )
     for in_array, source, out_array, place in moves:
         devices = inputs[in_array].placing.device_ids
         target = specs[out_array].placing.device_ids
-        if not (0 <= source < len(devices) and 0 <= place < len(target)):
-            raise _wrong("names absent shards")
         if devices[source] != target[place]:
             raise _wrong("moves a shard to another device")
         found[out_array][place] = (in_array, source)
@@ -73,14 +71,23 @@ def _places(spec: Spec) -> dict[int, int]:
     return {device: place for place, device in enumerate(spec.placing.device_ids)}
 
 
-def _by_intervals(plan: _Plan, inputs: Sequence[Spec], specs: Sequence[Spec]) -> Iterator[_Move]:
+def _by_intervals(
+    plan: _Plan, inputs: Sequence[Spec], specs: Sequence[Spec], told: Container[int]
+) -> Iterator[_Move]:
+    """Yields the moves to outputs other than those that `told` has."""
     for mapping in plan.mappings:
         _check_pair(inputs, mapping.in_array, specs, mapping.out_array)
-        for source, place in _steps(mapping):
+        if mapping.out_array in told:
+            continue
+        num_sources = len(inputs[mapping.in_array].placing.device_ids)
+        num_places = len(specs[mapping.out_array].placing.device_ids)
+        for source, place in _steps(mapping, num_sources, num_places):
             yield mapping.in_array, source, mapping.out_array, place
 
 
-def _steps(mapping: _Plan.MappingProto) -> Iterator[tuple[int, int]]:
+def _steps(
+    mapping: _Plan.MappingProto, num_sources: int, num_places: int
+) -> Iterator[tuple[int, int]]:
     """Yields which shard of the one array becomes which of the other."""
     try:
         for start, end, step, to_start, to_end, to_step in zip(
@@ -89,6 +96,9 @@ def _steps(mapping: _Plan.MappingProto) -> Iterator[tuple[int, int]]:
         ):  # fmt: skip
             if step < 1 or to_step < 1:
                 raise _wrong("has a step below 1")
+            # (Before the intervals are expanded: they may name any number of shards.)
+            if start < 0 or end > num_sources or to_start < 0 or to_end > num_places:
+                raise _wrong("names absent shards")
             yield from zip(range(start, end, step), range(to_start, to_end, to_step), strict=True)
     except ValueError as error:
         raise _wrong("has intervals, from and to, that are not as many, or not as long") from error

@@ -31,6 +31,7 @@ from jaxlib.cpu import _lapack
 from jaxlib.mlir import ir, passmanager
 
 from shared_pathways_service.protocol.ifrt import xla_pb2
+from shared_pathways_service.servers.proxy.file_options import check_overrides
 from shared_pathways_service.servers.proxy.named_shardings import as_tiles
 from shared_pathways_service.servers.proxy.platforms import CPU, Platform
 from shared_pathways_service.servers.proxy.xla_flags import check_debug_options
@@ -245,7 +246,7 @@ class XlaClient:
           flags: XLA's flags, names and values, that go before what the options say.
 
         Raises:
-          StatusError: XLA would end the process for one of them.
+          StatusError: XLA would end the process for one of them, or write or read files.
         """
         message = xla_pb2.CompileOptionsProto.FromString(options)
         # XLA ends the process at another number below 0, or at one beyond the devices, and needs
@@ -255,6 +256,7 @@ class XlaClient:
         check_debug_options(
             message.executable_build_options.debug_options, parsed.env_option_overrides
         )
+        check_overrides(parsed.env_option_overrides)
         ours = [[self._devices[i].id for i in device_ids]]
         assignment = xla_client.DeviceAssignment.create(np.array(ours))
         parsed.executable_build_options.device_assignment = assignment

@@ -4,7 +4,11 @@ from typing import Any
 
 import pytest
 
-from shared_pathways_service.core.kubernetes.claims import find_shortage, read_claims
+from shared_pathways_service.core.kubernetes.claims import (
+    claims_to_check,
+    find_shortage,
+    read_claims,
+)
 from shared_pathways_service.core.kubernetes.names import (
     ANNOTATION_HOST,
     LABEL_USER,
@@ -40,9 +44,9 @@ def proxy(name: str, *kinds: str, at: str = "00", elastic: int = 0, **more: Any)
     return made
 
 
-def shortage_of(name: str, pods: list[Object], *, ahead_only: bool = True, slices: int = 3) -> Any:
+def shortage_of(name: str, pods: list[Object], *, slices: int = 3) -> Any:
     claims = read_claims(service(slices), pods)
-    return find_shortage(service(slices), name, claims, ahead_only=ahead_only)
+    return find_shortage(service(slices), name, claims)
 
 
 def test_a_proxy_that_started_earlier_holds_its_slices() -> None:
@@ -52,13 +56,52 @@ def test_a_proxy_that_started_earlier_holds_its_slices() -> None:
     assert short.holders == (f"ada@laptop: 2 x {V6}",)
     assert short.reason == f"2 x {V6} wanted, and other connections hold 2 of 3"
     assert shortage_of("ada", pods) is None, "it came first"
-    assert shortage_of("ada", pods, ahead_only=False).holders == (f"eve@laptop: 2 x {V6}",)
 
 
 def test_of_two_that_start_together_one_is_behind() -> None:
     pods = [proxy("eve", V6, V6), proxy("ada", V6, V6)]
     behind = [name for name in ("ada", "eve") if shortage_of(name, pods)]
     assert behind == ["eve"]
+
+
+def test_a_proxy_that_only_waits_holds_no_slices() -> None:
+    pods = [proxy("cy", V6, at="01"), proxy("ada", V6, V6, at="02"), proxy("bob", V6, at="03")]
+    assert shortage_of("ada", pods, slices=2).holders == (f"cy@laptop: 1 x {V6}",)
+    assert shortage_of("bob", pods, slices=2) is None, "one is free"
+    short = shortage_of("eve", [*pods, proxy("eve", V6, at="04")], slices=2)
+    assert (short.wanted, short.free) == ({V6: 1}, {V6: 0})
+    assert short.holders == (f"cy@laptop: 1 x {V6}", f"bob@laptop: 1 x {V6}")
+    assert short.waiting == (f"ada@laptop: 2 x {V6}",)
+    assert short.reason == (
+        f"1 x {V6} wanted, and other connections hold 2 of 2; "
+        f"waiting since earlier: ada@laptop: 2 x {V6}"
+    )
+
+
+def test_a_later_proxy_that_is_placed_holds_its_slices() -> None:
+    pods = [proxy("ada", V6, V6, at="01"), proxy("bob", V6, at="02"), proxy("eve", V6, at="03")]
+    assert shortage_of("ada", pods, slices=2) is None
+    placed = {("bob", "2026-01-01T00:00:02Z")}
+    claims = read_claims(service(2), pods, placed)
+    short = find_shortage(service(2), "ada", claims)
+    assert short is not None
+    assert (short.free, short.holders) == ({V6: 1}, (f"bob@laptop: 1 x {V6}",))
+    assert find_shortage(service(2), "eve", claims) is None, "ada waits, and one is free"
+    restarted = proxy("bob", V6, at="04")
+    claims = read_claims(service(2), [pods[0], restarted], placed)
+    assert find_shortage(service(2), "ada", claims) is None, "it asks anew"
+
+
+def test_placements_matter_only_where_not_all_claims_fit() -> None:
+    pods = [proxy("ada", V6, V6), proxy("bob", V6, at="01"), proxy("eve", V5, at="02")]
+
+    def to_check(slices: int, placed: set[tuple[str, str]]) -> list[str]:
+        claims = read_claims(service(slices), pods, placed)
+        return [one.holder.name for one in claims_to_check(service(slices), "ada", claims)]
+
+    assert to_check(3, set()) == []
+    assert to_check(2, set()) == ["bob"]
+    assert to_check(2, {("bob", "2026-01-01T00:00:01Z")}) == []
 
 
 def test_slices_that_are_enough_for_all_are_no_shortage() -> None:

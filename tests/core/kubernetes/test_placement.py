@@ -146,7 +146,8 @@ def test_a_shortage_is_waited_for_where_there_is_a_queue() -> None:
     assert (news.kind, news.reason) == ("tenant.queued", "ada holds 1 of 2")
     assert news.data["holders"] == "ada@h: 1 x T"
     assert follower.take_shortage(SHORTAGE) == [], "no news"
-    assert follower.take_shortage(None) == []
+    assert kinds(follower.take_shortage(None)) == ["tenant.dequeued"]
+    assert follower.take_shortage(None) == [], "no news"
     assert kinds(follower.take_shortage(SHORTAGE)) == ["tenant.queued"]
     hear(follower, *(f"Transition slice {index} unplaced -> placed" for index in range(2)))
     assert follower.take_shortage(dataclasses.replace(SHORTAGE, reason="late")) == []
@@ -187,6 +188,9 @@ def test_whatever_the_log_says_the_news_make_sense(
                 assert index not in placed
                 assert index in (0, 1, 2)
                 placed[index] = generation
+            elif news.kind == "tenant.dequeued":
+                assert queues
+                assert counts["tenant.dequeued"] <= counts["tenant.queued"]
             elif news.kind == "slice.unplaced":
                 assert placed.pop(index) == generation
                 assert news.reason

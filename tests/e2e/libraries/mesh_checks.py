@@ -90,8 +90,9 @@ def automatic_partitioning(devices: Devices) -> Told:
 def the_ends_of_make_mesh(devices: Devices) -> Told:
     """`jax.make_mesh` knows one slice only, on a TPU as here."""
     if devices[0].client.runtime_type.startswith("proxy/"):
-        with pytest.raises(ValueError, match="does not support multi-slice topologies"):
-            jax.make_mesh((2, 4), ("slice", "chip"), devices=devices)
+        if jax.__version_info__ >= (0, 10):  # before, it took devices of any slices
+            with pytest.raises(ValueError, match="does not support multi-slice topologies"):
+                jax.make_mesh((2, 4), ("slice", "chip"), devices=devices)
         # Devices of one process are no granules.
         with pytest.raises(ValueError, match="must equal the product of dcn_mesh_shape"):
             mesh_utils.create_hybrid_device_mesh((1, 4), (2, 1), devices, process_is_granule=True)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import time
 from collections.abc import Callable
+from concurrent import futures
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +16,7 @@ import pytest
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.servers.proxy.buffers import count_files
+from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.requests import LateRequests
 from shared_pathways_service.testing.attacks.peer import DATA, ENDED, Peer
 from tests.processes import DEADLINE_S
@@ -21,6 +26,7 @@ from tests.servers.proxy.raw import single
 
 FOUR = np.arange(4, dtype=np.float32)
 LOOKUP = f"/{ifrt.SERVICE}/HostBufferLookup"
+VERSION = f"/{ifrt.SERVICE}/GetVersion"
 #: Seconds that no test lasts.
 LONG = 1000.0
 
@@ -84,6 +90,75 @@ def test_they_are_where_calls_wait_and_none_gets_through() -> None:
         wait_until(lambda: late.told == [0])
 
 
+def test_a_call_that_its_client_ends_before_its_request_came_is_no_progress() -> None:
+    with Late(LateRequests(0.05, expected=lambda: 10, waiting=lambda: 1)) as late:
+        late.come()
+
+        def is_given_up() -> bool:
+            with late.watch.awaited(lambda _reason: None):
+                return late.told == [0]
+
+        wait_until(is_given_up)
+
+
+def test_fewer_are_spared_than_a_pool_has_threads_while_calls_wait() -> None:
+    waiting = 0
+
+    def count_waiting() -> int:
+        asked.append(len(asked))
+        return waiting
+
+    asked: list[int] = []
+    watch = LateRequests(0.05, expected=lambda: 100, waiting=count_waiting, threads=32)
+    with Late(watch) as late:
+        late.come(32)
+
+        def others_get_through() -> None:
+            with watch.awaited(lambda _reason: None) as awaited:
+                awaited.has_come = True
+
+        def is_looked_at() -> bool:
+            others_get_through()
+            return len(asked) > 5
+
+        def some_are_given_up() -> bool:
+            others_get_through()
+            return len(late.told) >= 2
+
+        wait_until(is_looked_at)
+        assert late.told == []
+        waiting = 1
+        wait_until(some_are_given_up)
+        asked.clear()
+        wait_until(is_looked_at)
+        assert late.told == [0, 1]
+
+
+@pytest.mark.parametrize("transport", ["core", "public"])
+def test_a_stranger_does_not_shut_a_tenant_out_while_it_downloads(
+    make_proxy: MakeProxy, connect: MakeClient, transport: str
+) -> None:
+    proxy = make_proxy(transport=transport, limits=Limits(request_timeout_s=0.5))
+    client = connect(proxy.address)
+    array = client.put(FOUR, single(0))
+    fetches = [client.begin_fetch(array) for _ in range(100)]
+    for pending, _ in fetches:
+        pending.result()
+    first, last = fetches[0][1], fetches[-1][1]
+    delete = proxy_pb2.GrpcHostBufferDeleteRequest(session_id=client.session_id, handle=last)
+    with futures.ThreadPoolExecutor(1) as pool, Peer(proxy.address) as stranger:
+        stranger.greet()
+        for _ in range(70):
+            stranger.open(VERSION)
+        wait_until(lambda: proxy.transport._plain.waiting > 0)
+        deleted = pool.submit(client.unary, "HostBufferDelete", delete)
+        deadline = time.monotonic() + DEADLINE_S / 2
+        while not deleted.done() and time.monotonic() < deadline:
+            assert client.lookup(first) == FOUR.tobytes()
+        assert deleted.done()
+        deleted.result()
+
+
 @pytest.mark.parametrize("transport", ["core", "public"])
 def test_a_starved_clients_lookups_are_waited_for_amid_a_strangers(
     make_proxy: MakeProxy, connect: MakeClient, transport: str
@@ -116,6 +191,42 @@ def test_a_starved_clients_lookups_are_waited_for_amid_a_strangers(
             starved.finish(stream, request.SerializeToString())
         assert starved.wait(ENDED, times=30, timeout_s=DEADLINE_S)
         assert starved.seen[DATA] == 30
+
+
+def test_requests_are_looked_after_although_a_look_failed(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    failures = iter(range(3))
+
+    def expected() -> int:
+        if next(failures, None) is not None:
+            raise FileNotFoundError("the directory is gone")
+        return 0
+
+    with Late(LateRequests(0.05, expected=expected)) as late:
+        late.come()
+        wait_until(lambda: late.told == [0])
+    said = capfd.readouterr().err
+    assert said.count("cannot be looked after: FileNotFoundError: the directory is gone") == 1
+
+
+def test_a_directory_that_cannot_be_read_has_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lt_1").touch()
+    scan = os.scandir
+
+    def scan_what_is_removed(path: Path) -> Any:
+        # As between Path.glob's look at the directory and its reading.
+        (tmp_path / "lt_1").unlink()
+        tmp_path.rmdir()
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scan_what_is_removed)
+    assert count_files(tmp_path) == 0
+    (a_file := tmp_path.parent / "file").touch()
+    monkeypatch.undo()
+    assert count_files(a_file) == 0
 
 
 def test_files_that_a_client_has_left_count_too(tmp_path: Path) -> None:

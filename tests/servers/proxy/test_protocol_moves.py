@@ -67,10 +67,15 @@ def pieces(client: RawClient, array: int) -> list[list[float]]:
     ("changed", "message"),
     [
         ({"from_start": [0, 0]}, "not as many, or not as long"),
-        ({"from_end": [2]}, "not as many, or not as long"),
+        ({"from_end": [0]}, "not as many, or not as long"),
         ({"to_end": [0]}, "not as many, or not as long"),
         ({"from_step": [0]}, "a step below 1"),
+        ({"from_end": [2]}, "absent shards"),
+        ({"to_end": [2]}, "absent shards"),
         ({"from_end": [2], "to_end": [2]}, "absent shards"),
+        ({"from_start": [-1], "to_start": [-1]}, "absent shards"),
+        ({"from_start": [-1 << 62], "to_start": [-1 << 62]}, "absent shards"),
+        ({"from_end": [1 << 62], "to_end": [1 << 62]}, "absent shards"),
         ({"in_array": 1}, "arrays that are not there"),
     ],
 )
@@ -128,6 +133,21 @@ def test_a_remap_plan_in_both_forms(client: RawClient) -> None:
     }
     made = client.call("remap_arrays", plan=plan, array_handles=[array]).array_handles
     assert [pieces(client, one) for one in made] == [HALVES, HALVES[::-1]]
+
+
+def test_intervals_to_an_output_that_devices_describe_are_not_expanded(client: RawClient) -> None:
+    array = client.put(FOUR, single(0))
+    mapping = {"from_start": [0], "from_end": [1 << 62], "from_step": [1]}
+    mapping |= {"to_start": [0], "to_end": [1 << 62], "to_step": [1]}
+    one = [spec([4], single(0))]
+    plan = {
+        "input_specs": one,
+        "output_specs": one,
+        "mappings": [mapping],
+        "input_devices_for_output": by_devices((0, [(0, [0])])),
+    }
+    (made,) = client.call("remap_arrays", plan=plan, array_handles=[array]).array_handles
+    assert client.fetch(made).tolist() == FOUR.tolist()
 
 
 @pytest.mark.parametrize(
