@@ -341,6 +341,10 @@ def test_over_several_slices(session: RawClient, stream: RawCallbacks) -> None:
     stream.answer(call.call, EIGHT * 3)
     np.testing.assert_array_equal(session.fetch(result), EIGHT * 3 + 1)
     assert replicated(range(8))
+    # (The other devices wait for the one that calls: XLA would end the process.)
+    (result,) = session.execute(program, [session.put(EIGHT, split(range(8)))])
+    stream.fail(stream.invocation().call, "no such thing")
+    raises(session.begin_ready(result), 13, "ValueError: no such thing")
 
 
 def test_the_client_is_told_when_a_program_is_dropped(
