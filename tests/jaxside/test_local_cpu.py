@@ -107,7 +107,7 @@ assert np.allclose(each, np.sin([0, 1]))
 with jax.disable_jit():
     assert jax.jit(lambda a: jax.pure_callback(lambda b: b, like, a) + 1)(x).tolist() == [1, 2]
 try:
-    jax.pure_callback(lambda a: np.float32([1]), like, x)
+    jax.pure_callback(lambda a: np.float32([1]), like, x).block_until_ready()
 except RuntimeError as error:
     # JAX's own text, and this project's where the proxy does not call back.
     texts = ("Expected: (2,), Actual: (1,)", "float32[1] where float32[2]")
@@ -115,7 +115,7 @@ except RuntimeError as error:
 else:
     raise AssertionError("taken for what was announced")
 try:
-    jax.pure_callback(lambda a: 1 / 0, like, x)
+    jax.pure_callback(lambda a: 1 / 0, like, x).block_until_ready()
 except (ZeroDivisionError, jax.errors.JaxRuntimeError) as error:
     assert "division by zero" in str(error)
 else:
