@@ -9,7 +9,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from shared_pathways_service.errors import ConnectionClosed
-from shared_pathways_service.jaxside import plugin, sockets
+from shared_pathways_service.jaxside import callbacks, plugin, sockets
 
 if TYPE_CHECKING:
     import jax
@@ -56,6 +56,7 @@ class HeldClient:
         (jaxlib 0.10.2, one in tens of times on a busy machine). One that was hung up on does not.
         """
         plugin.hush()
+        callbacks.end(self._client)
         if not sockets.shut_down(self._peer, _CLOSING_S):
             _log.warning("the connection to the proxy is not closed after %g s", _CLOSING_S)
         self._client = None

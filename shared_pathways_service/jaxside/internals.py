@@ -32,7 +32,9 @@ __all__ = [
 # Not typed, on the whole or in part.
 config: Any = jax.config
 backend: Any = importlib.import_module("jax.extend.backend")
+compiler: Any = importlib.import_module("jax._src.compiler")
 dispatch: Any = importlib.import_module("jax._src.dispatch")
+pxla: Any = importlib.import_module("jax._src.interpreters.pxla")
 xla_bridge: Any = importlib.import_module("jax._src.xla_bridge")
 jaxlib: Any = importlib.import_module("jaxlib._jax")
 
@@ -51,6 +53,10 @@ _PARTS: tuple[tuple[Any, str, str], ...] = (
     (xla_bridge, "_XLA_BACKEND", "a setting that names a platform"),
     (xla_bridge, "_PLATFORM_NAME", "another"),
     (jaxlib.Client, "_raw_platform", "what a client's programs are lowered for"),
+    # Functions that programs call stay here, see `callbacks`.
+    (compiler, "backend_compile_and_load", "compiles a program, without them"),
+    (pxla, "ExecuteReplicated", "begins a program, in a cell of a notebook for one"),
+    (xla_bridge, "local_devices", "where a callback has its arguments"),
     # A factory can be registered publicly, not removed or put back.
     (xla_bridge, "_backend_factories", "the factories, by platform"),
     # Libraries register by this name or by the public one: both must be deaf to a second `proxy`.

@@ -5,9 +5,10 @@ project then runs on a proxy when its environment says so:
 
     JAX_PLATFORMS=proxy JAX_BACKEND_TARGET=grpc://unix:/path SPS_TOKEN_FILE=/path program
 
-This file, `dumps`, `greeting`, `local` and `mending` need the standard library and JAX only: `sps
-run` puts a copy of the five on PYTHONPATH, for environments that do not have the package they come
-from. Where they do, JAX finds this file by the package's entry point; both together do no harm.
+This file, `callback…`, `dumps`, `greeting`, `local` and `mending` need the standard library and JAX
+only: `sps run` puts a copy of them on PYTHONPATH, for environments that do not have the package
+they come from. Where they do, JAX finds this file by the package's entry point; both together do no
+harm.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 # (Relative: the copy is in a package of another name.)
-from . import dumps, greeting, local, mending
+from . import callbacks, dumps, greeting, local, mending
 
 PLATFORM = local.PLATFORM
 #: JAX's client speaks plaintext only when this is exactly ``true`` while it is created, else ALTS.
@@ -60,8 +61,8 @@ _THREAD = "sps-proxy-connect"
 _NO_CALLBACKS = "Unsupported host callback type"
 _INSTEAD_OF_CALLBACKS = (
     "jax.debug.print, jax.debug.callback, jax.debug.breakpoint, jax.pure_callback and io_callback "
-    "do not work inside programs that run on a proxy: JAX's proxy client cannot be called back by "
-    "it. Return the value from the program and print it outside. To debug, run the function under "
+    "do not work inside this program: {reason}. Return the value from the program and print it "
+    "outside. To debug, run the function under "
     'jax.disable_jit(), or under jax.default_device(jax.devices("cpu")[0]), unless the local '
     "devices were switched off (local_devices=False, or JAX_PLATFORMS=proxy without cpu)."
 )
@@ -110,6 +111,7 @@ def connect(
     """
     _explain_callbacks()
     mending.mend()
+    callbacks.install()
     if token is not None:  # a proxy of this project
         dumps.warn_of_options()
     answer: concurrent.futures.Future[Any] = concurrent.futures.Future()
@@ -174,7 +176,7 @@ def _explained(error: Exception) -> Exception | None:
     """Returns what is raised in an error's place; None: the error itself."""
     if _NO_CALLBACKS not in str(error):
         return None
-    return type(error)(f"{error}\n{_INSTEAD_OF_CALLBACKS}")
+    return type(error)(f"{error}\n{_INSTEAD_OF_CALLBACKS.format(reason=callbacks.reason())}")
 
 
 def _get_client(target: str, token: str | None, transfer_dir: Path | None, timeout: int) -> Any:
@@ -185,7 +187,11 @@ def _get_client(target: str, token: str | None, transfer_dir: Path | None, timeo
     # would be aborted by the thread that calls it.
     options = ifrt_proxy.ClientConnectionOptions()
     options.connection_timeout_in_seconds = timeout
-    data: dict[str, bytes | bool | int] = {JAXLIB_VERSION_KEY: jaxlib.__version__.encode()}
+    nonce = secrets.token_bytes(callbacks.NONCE_BYTES)
+    data: dict[str, bytes | bool | int] = {
+        JAXLIB_VERSION_KEY: jaxlib.__version__.encode(),
+        callbacks.NONCE_KEY: nonce,
+    }
     if token is not None:
         data[TOKEN_KEY] = token.encode()
     mine = None if transfer_dir is None else _share(transfer_dir)
@@ -193,7 +199,7 @@ def _get_client(target: str, token: str | None, transfer_dir: Path | None, timeo
         data[TRANSFER_KEY] = mine.name.encode()
     options.initialization_data = data
     try:
-        return ifrt_proxy.get_client(target, options)
+        client = ifrt_proxy.get_client(target, options)
     except Exception:
         if mine is not None:
             # A proxy that was not reached will not remove it. (The settings stay: those of a
@@ -201,6 +207,8 @@ def _get_client(target: str, token: str | None, transfer_dir: Path | None, timeo
             with contextlib.suppress(OSError):
                 mine.rmdir()
         raise
+    callbacks.serve(client, target.removeprefix("grpc://"), token, nonce)
+    return client
 
 
 def _share(transfer_dir: Path) -> Path | None:

@@ -1,4 +1,4 @@
-"""The plug-in for interpreters that do not have this package: a copy of its five files."""
+"""The plug-in for interpreters that do not have this package: a copy of its files."""
 
 from __future__ import annotations
 
@@ -6,9 +6,20 @@ import hashlib
 import tempfile
 from pathlib import Path
 
-from shared_pathways_service.jaxside import dumps, greeting, local, mending, plugin
+from shared_pathways_service.jaxside import (
+    callback_stream,
+    callback_wire,
+    callbacks,
+    dumps,
+    greeting,
+    local,
+    mending,
+    plugin,
+)
 
 __all__ = ["place"]
+
+_BESIDE = (callback_stream, callback_wire, callbacks, dumps, greeting, local, mending)
 
 
 def place(cache: Path) -> Path:
@@ -20,13 +31,9 @@ def place(cache: Path) -> Path:
     Returns:
       What belongs on PYTHONPATH; it has nothing but the plug-in.
     """
-    files = {
-        "__init__.py": Path(plugin.__file__).read_bytes(),
-        "dumps.py": Path(dumps.__file__).read_bytes(),
-        "greeting.py": Path(greeting.__file__).read_bytes(),
-        "local.py": Path(local.__file__).read_bytes(),
-        "mending.py": Path(mending.__file__).read_bytes(),
-    }
+    paths = [Path(str(module.__file__)) for module in _BESIDE]
+    files = {path.name: path.read_bytes() for path in paths}
+    files["__init__.py"] = Path(plugin.__file__).read_bytes()
     root = cache / f"plugin-{hashlib.sha256(b''.join(files.values())).hexdigest()[:12]}"
     # A namespace package: JAX looks into every directory of this name on Python's path.
     package = root / "jax_plugins" / "sps_proxy"

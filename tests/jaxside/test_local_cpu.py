@@ -106,17 +106,20 @@ each = jax.vmap(lambda a: jax.pure_callback(np.sin, a, a, vmap_method="expand_di
 assert np.allclose(each, np.sin([0, 1]))
 with jax.disable_jit():
     assert jax.jit(lambda a: jax.pure_callback(lambda b: b, like, a) + 1)(x).tolist() == [1, 2]
-for wrong in (np.float64([1, 2]), np.float32([1])):
-    try:
-        jax.pure_callback(lambda a: wrong, like, x)
-    except RuntimeError as error:
-        assert f"{wrong.dtype.name}{list(wrong.shape)} where float32[2]" in str(error), error
-    else:
-        raise AssertionError("taken for what was announced")
 try:
-    jax.pure_callback(lambda a: 1 / 0, like, x)
-except ZeroDivisionError:
-    pass
+    jax.pure_callback(lambda a: np.float32([1]), like, x).block_until_ready()
+except RuntimeError as error:
+    # JAX's own text, and this project's where the proxy does not call back.
+    texts = ("Expected: (2,), Actual: (1,)", "float32[1] where float32[2]")
+    assert any(text in str(error) for text in texts), error
+else:
+    raise AssertionError("taken for what was announced")
+try:
+    jax.pure_callback(lambda a: 1 / 0, like, x).block_until_ready()
+except (ZeroDivisionError, jax.errors.JaxRuntimeError) as error:
+    assert "division by zero" in str(error)
+else:
+    raise AssertionError("an error is lost")
 
 # Made on the host, used on the slices: neither of the arrays is bound to its device.
 with jax.default_device(here):

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
-from shared_pathways_service.protocol import counters, ifrt
+from shared_pathways_service.protocol import callbacks_pb2, counters, ifrt
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.proxy.buffer_streams import Waiting
 from shared_pathways_service.servers.proxy.call_threads import CallThreads
@@ -16,7 +16,7 @@ from shared_pathways_service.servers.proxy.service import ProxyService
 from shared_pathways_service.servers.proxy.status import StatusError
 from shared_pathways_service.servers.proxy.transfers import Transfers
 
-__all__ = ["DOWNLOAD", "SESSION", "UPLOAD", "Call", "Calls"]
+__all__ = ["CALLBACKS", "DOWNLOAD", "SESSION", "UPLOAD", "Call", "Calls"]
 
 #: Bytes of a message that are always taken: uploads come in pieces of 1 MiB.
 _LARGEST_CHUNK = 4 << 20
@@ -30,6 +30,8 @@ SESSION = _path("IfrtSession")
 #: A stream of messages, and one answer; and the other way round.
 UPLOAD = _path("HostBufferStore")
 DOWNLOAD = _path("HostBufferLookup")
+#: Two streams, as long as a session's client serves callbacks.
+CALLBACKS = f"/{callbacks_pb2.DESCRIPTOR.services_by_name['Callbacks'].full_name}/Serve"
 
 
 class Call(Waiting, Protocol):

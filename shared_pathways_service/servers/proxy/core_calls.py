@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
 
-from shared_pathways_service.servers.proxy.calls import DOWNLOAD, SESSION, UPLOAD, Call, Calls
+from shared_pathways_service.servers.proxy.calls import (
+    CALLBACKS,
+    DOWNLOAD,
+    SESSION,
+    UPLOAD,
+    Call,
+    Calls,
+)
+from shared_pathways_service.servers.proxy.core_callbacks import CoreOutbox
 from shared_pathways_service.servers.proxy.core_server import CoreCall, Route
 from shared_pathways_service.servers.proxy.core_sessions import CoreAnswers
 from shared_pathways_service.servers.proxy.requests import LateRequests
@@ -19,7 +27,10 @@ _SMALL = 64 << 10
 
 
 def routes(
-    calls: Calls, sessions: futures.Executor, plain: futures.Executor
+    calls: Calls,
+    sessions: futures.Executor,
+    plain: futures.Executor,
+    callbacks: futures.Executor,
 ) -> Mapping[str, Route]:
     """Returns what becomes of each method.
 
@@ -27,12 +38,14 @@ def routes(
       calls: What is served.
       sessions: Where sessions run.
       plain: Where calls of one request and one answer run.
+      callbacks: Where streams of callbacks run.
     """
     transfers = calls.transfers.pool
     found = {path: Route(plain, _plain(answer, calls.late)) for path, answer in calls.plain.items()}
     found[UPLOAD] = Route(transfers, lambda call: calls.upload(call.messages(), call))
     found[DOWNLOAD] = Route(transfers, _download(calls.download, calls.late_downloads))
     found[SESSION] = Route(sessions, lambda call: _session(calls, call))
+    found[CALLBACKS] = Route(callbacks, lambda call: _callbacks(calls, call))
     return found
 
 
@@ -75,6 +88,13 @@ def _session(calls: Calls, call: CoreCall) -> None:
             raise end
     finally:
         calls.service.close_session(session)
+
+
+def _callbacks(calls: Calls, call: CoreCall) -> None:
+    callbacks = calls.service.callbacks_of(call.metadata)
+    outbox = CoreOutbox(call)
+    with callbacks.attached(outbox):
+        outbox.serve(callbacks.receive)
 
 
 def _request(call: CoreCall, late: LateRequests) -> bytes:

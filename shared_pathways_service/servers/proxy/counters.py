@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import jaxlib.version
 
 from shared_pathways_service.core.openmetrics import Family, Sample
+from shared_pathways_service.servers.proxy.callbacks import LATE_S
 from shared_pathways_service.servers.proxy.compile_cache import CacheCounts
 from shared_pathways_service.servers.proxy.xla import parts_of
 from shared_pathways_service.version import __version__
@@ -95,6 +96,7 @@ def families(
     requests: RequestCounts,
     *,
     sessions_opened: int,
+    callbacks_ended: int,
     host_memory_bytes: int,
     received: Transferred,
     sent: Transferred,
@@ -106,6 +108,7 @@ def families(
       sessions: Those that are open.
       requests: Of all sessions.
       sessions_opened: Since the start.
+      callbacks_ended: Callbacks of sessions that have ended.
       host_memory_bytes: What host buffers hold.
       received: Host buffers from clients.
       sent: Host buffers to clients.
@@ -122,6 +125,7 @@ def families(
         _counter("sent_buffers", "Host buffers to clients.", sent.buffers),
         _counter("sent_bytes", "Bytes of host buffers to clients.", sent.bytes, "bytes"),
         *_of_compilation(engine),
+        *_of_callbacks(sessions, callbacks_ended),
         _counter("opened_sessions", "Sessions that were begun.", sessions_opened),
         _gauge("open_sessions", "Sessions that are open.", len(sessions)),
         _gauge(
@@ -184,6 +188,27 @@ def _of_requests(requests: RequestCounts) -> list[Family]:
 
 def _dispatches(requests: RequestCounts) -> int:
     return sum(count[0] - count[1] for kind, count in requests.items() if kind == _EXECUTE)
+
+
+def _of_callbacks(sessions: Sequence[Session], ended: int) -> list[Family]:
+    served = [session.callbacks for session in sessions if session.callbacks is not None]
+    waits = [one for callbacks in served for one in callbacks.open]
+    late: dict[str, float] = {}
+    for program, seconds in waits:
+        if seconds >= LATE_S:
+            late[program] = max(seconds, late.get(program, 0.0))
+    total = ended + sum(callbacks.total for callbacks in served)
+    return [
+        _counter("callbacks", "Calls of clients' functions by programs.", total),
+        _gauge("open_callbacks", "Calls that clients have not answered.", len(waits)),
+        Family(
+            "sps_proxy_late_callback_seconds",
+            "gauge",
+            f"How long programs wait for a callback that is out for more than {LATE_S:g} s.",
+            [Sample(seconds, {"program": program}) for program, seconds in sorted(late.items())],
+            "seconds",
+        ),
+    ]
 
 
 def _of_compilation(engine: Engine) -> list[Family]:

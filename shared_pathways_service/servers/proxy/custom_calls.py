@@ -17,6 +17,7 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
+from shared_pathways_service.servers.proxy.callback_calls import NAMES, CallbackChecker
 from shared_pathways_service.servers.proxy.cpu_kernels import (
     KERNELS,
     SPARSE,
@@ -72,7 +73,7 @@ _INSTEAD = {
     "__gpu$xla.gpu.triton": _PALLAS,
     "tf.call_tf_function": ("jax2tf.call_tf", "functions of JAX"),
 }
-_CALLBACKS = re.compile(r"xla_(ffi_)?(partitioned_)?python_\w*callback")
+_CALLBACKS = re.compile(r"xla_(ffi_|buffer_)?(partitioned_)?python_\w*callback")
 
 _Types = list[str]
 _Shapes = list[Shape]
@@ -204,12 +205,13 @@ def accepted_names(platform: str) -> frozenset[str]:
     return frozenset(name for name, _, version in targets if version == 1)
 
 
-def check_custom_call(call: Any, platform: str) -> bool:
+def check_custom_call(call: Any, platform: str, callbacks: CallbackChecker | None = None) -> bool:
     """Refuses a custom call that a proxy does not accept.
 
     Args:
       call: Of a parsed program. Where a kernel trusts indices, they are limited to what there is.
       platform: The name of what the program is compiled for.
+      callbacks: Checks calls of its client's functions; None: its client serves none.
 
     Returns:
       Whether the program was changed.
@@ -219,6 +221,10 @@ def check_custom_call(call: Any, platform: str) -> bool:
         called in another way than JAX calls it.
     """
     name = call.attributes[TARGET].value
+    if callbacks is not None and platform == CPU.name and name in NAMES:
+        _typed_attributes(call, name)
+        callbacks.check(call, name)
+        return False
     kernel = KERNELS.get(name) if platform == CPU.name else None
     if kernel is not None:
         _check_kernel(call, name, kernel)

@@ -28,7 +28,7 @@ from shared_pathways_service.servers.options import flag, parse_or_exit
 from shared_pathways_service.servers.process import StopSignals, exit_with_parent, report_ready
 from shared_pathways_service.servers.proxy.exits import Ending
 from shared_pathways_service.servers.proxy.options import ProxyServerOptions
-from shared_pathways_service.servers.proxy.xla_flags import use_xla_flags
+from shared_pathways_service.servers.proxy.xla_flags import allow_long_callbacks, use_xla_flags
 
 if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.activity import Activity
@@ -143,6 +143,7 @@ def _serve(
         rm_token = read_token(
             options.resource_manager_token_file, field="--resource_manager_token_file"
         )
+        allow_long_callbacks()
         xla_flags = use_xla_flags(options.xla)
         if options.address_space_limit_bytes:
             limit = options.address_space_limit_bytes

@@ -58,6 +58,8 @@ class Operation:
       after: Other operations that must have settled before (readers of what this one consumes).
       quick: Whether the work, on one epoch, is sure to end at once: then it may run on the thread
         that starts it, where nothing else is under way. (To hand it on would take longer.)
+      steps_aside: Whether it may let its executors go on before it has settled (`step_aside`). What
+        depends on it then waits for it, and relies on no queue.
     """
 
     __slots__ = (
@@ -71,6 +73,7 @@ class Operation:
         "_run",
         "_runner",
         "_running_on",
+        "_steps_aside",
         "_waiting",
         "done",
         "enqueued",
@@ -94,6 +97,7 @@ class Operation:
         runner: Runner | None = None,
         after: Sequence[Operation] = (),
         quick: bool = False,
+        steps_aside: bool = False,
     ) -> None:
         self.name = name
         self.inputs = inputs
@@ -108,6 +112,7 @@ class Operation:
         self._outputs = outputs
         self._after = after
         self._quick = quick
+        self._steps_aside = steps_aside
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[], None]] = []
         self._waiting = 1
@@ -137,7 +142,7 @@ class Operation:
         inputs = self.inputs
         self._one_ready()
         # What an executor has queued reads its inputs before anything queued later.
-        if not self.done and (waiting_for or self._runner is not None):
+        if not self.done and (waiting_for or self._runner is not None or self._steps_aside):
             for value in inputs:
                 readers = value.readers = [r for r in value.readers or () if not r.done]
                 readers.append(self)
@@ -180,6 +185,12 @@ class Operation:
         if executor is not None:
             executor.leave_behind(self)
         return self.running
+
+    def step_aside(self) -> None:
+        """Has the executors go on with what is behind this one in their queues, while it waits."""
+        for epoch in self.epochs:
+            if epoch.executor is not None:
+                epoch.executor.leave_behind(self)
 
     def note_abandoned(self) -> None:
         """Has nothing else run on a session's own thread as long as this runs, if it does."""
@@ -230,7 +241,7 @@ class Operation:
             if epoch.executor is not None:
                 epoch.executor.put(self)
         # Only now: whoever finds it set enters the same queues, and must come behind.
-        self.enqueued = True
+        self.enqueued = not self._steps_aside
 
     def _execute(self, executor: Executor | None = None) -> None:
         run = self._run

@@ -12,6 +12,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from shared_pathways_service.servers.proxy.callback_calls import CallbackChecker
 from shared_pathways_service.servers.proxy.custom_calls import (
     CUSTOM_CALL,
     TARGET,
@@ -28,12 +29,13 @@ _FUNCTION, _FUNCTION_TYPE = "func.func", "function_type"
 _UNSUPPORTED = re.compile("|".join(UNSUPPORTED_ELEMENTS))
 
 
-def check_program(module: Any, platform: str) -> bool:
+def check_program(module: Any, platform: str, callbacks: CallbackChecker | None = None) -> bool:
     """Refuses a program that XLA would not survive, or that reaches beyond its own arrays.
 
     Args:
       module: A parsed program. Where a kernel trusts indices, they are limited to what there is.
       platform: The name of what it is compiled for.
+      callbacks: Checks calls of its client's functions; None: its client serves none.
 
     Returns:
       Whether the module was changed.
@@ -79,7 +81,7 @@ def check_program(module: Any, platform: str) -> bool:
             )
         changed = False
         for call in calls:
-            changed |= check_custom_call(call, platform)
+            changed |= check_custom_call(call, platform, callbacks)
     return changed
 
 

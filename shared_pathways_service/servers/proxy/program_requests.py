@@ -40,7 +40,7 @@ def _compile(session: Session, request: proxy_pb2.CompileRequest, call: Call) ->
 
     def compile_and_answer() -> None:
         options = _options(session, request.compile_options.data)
-        program = engine.compiler.compile(request.program.data, options)
+        program = engine.compiler.compile(request.program.data, options, session.callbacks)
         response = call.response.compile_response
         response.loaded_executable_handle = handle
         response.ready_future_handle = future
@@ -181,15 +181,18 @@ def _execute(
         donated = [index for index in program.donated if index not in kept]
         _check_donated(arguments, donated)
     session.check_room(len(results))
+    work = _run(session, program, arguments, results, donated)
     operation = Operation(
         program.name,
-        _run(session, program, arguments, results, donated),
+        # (Called once the operation has been made, which callbacks refer to.)
+        work if program.callbacks is None else lambda: _call_back(program, operation, work),
         inputs=arguments,
         outputs=results,
         epochs=epochs,
         session_id=session.session_id,
         after=[r for index in donated for r in arguments[index].readers or ()],
         quick=program.quick,
+        steps_aside=program.callbacks is not None,
     )
     for index in donated:
         session.arrays[request.args_handles[index]] = arguments[index].tombstone()
@@ -212,6 +215,13 @@ def _execute(
             output.shape.dims.extend(spec.shape)
             output.sharding.CopyFrom(spec.placing.proto)
             output.array_handle = handle
+
+
+def _call_back(
+    program: Program, operation: Operation, work: Callable[[], Sequence[Any]]
+) -> Sequence[Any]:
+    assert program.callbacks is not None
+    return program.callbacks.run(operation, work)
 
 
 def _run(

@@ -12,6 +12,8 @@ from shared_pathways_service.protocol.ifrt import core_pb2, xla_pb2
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.last_requests import Place
 from shared_pathways_service.servers.proxy import xla
+from shared_pathways_service.servers.proxy.callback_calls import CallbackChecker, take_mark
+from shared_pathways_service.servers.proxy.callbacks import SessionCallbacks
 from shared_pathways_service.servers.proxy.compile_cache import CompileCache
 from shared_pathways_service.servers.proxy.dtypes import (
     TOKEN,
@@ -20,6 +22,7 @@ from shared_pathways_service.servers.proxy.dtypes import (
     kind_of_element,
 )
 from shared_pathways_service.servers.proxy.memory import Charge, DeviceMemory
+from shared_pathways_service.servers.proxy.program_callbacks import ProgramCallbacks
 from shared_pathways_service.servers.proxy.program_checks import check_program
 from shared_pathways_service.servers.proxy.shardings import Placings
 from shared_pathways_service.servers.proxy.status import Code, StatusError
@@ -57,6 +60,7 @@ class Program:
       extra_bytes: Memory a device needs beyond the results while it runs, donations taken off.
       run: Runs it to its end.
       quick: Whether that is sure to take next to no time.
+      callbacks: The functions of its client that it calls; None: it calls none.
       outputs_told: Whether the client has been told of the results' types.
       deleted: Whether the client has asked for its deletion.
     """
@@ -73,6 +77,7 @@ class Program:
     extra_bytes: int
     run: Callable[[list[Any]], list[Any]]
     quick: bool = False
+    callbacks: ProgramCallbacks | None = None
     outputs_told: bool = False
     deleted: bool = False
     _accepted: list[Spec | None] = dataclasses.field(init=False)
@@ -163,12 +168,15 @@ class Compiler:
         self.compiled = 0
         self.compile_ns = 0
 
-    def compile(self, program: bytes, options: bytes) -> Program:
+    def compile(
+        self, program: bytes, options: bytes, calls: SessionCallbacks | None = None
+    ) -> Program:
         """Compiles a program.
 
         Args:
           program: Portable StableHLO.
           options: A serialised XlaCompileOptionsProto.
+          calls: Calls functions of the client; None: it serves no callbacks.
         """
         raw = core_pb2.XlaCompileOptionsProto.FromString(options).compile_options
         device_ids = self._devices(xla_pb2.CompileOptionsProto.FromString(raw))
@@ -180,11 +188,20 @@ class Compiler:
         quick = len(device_ids) == 1 and xla.is_quick(module)
         slices = self._placings.slices(device_ids)
         client = self._placings.client(slices)
-        if check_program(module, client.platform):
+        mark = take_mark(module)
+        checker = None if mark is None else CallbackChecker(mark[1], len(device_ids))
+        if check_program(module, client.platform, checker):
             program = xla.written(module)
         parsed = client.options(raw, device_ids, self._flags)
         _check_options(parsed.executable_build_options, main)
-        executable = self._executable(client, program, module, parsed, device_ids)
+        callbacks = None
+        if mark is None or checker is None:
+            executable = self._executable(client, program, module, parsed, device_ids)
+        else:
+            callbacks = _callbacks(calls, mark[0], checker)
+            # (Not of the cache, where a program has no functions.)
+            executable = self._compiled(client, module, device_ids, parsed, callbacks.functions())
+            callbacks.name = executable.hlo_modules()[0].name
         results = self._results(main, executable, device_ids)
         result_bytes = tuple(spec.shard_bytes() for spec in results)
         parameters = self._parameters(main, executable, device_ids)
@@ -201,7 +218,8 @@ class Compiler:
             parameters=parameters,
             extra_bytes=stats.temp_size_in_bytes - stats.alias_size_in_bytes,
             run=client.runner(executable, results),
-            quick=quick,
+            quick=quick and callbacks is None,
+            callbacks=callbacks,
         )
 
     def _executable(
@@ -233,10 +251,15 @@ class Compiler:
         return executable
 
     def _compiled(
-        self, client: xla.XlaClient, program: bytes, device_ids: tuple[int, ...], options: Any
+        self,
+        client: xla.XlaClient,
+        program: Any,
+        device_ids: tuple[int, ...],
+        options: Any,
+        callbacks: Sequence[Callable[..., Any]] = (),
     ) -> Any:
         begin = time.perf_counter_ns()
-        executable = client.compile(program, device_ids, options)
+        executable = client.compile(program, device_ids, options, callbacks)
         self.compile_ns += time.perf_counter_ns() - begin
         self.compiled += 1
         return executable
@@ -291,6 +314,18 @@ class Compiler:
             placing = self._placings.hlo(device_ids, xla.op_sharding(sharding))
             found.append(Parameter(*_type(argument), placing.shard_shape(argument.shape)))
         return tuple(found)
+
+
+def _callbacks(
+    calls: SessionCallbacks | None, key: int, checker: CallbackChecker
+) -> ProgramCallbacks:
+    if calls is None:
+        raise StatusError(
+            Code.FAILED_PRECONDITION,
+            "the program calls functions of its client, whose session named no sps_callbacks",
+        )
+    is_spread = checker.num_devices > 1
+    return ProgramCallbacks(calls, key, checker.types(), is_spread=is_spread)
 
 
 def _check_options(build: Any, main: xla.MainTypes) -> None:

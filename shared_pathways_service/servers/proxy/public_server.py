@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
@@ -12,7 +13,15 @@ import grpc
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.listening import stop_blocking_server
 from shared_pathways_service.servers.proxy.answers import QueuedAnswers
-from shared_pathways_service.servers.proxy.calls import DOWNLOAD, SESSION, UPLOAD, Call, Calls
+from shared_pathways_service.servers.proxy.calls import (
+    CALLBACKS,
+    DOWNLOAD,
+    SESSION,
+    UPLOAD,
+    Call,
+    Calls,
+)
+from shared_pathways_service.servers.proxy.memory import HostCharge
 from shared_pathways_service.servers.proxy.requests import LateRequests
 from shared_pathways_service.servers.proxy.session import Session
 from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
@@ -30,6 +39,7 @@ class PublicServer:
       calls: What it serves.
       sessions: Where sessions run.
       plain: Where calls of one request and one answer run.
+      callbacks: Where streams of callbacks run.
     """
 
     def __init__(
@@ -38,6 +48,7 @@ class PublicServer:
         calls: Calls,
         sessions: futures.ThreadPoolExecutor,
         plain: futures.ThreadPoolExecutor,
+        callbacks: futures.ThreadPoolExecutor,
     ) -> None:
         self._calls = calls
         self._server = grpc.server(
@@ -60,6 +71,9 @@ class PublicServer:
         )
         handlers[UPLOAD] = grpc.stream_unary_rpc_method_handler(
             _on_pool(_plain(calls.upload), transfers)
+        )
+        handlers[CALLBACKS] = grpc.stream_stream_rpc_method_handler(
+            _on_pool(self._callbacks, callbacks)
         )
         handlers[SESSION] = grpc.stream_stream_rpc_method_handler(self._session)
         self._server.add_generic_rpc_handlers((_Handlers(handlers),))
@@ -126,6 +140,30 @@ class PublicServer:
         except StatusError as error:
             _abort(context, error)
 
+    def _callbacks(
+        self, requests: Iterator[bytes], context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
+        outbox = _Outbox()
+        if not context.add_callback(outbox.end):
+            return
+        try:
+            callbacks = self._calls.service.callbacks_of(_PublicCall(context).metadata)
+            with callbacks.attached(outbox):
+                reader = threading.Thread(
+                    target=_read_answers,
+                    args=(requests, callbacks.receive, outbox),
+                    name="callbacks",
+                    daemon=True,
+                )
+                reader.start()
+                try:
+                    yield from outbox.messages()
+                finally:
+                    context.cancel()
+                    reader.join()
+        except StatusError as error:
+            _abort(context, error)
+
     def _with_request(
         self, answer: Callable[[bytes, Call], bytes]
     ) -> Callable[[Iterator[bytes], Call], bytes]:
@@ -169,6 +207,38 @@ class _PublicCall:
 
     def cancel(self) -> None:
         self._context.cancel()
+
+
+class _Outbox:
+    """Messages to the client, until either side ends the stream."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[tuple[bytes, HostCharge | None] | None]
+        self._queue = queue.SimpleQueue()
+
+    def put(self, message: bytes, charge: HostCharge | None) -> None:
+        self._queue.put((message, charge))
+
+    def end(self) -> None:
+        self._queue.put(None)
+
+    def messages(self) -> Iterator[bytes]:
+        while (item := self._queue.get()) is not None:
+            # (Its memory is held until gRPC asks for the next.)
+            yield item[0]
+            del item
+
+
+def _read_answers(
+    requests: Iterator[bytes], receive: Callable[[bytes], None], outbox: _Outbox
+) -> None:
+    try:
+        for raw in requests:
+            receive(raw)
+    except Exception as error:  # noqa: BLE001 - the stream ends with it
+        if str(error):
+            glog("W", f"A stream of callbacks is ended: {error}")
+    outbox.end()
 
 
 class _Handlers(grpc.GenericRpcHandler):

@@ -9,7 +9,7 @@ import secrets
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jaxlib.version
 from google.protobuf.message import DecodeError, Message
@@ -37,6 +37,7 @@ from shared_pathways_service.servers.proxy.buffers import (
     remove_directory,
     take_file,
 )
+from shared_pathways_service.servers.proxy.callbacks import SessionCallbacks
 from shared_pathways_service.servers.proxy.counters import RequestCounts, Transferred, families
 from shared_pathways_service.servers.proxy.engine import Engine
 from shared_pathways_service.servers.proxy.limits import Limits
@@ -54,6 +55,8 @@ _LARGEST_NUMBERS = 64 << 10
 #: Seconds that a session waits at most to hear that the tenant may compute. A client that did not
 #: wait for its slices begins without them after this.
 _GRANT_S = 3.0
+#: Bytes that name a session to its stream of callbacks.
+_NONCE_BYTES = 16
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 #: What handles each kind of request, by its field in IfrtRequest.
@@ -107,9 +110,12 @@ class ProxyService:
         self._large_transfer_dir = large_transfer_dir
         self._on_session_end = on_session_end
         self._sessions: dict[int, Session] = {}
+        # By what their clients named as sps_callbacks.
+        self._callbacks: dict[bytes, SessionCallbacks] = {}
         # Of sessions that have ended.
         self._ended = RequestCounts()
         self._opened = 0
+        self._callbacks_made = 0
         self._received = Transferred()
         self._sent = Transferred()
         self._lock = threading.Lock()
@@ -186,6 +192,8 @@ class ProxyService:
             )
             # Here: another session of the same directory may be about to remove it.
             session.transfer_dir = self._transfer_dir(transfer_dir)
+            if "sps_callbacks" in offered:
+                self._offer_callbacks(session, offered["sps_callbacks"].string_value)
             self._sessions[session_id] = session
             self._opened += 1
             count = len(self._sessions)
@@ -197,6 +205,10 @@ class ProxyService:
         with self._lock:
             if self._sessions.pop(session.session_id, None) is not None:
                 self._ended.merge(session.counts)
+                self._callbacks_made += 0 if session.callbacks is None else session.callbacks.total
+            for nonce, callbacks in list(self._callbacks.items()):
+                if callbacks is session.callbacks:
+                    del self._callbacks[nonce]
             directory = session.transfer_dir
             in_use = {other.transfer_dir for other in self._sessions.values()}
             if directory is not None and directory not in in_use:
@@ -208,6 +220,27 @@ class ProxyService:
         allocator.trim()
         glog("I", "Session ended")
         self._on_session_end(running)
+
+    def callbacks_of(self, metadata: Mapping[str, Any]) -> SessionCallbacks:
+        """Returns what calls functions of the client that opens a stream for them.
+
+        Args:
+          metadata: Of the stream.
+        """
+        if self._token is not None:
+            shown = str(metadata.get("authorization", "")).encode()
+            _check_token(shown, dict(bearer(self._token))["authorization"])
+        found = self._callbacks.get(metadata.get("sps-callbacks-bin", b""))
+        if found is None:
+            raise StatusError(Code.NOT_FOUND, "no open session has named these sps_callbacks")
+        return found
+
+    def _offer_callbacks(self, session: Session, nonce: bytes) -> None:
+        if len(nonce) != _NONCE_BYTES:
+            text = f"sps_callbacks has {len(nonce)} bytes, not {_NONCE_BYTES}"
+            raise StatusError(Code.INVALID_ARGUMENT, text)
+        # A client whose first attempt broke off names the same again.
+        session.callbacks = self._callbacks[nonce] = SessionCallbacks(self.host_memory)
 
     def count_buffers(self) -> int:
         """Returns how many host buffers sessions hold, and how many they left as files to be read.
@@ -298,6 +331,7 @@ class ProxyService:
             sessions = list(self._sessions.values())
             requests.merge(self._ended)
             opened = self._opened
+            callbacks = self._callbacks_made
         for session in sessions:
             requests.merge(session.counts)
         found = families(
@@ -305,6 +339,7 @@ class ProxyService:
             sessions,
             requests,
             sessions_opened=opened,
+            callbacks_ended=callbacks,
             host_memory_bytes=self.host_memory.held,
             received=self._received,
             sent=self._sent,

@@ -13,6 +13,7 @@ from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.proxy.answers import Answers
 from shared_pathways_service.servers.proxy.buffers import BufferStore
+from shared_pathways_service.servers.proxy.callbacks import SessionCallbacks
 from shared_pathways_service.servers.proxy.dtypes import dtype_of
 from shared_pathways_service.servers.proxy.engine import Engine
 from shared_pathways_service.servers.proxy.limits import Limits
@@ -126,6 +127,8 @@ class Session:
         self.buffers = BufferStore(host_memory, limits.handles)
         #: Where the client leaves large buffers; None: it does not.
         self.transfer_dir: Path | None = None
+        #: Calls functions of the client; None: it serves no callbacks.
+        self.callbacks: SessionCallbacks | None = None
         self.arrays: dict[int, Value] = {}
         self.programs: dict[int, Program] = {}
         #: Those that are still compiled, by the handles that they will have.
@@ -206,6 +209,8 @@ class Session:
             for operation in list(epoch.operations)
             if operation.session_id == self.session_id and operation.abandon(error)
         ]
+        if self.callbacks is not None:
+            self.callbacks.close()
         for table in (self.arrays, self.programs, self.executions, self.futures):
             table.clear()
         return running

@@ -51,6 +51,7 @@ class GrpcTransport:
         # What waits for another kind's threads holds up no session, which shows its token at once.
         self._sessions = CallThreads(service.limits.sessions + _SPARE_THREADS, "call")
         self._plain = CallThreads(_PLAIN_THREADS, "plain")
+        self._callbacks = CallThreads(service.limits.sessions + _SPARE_THREADS, "callbacks")
         self._calls = Calls(service, self._plain)
         limits = service.limits
         options = (
@@ -65,14 +66,16 @@ class GrpcTransport:
         if kind == "core" or (kind == "auto" and _core_is_fit()):
             self._server = CoreServer(
                 options,
-                core_calls.routes(self._calls, self._sessions, self._plain),
+                core_calls.routes(self._calls, self._sessions, self._plain, self._callbacks),
                 self._plain,
                 max_calls=limits.calls,
                 slow_reader_s=limits.slow_reader_s,
             )
         else:
             glog("I", "grpcio's public API serves: small requests take two or three times as long")
-            self._server = PublicServer(options, self._calls, self._sessions, self._plain)
+            self._server = PublicServer(
+                options, self._calls, self._sessions, self._plain, self._callbacks
+            )
 
     @property
     def transfers(self) -> Transfers:
@@ -97,7 +100,7 @@ class GrpcTransport:
         """Ends every call and the server; returns when its threads have been told."""
         self._server.stop()
         self._calls.close()
-        for pool in (self._sessions, self._plain):
+        for pool in (self._sessions, self._plain, self._callbacks):
             pool.shutdown(wait=False, cancel_futures=True)
 
 

@@ -266,15 +266,26 @@ class XlaClient:
             parsed.env_option_overrides = [*parsed.env_option_overrides, *overrides]
         return parsed
 
-    def compile(self, program: bytes, device_ids: Sequence[int], options: Any) -> Any:
-        """Compiles portable StableHLO (or MLIR text) for some devices.
+    def compile(
+        self,
+        program: Any,
+        device_ids: Sequence[int],
+        options: Any,
+        callbacks: Sequence[Callable[..., Any]] = (),
+    ) -> Any:
+        """Compiles a program for some devices.
 
         Args:
-          program: As `CompileRequest.program.data` has it.
+          program: Portable StableHLO, as `CompileRequest.program.data` has it, or MLIR as text; a
+            module where it calls functions.
           device_ids: In the order of the device assignment.
           options: Made by `options` for the same devices.
+          callbacks: Functions that it calls by their index; they take and return numpy arrays.
         """
-        return self._client.compile_and_load(program, self._device_list(device_ids), options)
+        devices = self._device_list(device_ids)
+        if callbacks:
+            return self._client.compile_and_load(program, devices, options, list(callbacks))
+        return self._client.compile_and_load(program, devices, options)
 
     def load(self, serialized: bytes, device_ids: Sequence[int], options: Any) -> Any:
         """Loads what `serialized` made of a program compiled with the same arguments.

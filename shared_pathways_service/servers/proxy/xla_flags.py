@@ -15,7 +15,7 @@ from shared_pathways_service.protocol.ifrt import xla_pb2
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
-__all__ = ["check_debug_options", "use_xla_flags"]
+__all__ = ["allow_long_callbacks", "check_debug_options", "use_xla_flags"]
 
 _FORM = re.compile(r"--(xla_[a-z0-9_]+)(=\S*)?")
 #: Flags of libtpu, which does not run here.
@@ -29,6 +29,7 @@ _RANGES = {
 #: Switches by which a right program ends the process.
 _NEVER_ON = ("xla_disable_all_hlo_passes",)
 _OFF = ("false", "0")
+_PATIENCE = "xla_cpu_collective_call_terminate_timeout_seconds=3600"
 
 
 def use_xla_flags(flags: Sequence[str]) -> list[tuple[str, str]]:
@@ -63,6 +64,16 @@ def use_xla_flags(flags: Sequence[str]) -> list[tuple[str, str]]:
     if used:
         os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *used]).strip()
     return values
+
+
+def allow_long_callbacks() -> None:
+    """Lets devices wait an hour for one that calls a function of its client.
+
+    XLA ends the process after 40 s otherwise. It takes the time from XLA_FLAGS alone, not from the
+    options of a program, when it first reads them.
+    """
+    others = os.environ.get("XLA_FLAGS", "")
+    os.environ["XLA_FLAGS"] = f"--{_PATIENCE} {others}".strip()
 
 
 def check_debug_options(

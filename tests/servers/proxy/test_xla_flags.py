@@ -7,7 +7,7 @@ import os
 import pytest
 
 from shared_pathways_service.errors import InvalidRequestError
-from shared_pathways_service.servers.proxy.xla_flags import use_xla_flags
+from shared_pathways_service.servers.proxy.xla_flags import allow_long_callbacks, use_xla_flags
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,16 @@ def test_refused_at_the_start(
     with pytest.raises(InvalidRequestError, match=message):
         use_xla_flags(["--xla_tpu_of_another_machine=1", flag])
     assert "--xla_tpu_of_another_machine=1 concerns TPUs only" in capfd.readouterr().err
+
+
+def test_devices_wait_for_callbacks_unless_a_flag_says_how_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_before=1")
+    allow_long_callbacks()
+    # (Of a flag that is there twice XLA takes the last.)
+    wait = "--xla_cpu_collective_call_terminate_timeout_seconds=3600"
+    assert os.environ["XLA_FLAGS"] == f"{wait} --xla_before=1"
 
 
 def test_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,189 @@
+"""The stream on which a proxy calls functions of this process. Needs grpcio, when it is opened.
+
+Like the plug-in the file needs nothing else but the standard library: it is copied with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["CallbackStream", "NotServed"]
+
+_PATH = "/shared_pathways_service.v1.Callbacks/Serve"
+#: Seconds for the proxy to say that it serves callbacks.
+_OPEN_S = 20.0
+#: Threads that wait for others to stop reading.
+_SPARE = 2
+#: Seconds that `close` waits for functions to return.
+_LAST_S = 1.0
+#: Bytes of a message that is read; the proxy sends 1 MiB of data in each.
+_LARGEST = 8 << 20
+_OPTIONS = (
+    # Of this machine or through a tunnel: no proxy of the web stands between.
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_receive_message_length", _LARGEST),
+    ("grpc.max_send_message_length", -1),
+    # The arrays of one process: not shared with channels of others.
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+class NotServed(Exception):  # noqa: N818 - a reason
+    """The proxy does not serve callbacks, or cannot be reached; the text says why."""
+
+
+class CallbackStream:
+    """An open stream, and the threads that read it.
+
+    The thread that has read a call makes it, and another one reads on: calls run at the same time,
+    as one may wait for another, and none is handed over first. The proxy bounds how many there are.
+
+    Args:
+      address: ``unix:/path`` or ``host:port``.
+      token: What the proxy wants to see; None when it wants nothing.
+      nonce: What the session named as ``sps_callbacks``.
+      receive: Called with each message after the first, one at a time; returns what this thread is
+        to call next, and must not raise.
+      ended: Called once when the stream has ended without `close`.
+
+    Raises:
+      NotServed: As it says.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        token: str | None,
+        nonce: bytes,
+        receive: Callable[[bytes], Callable[[], object] | None],
+        ended: Callable[[], None],
+    ) -> None:
+        """Opens the stream."""
+        try:
+            grpc: Any = importlib.import_module("grpc")
+        except ImportError as error:
+            raise NotServed(
+                "this Python has no grpcio, which callbacks need: pip install grpcio"
+            ) from error
+        self._rpc_error: type[Exception] = grpc.RpcError
+        self._receive, self._ended = receive, ended
+        self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._is_closed = self._is_over = False
+        self._channel: Any = grpc.insecure_channel(address, list(_OPTIONS))
+        metadata: list[tuple[str, str | bytes]] = [("sps-callbacks-bin", nonce)]
+        if token is not None:
+            metadata.append(("authorization", f"Bearer {token}"))
+        self._call: Any = self._channel.stream_stream(_PATH)(
+            iter(self._outgoing.get, None), metadata=metadata
+        )
+        self._lock = threading.Lock()
+        # Held by the thread that reads; the others wait for it, or make a call.
+        self._reading = threading.Lock()
+        self._spare = 0
+        self._threads: set[threading.Thread] = set()
+        self._opened: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._start(self._open_and_run)
+        try:
+            problem = self._opened.get(timeout=_OPEN_S)
+        except queue.Empty:
+            problem = f"it has not answered within {_OPEN_S:g} s"
+        except BaseException:
+            self.close()
+            raise
+        if problem:
+            self.close()
+            raise NotServed(problem)
+
+    def send(self, message: bytes) -> None:
+        """Sends a message, on any thread."""
+        self._outgoing.put(message)
+
+    def close(self) -> None:
+        """Ends the stream and its threads; one that makes a call ends with it."""
+        self._is_closed = True
+        self._outgoing.put(None)
+        self._call.cancel()
+        with self._lock:
+            threads = list(self._threads)
+        deadline = time.monotonic() + _LAST_S
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+        self._channel.close()
+
+    def _start(self, target: Callable[[], None]) -> None:
+        thread = threading.Thread(target=target, name="sps-callbacks", daemon=True)
+        with self._lock:
+            self._threads.add(thread)
+        thread.start()
+
+    def _open_and_run(self) -> None:
+        with self._reading:
+            first = self._next()
+        self._opened.put(self._reason() if first is None else "")
+        if first is not None:
+            self._run()
+        else:
+            self._finish()
+
+    def _run(self) -> None:
+        while True:
+            with self._reading:
+                work = self._next_work()
+            if work is None:
+                break
+            self._have_another_read()
+            work()
+            with self._lock:
+                if self._spare >= _SPARE:
+                    break
+                self._spare += 1
+        self._finish()
+
+    def _finish(self) -> None:
+        with self._lock:
+            self._threads.discard(threading.current_thread())
+
+    def _have_another_read(self) -> None:
+        with self._lock:
+            if self._spare:
+                self._spare -= 1
+                return
+        self._start(self._run)
+
+    def _next_work(self) -> Callable[[], object] | None:
+        """Reads until there is something to call; None: the stream has ended."""
+        while not self._is_over:
+            raw = self._next()
+            if raw is None:
+                self._is_over = True
+                self._hang_up()
+            elif work := self._receive(raw):
+                return work
+        return None
+
+    def _next(self) -> bytes | None:
+        try:
+            message: bytes | None = next(self._call, None)
+        except self._rpc_error:
+            return None
+        return message
+
+    def _hang_up(self) -> None:
+        if not self._is_closed:
+            self._outgoing.put(None)
+            with contextlib.suppress(Exception):
+                self._channel.close()
+            self._ended()
+
+    def _reason(self) -> str:
+        code, details = self._call.code(), self._call.details()
+        if getattr(code, "name", "") == "UNIMPLEMENTED":
+            return "the proxy is of an older version, which serves no callbacks"
+        return f"the proxy does not serve them: {getattr(code, 'name', code)}: {details}"

@@ -1,0 +1,231 @@
+"""The callback protocol's messages as bytes, written and read without protobuf.
+
+`protocol/callbacks.proto` defines them. A program that runs on a proxy by its environment alone may
+have any release of protobuf, or none; so this file needs the standard library and numpy only. Like
+the plug-in it is copied for such environments.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import traceback
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+__all__ = ["Cancelled", "Dropped", "Invocation", "Piece", "Ready", "answer", "failure", "read"]
+
+#: Bytes of arrays in one message.
+_PIECE = 1 << 20
+_TOKEN = "token"  # noqa: S105 - a type
+#: Characters of an error that are sent: gRPC and XLA copy them often.
+_MOST_TEXT = 64 << 10
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Ready:
+    """The proxy serves this session's callbacks from here on."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cancelled:
+    """Nothing waits for a call's answer any more."""
+
+    call: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Dropped:
+    """A program calls nothing any more."""
+
+    program: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """More of the data of a call."""
+
+    call: int
+    data: bytes
+
+
+class Invocation:
+    """One call of a function; its data may come in pieces."""
+
+    def __init__(self, raw: bytes) -> None:
+        """Reads the message."""
+        self.call = self.program = self.callback = 0
+        self._types: list[tuple[str, tuple[int, ...]]] = []
+        self._data: bytes | bytearray = b""
+        for field, value in _fields(raw):
+            if field == 1:
+                self.call = value
+            elif field == 2:
+                self.program = value
+            elif field == 3:
+                self.callback = value
+            elif field == 4:
+                self._types.append(_read_type(value))
+            elif field == 5:
+                self._data = value
+        self._nbytes = sum(_nbytes(*one) for one in self._types)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all bytes have come."""
+        return len(self._data) >= self._nbytes
+
+    def add(self, data: bytes) -> None:
+        """Takes more bytes."""
+        if not isinstance(self._data, bytearray):
+            self._data = bytearray(self._data)
+        self._data += data
+
+    def arguments(self) -> list[Any]:
+        """Returns the arguments: numpy arrays that cannot be written to; None for tokens."""
+        import numpy as np  # noqa: PLC0415 - other programs need not pay for it
+
+        found: list[Any] = []
+        start = 0
+        for name, shape in self._types:
+            if name == _TOKEN:
+                found.append(None)
+                continue
+            dtype = _dtype(name)
+            count = math.prod(shape)
+            array = np.frombuffer(self._data, dtype, count, start).reshape(shape)
+            array.flags.writeable = False
+            found.append(array)
+            start += count * dtype.itemsize
+        return found
+
+
+def read(raw: bytes) -> Ready | Cancelled | Dropped | Piece | Invocation | None:
+    """Reads a message of the proxy; None: it is of a newer protocol."""
+    for field, value in _fields(raw):
+        if field == 1:
+            return Ready()
+        if field == 2:
+            return Invocation(value)
+        parts = dict(_fields(value))
+        if field == 3:
+            return Piece(parts.get(1, 0), parts.get(2, b""))
+        if field == 4:
+            return Cancelled(parts.get(1, 0))
+        if field == 5:
+            return Dropped(parts.get(1, 0))
+    return None
+
+
+def answer(call: int, results: Sequence[Any]) -> Iterator[bytes]:
+    """Yields the messages of an answer.
+
+    Args:
+      call: Which call it answers.
+      results: What the function returned; None for tokens.
+    """
+    import numpy as np  # noqa: PLC0415 - as above
+
+    arrays = [None if one is None else np.asarray(one) for one in results]
+    head = _number(1, call) + b"".join(_bytes(2, _type(array)) for array in arrays)
+    data = [
+        np.ascontiguousarray(a).reshape(-1).view(np.uint8).data for a in arrays if a is not None
+    ]
+    whole = data[0] if len(data) == 1 else memoryview(b"".join(data))
+    yield _bytes(1, head + _bytes(3, whole[:_PIECE]))
+    for start in range(_PIECE, len(whole), _PIECE):
+        yield _bytes(2, _number(1, call) + _bytes(2, whole[start : start + _PIECE]))
+
+
+def failure(call: int, error: BaseException) -> bytes:
+    """Returns the message that answers a call with an error."""
+    # (The first frame is of this project.)
+    rest = error.__traceback__.tb_next if error.__traceback__ else None
+    lines = traceback.format_exception(type(error), error, rest)
+    texts = (type(error).__name__, str(error), "".join(lines).rstrip())
+    told = b"".join(
+        _bytes(number, text[-_MOST_TEXT:].encode(errors="replace"))
+        for number, text in enumerate(texts, 1)
+    )
+    return _bytes(1, _number(1, call) + _bytes(4, told))
+
+
+def _dtype(name: str) -> Any:
+    import ml_dtypes  # noqa: PLC0415 - as above
+    import numpy as np  # noqa: PLC0415 - as above
+
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+def _nbytes(name: str, shape: tuple[int, ...]) -> int:
+    return 0 if name == _TOKEN else math.prod(shape) * int(_dtype(name).itemsize)
+
+
+def _type(array: Any) -> bytes:
+    if array is None:
+        return _bytes(1, _TOKEN.encode())
+    dims = b"".join(map(_varint, array.shape))
+    return _bytes(1, array.dtype.name.encode()) + (_bytes(2, dims) if dims else b"")
+
+
+def _read_type(raw: bytes) -> tuple[str, tuple[int, ...]]:
+    name, dims = "", []
+    for field, value in _fields(raw):
+        if field == 1:
+            name = value.decode()
+        elif isinstance(value, int):
+            dims.append(value)
+        else:
+            position = 0
+            while position < len(value):
+                number, position = _read_varint(value, position)
+                dims.append(number)
+    return name, tuple(dims)
+
+
+# ---- protobuf's encoding (its documentation calls it "Encoding")
+
+
+def _fields(raw: bytes) -> Iterator[tuple[int, Any]]:
+    position = 0
+    while position < len(raw):
+        key, position = _read_varint(raw, position)
+        kind = key & 7
+        if kind == _VARINT:
+            value, position = _read_varint(raw, position)
+            yield key >> 3, value
+            continue
+        length = {_FIXED64: 8, _FIXED32: 4}.get(kind)
+        if length is None:
+            length, position = _read_varint(raw, position)
+        yield key >> 3, raw[position : position + length]
+        position += length
+
+
+def _read_varint(raw: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = raw[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+
+
+def _varint(value: int) -> bytes:
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3 | _VARINT) + _varint(value)
+
+
+def _bytes(field: int, value: bytes | memoryview) -> bytes:
+    return b"".join((_varint(field << 3 | _BYTES), _varint(len(value)), value))

@@ -1,0 +1,275 @@
+"""Python callbacks in programs that run on a proxy: their functions stay here, and are called here.
+
+JAX's client of a proxy refuses the functions of a program (`jax.debug.print`, `jax.pure_callback`,
+`jax.experimental.io_callback`), not the operations by which the program calls them. So they are
+kept in this process; the program is marked and compiled without them; and the proxy calls them on a
+stream of its own, which is opened for the first such program. Other proxies, Google's for one, have
+no such stream: their programs are compiled as they are, and JAX's client refuses them.
+
+Like the plug-in the file needs the standard library and JAX only: it is copied with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import importlib
+import io
+import itertools
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+# (Relative: the copy is in a package of another name.)
+from . import callback_wire as wire
+from .callback_stream import CallbackStream, NotServed
+
+__all__ = ["NONCE_BYTES", "NONCE_KEY", "end", "install", "reason", "serve"]
+
+#: How the session names itself to its stream of callbacks.
+NONCE_KEY = "sps_callbacks"
+NONCE_BYTES = 16
+#: Of a program's module: its number, and how many functions it calls.
+_MARK = "sps.callbacks"
+#: How the version of our own proxies begins; others are not asked for a stream.
+_OURS = "shared-pathways-service"
+_OTHER = "the proxy is not of this project: JAX's client cannot be called back by it"
+
+_log = logging.getLogger(__name__)
+_served: weakref.WeakKeyDictionary[Any, Callbacks] = weakref.WeakKeyDictionary()
+_reason = _OTHER
+#: Where the newest program with callbacks was begun: in which cell of a notebook, for one.
+_newest = contextvars.copy_context()
+_calling = threading.local()
+
+
+def install() -> None:
+    """Has JAX compile programs with callbacks for proxies that serve them, for good."""
+    _install()
+
+
+def serve(client: Any, address: str, token: str | None, nonce: bytes) -> None:
+    """Serves callbacks of programs that a client's proxy runs.
+
+    Args:
+      client: JAX's client.
+      address: ``unix:/path`` or ``host:port``, of the proxy.
+      token: What the proxy wants to see; None when it wants nothing.
+      nonce: What the client's session named as `NONCE_KEY`.
+    """
+    if str(getattr(client, "platform_version", "")).startswith(_OURS):
+        _served[client] = Callbacks(address, token, nonce)
+
+
+def end(client: Any) -> None:
+    """Serves no more callbacks of a client's programs, and ends the threads for it."""
+    if (callbacks := _served.pop(client, None)) is not None:
+        callbacks.close()
+
+
+def reason() -> str:
+    """Returns why the last program with callbacks was left to JAX's client."""
+    return _reason
+
+
+class Callbacks:
+    """The functions that programs of one session call.
+
+    Args:
+      address: Of the proxy.
+      token: What the proxy wants to see.
+      nonce: What the session named.
+    """
+
+    def __init__(self, address: str, token: str | None, nonce: bytes) -> None:
+        """Opens nothing yet."""
+        self._open = functools.partial(CallbackStream, address, token, nonce)
+        self._lock = threading.Lock()
+        self._stream: CallbackStream | None = None
+        self._is_closed = False
+        self._keys = itertools.count(1)
+        self._functions: dict[int, Sequence[Callable[..., Any]]] = {}
+        # Calls whose data have not come whole: of the thread that reads the stream.
+        self._coming: dict[int, wire.Invocation] = {}
+        self._process = os.getpid()
+
+    def opened(self) -> bool:
+        """Opens the stream, if it is not open; returns whether it is."""
+        global _reason  # noqa: PLW0603 - for the error that JAX's client raises next
+        with self._lock:
+            if self._is_closed or self._process != os.getpid():
+                _reason = "the connection has ended, or is that of the parent process"
+                return False
+            if self._stream is None:
+                try:
+                    self._stream = self._open(self._take, self._ended)
+                except NotServed as error:
+                    _reason = str(error)
+                    return False
+            return True
+
+    def compile(
+        self, compile_without: Callable[[Any], Any], module: Any, functions: Sequence[Any]
+    ) -> Any:
+        """Compiles a program whose functions stay here.
+
+        Args:
+          compile_without: Compiles a module without functions.
+          module: The program; it is left as it is, as JAX may keep it.
+          functions: What it calls, by index.
+        """
+        key = next(self._keys)
+        self._functions[key] = tuple(functions)
+        try:
+            return compile_without(_marked(module, f"{key} {len(functions)}"))
+        except BaseException:
+            self._functions.pop(key, None)
+            raise
+
+    def close(self) -> None:
+        """Ends the stream and the threads; functions that run go on to their end."""
+        with self._lock:
+            self._is_closed = True
+            stream, self._stream = self._stream, None
+        if self._process == os.getpid() and stream is not None:
+            stream.close()
+        self._functions.clear()
+
+    def _ended(self) -> None:
+        with self._lock:
+            self._stream = None
+        self._coming.clear()
+        # Programs that were compiled before need it, too; the next one to be compiled tries again.
+        with contextlib.suppress(Exception):
+            self.opened()
+
+    def _take(self, raw: bytes) -> Callable[[], object] | None:
+        try:
+            return self._handle(wire.read(raw))
+        except Exception:  # noqa: BLE001 - the thread reads on
+            _log.exception("a message of the proxy about callbacks cannot be read")
+            return None
+
+    def _handle(self, message: Any) -> Callable[[], object] | None:
+        """Takes note of a message; returns what is to be called, once a call has come whole."""
+        if isinstance(message, wire.Invocation):
+            self._coming[message.call] = message
+        elif isinstance(message, wire.Piece) and message.call in self._coming:
+            self._coming[message.call].add(message.data)
+        elif isinstance(message, wire.Cancelled):
+            self._coming.pop(message.call, None)
+        elif isinstance(message, wire.Dropped):
+            self._functions.pop(message.program, None)
+        call = self._coming.get(getattr(message, "call", 0))
+        if call is None or not call.is_whole:
+            return None
+        del self._coming[call.call]
+        return functools.partial(_newest.copy().run, self._answer, call)
+
+    def _answer(self, call: wire.Invocation) -> None:
+        messages: Iterator[bytes]
+        try:
+            function = self._functions[call.program][call.callback]
+            _calling.here = True
+            messages = iter(list(wire.answer(call.call, function(*call.arguments()))))
+        except BaseException as error:  # noqa: BLE001 - raised where the program is waited for
+            messages = iter([wire.failure(call.call, error)])
+        finally:
+            _calling.here = False
+        stream = self._stream
+        for message in messages:
+            if stream is not None:
+                stream.send(message)
+
+
+def _marked(module: Any, mark: str) -> Any:
+    """Returns a copy of a module that has the mark."""
+    ir: Any = importlib.import_module("jaxlib.mlir.ir")
+    with module.context:
+        data = io.BytesIO()
+        module.operation.write_bytecode(file=data)
+        copy = ir.Module.parse(data.getvalue())
+        copy.operation.attributes[_MARK] = ir.StringAttr.get(mark)
+    return copy
+
+
+@functools.cache
+def _install() -> None:
+    compiler: Any = importlib.import_module("jax._src.compiler")
+    pxla: Any = importlib.import_module("jax._src.interpreters.pxla")
+    xla_bridge: Any = importlib.import_module("jax._src.xla_bridge")
+    name = "backend_compile_and_load"
+    # (Without it callbacks are refused as ever, which is not worth failing for here.)
+    if original := getattr(compiler, name, None):
+        setattr(compiler, name, _compiled_with(original))
+    if runner := getattr(pxla, "ExecuteReplicated", None):
+        runner.__call__ = _noted(runner.__call__)
+    xla_bridge.local_devices = _with_cpu(xla_bridge.local_devices)
+
+
+def _compiled_with(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def compile_and_load(
+        backend: Any, module: Any, devices: Any, options: Any, host_callbacks: Any = ()
+    ) -> Any:
+        callbacks = _callbacks_of(backend) if host_callbacks else None
+        if callbacks is None or not callbacks.opened():
+            return original(backend, module, devices, options, host_callbacks)
+        return callbacks.compile(
+            lambda marked: original(backend, marked, devices, options, ()), module, host_callbacks
+        )
+
+    return compile_and_load
+
+
+def _callbacks_of(backend: Any) -> Callbacks | None:
+    global _reason  # noqa: PLW0603 - see Callbacks.opened
+    try:
+        found = _served.get(backend)
+    except TypeError:  # a client that cannot be referred to weakly is not a proxy's
+        found = None
+    if found is None:
+        _reason = _OTHER
+    return found
+
+
+def _noted(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns what begins a program, which takes note of where a program with callbacks began."""
+
+    @functools.wraps(original)
+    def call(self: Any, *args: Any) -> Any:
+        global _newest  # noqa: PLW0603 - one for all: calls do not name the execution
+        if getattr(self, "has_host_callbacks", False) and _served:
+            _newest = contextvars.copy_context()
+        return original(self, *args)
+
+    return call
+
+
+def _with_cpu(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the look-up of devices, by which callbacks find a CPU where JAX is to have none.
+
+    JAX puts the arguments of a callback on the local CPU; `local_devices=False` means programs.
+    """
+
+    @functools.wraps(original)
+    def local_devices(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(*args, **kwargs)
+        except RuntimeError:
+            backend = kwargs.get("backend", args[1] if len(args) > 1 else None)
+            if backend != "cpu" or not getattr(_calling, "here", False):
+                raise
+            return _hidden_cpu().local_devices()
+
+    return local_devices
+
+
+@functools.cache
+def _hidden_cpu() -> Any:
+    xla_client: Any = importlib.import_module("jaxlib.xla_client")
+    return xla_client.make_cpu_client()

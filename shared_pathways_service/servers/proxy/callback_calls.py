@@ -1,0 +1,171 @@
+"""Custom calls by which a program calls back into Python: what a marked program may have of them.
+
+The client marks the module of a program whose callbacks it serves. Only there are the two custom
+calls accepted that JAX lowers callbacks to, and only as JAX writes them: XLA looks a callback up by
+an index that it does not check, and copies results of the size that the call declares.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from shared_pathways_service.servers.proxy.callback_messages import CallbackTypes, ValueType
+from shared_pathways_service.servers.proxy.dtypes import dtype_of, kind_of_element
+from shared_pathways_service.servers.proxy.status import Code, StatusError
+
+__all__ = ["NAMES", "CallbackChecker", "take_mark"]
+
+_PLAIN, _PARTITIONED = "xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback"
+NAMES = frozenset({_PLAIN, _PARTITIONED})
+#: Of the module: the client's number of the program, and how many callbacks it has.
+_MARK = "sps.callbacks"
+_MARK_FORM = re.compile(r"(\d{1,18}) (\d{1,5})")
+_TYPE_OF_TOKENS = "!stablehlo.token"
+_CONFIG, _SHARDING, _SHARDY = "mhlo.backend_config", "mhlo.sharding", "sdy.sharding"
+_FRONTEND = "mhlo.frontend_attributes"
+#: On one device, or on each for itself.
+_SHARDING_FORM = re.compile(r"\{(?:maximal device=(\d{1,6})|manual|replicated)\}")
+_KNOWN = frozenset(
+    (
+        *("call_target_name", "api_version", "has_side_effect", "backend_config", _CONFIG),
+        *("operand_layouts", "result_layouts", "called_computations", "output_operand_aliases"),
+        *(_SHARDING, _SHARDY, _FRONTEND),
+    )
+)
+
+
+def take_mark(module: Any) -> tuple[int, int] | None:
+    """Takes the client's mark off a parsed program; None: it has none.
+
+    Returns:
+      The client's number of the program, and the number of its callbacks.
+
+    Raises:
+      StatusError: INVALID_ARGUMENT: it is none of ours.
+    """
+    with module.context:
+        attributes = module.operation.attributes
+        if _MARK not in attributes:
+            return None
+        mark = attributes[_MARK]
+        found = _MARK_FORM.fullmatch(mark.value) if isinstance(mark, ir.StringAttr) else None
+        del attributes[_MARK]
+    if found is None or not int(found[2]) > 0:
+        raise StatusError(Code.INVALID_ARGUMENT, f"{_MARK} is not a number and a count: {mark}")
+    return int(found[1]), int(found[2])
+
+
+class CallbackChecker:
+    """Checks the callbacks of one program.
+
+    Args:
+      count: How many the client has.
+      num_devices: That the program runs on.
+
+    Attributes:
+      num_devices: The same.
+    """
+
+    def __init__(self, count: int, num_devices: int) -> None:
+        self._count = count
+        self.num_devices = num_devices
+        self._types: dict[int, CallbackTypes] = {}
+
+    def check(self, call: Any, name: str) -> None:
+        """Checks one custom call, and remembers its types.
+
+        Raises:
+          StatusError: INVALID_ARGUMENT: JAX does not write it so.
+        """
+        index = _index(call)
+        if not 0 <= index < self._count:
+            raise _wrong(name, f"its index is {index}, and the client has {self._count} callbacks")
+        if problem := _problem(call, self.num_devices):
+            raise _wrong(name, problem)
+        types = CallbackTypes(_types(call.operands), _types(call.results))
+        if name == _PARTITIONED and any(one.dtype is not None for one in types.results):
+            raise _wrong(name, "a partitioned callback has no results")
+        if self._types.setdefault(index, types) != types:
+            raise _wrong(name, f"callback {index} is called with different types")
+
+    def types(self) -> Sequence[CallbackTypes]:
+        """Returns the types of each callback; what the program does not call has none."""
+        return [self._types.get(index, CallbackTypes((), ())) for index in range(self._count)]
+
+
+def _index(call: Any) -> int:
+    attributes = call.attributes
+    # (An attribute dictionary of MLIR has no `get`.)
+    name = _CONFIG if _CONFIG in attributes else "backend_config"
+    config = attributes[name] if name in attributes else None  # noqa: SIM401
+    if not isinstance(config, ir.DictAttr) or len(config) != 1 or "index" not in config:
+        return -1
+    index = config["index"]
+    is_number = isinstance(index, ir.IntegerAttr) and str(index.type) == "ui64"
+    return int(index.value) if is_number else -1
+
+
+def _problem(call: Any, num_devices: int) -> str:
+    attributes = call.attributes
+    names = [attributes[i].name for i in range(len(attributes))]
+    if unknown := [name for name in names if name not in _KNOWN]:
+        return f"it has the attribute {unknown[0][:100]}"
+    if "called_computations" in attributes and len(attributes["called_computations"]):
+        return "it calls other functions"
+    if "output_operand_aliases" in attributes and len(attributes["output_operand_aliases"]):
+        return "its results share memory with its operands"
+    return _sharding_problem(call, num_devices)
+
+
+def _sharding_problem(call: Any, num_devices: int) -> str:
+    attributes = call.attributes
+    # Axes of a mesh are the only texts in quotes.
+    if _SHARDY in attributes and '"' in str(attributes[_SHARDY]):
+        return "it is split over several devices"
+    if _FRONTEND in attributes and not _is_whole(attributes[_FRONTEND]):
+        return f"its {_FRONTEND} are wrong, or split it over several devices"
+    if _SHARDING in attributes and not _is_on_one(call, num_devices):
+        return f"its {_SHARDING} is neither one device nor manual"
+    return ""
+
+
+def _is_on_one(call: Any, num_devices: int) -> bool:
+    """Whether a sharding, or that of each result, is one device, manual, or on each device."""
+    attribute = call.attributes[_SHARDING]
+    if not isinstance(attribute, ir.StringAttr):
+        return False
+    texts = [attribute.value]
+    if texts[0].startswith("{{") and texts[0].endswith("}}"):
+        texts = texts[0][1:-1].split(", ")
+        if len(texts) != len(call.results):
+            return False
+    forms = [_SHARDING_FORM.fullmatch(text) for text in texts]
+    return all(form and int(form[1] or 0) < num_devices for form in forms)
+
+
+def _is_whole(frontend: Any) -> bool:
+    """Whether frontend attributes hold no sharding but those that name no axis."""
+    if not isinstance(frontend, ir.DictAttr):
+        return False
+    texts = {entry.name: str(getattr(entry.attr, "value", '"')) for entry in frontend}
+    return not any('"' in text for name, text in texts.items() if name.startswith("xla.sdy."))
+
+
+def _types(values: Any) -> tuple[ValueType, ...]:
+    return tuple(_type(value.type) for value in values)
+
+
+def _type(mlir_type: Any) -> ValueType:
+    if str(mlir_type) == _TYPE_OF_TOKENS:
+        return ValueType(None, ())
+    if not isinstance(mlir_type, ir.RankedTensorType) or min(mlir_type.shape, default=0) < 0:
+        raise StatusError(Code.INVALID_ARGUMENT, f"a callback has a value of type {mlir_type}")
+    return ValueType(dtype_of(kind_of_element(str(mlir_type.element_type))), tuple(mlir_type.shape))
+
+
+def _wrong(name: str, problem: str) -> StatusError:
+    return StatusError(Code.INVALID_ARGUMENT, f"custom call {name}: {problem}")

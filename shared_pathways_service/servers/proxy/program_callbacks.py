@@ -1,0 +1,136 @@
+"""The callbacks of one program: what XLA calls, and what becomes of a failure."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from shared_pathways_service.servers.proxy.callback_messages import CallbackTypes, zeros
+from shared_pathways_service.servers.proxy.callbacks import SessionCallbacks
+from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
+
+if TYPE_CHECKING:
+    from shared_pathways_service.servers.proxy.operations import Operation
+
+__all__ = ["ProgramCallbacks"]
+
+_MARK = re.compile(r"sps callback (\d+)\.")
+
+
+class _Failed(Exception):  # noqa: N818 - passes through XLA, which keeps the text alone
+    def __init__(self, number: int) -> None:
+        super().__init__(f"sps callback {number}.")
+
+
+class ProgramCallbacks:
+    """The callbacks of one program: as long as it lives, its client keeps them.
+
+    Args:
+      calls: Of the session.
+      key: The client's number of the program.
+      types: Of each callback.
+      is_spread: Whether the program runs on several devices. Where a function fails, the others
+        would wait for that device, until XLA ends the process. So the program goes on with zeros in
+        place of results, and fails at its end; so do all runs of it at that time.
+
+    Attributes:
+      key: The same.
+      types: The same.
+      name: Of the program; for messages.
+    """
+
+    def __init__(
+        self,
+        calls: SessionCallbacks,
+        key: int,
+        types: Sequence[CallbackTypes],
+        *,
+        is_spread: bool = False,
+    ) -> None:
+        self.key = key
+        self.types = types
+        self.name = ""
+        self._calls = calls
+        self._lock = threading.Lock()
+        self._running: tuple[Operation, ...] = ()
+        self._failures: dict[int, StatusError] = {}
+        self._numbers = itertools.count(1)
+        self._is_spread = is_spread
+        self._failed: dict[Operation, StatusError] = {}
+
+    def __del__(self) -> None:
+        self._calls.send_dropped(self.key)
+
+    @property
+    def running(self) -> tuple[Operation, ...]:
+        """Operations that run the program now."""
+        return self._running
+
+    def functions(self) -> list[Callable[..., Any]]:
+        """Returns what XLA calls, one for each callback."""
+        # (Not this itself: XLA drops functions some time after their program.)
+        program = weakref.ref(self)
+        return [functools.partial(_call, program, index) for index in range(len(self.types))]
+
+    def run(self, operation: Operation, work: Callable[[], Sequence[Any]]) -> Sequence[Any]:
+        """Runs the program as a part of an operation, whose end lets go of its calls.
+
+        Raises:
+          StatusError: A callback's own error.
+        """
+        with self._lock:
+            self._running = (*self._running, operation)
+        operation.add_callback(self._calls.release_forlorn)
+        try:
+            made = work()
+        except Exception as error:
+            found = _MARK.search(str(error))
+            failure = self._failures.pop(int(found[1]), None) if found else None
+            if failure is None:
+                raise
+            raise failure.anew() from None
+        finally:
+            with self._lock:
+                self._running = tuple(o for o in self._running if o is not operation)
+                late = self._failed.pop(operation, None)
+                if not self._running:
+                    self._failures.clear()
+        if late is not None:
+            raise late.anew()
+        return made
+
+    def step_aside(self) -> None:
+        """Has the slices go on with programs that do not depend on those that wait here."""
+        for operation in self.running:
+            operation.step_aside()
+
+    def call(self, index: int, arguments: Sequence[Any]) -> Any:
+        """Calls a function of the client for XLA; returns its results."""
+        if self._failed and len(self._failed) == len(self._running):
+            return zeros(self.types[index].results)
+        try:
+            return self._calls.call(self, index, arguments)
+        except Exception as raised:  # noqa: BLE001 - the program's, whatever it is
+            error = from_exception(raised).anew()
+        if self._is_spread:
+            with self._lock:
+                for operation in self._running:
+                    self._failed.setdefault(operation, error)
+            return zeros(self.types[index].results)
+        # XLA's text has this one's number, by which `run` finds the error. (Raised here, as XLA
+        # keeps it for a while, and so would everything that the other one has passed through.)
+        number = next(self._numbers)
+        self._failures[number] = error
+        raise _Failed(number)
+
+
+def _call(program: weakref.ref[ProgramCallbacks], index: int, *arguments: Any) -> Any:
+    called = program()
+    if called is None:
+        raise StatusError(Code.INTERNAL, "a program that was dropped calls back")
+    return called.call(index, arguments)

@@ -1,0 +1,145 @@
+"""Python callbacks through connect() and `sps run`: in cells, interrupted, killed, long out."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+from pathlib import Path
+
+import nbclient
+import nbformat
+import pytest
+
+from tests.e2e.connecting import embedded, eventually, nothing_left, status
+from tests.e2e.harness import program, sps
+
+pytestmark = pytest.mark.race
+
+BEGIN = """
+import contextlib, io, time
+import jax, jax.numpy as jnp, numpy as np
+def waits(x):
+    say("called")
+    time.sleep(600)
+    return np.asarray(x)
+def out(x):
+    return jax.pure_callback(waits, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+"""
+CONNECTED = BEGIN + (
+    "with isc_pathways.connect(expected_tpu_instances={'tpuv6e:2x2': 1}, **OPTIONS) as c:\n    "
+)
+
+PRINTS = """
+seen = io.StringIO()
+with contextlib.redirect_stdout(seen):
+    jax.jit(lambda x: jax.debug.print("x is {}", x))(jnp.arange(2)); jax.effects_barrier()
+say("printed", text=seen.getvalue())
+""".strip().replace("\n", "\n    ")
+
+#: The main thread waits for the callback, is interrupted, and goes on.
+INTERRUPTED = """
+x = jax.jit(out)(jnp.ones(4))
+try:
+    x.block_until_ready()
+except KeyboardInterrupt:
+    say("interrupted", other=float(jnp.arange(4.0).sum()))
+""".strip().replace("\n", "\n    ")
+
+
+def connected(block: str, options: str = "{}") -> str:
+    return CONNECTED.replace("OPTIONS", options) + block
+
+
+def test_callbacks_of_connected_programs() -> None:
+    # One after the other, on one service: each finds all slices free.
+    with embedded(2):
+        prints("{}")
+        prints("{'local_devices': False}")
+        is_interrupted()
+        is_killed_while_its_callback_is_out()
+        sps_run_prints()
+
+
+def prints(options: str) -> None:
+    with program(connected(PRINTS, options)) as running:
+        assert running.expect("printed")["text"] == "x is [0 1]\n", options
+        assert running.wait() == 0
+    eventually(nothing_left, "the connection to have ended")
+
+
+def is_interrupted() -> None:
+    """Ctrl-C; other programs go on, and the end of the connection waits for no callback."""
+    with program(connected(INTERRUPTED)) as running:
+        running.expect("called")
+        running.signal(signal.SIGINT)
+        assert running.expect("interrupted")["other"] == 6
+        assert running.wait() == 0, running.stderr
+    eventually(nothing_left, "the connection to have ended")
+
+
+def is_killed_while_its_callback_is_out() -> None:
+    """It is named while it is out; and the slice is free once its client is gone."""
+    with program(connected("jax.jit(out)(jnp.ones(4)).block_until_ready()")) as running:
+        running.expect("called")
+        eventually(lambda: late() == ["jit_out"], "the callback to be named")
+        running.signal(signal.SIGKILL)
+        assert running.wait() == -signal.SIGKILL
+    eventually(nothing_left, "the slice to be free")
+
+
+def late() -> list[str]:
+    """Programs that wait for a callback for long, as `sps status` names them."""
+    told = sps("status", "--openmetrics").stdout
+    return re.findall(r'sps_proxy_late_callback_seconds{.*program="(\w+)"', told)
+
+
+def sps_run_prints() -> None:
+    source = "import jax; jax.jit(lambda x: jax.debug.print('x is {}', x))(3)"
+    done = sps("run", "--slices", "tpuv6e:2x2=1", "--", sys.executable, "-c", source)
+    # (JAX waits at the end of the process for what was begun.)
+    assert "x is 3" in done.stdout
+    assert status()["slices"]
+
+
+CELLS = (
+    """
+import jax, jax.numpy as jnp
+from shared_pathways_service import isc_pathways
+connection = isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 1}).start()
+show = jax.jit(lambda x: jax.debug.print("x is {}", x))
+show(1); jax.effects_barrier()
+""",
+    "show(2); jax.effects_barrier()",
+    "show(3); jax.effects_barrier()",
+    "connection.close()",
+)
+
+
+# The kernel's messages pass through sockets that belong to the client's event loop.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_what_a_callback_prints_is_in_the_cell_that_began_it(
+    own_directories: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR"):
+        monkeypatch.setenv(name, str(own_directories / name.lower()))
+    shown = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
+    client = nbclient.NotebookClient(
+        shown,
+        timeout=400,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(own_directories)}},
+    )
+    with embedded(1):
+        client.execute()
+        assert nothing_left()
+    printed = [
+        "".join(o.text for o in cell.outputs if o.output_type == "stream" and o.name == "stdout")
+        for cell in shown.cells
+    ]
+    assert [p.strip().splitlines()[-1:] for p in printed[:3]] == [
+        ["x is 1"],
+        ["x is 2"],
+        ["x is 3"],
+    ]
