@@ -19,6 +19,9 @@ from shared_pathways_service.core.jax_releases import service_serdes
 from shared_pathways_service.errors import VersionSkew
 from shared_pathways_service.jaxside.greeting import Greeting, greet, refuses_plaintext
 from shared_pathways_service.protocol import counters, ifrt
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
+from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.protocol.probe import probe
 from shared_pathways_service.testing.google_images import PROXY_MODULE, SERVER_MODULE
 from tests.processes import DEADLINE_S, KIND, ServerProcess
@@ -176,6 +179,19 @@ def test_what_only_our_clients_say_or_ask_is_unknown(cluster: Cluster) -> None:
         _, call = version.with_call(request.SerializeToString(), timeout=DEADLINE_S)
         for key, _value in (*call.initial_metadata(), *call.trailing_metadata()):
             assert not key.startswith("sps")
+
+
+def test_the_resource_manager_knows_none_of_our_calls(cluster: Cluster) -> None:
+    manager = cluster.start_manager()
+    cluster.start_worker()
+    manager.wait_for_line(ALL_READY)
+    with grpc.insecure_channel(cluster.manager) as channel:
+        stub = pb_grpc.ResourceManagerStub(channel)
+        for metadata in ((), bearer("token")):
+            with pytest.raises(grpc.RpcError) as caught:
+                stub.GetStatus(pb.GetStatusRequest(), metadata=metadata, timeout=DEADLINE_S)
+            assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+            del caught
 
 
 def test_versions_that_do_not_meet_are_refused_as_by_openxlas_server(

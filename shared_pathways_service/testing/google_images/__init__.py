@@ -12,6 +12,7 @@ images: `proxy` for ``proxy_server``, `server` for ``server`` (resource manager 
 - It has no token, answers none of this project's own calls, and passes over what its clients say
   in this project's own fields. Slices that are taken are waited for without an end.
 - It runs as the user ``nobody``.
+- The resource manager answers the other stand-ins only; this project's own calls are unknown to it.
 
 `python -m` runs each; `shared_pathways_service.testing.testbed` runs them by the images' names.
 """
