@@ -32,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
             # What computes all the same is where no client looks for it.
             taken = [word for word in taken if not word.startswith(_PORT)]
             taken += ["--server_port=0"]
-        path, descriptor = stack.enter_context(peers.secret_file())
+        path, descriptor = stack.enter_context(peers.token_file())
         taken += [f"--resource_manager_token_file={path}"]
         return front.run_server(_ENGINE, taken, passed=[descriptor])
 

@@ -21,7 +21,7 @@ def main(argv: Sequence[str]) -> int:
         return front.run_server(_MANAGER, taken)
     taken = flags.accepted(argv, flags.WORKER)
     front.log_arguments(argv)
-    with peers.secret_file() as (path, descriptor):
+    with peers.token_file() as (path, descriptor):
         taken += [f"--token_file={path}"]
         return front.run_server(_WORKER, taken, passed=[descriptor])
 
