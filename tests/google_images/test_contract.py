@@ -19,12 +19,17 @@ from shared_pathways_service.core.jax_releases import service_serdes
 from shared_pathways_service.errors import VersionSkew
 from shared_pathways_service.jaxside.greeting import Greeting, greet, refuses_plaintext
 from shared_pathways_service.protocol import counters, ifrt
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
+from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.protocol.probe import probe
 from shared_pathways_service.testing.google_images import PROXY_MODULE, SERVER_MODULE
 from tests.processes import DEADLINE_S, KIND, ServerProcess
 from tests.servers.proxy.raw import RawClient
 
 VARIABLE = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
+OVERRIDE = "PATHWAYS_UNSAFE_UNSAFE_OVERRIDE_GRPC_CREDENTIALS"
+PLAINTEXT = {OVERRIDE: "grpc_insecure_override"}
 NOBODY = 65534
 _numbers = itertools.count(2)
 
@@ -51,7 +56,7 @@ class Cluster:
         process = ServerProcess(module, flags, env=env, tells_ready=False)
         return host, self._stack.enter_context(process)
 
-    def start_manager(self, *flags: str) -> ServerProcess:
+    def start_manager(self, *flags: str, **variables: str) -> ServerProcess:
         host, process = self.start(
             SERVER_MODULE,
             "--server_port=29001",
@@ -60,12 +65,13 @@ class Cluster:
             f"--instance_type={KIND}",
             "--enforce_kernel_ipv6_support=false",
             *flags,
+            **variables,
         )
         process.wait_for_line(SERVER_READY.format(29001))
         self.manager = f"{host}:29001"
         return process
 
-    def start_worker(self) -> ServerProcess:
+    def start_worker(self, **variables: str) -> ServerProcess:
         _, process = self.start(
             SERVER_MODULE,
             "--server_port=29005",
@@ -74,12 +80,12 @@ class Cluster:
             "--tpu_pinned_host_allocation_recycle=true",
             "--tpu_premapped_buffer_size=274877906944",
             "--enforce_kernel_ipv6_support=false",
-            MEGASCALE_SLICE_ID="0",
+            **{"MEGASCALE_SLICE_ID": "0", **variables},
         )
         return process
 
     def start_proxy(
-        self, *flags: str, kind: str = KIND, insecure: str | None = "true"
+        self, *flags: str, kind: str = KIND, insecure: str | None = "true", **variables: str
     ) -> tuple[str, ServerProcess]:
         """Returns the address of a proxy, and its process."""
         manager = [f"--resource_manager_address={self.manager}"] if self.manager else []
@@ -90,6 +96,7 @@ class Cluster:
             *manager,
             *flags,
             **({} if insecure is None else {VARIABLE: insecure}),
+            **variables,
         )
         return f"{host}:29000", process
 
@@ -103,6 +110,7 @@ class Cluster:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(OVERRIDE, raising=False)
     with contextlib.ExitStack() as stack:
         yield Cluster(stack)
 
@@ -176,6 +184,48 @@ def test_what_only_our_clients_say_or_ask_is_unknown(cluster: Cluster) -> None:
         _, call = version.with_call(request.SerializeToString(), timeout=DEADLINE_S)
         for key, _value in (*call.initial_metadata(), *call.trailing_metadata()):
             assert not key.startswith("sps")
+
+
+def test_the_resource_manager_knows_none_of_our_calls(cluster: Cluster) -> None:
+    manager = cluster.start_manager()
+    cluster.start_worker()
+    manager.wait_for_line(ALL_READY)
+    with grpc.insecure_channel(cluster.manager) as channel:
+        stub = pb_grpc.ResourceManagerStub(channel)
+        for metadata in ((), bearer("token")):
+            with pytest.raises(grpc.RpcError) as caught:
+                stub.GetStatus(pb.GetStatusRequest(), metadata=metadata, timeout=DEADLINE_S)
+            assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+            del caught
+
+
+def test_servers_that_all_speak_plaintext_get_along(cluster: Cluster) -> None:
+    manager = cluster.start_manager(**PLAINTEXT)
+    cluster.start_worker(**PLAINTEXT)
+    manager.wait_for_line(ALL_READY)
+    _, proxy = cluster.start_serving(**PLAINTEXT)
+    proxy.wait_for_line(r"\] Transition slice 0 unplaced -> placed$")
+
+
+@pytest.mark.parametrize(
+    ("managers", "others"), [({}, PLAINTEXT), (PLAINTEXT, {}), (PLAINTEXT, {OVERRIDE: "true"})]
+)
+def test_servers_of_other_credentials_cannot_connect(
+    cluster: Cluster, managers: dict[str, str], others: dict[str, str]
+) -> None:
+    manager = cluster.start_manager(**managers)
+    worker = cluster.start_worker(**others)
+    worker.wait_for_line(r"UNAVAILABLE: failed to connect")
+    _, proxy = cluster.start_serving(**others)
+    # They try again, as long as they live.
+    proxy.wait_for_line(r"UNAVAILABLE: failed to connect", times=2)
+    assert not [line for line in worker.lines if "init succeeded" in line]
+    assert not [line for line in manager.lines if "Slices Now Ready" in line]
+    # A proxy does not fit either where workers are ready.
+    cluster.start_worker(**managers)
+    manager.wait_for_line(ALL_READY)
+    proxy.wait_for_line(r"UNAVAILABLE: failed to connect", times=6)
+    assert not [line for line in proxy.lines if "unplaced -> placed" in line]
 
 
 def test_versions_that_do_not_meet_are_refused_as_by_openxlas_server(

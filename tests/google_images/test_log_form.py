@@ -38,6 +38,11 @@ HEAD = "I1208 20:10:04.992524       7 "
             "exits.py:1] Ending with exit code 2: --xla_a is unknown",
             "pathways.cc:1] --xla_a is unknown",
         ),
+        (
+            "rm_link.py:148] Lost the RM (UNAVAILABLE: gone); work goes on, trying again in 0.1 s",
+            "pathways.cc:1] UNAVAILABLE: gone",
+        ),
+        ("rm_link.py:148] Lost the RM (it ended the stream); work goes on, trying again", None),
         ("session.py:126] no answer; trying again", None),
         ("exits.py:1] Ending with exit code 0: told to stop", None),
         ("rm_link.py:1] All placements done: 1 of 2 slices placed", None),

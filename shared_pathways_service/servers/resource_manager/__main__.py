@@ -125,7 +125,7 @@ def _restore(
     return ResourceManagerCore(config, store.restored, now), store
 
 
-async def _serve(options: ResourceManagerOptions) -> int:
+async def _serve(options: ResourceManagerOptions, guard: grpc.aio.ServerInterceptor | None) -> int:
     """Serves until a stop signal; returns the exit code."""
     loop = asyncio.get_running_loop()
     stop: asyncio.Future[int] = loop.create_future()
@@ -170,17 +170,15 @@ async def _serve(options: ResourceManagerOptions) -> int:
             return stop.result()
         token = read_token(options.token_file)
         tenant_token = read_token(options.tenant_token_file, field="--tenant_token_file")
-        guards = (
-            []
-            if token is None
-            else [
+        guards = [] if guard is None else [guard]
+        if token is not None:
+            guards.append(
                 TokenInterceptor(
                     token,
                     open_services=(HEALTH_SERVICE,),
                     lesser={} if tenant_token is None else {tenant_token: _TENANTS_METHODS},
                 )
-            ]
-        )
+            )
         server = grpc.aio.server(
             interceptors=[*guards, Admission(options)],
             options=(
@@ -228,8 +226,13 @@ async def _serve(options: ResourceManagerOptions) -> int:
         return code
 
 
-def main(argv: Sequence[str]) -> int:
-    """Runs the resource manager; returns its exit code."""
+def main(argv: Sequence[str], *, guard: grpc.aio.ServerInterceptor | None = None) -> int:
+    """Runs the resource manager; returns its exit code.
+
+    Args:
+      argv: Without the program's own name.
+      guard: Sees every call before all else does; None: calls are only checked for the token.
+    """
     options = parse_or_exit(ResourceManagerOptions, "resource_manager", argv)
     send_logging_to_glog(log_format=options.log_format)
     gc.freeze()
@@ -237,7 +240,7 @@ def main(argv: Sequence[str]) -> int:
     # A service of thousands of workers has as many connections.
     descriptors.raise_limit()
     try:
-        return asyncio.run(_serve(options))
+        return asyncio.run(_serve(options, guard))
     except InvalidRequestError as error:
         glog("E", str(error))
         return 2

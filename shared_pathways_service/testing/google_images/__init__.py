@@ -12,6 +12,9 @@ images: `proxy` for ``proxy_server``, `server` for ``server`` (resource manager 
 - It has no token, answers none of this project's own calls, and passes over what its clients say
   in this project's own fields. Slices that are taken are waited for without an end.
 - It runs as the user ``nobody``.
+- The resource manager answers the other stand-ins only; this project's own calls are unknown to it.
+- Servers of which only one has ``PATHWAYS_UNSAFE_UNSAFE_OVERRIDE_GRPC_CREDENTIALS`` with the value
+  ``grpc_insecure_override`` cannot connect, as of ALTS and plaintext.
 
 `python -m` runs each; `shared_pathways_service.testing.testbed` runs them by the images' names.
 """

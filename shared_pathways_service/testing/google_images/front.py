@@ -67,12 +67,13 @@ def log_arguments(argv: Sequence[str]) -> None:
         _write(f"{head} argv[{number}]: {argument!r}\n")
 
 
-def run_server(module: str, argv: Sequence[str]) -> int:
+def run_server(module: str, argv: Sequence[str], *, passed: Sequence[int] = ()) -> int:
     """Runs a server to its end, and writes its log in Google's form.
 
     Args:
       module: Of the server.
       argv: Its flags.
+      passed: Descriptors that the server inherits.
 
     Returns:
       Its exit code; 128 + N for a signal.
@@ -91,6 +92,7 @@ def run_server(module: str, argv: Sequence[str]) -> int:
     server = subprocess.Popen(
         [sys.executable, "-P", "-m", module, *argv, f"--parent_pid={os.getpid()}"],
         env=without_our_variables(os.environ),
+        pass_fds=passed,
         stderr=subprocess.PIPE,
         text=True,
         errors="backslashreplace",

@@ -56,6 +56,11 @@ def _as_it_is(event: LogEvent) -> str:
     return f"{_SOMEWHERE}] {event.text}"
 
 
+def _not_connected(event: LogEvent) -> str | None:
+    is_grpcs = event.reason.startswith("UNAVAILABLE: ")
+    return f"{_SOMEWHERE}] {event.reason}" if is_grpcs else None
+
+
 def _ending(event: LogEvent) -> str | None:
     return f"{_SOMEWHERE}] {event.reason}" if event.count else None
 
@@ -69,6 +74,7 @@ _FORMS: Final[Mapping[LogKind, Callable[[LogEvent], str | None]]] = {
     LogKind.TRANSPORT_READY: _as_it_is,
     LogKind.SIGNALING: _as_it_is,
     LogKind.REFUSED: _as_it_is,
+    LogKind.MANAGER_LOST: _not_connected,
     LogKind.ENDING: _ending,
     LogKind.QUEUED: lambda _: f"{_SOMEWHERE}] Waiting for placement",
     LogKind.PLACED: lambda event: (

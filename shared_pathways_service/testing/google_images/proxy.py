@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from shared_pathways_service.constants import PROXY_PORT
-from shared_pathways_service.testing.google_images import PROXY_MODULE, flags, front
+from shared_pathways_service.testing.google_images import PROXY_MODULE, flags, front, peers
 from shared_pathways_service.testing.google_images.handshake import serving_alts
 
 _INSECURE: Final = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
@@ -32,7 +32,9 @@ def main(argv: Sequence[str]) -> int:
             # What computes all the same is where no client looks for it.
             taken = [word for word in taken if not word.startswith(_PORT)]
             taken += ["--server_port=0"]
-        return front.run_server(_ENGINE, taken)
+        path, descriptor = stack.enter_context(peers.token_file())
+        taken += [f"--resource_manager_token_file={path}"]
+        return front.run_server(_ENGINE, taken, passed=[descriptor])
 
 
 if __name__ == "__main__":

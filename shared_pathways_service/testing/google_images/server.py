@@ -6,20 +6,24 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from shared_pathways_service.testing.google_images import flags, front
+from shared_pathways_service.testing.google_images import flags, front, peers
 
 _MANAGER_FLAG: Final = "--node_type=resource_manager"
-_SERVERS: Final = "shared_pathways_service.servers"
+_MANAGER: Final = "shared_pathways_service.testing.google_images.manager"
+_WORKER: Final = "shared_pathways_service.servers.worker"
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs the server to its end; returns its exit code."""
     if _MANAGER_FLAG in argv:
-        module, taken = f"{_SERVERS}.resource_manager", flags.accepted(argv, flags.MANAGER)
-    else:
-        module, taken = f"{_SERVERS}.worker", flags.accepted(argv, flags.WORKER)
+        taken = flags.accepted(argv, flags.MANAGER)
+        front.log_arguments(argv)
+        return front.run_server(_MANAGER, taken)
+    taken = flags.accepted(argv, flags.WORKER)
     front.log_arguments(argv)
-    return front.run_server(module, taken)
+    with peers.token_file() as (path, descriptor):
+        taken += [f"--token_file={path}"]
+        return front.run_server(_WORKER, taken, passed=[descriptor])
 
 
 if __name__ == "__main__":
