@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import io
 import os
 import statistics
@@ -82,7 +83,8 @@ def digits() -> dict[str, float]:
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
     from sklearn.datasets import load_digits
 
-    from examples import train_digits as example
+    # (mypy knows the examples as programs, not as modules.)
+    example: Any = importlib.import_module("examples.train_digits")
 
     devices = np.array(jax.devices()).reshape(2, -1)
     mesh = Mesh(devices, ("slice", "chip"))
