@@ -233,15 +233,6 @@ def many_in_flight() -> None:
 
 
 @check
-def callbacks_are_refused_by_name() -> None:
-    def shout(x: Any) -> Any:
-        jax.debug.print("x is {}", x)
-        return x
-
-    fails(lambda: jax.jit(shout)(1.0), "UNIMPLEMENTED", "callback")
-
-
-@check
 def errors_are_the_programs_own() -> None:
     fails(lambda: jax.jit(lambda x: x, compiler_options={"nope": "1"})(1.0), "nope")
     assert float(jax.jit(lambda x: x * 2)(4.0)) == 8

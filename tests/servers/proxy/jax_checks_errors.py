@@ -178,7 +178,6 @@ CLIENTS_OWN["errors_of_programs"] = {
 
 @compared
 def host_callbacks(devices: Devices) -> Told:
-    """JAX's client refuses them before anything is sent."""
     scalar = jax.ShapeDtypeStruct((), np.float32)
 
     def same(x: Any) -> np.ndarray:
@@ -206,9 +205,3 @@ def host_callbacks(devices: Devices) -> Told:
     cases: dict[str, Case] = {name: call(program) for name, program in programs.items()}
     cases |= {"effects": jax.effects_barrier, "after that": lambda: jax.jit(jnp.sin)(1.0)}
     return tell_all(devices, cases)
-
-
-CLIENTS_OWN["host_callbacks"] = dict.fromkeys(
-    ("debug.callback", "in order", "pure_callback", "io_callback", "io_callback in order"),
-    ("JaxRuntimeError", "UNIMPLEMENTED: Unsupported host callback type"),
-)
