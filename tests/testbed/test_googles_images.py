@@ -100,6 +100,17 @@ def test_placement_is_read_from_the_proxys_log(namespace: Namespace) -> None:
     nothing_left(namespace)
 
 
+def test_the_proxy_takes_the_credentials_of_the_services_servers(namespace: Namespace) -> None:
+    namespace.add_nodes({KIND: 1}, cpu_nodes=0)
+    deploy_service(
+        namespace, {KIND: 1}, image=DEFAULT_SERVER_IMAGE, insecure_server_credentials=True
+    )
+    with client(namespace, QUEUED) as running:
+        assert running.expect("runs")["devices"] == 4
+        assert running.wait() == 0
+    nothing_left(namespace)
+
+
 def test_a_worker_on_nodes_of_another_type_is_not_counted(namespace: Namespace) -> None:
     namespace.add_nodes({KIND: 1}, cpu_nodes=0)
     inputs = ServiceInputs(name="pathways", instances={KIND: 1}, image=DEFAULT_SERVER_IMAGE)
