@@ -23,7 +23,11 @@ from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.protocol.probe import probe
-from shared_pathways_service.testing.google_images import PROXY_MODULE, SERVER_MODULE
+from shared_pathways_service.testing.google_images import (
+    MACHINE_VARIABLE,
+    PROXY_MODULE,
+    SERVER_MODULE,
+)
 from tests.processes import DEADLINE_S, KIND, ServerProcess
 from tests.servers.proxy.raw import RawClient
 
@@ -80,7 +84,7 @@ class Cluster:
             "--tpu_pinned_host_allocation_recycle=true",
             "--tpu_premapped_buffer_size=274877906944",
             "--enforce_kernel_ipv6_support=false",
-            **{"MEGASCALE_SLICE_ID": "0", **variables},
+            **{"MEGASCALE_SLICE_ID": "0", "TPU_TYPE": KIND, **variables},
         )
         return process
 
@@ -111,6 +115,7 @@ class Cluster:
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.delenv(OVERRIDE, raising=False)
+    monkeypatch.delenv(MACHINE_VARIABLE, raising=False)
     with contextlib.ExitStack() as stack:
         yield Cluster(stack)
 
@@ -226,6 +231,31 @@ def test_servers_of_other_credentials_cannot_connect(
     manager.wait_for_line(ALL_READY)
     proxy.wait_for_line(r"UNAVAILABLE: failed to connect", times=6)
     assert not [line for line in proxy.lines if "unplaced -> placed" in line]
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"TPU_TYPE": ""},
+        {"TPU_TYPE": "v6e"},
+        {"TPU_TYPE": "tpuv5e:2x2"},
+        {"TPU_TYPE": "tpuv6e:2x4"},
+        {MACHINE_VARIABLE: "tpuv6e:2x4"},
+    ],
+)
+def test_a_worker_of_another_type_is_not_counted(
+    cluster: Cluster, variables: dict[str, str]
+) -> None:
+    manager = cluster.start_manager()
+    other = cluster.start_worker(**variables)
+    manager.wait_for_line(
+        r"\] The newly added instance does not match with the expected instances$"
+    )
+    assert not [line for line in manager.lines if "Slices Now Ready" in line]
+    cluster.start_worker(TPU_TYPE="", **{MACHINE_VARIABLE: KIND})
+    manager.wait_for_line(ALL_READY)
+    assert not [line for line in other.lines if "init succeeded" in line]
+    assert other.stop() == 0
 
 
 def test_versions_that_do_not_meet_are_refused_as_by_openxlas_server(

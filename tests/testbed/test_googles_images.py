@@ -11,9 +11,14 @@ import pytest
 
 from shared_pathways_service.agent.request import user_name
 from shared_pathways_service.core.jax_releases import service_serdes
-from shared_pathways_service.core.kubernetes.service_inputs import DEFAULT_SERVER_IMAGE
+from shared_pathways_service.core.kubernetes.names import HEAD_JOB
+from shared_pathways_service.core.kubernetes.service_inputs import (
+    DEFAULT_SERVER_IMAGE,
+    ServiceInputs,
+)
+from shared_pathways_service.core.kubernetes.service_jobset import service_jobset
 from shared_pathways_service.jaxside.plugin import INSECURE_VARIABLE
-from shared_pathways_service.testing.testbed import Namespace, deploy_service
+from shared_pathways_service.testing.testbed import DeployedService, Namespace, deploy_service
 from tests.e2e.harness import sps
 from tests.testbed.clients import KIND, client, nothing_left
 from tests.testbed.test_upstream_proxy import PROXY_IMAGE, running_pod, upstream_job
@@ -93,6 +98,36 @@ def test_placement_is_read_from_the_proxys_log(namespace: Namespace) -> None:
             assert waiting.expect("runs")["devices"] == 4
             assert waiting.wait() == 0
     nothing_left(namespace)
+
+
+def test_the_proxy_takes_the_credentials_of_the_services_servers(namespace: Namespace) -> None:
+    namespace.add_nodes({KIND: 1}, cpu_nodes=0)
+    deploy_service(
+        namespace, {KIND: 1}, image=DEFAULT_SERVER_IMAGE, insecure_server_credentials=True
+    )
+    with client(namespace, QUEUED) as running:
+        assert running.expect("runs")["devices"] == 4
+        assert running.wait() == 0
+    nothing_left(namespace)
+
+
+def test_a_worker_on_nodes_of_another_type_is_not_counted(namespace: Namespace) -> None:
+    namespace.add_nodes({KIND: 1}, cpu_nodes=0)
+    inputs = ServiceInputs(name="pathways", instances={KIND: 1}, image=DEFAULT_SERVER_IMAGE)
+    jobset = service_jobset(inputs)
+    [head] = [job for job in jobset["spec"]["replicatedJobs"] if job["name"] == HEAD_JOB]
+    [container] = head["template"]["spec"]["template"]["spec"]["containers"]
+    container["args"] = [
+        word.replace(f"--instance_type={KIND}", "--instance_type=tpuv5e:2x2")
+        for word in container["args"]
+    ]
+    namespace.create("jobset.x-k8s.io/v1alpha2/jobsets", jobset)
+    service = DeployedService(namespace, "pathways")
+    namespace.wait_for_log(
+        service.head["metadata"]["name"],
+        "The newly added instance does not match with the expected instances",
+    )
+    assert "Slices Now Ready" not in service.log()
 
 
 def test_a_proxy_without_plaintext_is_recognized(

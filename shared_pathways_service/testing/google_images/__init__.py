@@ -15,13 +15,17 @@ images: `proxy` for ``proxy_server``, `server` for ``server`` (resource manager 
 - The resource manager answers the other stand-ins only; this project's own calls are unknown to it.
 - Servers of which only one has ``PATHWAYS_UNSAFE_UNSAFE_OVERRIDE_GRPC_CREDENTIALS`` with the value
   ``grpc_insecure_override`` cannot connect, as of ALTS and plaintext.
+- A worker is of the type of its machine, else of ``TPU_TYPE``. The resource manager does not count
+  a worker of another type than its own, nor one without TPUs.
 
 `python -m` runs each; `shared_pathways_service.testing.testbed` runs them by the images' names.
 """
 
 from __future__ import annotations
 
-__all__ = ["PROXY_MODULE", "SERVER_MODULE"]
+__all__ = ["MACHINE_VARIABLE", "PROXY_MODULE", "SERVER_MODULE"]
 
 PROXY_MODULE = f"{__name__}.proxy"
 SERVER_MODULE = f"{__name__}.server"
+#: The instance type of the TPU slice that the worker's machine is of, e.g. ``tpuv6e:2x2``.
+MACHINE_VARIABLE = "STAND_IN_MACHINE_TPU_TYPE"

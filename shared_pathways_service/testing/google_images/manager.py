@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final, TypeAlias
 
 import grpc
 import grpc.aio
 
 from shared_pathways_service.protocol.auth import bearer
+from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.resource_manager.__main__ import main
 from shared_pathways_service.testing.google_images import peers
 
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 [(_HEADER, _PEER)] = bearer(peers.SECRET)
+_TYPES_FLAG: Final = "--instance_type="
+_WORKERS_METHOD: Final = "/shared_pathways_service.v1.ResourceManager/WorkerSession"
+_NO_MATCH: Final = "The newly added instance does not match with the expected instances"
 #: As gRPC's clients have it of a connection whose handshake fails.
 _CANNOT_CONNECT: Final = "failed to connect to all addresses; last error: the handshake failed"
 
 
 class _PeersOnly(grpc.aio.ServerInterceptor):
-    """Lets the other stand-ins call, as far as their credentials are the resource manager's.
+    """Lets the other stand-ins call if their credentials and their type are those that it expects.
 
     It hides this project's calls, which Google's resource manager does not know, from clients.
     """
 
-    def __init__(self, credentials: str) -> None:
+    def __init__(self, credentials: str, types: Collection[str]) -> None:
         self._credentials = credentials
+        self._types = types
 
     async def intercept_service(
         self,
@@ -37,11 +43,14 @@ class _PeersOnly(grpc.aio.ServerInterceptor):
     ) -> _Handler | None:
         """Lets a call through, or refuses it; None: gRPC answers UNIMPLEMENTED."""
         shown = str(dict(handler_call_details.invocation_metadata or ()).get(_HEADER, ""))
-        peer, _, credentials = shown.partition(";")
+        peer, _, described = shown.partition(";")
         if peer != _PEER:
             return None
+        credentials, _, kind = described.partition(";")
         if credentials != self._credentials:
             return grpc.stream_stream_rpc_method_handler(_fail_to_connect)
+        if handler_call_details.method == _WORKERS_METHOD and kind not in self._types:
+            return grpc.stream_stream_rpc_method_handler(_leave_out)
         return await continuation(handler_call_details)
 
 
@@ -49,5 +58,17 @@ async def _fail_to_connect(_requests: object, context: grpc.aio.ServicerContext[
     await context.abort(grpc.StatusCode.UNAVAILABLE, _CANNOT_CONNECT)
 
 
+async def _leave_out(_requests: object, _context: grpc.aio.ServicerContext[Any, Any]) -> None:
+    glog("W", _NO_MATCH)
+    # The worker lives on, for as long as it wants, and is not counted.
+    await asyncio.Event().wait()
+
+
+def _types(argv: list[str]) -> set[str]:
+    words = [word.removeprefix(_TYPES_FLAG) for word in argv if word.startswith(_TYPES_FLAG)]
+    return {kind.strip() for word in words for kind in word.split(",")}
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], guard=_PeersOnly(peers.credentials(os.environ))))
+    _guard = _PeersOnly(peers.credentials(os.environ), _types(sys.argv))
+    sys.exit(main(sys.argv[1:], guard=_guard))

@@ -7,7 +7,11 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-__all__ = ["SECRET", "credentials", "token_file"]
+from shared_pathways_service.core.topology import InstanceType
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.testing.google_images import MACHINE_VARIABLE
+
+__all__ = ["SECRET", "credentials", "instance_type", "token_file"]
 
 #: It guards against mistakes of this project's clients, not against attacks.
 SECRET: Final = "of-the-stand-ins"  # noqa: S105
@@ -22,6 +26,15 @@ def credentials(environment: Mapping[str, str]) -> str:
     return _PLAINTEXT if environment.get(name) == value else _ALTS
 
 
+def instance_type(environment: Mapping[str, str]) -> str:
+    """Returns the instance type of the slice that a worker is of; empty if it is of none."""
+    kind = environment.get(MACHINE_VARIABLE) or environment.get("TPU_TYPE", "")
+    try:
+        return str(InstanceType.parse(kind))
+    except InvalidRequestError:
+        return ""
+
+
 @contextlib.contextmanager
 def token_file() -> Iterator[tuple[str, int]]:
     """Makes a file with this server's token; it leaves nothing behind, even after a kill.
@@ -29,10 +42,11 @@ def token_file() -> Iterator[tuple[str, int]]:
     Yields:
       Its path, and the descriptor that the process that reads it must inherit.
     """
+    token = f"{SECRET};{credentials(os.environ)};{instance_type(os.environ)}"
     descriptor = os.memfd_create("token")
     try:
         os.fchmod(descriptor, 0o600)
-        os.write(descriptor, f"{SECRET};{credentials(os.environ)}".encode())
+        os.write(descriptor, token.encode())
         yield f"/proc/self/fd/{descriptor}", descriptor
     finally:
         os.close(descriptor)

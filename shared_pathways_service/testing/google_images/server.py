@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -23,6 +24,8 @@ def main(argv: Sequence[str]) -> int:
     front.log_arguments(argv)
     with peers.token_file() as (path, descriptor):
         taken += [f"--token_file={path}"]
+        if kind := peers.instance_type(os.environ):
+            taken += [f"--instance_type={kind}"]
         return front.run_server(_WORKER, taken, passed=[descriptor])
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import shared_pathways_service
+from shared_pathways_service.testing.google_images import MACHINE_VARIABLE
 from shared_pathways_service.testing.testbed.api import Object
 from shared_pathways_service.testing.testbed.node_agent.addresses import AddressBook
 from shared_pathways_service.testing.testbed.node_agent.environment import (
@@ -18,6 +19,7 @@ from shared_pathways_service.testing.testbed.node_agent.environment import (
     replace_names,
 )
 from shared_pathways_service.testing.testbed.node_agent.images import ImageCommand, command_of
+from shared_pathways_service.testing.testbed.node_agent.nodes import type_of
 from shared_pathways_service.testing.testbed.node_agent.reporting import PodReporter
 from shared_pathways_service.testing.testbed.node_agent.status import PodRecord
 from shared_pathways_service.testing.testbed.node_agent.volumes import Volumes
@@ -84,6 +86,11 @@ class Commands:
             env = {name: value for name, value in env.items() if not name.startswith("SPS_")}
             # What is known of Google's images is that a service outlives the loss of its pods.
             env["SPS_STOP_EXIT_CODE"] = "143"
+            # A container without TPUs of its node's does not see any.
+            limits = (specification.get("resources") or {}).get("limits") or {}
+            has_tpus = "google.com/tpu" in limits
+            labels = await self._reporter.node_labels() if has_tpus else {}
+            env[MACHINE_VARIABLE] = type_of(labels)
         if command.is_server:
             # All addresses of this machine would be those of other pods, too.
             env["SPS_BIND_ADDRESS"] = self._record.address

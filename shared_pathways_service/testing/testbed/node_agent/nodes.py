@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from shared_pathways_service.core.topology import InstanceType
+from shared_pathways_service.core.topology import FAMILY_NAMES, InstanceType
 from shared_pathways_service.testing.testbed.api import Object
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "node_objects",
     "node_status",
     "tpu_pools",
+    "type_of",
 ]
 
 #: Borne by every node of the testbed.
@@ -105,6 +106,12 @@ def node_objects(pool: NodePool) -> list[Object]:
         }
         for name in pool.node_names
     ]
+
+
+def type_of(labels: Mapping[str, str]) -> str:
+    """Returns the instance type of a node of `node_objects`; empty without TPUs."""
+    family = FAMILY_NAMES.get(labels.get("node.kubernetes.io/instance-type", ""))
+    return f"{family}:{labels['cloud.google.com/gke-tpu-topology']}" if family else ""
 
 
 def node_status(pool: NodePool, *, kubelet_port: int, now: str) -> Object:

@@ -129,6 +129,11 @@ class PodReporter:
         answer = await self._persist("GET", f"/api/v1/namespaces/{self._namespace}/services")
         return [item["metadata"]["name"] for item in (answer or {}).get("items", ())]
 
+    async def node_labels(self) -> dict[str, str]:
+        """Returns the labels of the pod's node."""
+        node = await self._persist("GET", f"/api/v1/nodes/{self._node}")
+        return dict(node["metadata"].get("labels") or {}) if node else {}
+
     async def data_of(self, resource: str, name: str) -> dict[str, bytes] | None:
         """Returns the contents of a Secret or ConfigMap; None while there is none."""
         path = f"/api/v1/namespaces/{self._namespace}/{resource}/{name}"
