@@ -40,6 +40,7 @@ _CONFIG, _TYPED_CONFIG = "backend_config", "mhlo.backend_config"
 _FRONTEND = "mhlo.frontend_attributes"
 _ATTRIBUTES = "mhlo.attributes"
 _SHARDING = "mhlo.sharding"
+_ALIASES = "output_operand_aliases"
 _PLAIN = frozenset(
     (
         TARGET,
@@ -232,6 +233,7 @@ def check_custom_call(call: Any, platform: str, callbacks: CallbackChecker | Non
     if rule := XLAS.get(name):
         operands, results = _types(call.operands), _types(call.results)
         well_formed = _has_tensors_only(call) and _has_named_attributes(call)
+        well_formed &= _ALIASES not in call.attributes or not len(call.attributes[_ALIASES])
         if not well_formed or not rule(operands, results, call):
             raise StatusError(
                 Code.INVALID_ARGUMENT,
@@ -274,6 +276,8 @@ def _check_kernel(call: Any, name: str, kernel: Kernel) -> None:
     attributes = _typed_attributes(call, name)
     if not _has_tensors_only(call):
         problem = "its operands and results must be tensors"
+    elif name == SPARSE and (wrong := _wrong_of_sparse(call)):
+        problem = wrong
     elif _SHARDING in call.attributes:
         # XLA would split operands and results as it says, each for itself.
         problem = f"{_SHARDING} must not be set: set the shardings of operands and results"
@@ -283,6 +287,17 @@ def _check_kernel(call: Any, name: str, kernel: Kernel) -> None:
         )
     if problem:
         raise StatusError(Code.INVALID_ARGUMENT, f"custom call {name}: {problem}")
+
+
+def _wrong_of_sparse(call: Any) -> str:
+    """Returns what would have the kernel read beyond its buffers; empty: nothing."""
+    indices = [ir.RankedTensorType(value.type).element_type for value in call.operands[1:3]]
+    if not all(str(element) in ("i32", "i64") for element in indices):
+        return "its row pointers and columns must be of type i32 or i64"
+    if _ALIASES in call.attributes and len(call.attributes[_ALIASES]):
+        # Results would be written over indices that are still to be read.
+        return f"{_ALIASES} must not be set"
+    return ""
 
 
 def _typed_attributes(call: Any, name: str) -> Mapping[str, int]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from shared_pathways_service.servers.proxy.call_graph import CallGraph
 from shared_pathways_service.servers.proxy.callback_calls import CallbackChecker
 from shared_pathways_service.servers.proxy.custom_calls import (
     CUSTOM_CALL,
@@ -26,6 +27,8 @@ __all__ = ["check_program"]
 
 _DIALECTS = frozenset({"builtin", "chlo", "func", "sdy", "stablehlo"})
 _FUNCTION, _FUNCTION_TYPE = "func.func", "function_type"
+#: How the bindings of MLIR say that text is not UTF-8, before JAX 0.12 and since.
+_NOT_UTF8 = (UnicodeDecodeError, RuntimeError)
 _UNSUPPORTED = re.compile("|".join(UNSUPPORTED_ELEMENTS))
 
 
@@ -45,44 +48,88 @@ def check_program(module: Any, platform: str, callbacks: CallbackChecker | None 
         instead; INVALID_ARGUMENT, naming a custom call that is called in another way than JAX's,
         or an operation.
     """
-    calls: list[Any] = []
-    shardys: list[Any] = []
-    types: set[Any] = set()
-    foreign = ""
-
-    def look(operation: Any) -> Any:
-        nonlocal foreign
-        name = operation.name
-        if name.partition(".")[0] not in _DIALECTS:
-            foreign = name
-            return ir.WalkResult.INTERRUPT
-        # (Arguments of regions have the type of an operand or a result.)
-        types.update(value.type for value in operation.results)
-        if name == _FUNCTION:
-            types.add(operation.attributes[_FUNCTION_TYPE].value)
-        is_shardys = name == CUSTOM_CALL and operation.attributes[TARGET].value in SDY_CALLS
-        if is_shardys or is_written(operation):
-            shardys.append(operation)
-        if name == CUSTOM_CALL and not is_shardys:
-            calls.append(operation)
-        return ir.WalkResult.ADVANCE
-
+    found = _Walk()
     with module.context:
-        module.operation.walk(look)
-        if foreign:
-            raise StatusError(
-                Code.INVALID_ARGUMENT,
-                f"a program has operations of {', '.join(sorted(_DIALECTS))} only, not {foreign}",
-            )
-        _check_elements(types)
-        if shardys and (wrong := check_sdy(module, shardys)):
+        module.operation.walk(found.look)
+        found.check()
+        if found.shardys and (wrong := check_sdy(module, found.shardys)):
             raise StatusError(
                 Code.INVALID_ARGUMENT, f"shardings of Shardy, written as text, are wrong: {wrong}"
             )
         changed = False
-        for call in calls:
-            changed |= check_custom_call(call, platform, callbacks)
+        try:
+            for call in found.calls:
+                changed |= check_custom_call(call, platform, callbacks)
+        except _NOT_UTF8 as error:
+            raise _not_utf8() from error
     return changed
+
+
+class _Walk:
+    """What one walk over a program finds.
+
+    Attributes:
+      calls: Custom calls, but for Shardy's.
+      shardys: Operations that have something of Shardy's, written as text.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+        self.shardys: list[Any] = []
+        self._types: set[Any] = set()
+        self._graph = CallGraph()
+        self._foreign = ""
+        self._is_utf8 = True
+
+    def look(self, operation: Any) -> Any:
+        """Takes note of an operation; ends the walk at one that XLA must not see."""
+        try:
+            return self._look(operation)
+        except _NOT_UTF8:
+            # (Raised from here it would come back as a text with this process's stack.)
+            self._is_utf8 = False
+            return ir.WalkResult.INTERRUPT
+
+    def _look(self, operation: Any) -> Any:
+        name = operation.name
+        if name.partition(".")[0] not in _DIALECTS:
+            self._foreign = name
+            return ir.WalkResult.INTERRUPT
+        # (Arguments of regions have the type of an operand or a result.)
+        self._types.update(value.type for value in operation.results)
+        self._graph.add(operation)
+        if name == _FUNCTION:
+            self._types.add(operation.attributes[_FUNCTION_TYPE].value)
+        target = operation.attributes[TARGET].value if name == CUSTOM_CALL else ""
+        if target in SDY_CALLS or is_written(operation):
+            self.shardys.append(operation)
+        if name == CUSTOM_CALL:
+            self._graph.add_custom_call(operation, target)
+            if target not in SDY_CALLS:
+                self.calls.append(operation)
+        return ir.WalkResult.ADVANCE
+
+    def check(self) -> None:
+        """Refuses what can be told without a look at single operations.
+
+        Raises:
+          StatusError: As of `check_program`.
+        """
+        if self._foreign:
+            raise StatusError(
+                Code.INVALID_ARGUMENT,
+                f"a program has operations of {', '.join(sorted(_DIALECTS))} only, not "
+                f"{self._foreign}",
+            )
+        if not self._is_utf8:
+            raise _not_utf8()
+        if wrong := self._graph.problem():
+            raise StatusError(Code.INVALID_ARGUMENT, f"a program's calls are wrong: {wrong}")
+        _check_elements(self._types)
+
+
+def _not_utf8() -> StatusError:
+    return StatusError(Code.INVALID_ARGUMENT, "a program has text that is not UTF-8")
 
 
 def _check_elements(types: set[Any]) -> None:

@@ -48,6 +48,12 @@ module {
 """
 
 
+ALIAS = (
+    "#stablehlo.output_operand_alias<output_tuple_indices = [], operand_index = 2, "
+    "operand_tuple_indices = []>"
+)
+
+
 def call_of(name: str, attributes: str = "") -> str:
     return f"""
 module {{
@@ -241,3 +247,32 @@ def test_every_name_is_drawn() -> None:
         if found
     }
     assert drawn == {*KERNELS, *XLAS, *SDY_CALLS, *REFUSED}
+
+
+@pytest.mark.parametrize(
+    ("element", "attributes", "said"),
+    [
+        ("f32", "", "i32 or i64"),
+        ("complex<f32>", "", "i32 or i64"),
+        (
+            "i32",
+            f", output_operand_aliases = [{ALIAS}]",
+            "output_operand_aliases must not be set",
+        ),
+    ],
+)
+def test_a_sparse_kernel_is_kept_from_reading_elsewhere(
+    element: str, attributes: str, said: str
+) -> None:
+    program = f"""
+module {{
+  func.func public @main(%v: tensor<4xi32>, %p: tensor<5x{element}>, %c: tensor<4x{element}>,
+      %d: tensor<3xi32>) -> tensor<4xi32> {{
+    %r = "stablehlo.custom_call"(%v, %p, %c, %d) {{call_target_name = "cpu_csr_sparse_dense_ffi",
+      mhlo.backend_config = {{}}{attributes}}}
+      : (tensor<4xi32>, tensor<5x{element}>, tensor<4x{element}>, tensor<3xi32>) -> tensor<4xi32>
+    return %r : tensor<4xi32>
+  }}
+}}
+"""
+    assert said in refused(program).message

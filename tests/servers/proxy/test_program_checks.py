@@ -133,3 +133,60 @@ def test_no_other_element_inside_a_program_ends_the_proxy(session: RawClient) ->
             (result,) = session.execute(compiled, [ones])
             assert session.fetch(result).size == 4
     assert failed == {"complex<f32>", "complex<f64>"}  # which have no order
+
+
+def of_functions(functions: str, body: str) -> str:
+    return f"""
+module {{
+  {functions}
+  func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {{
+    {body}
+    return %r : tensor<4xf32>
+  }}
+}}
+"""
+
+
+CALL = "%r = call @f(%x) : (tensor<4xf32>) -> tensor<4xf32>"
+CUSTOM = (
+    '%r = "stablehlo.custom_call"(%x) {{call_target_name = "{}", called_computations = [@{}]}} '
+    ": (tensor<4xf32>) -> tensor<4xf32>"
+)
+TYPE = "(tensor<4xf32>) -> tensor<4xf32>"
+HEAD = "func.func private @f(%x: tensor<4xf32>) -> tensor<4xf32>"
+SAME = f"{HEAD.replace('@f', '@g')} {{ return %x : tensor<4xf32> }}"
+
+
+def chain(length: int) -> str:
+    """Returns functions of which each calls the next."""
+    names = ["@f", *(f"@f{number}" for number in range(1, length))]
+    bodies = [f"%r = call {name}(%x) : {TYPE}" for name in names[1:]]
+    bodies.append("%r = stablehlo.negate %x : tensor<4xf32>")
+    return "\n".join(
+        f"{HEAD.replace('@f', name)} {{ {body} return %r : tensor<4xf32> }}"
+        for name, body in zip(names, bodies, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("functions", "body", "said"),
+    [
+        (f"{HEAD} {{ {CALL} return %r : tensor<4xf32> }}", CALL, "f calls itself"),
+        (HEAD, CALL, "f is called, and has no body"),
+        (chain(1200), CALL, "1000 deep"),
+        ("", CUSTOM.format("MoveToHost", "zz"), "MoveToHost must not have called_computations"),
+        (SAME, CUSTOM.format("mhlo.erf", "g"), "mhlo.erf must not have called_computations"),
+        ("", CUSTOM.format("TopK", "main"), "main calls itself"),
+        ("", CUSTOM.format("TopK", "zz"), "zz is called, and has no body"),
+        (SAME, CUSTOM.format("\\FF\\FE", "g"), "not UTF-8"),
+    ],
+)
+def test_calls_at_which_xla_would_end_the_process(functions: str, body: str, said: str) -> None:
+    with pytest.raises(StatusError, match=said) as caught:
+        check_program(xla.parse(of_functions(functions, body).encode()), "cpu")
+    assert caught.value.code is Code.INVALID_ARGUMENT
+    assert "Traceback" not in caught.value.message
+
+
+def test_functions_may_be_called_often_and_deep() -> None:
+    assert not check_program(xla.parse(of_functions(chain(900), CALL).encode()), "cpu")
