@@ -28,7 +28,7 @@ from shared_pathways_service.servers.proxy.cpu_kernels import (
 from shared_pathways_service.servers.proxy.platforms import CPU, Cuda
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
-__all__ = ["CUSTOM_CALL", "TARGET", "XLAS", "accepted_names", "check_custom_call"]
+__all__ = ["CUSTOM_CALL", "TARGET", "XLAS", "accepted_names", "check_custom_call", "entries"]
 
 CUSTOM_CALL = "stablehlo.custom_call"
 #: The attribute of a custom call that names the function.
@@ -86,10 +86,11 @@ def _one_alike(operands: _Types, results: _Types, _call: Any) -> bool:
 
 def _is_plain(call: Any) -> bool:
     # XLA makes an operation of CHLO of it, and ends the process at a sharding, for one.
-    return all(entry.name in _PLAIN for entry in _entries(call))
+    return all(entry.name in _PLAIN for entry in entries(call))
 
 
-def _entries(call: Any) -> Any:
+def entries(call: Any) -> Any:
+    """Returns the attributes of an operation, each with its name."""
     attributes = call.attributes
     return [attributes[index] for index in range(len(attributes))]
 
@@ -195,6 +196,10 @@ XLAS: dict[str, Callable[[_Types, _Types, Any], bool]] = {
 }
 
 
+#: What a platform's XLA makes no operation of.
+_NOT_RUN = frozenset({("ragged_all_to_all", CPU.name)})
+
+
 @functools.cache
 def accepted_names(platform: str) -> frozenset[str]:
     """Returns the names of kernels that programs for a platform may call, beside XLA's own."""
@@ -230,7 +235,7 @@ def check_custom_call(call: Any, platform: str, callbacks: CallbackChecker | Non
     if kernel is not None:
         _check_kernel(call, name, kernel)
         return name == SPARSE and _limit_indices(call)
-    if rule := XLAS.get(name):
+    if (rule := XLAS.get(name)) and (name, platform) not in _NOT_RUN:
         operands, results = _types(call.operands), _types(call.results)
         well_formed = _has_tensors_only(call) and _has_named_attributes(call)
         well_formed &= _ALIASES not in call.attributes or not len(call.attributes[_ALIASES])

@@ -18,6 +18,7 @@ from shared_pathways_service.servers.proxy.custom_calls import (
     CUSTOM_CALL,
     TARGET,
     check_custom_call,
+    entries,
 )
 from shared_pathways_service.servers.proxy.dtypes import UNSUPPORTED_ELEMENTS
 from shared_pathways_service.servers.proxy.sdy_calls import SDY_CALLS, check_sdy, is_written
@@ -26,6 +27,11 @@ from shared_pathways_service.servers.proxy.status import Code, StatusError
 __all__ = ["check_program"]
 
 _DIALECTS = frozenset({"builtin", "chlo", "func", "sdy", "stablehlo"})
+_MODULE = "builtin.module"
+#: What XLA reads of a module, and JAX sets; of other things it trusts the form.
+_OF_JAX = frozenset(
+    f"mhlo.{name}" for name in ("num_partitions", "num_replicas", "frontend_attributes")
+)
 _FUNCTION, _FUNCTION_TYPE = "func.func", "function_type"
 #: How the bindings of MLIR say that text is not UTF-8, before JAX 0.12 and since.
 _NOT_UTF8 = (UnicodeDecodeError, RuntimeError)
@@ -80,6 +86,7 @@ class _Walk:
         self._graph = CallGraph()
         self._foreign = ""
         self._is_utf8 = True
+        self._unknown = ""
 
     def look(self, operation: Any) -> Any:
         """Takes note of an operation; ends the walk at one that XLA must not see."""
@@ -100,6 +107,9 @@ class _Walk:
         self._graph.add(operation)
         if name == _FUNCTION:
             self._types.add(operation.attributes[_FUNCTION_TYPE].value)
+        if name == _MODULE:
+            named = (attribute.name for attribute in entries(operation))
+            self._unknown = next((name for name in named if _is_unknown(name)), "")
         target = operation.attributes[TARGET].value if name == CUSTOM_CALL else ""
         if target in SDY_CALLS or is_written(operation):
             self.shardys.append(operation)
@@ -123,9 +133,18 @@ class _Walk:
             )
         if not self._is_utf8:
             raise _not_utf8()
+        if self._unknown:
+            raise StatusError(
+                Code.INVALID_ARGUMENT,
+                f"a program's module has {self._unknown}, which JAX never sets",
+            )
         if wrong := self._graph.problem():
             raise StatusError(Code.INVALID_ARGUMENT, f"a program's calls are wrong: {wrong}")
         _check_elements(self._types)
+
+
+def _is_unknown(name: str) -> bool:
+    return name.startswith("mhlo.") and name not in _OF_JAX
 
 
 def _not_utf8() -> StatusError:

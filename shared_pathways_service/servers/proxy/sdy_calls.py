@@ -9,6 +9,7 @@ ends the process. So what the library would not have written is refused.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -30,6 +31,11 @@ _TO_LOCAL, _TO_GLOBAL = f"{_PREFIX}GlobalToLocalShape", f"{_PREFIX}LocalToGlobal
 _BODY = f"{_PREFIX}manual_computation_body"
 _NAME = "call_target_name"
 _QUOTED = re.compile(r'"([^"]*)"')
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+#: Of a mesh; XLA multiplies the sizes of its axes without a look at what comes out.
+_MOST_DEVICES = 1 << 20
+#: What follows an axis's name where a part of it is meant, which JAX never writes.
+_SUB_AXIS = '":('
 
 #: Axes of each mesh; None: it is one device, on which something is whole.
 _Meshes = Mapping[str, Sequence[str] | None]
@@ -56,7 +62,13 @@ def check_sdy(module: Any, operations: Iterable[Any]) -> str:
       operations: Those of it that `is_written` names, and the calls of `SDY_CALLS`.
     """
     try:
-        meshes = _meshes(_texts(module.operation.attributes).get(_MESHES, "{}"))
+        texts = _texts(module.operation.attributes)
+        _check_names(texts, {_MESHES})
+        meshes = _meshes(texts.get(_MESHES, "{}"))
+        functions = [op.operation.attributes for op in module.body.operations]
+        symbols = {entry["sym_name"].value for entry in functions if "sym_name" in entry}
+        if taken := symbols & meshes.keys():
+            raise _Wrong(f"the mesh {min(taken)!r} has the name of a function")
         for operation in operations:
             if operation.name == "func.func":
                 _check_function(operation, meshes)
@@ -79,7 +91,14 @@ def _meshes(text: str) -> _Meshes:
 
 
 def _axes(mesh: Any) -> Sequence[str] | None:
-    axes = [sdy.MeshAxisAttr(axis).name for axis in mesh.axes]
+    found = [sdy.MeshAxisAttr(axis) for axis in mesh.axes]
+    axes = [axis.name for axis in found]
+    if not all(map(_PLAIN_NAME.fullmatch, axes)):
+        # (Elsewhere they are compared as they are printed.)
+        raise _Wrong("a mesh with an axis whose name has other than letters, digits and _ . -")
+    sizes = [axis.size for axis in found]
+    if min(sizes, default=1) < 1 or math.prod(sizes) > _MOST_DEVICES:
+        raise _Wrong(f"a mesh of {' x '.join(map(str, sizes))} devices")
     return axes if axes or len(list(mesh.device_ids)) != 1 else None
 
 
@@ -112,7 +131,7 @@ def _check_operation(operation: Any, meshes: _Meshes) -> None:
 def _check_rule(text: str, operation: Any) -> None:
     """Looks at a rule that says which dimensions of a call's values belong together."""
     rule = sdy.OpShardingRuleAttr(ir.Attribute.parse(text))
-    count = len(list(rule.factor_sizes))
+    sizes = list(rule.factor_sizes)
     for mappings, values in (
         (rule.operand_mappings, operation.operands),
         (rule.result_mappings, operation.results),
@@ -121,10 +140,15 @@ def _check_rule(text: str, operation: Any) -> None:
         for mapping in mappings:
             dimensions = list(sdy.TensorMappingAttr(mapping).dim_mappings)
             ranks.append(len(dimensions))
-            for dimension in dimensions:
-                factors = list(sdy.DimMappingAttr(dimension).factor_indices)
-                if not all(0 <= factor < count for factor in factors):
-                    raise _Wrong(f"{_RULE} with a factor that it does not have")
+            factors = [
+                factor
+                for dimension in dimensions
+                for factor in sdy.DimMappingAttr(dimension).factor_indices
+            ]
+            if not all(0 <= factor < len(sizes) for factor in factors):
+                raise _Wrong(f"{_RULE} with a factor that it does not have")
+            if len(set(factors)) != len(factors):
+                raise _Wrong(f"{_RULE} with a factor twice in one value")
         if ranks != [ir.RankedTensorType(value.type).rank for value in values]:
             raise _Wrong(f"{_RULE} for other values than those of {_target(operation)}")
 
@@ -223,6 +247,8 @@ def _check_sharding(attribute: Any, of: Any, meshes: _Meshes) -> None:
         dimensions = list(sharding.dimension_shardings)
         if len(dimensions) != of.rank and (dimensions or meshes[mesh] is not None):
             raise _Wrong(f"a sharding of {len(dimensions)} dimensions for {of}")
+    if _SUB_AXIS in str(attribute):
+        raise _Wrong("a sharding over a part of an axis")
     named = _QUOTED.findall(str(attribute))
     if not set(named) <= set(meshes[mesh] or ()) or len(set(named)) != len(named):
         raise _Wrong(f"axes {', '.join(named)}, which the mesh {mesh!r} does not have, each once")

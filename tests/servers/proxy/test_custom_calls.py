@@ -167,13 +167,18 @@ def test_kernels_called_in_another_way_are_refused(old: str, new: str, told: str
         ("mhlo.erf", ', mhlo.attributes = "x"'),
         ("TopK", ""),
         ("ApproxTopK", ", mhlo.backend_config = {reduction_dim = 7 : i64}"),
-        ("ragged_all_to_all", ""),
         ("shape_assertion", ""),
         ("dce_sink", ""),
     ],
 )
 def test_xlas_own_calls_with_other_operands_are_refused(name: str, attributes: str) -> None:
     assert refused(call_of(name, attributes)).code is Code.INVALID_ARGUMENT
+
+
+def test_what_a_cpu_cannot_run_is_refused_by_name() -> None:
+    error = refused(call_of("ragged_all_to_all"))
+    assert error.code is Code.UNIMPLEMENTED
+    assert "Instead" in error.message
 
 
 def test_kernels_of_a_gpu_are_refused_on_the_cpu_and_the_other_way_round() -> None:

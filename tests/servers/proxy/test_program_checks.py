@@ -188,5 +188,18 @@ def test_calls_at_which_xla_would_end_the_process(functions: str, body: str, sai
     assert "Traceback" not in caught.value.message
 
 
+def test_a_module_has_only_what_jax_sets() -> None:
+    plain = of_functions("", "%r = stablehlo.negate %x : tensor<4xf32>")
+
+    def having(attributes: str) -> bytes:
+        return plain.replace("module {", f"module attributes {{{attributes}}} {{").encode()
+
+    with pytest.raises(StatusError, match=r"mhlo\.input_output_alias, which JAX never sets"):
+        check_program(xla.parse(having("mhlo.input_output_alias = [3 : i32]")), "cpu")
+    assert not check_program(
+        xla.parse(having("mhlo.num_partitions = 1 : i32, jax.x = true")), "cpu"
+    )
+
+
 def test_functions_may_be_called_often_and_deep() -> None:
     assert not check_program(xla.parse(of_functions(chain(900), CALL).encode()), "cpu")
