@@ -31,7 +31,8 @@ _TO_LOCAL, _TO_GLOBAL = f"{_PREFIX}GlobalToLocalShape", f"{_PREFIX}LocalToGlobal
 _BODY = f"{_PREFIX}manual_computation_body"
 _NAME = "call_target_name"
 _QUOTED = re.compile(r'"([^"]*)"')
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+#: Printed as it is: ASCII without quotes and backslashes. (That of pmap is `<axis 0x7f…>`.)
+_PLAIN_NAME = re.compile(r"[ !#-\[\]-~]+")
 #: Of a mesh; XLA multiplies the sizes of its axes without a look at what comes out.
 _MOST_DEVICES = 1 << 20
 #: What follows an axis's name where a part of it is meant, which JAX never writes.
@@ -95,7 +96,7 @@ def _axes(mesh: Any) -> Sequence[str] | None:
     axes = [axis.name for axis in found]
     if not all(map(_PLAIN_NAME.fullmatch, axes)):
         # (Elsewhere they are compared as they are printed.)
-        raise _Wrong("a mesh with an axis whose name has other than letters, digits and _ . -")
+        raise _Wrong("a mesh with an axis whose name has quotes, backslashes or other than ASCII")
     sizes = [axis.size for axis in found]
     if min(sizes, default=1) < 1 or math.prod(sizes) > _MOST_DEVICES:
         raise _Wrong(f"a mesh of {' x '.join(map(str, sizes))} devices")

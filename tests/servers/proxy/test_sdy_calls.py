@@ -81,7 +81,7 @@ def test_what_the_library_writes_is_accepted() -> None:
         ),
         ("LocalToGlobalShape(%1)", "LocalToGlobalShape(%0)", "not used together"),
         (ARGUMENT, ARGUMENT.replace(r"\22a\22", r"\22a\22:(1)2"), "a part of an axis"),
-        (MESHES, MESHES.replace(r"\22a\22", r"\22x\5C22y\22"), "letters, digits and"),
+        (MESHES, MESHES.replace(r"\22a\22", r"\22x\5C22y\22"), "has quotes, backslashes"),
         (MESHES, MESHES.replace("=2, ", "=4611686018427387904, "), "4611686018427387904 x 2"),
         (MESHES, MESHES.replace("{mesh", "{main = #sdy.mesh<[]>, mesh"), "name of a function"),
         (
