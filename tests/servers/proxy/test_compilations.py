@@ -100,11 +100,11 @@ def test_what_an_ended_session_waits_for_is_not_compiled(
     begun, go_on = threading.Event(), threading.Event()
     compiled: list[bytes] = []
 
-    def compile_late(program: bytes, options: bytes) -> object:
+    def compile_late(program: bytes, options: bytes, *rest: object) -> object:
         compiled.append(program)
         begun.set()
         assert go_on.wait(DEADLINE_S)
-        return compile_really(program, options)
+        return compile_really(program, options, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(compiler, "compile", compile_late)
     other = connect(proxy.address)

@@ -22,8 +22,8 @@ from jax._src import test_util as jtu
 
 jax.config.parse_flags_with_absl()
 
-def calls_back(x):
-    return jax.pure_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+def pointer(x):
+    return x.addressable_data(0).unsafe_buffer_pointer()
 
 def through_a_proxy():
     return jax.devices()[0].device_kind != "cpu"
@@ -41,10 +41,10 @@ class OwnTest(jtu.JaxTestCase):
         self.skipTest("always")
 
     def test_differs(self):
-        self.assertAllClose(jax.jit(calls_back)(jnp.ones(2)), jnp.sin(jnp.ones(2)))
+        self.assertGreater(pointer(jnp.ones(2)), 0)
 
     def test_differs_and_is_known(self):
-        jax.block_until_ready(jax.jit(calls_back)(jnp.ones(2)))
+        pointer(jnp.ones(2))
 
     def test_ends_the_process(self):
         if through_a_proxy():
@@ -69,7 +69,7 @@ if __name__ == "__main__":
 """
 KNOWN = """
 [[difference]]
-reason = "the client cannot be called back"
+reason = "the client has no pointers"
 tests = ["own_test::OwnTest.*is_known"]
 
 [[difference]]
@@ -104,12 +104,12 @@ def test_a_file_is_run_both_ways_and_compared(
     assert result["tests"] == 10
     assert (result["direct"], result["proxy"], result["share"]) == (7, 3, round(3 / 7, 4))
     assert result["explained"] == {
-        "OwnTest.test_differs_and_is_known": "the client cannot be called back"
+        "OwnTest.test_differs_and_is_known": "the client has no pointers"
     }
     assert set(result["passed_alone"]) == {"OwnTest.test_passes_the_second_time"}
     assert "the first time" in result["passed_alone"]["OwnTest.test_passes_the_second_time"]
     wrong = result["unexplained"]
-    assert "Unsupported host callback type" in wrong.pop("OwnTest.test_differs")
+    assert "PjRt-compatible backend only" in wrong.pop("OwnTest.test_differs")
     assert wrong == {
         "OwnTest.test_ends_the_process": "its process ended with 7",
         "OwnTest.test_skipped_there": "it was skipped",
@@ -117,7 +117,7 @@ def test_a_file_is_run_both_ways_and_compared(
     assert (result["not_reached"], result["broken"], result["proxy_end"]) == ({}, {}, "")
     printed = capsys.readouterr().out
     assert "7 on the CPU,     3 through the proxy (42.86%)" in printed
-    assert "known: OwnTest.test_differs_and_is_known: the client cannot be called back" in printed
+    assert "known: OwnTest.test_differs_and_is_known: the client has no pointers" in printed
     assert "OwnTest.test_differs: " in printed
 
 
