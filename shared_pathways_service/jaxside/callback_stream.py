@@ -121,7 +121,12 @@ class CallbackStream:
         thread = threading.Thread(target=target, name="sps-callbacks", daemon=True)
         with self._lock:
             self._threads.add(thread)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:
+            with self._lock:
+                self._threads.discard(thread)
+            raise
 
     def _open_and_run(self) -> None:
         with self._reading:
@@ -138,8 +143,10 @@ class CallbackStream:
                 work = self._next_work()
             if work is None:
                 break
-            self._have_another_read()
+            is_read = self._have_another_read()
             work()
+            if not is_read:
+                continue
             with self._lock:
                 if self._spare >= _SPARE:
                     break
@@ -150,12 +157,20 @@ class CallbackStream:
         with self._lock:
             self._threads.discard(threading.current_thread())
 
-    def _have_another_read(self) -> None:
+    def _have_another_read(self) -> bool:
+        """Has another thread read on; False: there is none, and Python gives none.
+
+        From 3.12 on it gives none at the end of the process, where JAX waits for its callbacks.
+        """
         with self._lock:
             if self._spare:
                 self._spare -= 1
-                return
-        self._start(self._run)
+                return True
+        try:
+            self._start(self._run)
+        except RuntimeError:
+            return False
+        return True
 
     def _next_work(self) -> Callable[[], object] | None:
         """Reads until there is something to call; None: the stream has ended."""

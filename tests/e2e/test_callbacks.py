@@ -11,7 +11,7 @@ import nbclient
 import nbformat
 import pytest
 
-from tests.e2e.connecting import embedded, eventually, nothing_left, status
+from tests.e2e.connecting import embedded, eventually, nothing_left
 from tests.e2e.harness import program, sps
 
 pytestmark = pytest.mark.race
@@ -95,11 +95,12 @@ def late() -> list[str]:
 
 
 def sps_run_prints() -> None:
-    source = "import jax; jax.jit(lambda x: jax.debug.print('x is {}', x))(3)"
+    """JAX waits at the end of the process, where Python begins no thread any more."""
+    body = "lambda i, x: (jax.debug.print('x is {}', x, ordered=True), x + i)[1]"
+    source = f"import jax; jax.jit(lambda x: jax.lax.fori_loop(0, 20, {body}, x))(3)"
     done = sps("run", "--slices", "tpuv6e:2x2=1", "--", sys.executable, "-c", source)
-    # (JAX waits at the end of the process for what was begun.)
-    assert "x is 3" in done.stdout
-    assert status()["slices"]
+    wanted = [f"x is {3 + i * (i - 1) // 2}" for i in range(20)]
+    assert [line for line in done.stdout.splitlines() if line.startswith("x is")] == wanted
 
 
 CELLS = (
