@@ -7,12 +7,13 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from shared_pathways_service.servers.proxy.operation_attributes import COMPUTATIONS
+
 __all__ = ["CallGraph"]
 
 #: Functions that call each other one below the other, at most: XLA follows them on its stack.
 _DEEPEST = 1000
 _FUNCTION = "func.func"
-_COMPUTATIONS = "called_computations"
 #: The attribute that names what an operation calls.
 _CALLEE = {"func.call": "callee", "stablehlo.composite": "decomposition"}
 #: Custom calls of which JAX has one call a function of the program: comparators and reducers.
@@ -47,14 +48,14 @@ class CallGraph:
 
     def add_custom_call(self, operation: Any, target: str) -> None:
         """Takes note of a custom call, which may call functions of the program as well."""
-        if _COMPUTATIONS not in operation.attributes:
+        if COMPUTATIONS not in operation.attributes:
             return
-        called = operation.attributes[_COMPUTATIONS]
+        called = operation.attributes[COMPUTATIONS]
         if isinstance(called, ir.ArrayAttr) and not len(called):
             return
         symbol = called[0] if isinstance(called, ir.ArrayAttr) and len(called) == 1 else None
         if target not in _WITH_FUNCTION or not isinstance(symbol, ir.FlatSymbolRefAttr):
-            self._wrong = f"custom call {target[:200]} must not have {_COMPUTATIONS} {called}"
+            self._wrong = f"custom call {target[:200]} must not have {COMPUTATIONS} {called}"
             return
         self._pending.add(symbol.value)
 

@@ -15,6 +15,18 @@ from jaxlib.mlir import ir
 
 from shared_pathways_service.servers.proxy.callback_messages import CallbackTypes, ValueType
 from shared_pathways_service.servers.proxy.dtypes import dtype_of, kind_of_element
+from shared_pathways_service.servers.proxy.operation_attributes import (
+    ALIASES,
+    COMPUTATIONS,
+    CONFIG,
+    FRONTEND,
+    SHARDING,
+    TARGET,
+    TYPED_CONFIG,
+    VERSION,
+    entries,
+    has_items,
+)
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
 __all__ = ["NAMES", "CallbackChecker", "take_mark"]
@@ -25,15 +37,14 @@ NAMES = frozenset({_PLAIN, _PARTITIONED})
 _MARK = "sps.callbacks"
 _MARK_FORM = re.compile(r"(\d{1,18}) (\d{1,5})")
 _TYPE_OF_TOKENS = "!stablehlo.token"
-_CONFIG, _SHARDING, _SHARDY = "mhlo.backend_config", "mhlo.sharding", "sdy.sharding"
-_FRONTEND = "mhlo.frontend_attributes"
+_SHARDY = "sdy.sharding"
 #: On one device, or on each for itself.
 _SHARDING_FORM = re.compile(r"\{(?:maximal device=(\d{1,6})|manual|replicated)\}")
 _KNOWN = frozenset(
     (
-        *("call_target_name", "api_version", "has_side_effect", "backend_config", _CONFIG),
-        *("operand_layouts", "result_layouts", "called_computations", "output_operand_aliases"),
-        *(_SHARDING, _SHARDY, _FRONTEND),
+        *(TARGET, VERSION, CONFIG, TYPED_CONFIG, COMPUTATIONS, ALIASES),
+        *("has_side_effect", "operand_layouts", "result_layouts"),
+        *(SHARDING, _SHARDY, FRONTEND),
     )
 )
 
@@ -100,7 +111,7 @@ class CallbackChecker:
 def _index(call: Any) -> int:
     attributes = call.attributes
     # (An attribute dictionary of MLIR has no `get`.)
-    name = _CONFIG if _CONFIG in attributes else "backend_config"
+    name = TYPED_CONFIG if TYPED_CONFIG in attributes else CONFIG
     config = attributes[name] if name in attributes else None  # noqa: SIM401
     if not isinstance(config, ir.DictAttr) or len(config) != 1 or "index" not in config:
         return -1
@@ -110,13 +121,9 @@ def _index(call: Any) -> int:
 
 
 def _problem(call: Any, num_devices: int) -> str:
-    attributes = call.attributes
-    names = [attributes[i].name for i in range(len(attributes))]
-    if unknown := [name for name in names if name not in _KNOWN]:
+    if unknown := [entry.name for entry in entries(call) if entry.name not in _KNOWN]:
         return f"it has the attribute {unknown[0][:100]}"
-    if "called_computations" in attributes and len(attributes["called_computations"]):
-        return "it calls other functions"
-    if "output_operand_aliases" in attributes and len(attributes["output_operand_aliases"]):
+    if has_items(call, ALIASES):
         return "its results share memory with its operands"
     return _sharding_problem(call, num_devices)
 
@@ -126,16 +133,16 @@ def _sharding_problem(call: Any, num_devices: int) -> str:
     # Axes of a mesh are the only texts in quotes.
     if _SHARDY in attributes and '"' in str(attributes[_SHARDY]):
         return "it is split over several devices"
-    if _FRONTEND in attributes and not _is_whole(attributes[_FRONTEND]):
-        return f"its {_FRONTEND} are wrong, or split it over several devices"
-    if _SHARDING in attributes and not _is_on_one(call, num_devices):
-        return f"its {_SHARDING} is neither one device nor manual"
+    if FRONTEND in attributes and not _is_whole(attributes[FRONTEND]):
+        return f"its {FRONTEND} are wrong, or split it over several devices"
+    if SHARDING in attributes and not _is_on_one(call, num_devices):
+        return f"its {SHARDING} is neither one device nor manual"
     return ""
 
 
 def _is_on_one(call: Any, num_devices: int) -> bool:
     """Whether a sharding, or that of each result, is one device, manual, or on each device."""
-    attribute = call.attributes[_SHARDING]
+    attribute = call.attributes[SHARDING]
     if not isinstance(attribute, ir.StringAttr):
         return False
     texts = [attribute.value]

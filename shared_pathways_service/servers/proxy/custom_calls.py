@@ -25,31 +25,35 @@ from shared_pathways_service.servers.proxy.cpu_kernels import (
     Shape,
     check_kernel,
 )
+from shared_pathways_service.servers.proxy.operation_attributes import (
+    ALIASES,
+    COMPUTATIONS,
+    CONFIG,
+    FRONTEND,
+    SHARDING,
+    TARGET,
+    TYPED_CONFIG,
+    VERSION,
+    entries,
+    has_items,
+)
 from shared_pathways_service.servers.proxy.platforms import CPU, Cuda
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
-__all__ = ["CUSTOM_CALL", "TARGET", "XLAS", "accepted_names", "check_custom_call", "entries"]
+__all__ = ["XLAS", "accepted_names", "check_custom_call"]
 
-CUSTOM_CALL = "stablehlo.custom_call"
-#: The attribute of a custom call that names the function.
-TARGET = "call_target_name"
 #: Of StableHLO's versions of the calling convention: untyped ones, and the one with attributes.
 _UNTYPED, _TYPED = 1, 4
-_VERSION = "api_version"
-_CONFIG, _TYPED_CONFIG = "backend_config", "mhlo.backend_config"
-_FRONTEND = "mhlo.frontend_attributes"
 _ATTRIBUTES = "mhlo.attributes"
-_SHARDING = "mhlo.sharding"
-_ALIASES = "output_operand_aliases"
 _PLAIN = frozenset(
     (
         TARGET,
-        _VERSION,
-        _CONFIG,
+        VERSION,
+        CONFIG,
         _ATTRIBUTES,
         "mhlo.version",
         "has_side_effect",
-        "called_computations",
+        COMPUTATIONS,
     )
 )
 
@@ -89,12 +93,6 @@ def _is_plain(call: Any) -> bool:
     return all(entry.name in _PLAIN for entry in entries(call))
 
 
-def entries(call: Any) -> Any:
-    """Returns the attributes of an operation, each with its name."""
-    attributes = call.attributes
-    return [attributes[index] for index in range(len(attributes))]
-
-
 def _one_float(operands: _Types, results: _Types, call: Any) -> bool:
     if not _one_alike(operands, results, call) or not _is_plain(call):
         return False
@@ -110,9 +108,9 @@ def _one_resized(operands: _Types, results: _Types, call: Any) -> bool:
 
 
 def _sharding(operands: _Types, results: _Types, call: Any) -> bool:
-    if not _one_alike(operands, results, call) or _SHARDING not in call.attributes:
+    if not _one_alike(operands, results, call) or SHARDING not in call.attributes:
         return False
-    config = _text(call, _CONFIG)
+    config = _text(call, CONFIG)
     form = re.fullmatch(r"(unspecified_dims=\[(\d{1,3}(?:,\d{1,3})*)\])?", config)
     if form is None:
         return False
@@ -238,7 +236,7 @@ def check_custom_call(call: Any, platform: str, callbacks: CallbackChecker | Non
     if (rule := XLAS.get(name)) and (name, platform) not in _NOT_RUN:
         operands, results = _types(call.operands), _types(call.results)
         well_formed = _has_tensors_only(call) and _has_named_attributes(call)
-        well_formed &= _ALIASES not in call.attributes or not len(call.attributes[_ALIASES])
+        well_formed &= not has_items(call, ALIASES)
         if not well_formed or not rule(operands, results, call):
             raise StatusError(
                 Code.INVALID_ARGUMENT,
@@ -261,7 +259,7 @@ def _has_tensors_only(call: Any) -> bool:
 def _has_named_attributes(call: Any) -> bool:
     # XLA does not look whether they are what it takes them for.
     attributes = call.attributes
-    names = (_TYPED_CONFIG, _ATTRIBUTES, _FRONTEND)
+    names = (TYPED_CONFIG, _ATTRIBUTES, FRONTEND)
     return all(isinstance(attributes[name], ir.DictAttr) for name in names if name in attributes)
 
 
@@ -283,9 +281,9 @@ def _check_kernel(call: Any, name: str, kernel: Kernel) -> None:
         problem = "its operands and results must be tensors"
     elif name == SPARSE and (wrong := _wrong_of_sparse(call)):
         problem = wrong
-    elif _SHARDING in call.attributes:
+    elif SHARDING in call.attributes:
         # XLA would split operands and results as it says, each for itself.
-        problem = f"{_SHARDING} must not be set: set the shardings of operands and results"
+        problem = f"{SHARDING} must not be set: set the shardings of operands and results"
     else:
         problem = check_kernel(
             kernel, _shapes(call.operands), _shapes(call.results), attributes, _batch_dims(call)
@@ -299,20 +297,20 @@ def _wrong_of_sparse(call: Any) -> str:
     indices = [ir.RankedTensorType(value.type).element_type for value in call.operands[1:3]]
     if not all(str(element) in ("i32", "i64") for element in indices):
         return "its row pointers and columns must be of type i32 or i64"
-    if _ALIASES in call.attributes and len(call.attributes[_ALIASES]):
+    if has_items(call, ALIASES):
         # Results would be written over indices that are still to be read.
-        return f"{_ALIASES} must not be set"
+        return f"{ALIASES} must not be set"
     return ""
 
 
 def _typed_attributes(call: Any, name: str) -> Mapping[str, int]:
     """Returns a kernel's attributes, if it is called by XLA's typed interface."""
     attributes = call.attributes
-    version = attributes[_VERSION].value if _VERSION in attributes else _UNTYPED
+    version = attributes[VERSION].value if VERSION in attributes else _UNTYPED
     # JAX gives the attributes in MHLO's form, which is the typed one whatever the version says.
-    by_mhlo = _TYPED_CONFIG in attributes
-    plain = _CONFIG in attributes and attributes[_CONFIG] != ir.StringAttr.get("")
-    config = attributes[_TYPED_CONFIG if by_mhlo else _CONFIG] if by_mhlo or plain else None
+    by_mhlo = TYPED_CONFIG in attributes
+    plain = CONFIG in attributes and attributes[CONFIG] != ir.StringAttr.get("")
+    config = attributes[TYPED_CONFIG if by_mhlo else CONFIG] if by_mhlo or plain else None
     if (
         version not in (_UNTYPED, _TYPED)
         or (by_mhlo and plain)
@@ -329,7 +327,7 @@ def _typed_attributes(call: Any, name: str) -> Mapping[str, int]:
 
 def _attributes(call: Any) -> Mapping[str, int]:
     """Returns the whole numbers among an operation's attributes."""
-    for name in (_TYPED_CONFIG, _CONFIG):
+    for name in (TYPED_CONFIG, CONFIG):
         if name in call.attributes and isinstance(call.attributes[name], ir.DictAttr):
             return _numbers(call.attributes[name])
     return {}
@@ -347,9 +345,9 @@ def _numbers(config: Any) -> dict[str, int]:
 
 
 def _batch_dims(call: Any) -> int:
-    if _FRONTEND not in call.attributes:
+    if FRONTEND not in call.attributes:
         return 0
-    frontend = call.attributes[_FRONTEND]
+    frontend = call.attributes[FRONTEND]
     if not isinstance(frontend, ir.DictAttr):
         return -1
     if "num_batch_dims" not in frontend:

@@ -14,13 +14,13 @@ from jaxlib.mlir import ir
 
 from shared_pathways_service.servers.proxy.call_graph import CallGraph
 from shared_pathways_service.servers.proxy.callback_calls import CallbackChecker
-from shared_pathways_service.servers.proxy.custom_calls import (
+from shared_pathways_service.servers.proxy.custom_calls import check_custom_call
+from shared_pathways_service.servers.proxy.dtypes import UNSUPPORTED_ELEMENTS
+from shared_pathways_service.servers.proxy.operation_attributes import (
     CUSTOM_CALL,
     TARGET,
-    check_custom_call,
     entries,
 )
-from shared_pathways_service.servers.proxy.dtypes import UNSUPPORTED_ELEMENTS
 from shared_pathways_service.servers.proxy.sdy_calls import SDY_CALLS, check_sdy, is_written
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 

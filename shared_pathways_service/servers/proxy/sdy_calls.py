@@ -17,9 +17,10 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
+from shared_pathways_service.servers.proxy.operation_attributes import FRONTEND, TARGET
+
 __all__ = ["SDY_CALLS", "check_sdy", "is_written"]
 
-_FRONTEND = "mhlo.frontend_attributes"
 _PREFIX = "xla.sdy."
 _SHARDING, _IN, _OUT = (
     f"{_PREFIX}{name}" for name in ("sharding", "in_shardings", "out_shardings")
@@ -29,7 +30,6 @@ _RULE = f"{_PREFIX}sharding_rule"
 _TO_LOCAL, _TO_GLOBAL = f"{_PREFIX}GlobalToLocalShape", f"{_PREFIX}LocalToGlobalShape"
 #: The functions that the two have between them.
 _BODY = f"{_PREFIX}manual_computation_body"
-_NAME = "call_target_name"
 _QUOTED = re.compile(r'"([^"]*)"')
 #: Printed as it is: ASCII without quotes and backslashes. (That of pmap is `<axis 0x7f…>`.)
 _PLAIN_NAME = re.compile(r"[ !#-\[\]-~]+")
@@ -52,7 +52,7 @@ def is_written(operation: Any) -> bool:
 
 
 def _has_text(attributes: Any) -> bool:
-    return _FRONTEND in attributes and _PREFIX in str(attributes[_FRONTEND])
+    return FRONTEND in attributes and _PREFIX in str(attributes[FRONTEND])
 
 
 def check_sdy(module: Any, operations: Iterable[Any]) -> str:
@@ -117,7 +117,7 @@ def _check_function(function: Any, meshes: _Meshes) -> None:
 
 
 def _check_operation(operation: Any, meshes: _Meshes) -> None:
-    call = operation.attributes[_NAME].value if _NAME in operation.attributes else ""
+    call = _target(operation)
     texts = _texts(operation.attributes)
     if rule := SDY_CALLS.get(call):
         rule(operation, texts, meshes)
@@ -268,7 +268,7 @@ def _only_user(values: Sequence[Any]) -> Any:
 
 
 def _target(operation: Any) -> str:
-    return str(operation.attributes[_NAME].value) if _NAME in operation.attributes else ""
+    return str(operation.attributes[TARGET].value) if TARGET in operation.attributes else ""
 
 
 def _check_names(texts: Mapping[str, str], known: set[str]) -> None:
@@ -278,11 +278,11 @@ def _check_names(texts: Mapping[str, str], known: set[str]) -> None:
 
 def _texts(attributes: Any) -> dict[str, str]:
     """Returns what is Shardy's of an operation's frontend attributes."""
-    if _FRONTEND not in attributes:
+    if FRONTEND not in attributes:
         return {}
-    written = attributes[_FRONTEND]
+    written = attributes[FRONTEND]
     if not isinstance(written, ir.DictAttr):
-        raise _Wrong(f"{_FRONTEND} is no dictionary")
+        raise _Wrong(f"{FRONTEND} is no dictionary")
     texts = {}
     for entry in written:
         if entry.name.startswith(_PREFIX):
