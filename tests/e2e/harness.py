@@ -35,7 +35,7 @@ class Program:
 
     def __init__(self, source: str, *, env: Mapping[str, str] | None = None) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", PRELUDE + textwrap.dedent(source)],
+            [sys.executable, "-X", "faulthandler", "-c", PRELUDE + textwrap.dedent(source)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -87,10 +87,18 @@ class Program:
         self._process.send_signal(number)
 
     def wait(self, timeout: float = DEADLINE_S) -> int:
-        """Returns the exit code."""
+        """Returns the exit code.
+
+        Raises:
+            AssertionError: The program did not end; the text shows where its threads were.
+        """
         try:
             code = self._process.wait(timeout)
         except subprocess.TimeoutExpired:
+            self._process.send_signal(signal.SIGABRT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(10)
+            self.close()
             raise AssertionError(f"did not end in {timeout} s; {self._tail()}") from None
         for reader in self._readers:
             reader.join(DEADLINE_S)
@@ -112,7 +120,7 @@ class Program:
                 stream.close()
 
     def _tail(self) -> str:
-        return "its standard error:\n" + "".join(self.stderr[-40:])
+        return "its standard error:\n" + "".join(self.stderr[-80:])
 
 
 @contextlib.contextmanager
