@@ -20,13 +20,17 @@ from typing import Any
 DEADLINE_S = 180.0
 
 PRELUDE = """
-import sys, json, os, threading
+import sys, json, os, threading, time
 from shared_pathways_service import errors, isc_pathways
 def say(word, **data):
     sys.stdout.write(json.dumps({"say": word, **data}) + "\\n"); sys.stdout.flush()
 def wait_for(word):
     line = sys.stdin.readline().strip()
     assert line == word, (line, word)
+def wait_for_signal():
+    # Not one long sleep: Python misses a signal that arrives just before the system call.
+    for _ in range(6000):
+        time.sleep(0.1)
 """
 
 

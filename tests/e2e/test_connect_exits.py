@@ -22,7 +22,7 @@ connection = isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 1})
 """
 BLOCK = BEGIN + "with connection:\n    "
 OPEN = BEGIN + "connection.start(); "
-SLEEP = "say('connected'); time.sleep(600)"
+SLEEP = "say('connected'); wait_for_signal()"
 FETCH = "x = jax.jit(forever)(jnp.ones(4)); say('connected'); x.block_until_ready()"
 
 #: Interrupted while it connects, a program has nothing of it left, and can connect again.

@@ -46,7 +46,7 @@ def forever(x):
     return lax.while_loop(lambda c: c[0] < 1e30, lambda c: (c[0] + 1, c[1] * 0.999), (0.0, x))[1]
 with connecting(expected_tpu_instances={"tpuv6e:2x2": 2}):
 """
-IDLE = CONNECTED + "    say('connected'); time.sleep(600)"
+IDLE = CONNECTED + "    say('connected'); wait_for_signal()"
 FETCHING = (
     CONNECTED + "    x = jax.jit(forever)(jnp.ones(4)); say('connected'); x.block_until_ready()"
 )
