@@ -32,8 +32,8 @@ def pieces_of(
       specs: The outputs.
 
     Raises:
-      StatusError: The plan names what is not there, moves a shard to another device, or leaves
-        some out.
+      StatusError: The plan names what is not there, moves a shard to another device, or does not
+        fill each shard of the outputs exactly once.
     """
     inputs = [value.known_spec() for value in values]
     found: list[list[tuple[int, int] | None]] = [
@@ -48,6 +48,9 @@ def pieces_of(
         target = specs[out_array].placing.device_ids
         if devices[source] != target[place]:
             raise _wrong("moves a shard to another device")
+        # (So no plan has more moves than there are shards.)
+        if found[out_array][place] is not None:
+            raise _wrong(f"fills shard {place} of output {out_array} more than once")
         found[out_array][place] = (in_array, source)
     complete = [[piece for piece in row if piece is not None] for row in found]
     if list(map(len, complete)) != list(map(len, found)):

@@ -150,10 +150,29 @@ def test_intervals_to_an_output_that_devices_describe_are_not_expanded(client: R
     assert client.fetch(made).tolist() == FOUR.tolist()
 
 
+def test_a_remap_plan_that_fills_a_shard_again_and_again_is_refused_at_the_second_time(
+    client: RawClient,
+) -> None:
+    array = client.put(FOUR, single(0))
+    mapping = {"from_start": [0], "from_end": [1], "from_step": [1]}
+    mapping |= {"to_start": [0], "to_end": [1], "to_step": [1]}
+    repeated = {name: bounds * 1000 for name, bounds in mapping.items()}
+    # Had it read on, it would have named these.
+    absent = {**mapping, "from_end": [2], "to_end": [2]}
+    one = [spec([4], single(0))]
+    for mappings in ([repeated, absent], [mapping, mapping, absent]):
+        plan = {"input_specs": one, "output_specs": one, "mappings": mappings}
+        with pytest.raises(Failed, match="fills shard 0 of output 0 more than once") as raised:
+            client.call("remap_arrays", plan=plan, array_handles=[array])
+        assert raised.value.code == INVALID
+
+
 @pytest.mark.parametrize(
     ("outputs", "message"),
     [
         ([(0, [(0, [7])])], "absent shards"),
+        ([(0, [(0, [0, 0])])], "fills shard 0 of output 0 more than once"),
+        ([(0, [(0, [0])]), (0, [(0, [0])])], "fills shard 0 of output 0 more than once"),
         ([(0, [(0, [-1])])], "absent shards"),
         ([(0, [(1, [0])])], "arrays that are not there"),
         ([(1, [(0, [0])])], "arrays that are not there"),
