@@ -241,6 +241,7 @@ def test_servers_of_other_credentials_cannot_connect(
         {"TPU_TYPE": "tpuv5e:2x2"},
         {"TPU_TYPE": "tpuv6e:2x4"},
         {MACHINE_VARIABLE: "tpuv6e:2x4"},
+        pytest.param({MACHINE_VARIABLE: ""}, id="no TPUs, whatever TPU_TYPE says"),
     ],
 )
 def test_a_worker_of_another_type_is_not_counted(

@@ -27,5 +27,6 @@ __all__ = ["MACHINE_VARIABLE", "PROXY_MODULE", "SERVER_MODULE"]
 
 PROXY_MODULE = f"{__name__}.proxy"
 SERVER_MODULE = f"{__name__}.server"
-#: The instance type of the TPU slice that the worker's machine is of, e.g. ``tpuv6e:2x2``.
+#: The instance type of the TPU slice that the worker's machine is of, e.g. ``tpuv6e:2x2``; empty on
+#: a machine without TPUs.
 MACHINE_VARIABLE = "STAND_IN_MACHINE_TPU_TYPE"

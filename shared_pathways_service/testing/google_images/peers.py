@@ -27,8 +27,11 @@ def credentials(environment: Mapping[str, str]) -> str:
 
 
 def instance_type(environment: Mapping[str, str]) -> str:
-    """Returns the instance type of the slice that a worker is of; empty if it is of none."""
-    kind = environment.get(MACHINE_VARIABLE) or environment.get("TPU_TYPE", "")
+    """Returns the instance type of a worker's slice; empty if the worker has no TPUs.
+
+    A machine that is known to have no TPUs sets an empty type, which `TPU_TYPE` does not change.
+    """
+    kind = environment.get(MACHINE_VARIABLE, environment.get("TPU_TYPE", ""))
     try:
         return str(InstanceType.parse(kind))
     except InvalidRequestError:
