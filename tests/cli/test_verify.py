@@ -218,9 +218,12 @@ def echo(server: socket.socket) -> None:
         (1, "ready", (2, 1)),
         (1, "cordoned", (2, 1)),
         (0, "cordoned", (2, 1)),
+        (0, "lost", (3, 1)),
+        (1, "lost", (2, 0)),
+        (None, "starting", (3, 1)),
     ],
 )
-def test_spares_and_cordoned_slices_are_not_free(
+def test_spares_and_slices_that_are_not_ready_are_not_free(
     monkeypatch: pytest.MonkeyPatch, spares: int | None, state: str, expected: tuple[int, int]
 ) -> None:
     slices = [

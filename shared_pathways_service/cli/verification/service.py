@@ -47,7 +47,8 @@ class ServiceView:
     def slices(self) -> dict[str, tuple[int, int]]:
         """Returns, by instance type, how many slices a request can have at most, and has now.
 
-        Slices that the service keeps as spares are in neither number.
+        Slices that the service keeps as spares are in neither number; slices that are lost, or not
+        ready yet, are in the first only.
         """
         try:
             told = self._status()
@@ -59,17 +60,16 @@ class ServiceView:
         held = Counter(
             item["instance_type"] for tenant in told["tenants"] for item in tenant["slices"]
         )
-        cordoned = Counter(
-            item["instance_type"]
-            for item in told["slices"]
-            if item["state"] == "cordoned" and not item["tenant"]
-        )
+        unheld = [item for item in told["slices"] if not item["tenant"]]
+        cordoned = Counter(i["instance_type"] for i in unheld if i["state"] == "cordoned")
+        not_ready = Counter(i["instance_type"] for i in unheld if i["state"] != "ready")
         spares = told["service"]["spares"] or 0
         found = {}
         for kind, count in total.items():
             # A spare stands in for a cordoned slice, which is not granted either.
             usable = max(count - max(spares, cordoned[kind]), 0)
-            found[kind] = (usable, max(usable - held[kind], 0))
+            kept = max(spares - cordoned[kind], 0)
+            found[kind] = (usable, max(count - held[kind] - not_ready[kind] - kept, 0))
         return found
 
     def wait_until_gone(self, names: set[str], timeout_s: float) -> None:
