@@ -82,6 +82,8 @@ _TOKENS: Final = "learning/total_weights"
 _RUN_S: Final = 1800.0
 _EVENT_S: Final = 900.0
 _LOOK_S: Final = 0.1
+#: For a run to end that is told to.
+_END_S: Final = 60.0
 #: The slice that is lost, after the second checkpoint and so many steps.
 _LOST_SLICE: Final = 1
 _STEPS_BEYOND: Final = 5
@@ -179,7 +181,11 @@ def _running(
             yield process
         finally:
             process.terminate()
-            process.wait()
+            try:
+                process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(_END_S)
 
 
 def _environment(own: Mapping[str, str]) -> dict[str, str]:
@@ -216,9 +222,13 @@ def elastic_run(run: Run, environment: Mapping[str, str]) -> dict[str, float]:
         def wait_until(reached: Callable[[], bool], what: str) -> float:
             began = time.monotonic()
             while not reached():
-                if process.poll() is not None or time.monotonic() - began > _EVENT_S:
+                if process.poll() is not None:
                     _finish(run, process)
-                    raise RuntimeError(f"{run.name}: no {what}: {run.phases()}")
+                    raise RuntimeError(f"{run.name} ended before a {what}: {run.phases()}")
+                if time.monotonic() - began > _EVENT_S:
+                    raise RuntimeError(
+                        f"{run.name}: no {what} within {_EVENT_S:g} s: {run.phases()}"
+                    )
                 time.sleep(_LOOK_S)
             return round(time.monotonic() - began, 1)
 

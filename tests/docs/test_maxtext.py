@@ -1,12 +1,17 @@
-"""docs/maxtext.md shows the commands that scripts/maxtext runs."""
+"""docs/maxtext.md shows the commands that scripts/maxtext runs, whose waits come to an end."""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from benchmarks.maxtext_runs import DIRECT, ELASTIC, MODEL, SLICES
+import pytest
+
+from benchmarks import maxtext_runs
+from benchmarks.maxtext_runs import DIRECT, ELASTIC, MODEL, SLICES, Run, elastic_run
 from tests.docs.blocks import DOCS, ROOT, blocks_of
 
 _PAGE = DOCS / "maxtext.md"
@@ -39,3 +44,27 @@ def test_the_page_installs_the_release_of_the_script() -> None:
     release = re.search(r"^release=(\S+)$", script, re.MULTILINE)
     assert release is not None
     assert f"'maxtext[tpu]=={release[1]}'" in _PAGE.read_text()
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("", "elastic ended before a checkpoint on both slices"),
+        ("raise SystemExit('no slices')", "elastic ended with 1:\nno slices"),
+        (
+            # It does not end when it is told to, either.
+            "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(100)",
+            "elastic: no checkpoint on both slices within 0.5 s",
+        ),
+    ],
+)
+def test_a_run_that_saves_no_checkpoint_is_not_waited_for_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, message: str
+) -> None:
+    monkeypatch.setattr(maxtext_runs, "_SPS", (sys.executable, "-S", "-c", source))
+    monkeypatch.setattr(maxtext_runs, "_END_S", 1.0)
+    if "within" in message:
+        monkeypatch.setattr(maxtext_runs, "_EVENT_S", 0.5)
+    run = Run(tmp_path, "elastic", {**ELASTIC, "checkpoint_period": 1})
+    with pytest.raises(RuntimeError, match=message):
+        elastic_run(run, {})
