@@ -154,6 +154,18 @@ async def told_of(
     return told[1:]
 
 
+async def place_after_two_looks(api: BusyApi, following: asyncio.Task[list[HomeEvent]]) -> None:
+    """Has the proxy placed once the first look at the others has come to its conclusion."""
+    for _ in range(2):
+        looked = asyncio.create_task(api.looked.wait())
+        first = asyncio.FIRST_COMPLETED
+        await asyncio.wait({looked, following}, timeout=60, return_when=first)
+        looked.cancel()
+        api.looked.clear()
+    api.placed.set()
+    await following
+
+
 def both() -> list[Object]:
     return [proxy("ada", V6), proxy("eve", V6, at="01")]
 
@@ -204,13 +216,7 @@ def test_a_later_proxy_that_ends_at_once_has_taken_nothing() -> None:
     async def work() -> None:
         api = BriefApi(later(), placed="ada")
         following = asyncio.create_task(told_of(api, "slice.placed", "tenant.running"))
-        for _ in range(2):
-            looked = asyncio.create_task(api.looked.wait())
-            first = asyncio.FIRST_COMPLETED
-            await asyncio.wait({looked, following}, timeout=60, return_when=first)
-            api.looked.clear()
-        api.placed.set()
-        await following
+        await place_after_two_looks(api, following)
         assert api.logs_read == [pod_log("n", "ada")]
 
     asyncio.run(work())
@@ -224,11 +230,7 @@ def test_an_earlier_proxy_that_waits_holds_nothing_of_what_a_placed_one_has() ->
 
     async def work() -> None:
         following = asyncio.create_task(told_of(api, *kinds, slices=2))
-        looked = asyncio.create_task(api.looked.wait())
-        await asyncio.wait({looked, following}, timeout=60, return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.sleep(0.1)
-        api.placed.set()
-        await following
+        await place_after_two_looks(api, following)
 
     asyncio.run(work())
     assert pod_log("n", "bob") in api.logs_read
@@ -244,12 +246,6 @@ def test_a_slice_that_is_placed_slowly_is_not_taken(
         following = asyncio.create_task(
             told_of(api, "slice.placed", "tenant.running", queue_timeout_s=queue_timeout_s)
         )
-        for _ in range(2):
-            looked = asyncio.create_task(api.looked.wait())
-            first = asyncio.FIRST_COMPLETED
-            await asyncio.wait({looked, following}, timeout=60, return_when=first)
-            api.looked.clear()
-        api.placed.set()
-        await following
+        await place_after_two_looks(api, following)
 
     asyncio.run(work())
