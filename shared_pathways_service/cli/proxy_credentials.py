@@ -61,10 +61,15 @@ async def proxy_credentials_check(
             async with contextlib.AsyncExitStack() as undo:
                 undo.push_async_callback(relay.close)
                 address = await relay.start()
-                await asyncio.to_thread(_ask, address, timeout_s, is_plaintext=is_plaintext)
+                try:
+                    await asyncio.to_thread(_ask, address, timeout_s, is_plaintext=is_plaintext)
+                except SharedPathwaysError as error:
+                    # It names the address of this check's own tunnel.
+                    error.message = error.message.replace(address, job_name)
+                    raise
     except CredentialsMismatch as error:
-        # The error names the address of this check's own tunnel, and does not know the setting.
-        message = error.message.replace(address, job_name).replace(error.proxy, setting)
+        # The error does not know the setting.
+        message = error.message.replace(error.proxy, setting)
         told = CredentialsMismatch(message, client=error.client, proxy=setting, hint=error.hint)
         return Check.failed(_NAME, told)
     except SharedPathwaysError as error:

@@ -190,13 +190,15 @@ def test_a_proxy_is_asked_for_its_release_where_its_image_names_none(
     nothing_left(namespace)
 
     job = upstream_job(service.address)
+    job_name = job["metadata"]["name"]
     namespace.create("batch/v1/jobs", job)
-    pod = running_pod(namespace, job["metadata"]["name"])
+    pod = running_pod(namespace, job_name)
     namespace.wait_for_log(pod, "IFRT proxy server started")
     monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig_of("tenant")))
     place = ("--context=testbed", f"--namespace={namespace.name}", "--json")
-    done = sps("doctor", *place, f"--proxy_job_name={job['metadata']['name']}", check=False)
+    done = sps("doctor", *place, f"--proxy_job_name={job_name}", check=False)
     checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
     assert "does not tell its own" in checks["JAX"]["found"]
     assert checks["proxy credentials"]["outcome"] == "failed"
+    assert checks["proxy credentials"]["found"].startswith(f"the proxy at {job_name} refuses: ")
     assert "client = [0, 0], server = [2, " in checks["proxy credentials"]["found"]
