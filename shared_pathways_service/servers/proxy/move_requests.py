@@ -220,7 +220,7 @@ def _moved(
 ) -> Value:
     """Returns a value with memory of its own, made of another's data."""
     if spec.kind == TOKEN:
-        # jaxlib 0.9 would end the process.
+        # (Some releases of jaxlib end the process when they copy one.)
         raise StatusError(Code.UNIMPLEMENTED, f"a token has no data to {name}")
     output = session.new_value(spec)
     engine = session.engine

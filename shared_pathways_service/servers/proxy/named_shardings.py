@@ -21,8 +21,9 @@ from shared_pathways_service.servers.proxy.status import Code, StatusError
 
 __all__ = ["as_tiles"]
 
-#: Devices of a mesh, and axes after they are split. No service has as many; a request may name any.
+#: Devices of a mesh. No service has as many; a request may name any number.
 _MOST_DEVICES = 1 << 16
+#: Dimensions of an iota_transform: an array of numpy has no more.
 _MOST_AXES = 64
 
 _Type = xla_pb2.OpSharding
@@ -115,8 +116,6 @@ class _Mesh:
                 if after % before:
                     raise _wrong(f"parts of an axis that overlap, at {before} and {after}")
                 split.append(after // before)
-        if len(split) > _MOST_AXES:
-            raise _wrong(f"more than {_MOST_AXES} axes")
         return cls(_device_ids(named.mesh, count).reshape(split), in_order)
 
     @property

@@ -23,6 +23,7 @@ from shared_pathways_service.servers.proxy.operation_attributes import (
 )
 from shared_pathways_service.servers.proxy.sdy_calls import SDY_CALLS, check_sdy, is_written
 from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.xla_internals import is_not_utf8
 
 __all__ = ["check_program"]
 
@@ -33,8 +34,6 @@ _OF_JAX = frozenset(
     f"mhlo.{name}" for name in ("num_partitions", "num_replicas", "frontend_attributes")
 )
 _FUNCTION, _FUNCTION_TYPE = "func.func", "function_type"
-#: How the bindings of MLIR say that text is not UTF-8, before JAX 0.12 and since.
-_NOT_UTF8 = (UnicodeDecodeError, RuntimeError)
 _UNSUPPORTED = re.compile("|".join(UNSUPPORTED_ELEMENTS))
 
 
@@ -66,7 +65,9 @@ def check_program(module: Any, platform: str, callbacks: CallbackChecker | None 
         try:
             for call in found.calls:
                 changed |= check_custom_call(call, platform, callbacks)
-        except _NOT_UTF8 as error:
+        except Exception as error:
+            if not is_not_utf8(error):
+                raise
             raise _not_utf8() from error
     return changed
 
@@ -85,16 +86,16 @@ class _Walk:
         self._types: set[Any] = set()
         self._graph = CallGraph()
         self._foreign = ""
-        self._is_utf8 = True
+        self._error: Exception | None = None
         self._unknown = ""
 
     def look(self, operation: Any) -> Any:
         """Takes note of an operation; ends the walk at one that XLA must not see."""
         try:
             return self._look(operation)
-        except _NOT_UTF8:
+        except Exception as error:  # noqa: BLE001 - raised again in `check`
             # (Raised from here it would come back as a text with this process's stack.)
-            self._is_utf8 = False
+            self._error = error
             return ir.WalkResult.INTERRUPT
 
     def _look(self, operation: Any) -> Any:
@@ -131,8 +132,8 @@ class _Walk:
                 f"a program has operations of {', '.join(sorted(_DIALECTS))} only, not "
                 f"{self._foreign}",
             )
-        if not self._is_utf8:
-            raise _not_utf8()
+        if self._error is not None:
+            raise _not_utf8() if is_not_utf8(self._error) else self._error
         if self._unknown:
             raise StatusError(
                 Code.INVALID_ARGUMENT,

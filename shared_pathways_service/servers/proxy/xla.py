@@ -40,6 +40,7 @@ from shared_pathways_service.servers.proxy.xla_internals import (
     read_portable_artifact,
     result_handler,
     shaped_array,
+    sharding_proto,
     single_array,
 )
 
@@ -416,9 +417,7 @@ def aliased_parameters(executable: Any) -> frozenset[int]:
 
 def op_sharding(sharding: Any) -> bytes:
     """Returns a sharding of an executable as a serialised xla.OpSharding, in tiles."""
-    if not hasattr(sharding, "SerializeToString"):
-        sharding = sharding.to_proto()
-    return as_tiles(xla_pb2.OpSharding.FromString(sharding.SerializeToString())).SerializeToString()
+    return as_tiles(xla_pb2.OpSharding.FromString(sharding_proto(sharding))).SerializeToString()
 
 
 def parse(program: bytes) -> Any:

@@ -8,6 +8,7 @@ so that the rest of the proxy knows one form.
 from __future__ import annotations
 
 import importlib
+import re
 from typing import Any
 
 import jaxlib.version
@@ -19,9 +20,11 @@ from shared_pathways_service.errors import VersionSkew
 __all__ = [
     "check",
     "fingerprint",
+    "is_not_utf8",
     "read_portable_artifact",
     "result_handler",
     "shaped_array",
+    "sharding_proto",
     "single_array",
 ]
 
@@ -41,6 +44,20 @@ _mlir = _module("jax._src.interpreters.mlir")
 _shardings = _module("jax._src.sharding_impls")
 _lapack = _module("jaxlib.cpu._lapack")
 _sparse = _module("jaxlib.cpu_sparse")
+_ir = _module("jaxlib.mlir.ir")
+_sdy = _module("jaxlib.mlir.dialects.sdy")
+_stablehlo = _module("jaxlib.mlir.dialects.stablehlo")
+
+#: Of MLIR's bindings, the classes by which programs are checked.
+_OF_IR = """
+ArrayAttr Attribute BoolAttr ComplexType DenseElementsAttr DictAttr FlatSymbolRefAttr FloatType
+FunctionType InsertionPoint IntegerAttr MLIRError Module OpView Operation RankedTensorType
+StringAttr TypeAttr WalkResult
+"""
+_OF_SDY = """
+DimMappingAttr ManualAxesAttr MeshAttr MeshAxisAttr OpShardingRuleAttr TensorMappingAttr
+TensorShardingAttr TensorShardingPerValueAttr
+"""
 
 #: Where each part is, its name, and what the proxy needs it for.
 _PARTS: tuple[tuple[Any, str, str, str], ...] = (
@@ -64,6 +81,10 @@ _PARTS: tuple[tuple[Any, str, str, str], ...] = (
     (_lapack, "jaxlib.cpu._lapack", "registrations", "the names of LAPACK's kernels"),
     (_sparse, "jaxlib.cpu_sparse", "registrations", "kernels of sparse matrices"),
     (xla_client, "jaxlib.xla_client", "register_custom_call_target", "kernels of sparse matrices"),
+    *((_ir, "jaxlib.mlir.ir", name, "checks of programs") for name in _OF_IR.split()),
+    *((_sdy, "jaxlib.mlir.dialects.sdy", name, "checks of shardings") for name in _OF_SDY.split()),
+    (_stablehlo, "jaxlib.mlir.dialects.stablehlo", "clamp", "indices of sparse matrices"),
+    (_stablehlo, "jaxlib.mlir.dialects.stablehlo", "constant", "indices of sparse matrices"),
 )
 
 #: Of jaxlib, major and minor.
@@ -112,6 +133,28 @@ def result_handler(shape: tuple[int, ...], dtype: Any, sharding: Any) -> Any:
 def fingerprint(topology: Any) -> Any:
     """Returns what two topologies differ by; None with jaxlib 0.9, which has no name for it."""
     return topology.fingerprint() if hasattr(topology, "fingerprint") else None
+
+
+def sharding_proto(sharding: Any) -> bytes:
+    """Returns the serialised xla.OpSharding of a sharding of jaxlib's.
+
+    The shardings of an executable are messages of Python in some releases; in others, and for some
+    executables, they are objects of C++.
+    """
+    message = sharding if hasattr(sharding, "SerializeToString") else sharding.to_proto()
+    serialized: bytes = message.SerializeToString()
+    return serialized
+
+
+#: How nanobind, by which jaxlib's bindings are made, reports bytes that are not UTF-8.
+_CONVERSION_ERROR = re.compile(r"nanobind::[\w:]*\w*str\w*(\(\))?: conversion error!")
+
+
+def is_not_utf8(error: BaseException) -> bool:
+    """Whether an error of MLIR's bindings says that a text is not UTF-8."""
+    if isinstance(error, UnicodeDecodeError):
+        return True
+    return isinstance(error, RuntimeError) and bool(_CONVERSION_ERROR.fullmatch(str(error)))
 
 
 def read_portable_artifact(program: bytes, context: Any) -> Any:

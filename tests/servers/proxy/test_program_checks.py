@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from shared_pathways_service.servers.proxy import xla
+from shared_pathways_service.servers.proxy.call_graph import CallGraph
 from shared_pathways_service.servers.proxy.dtypes import KIND_OF_ELEMENT, UNSUPPORTED_ELEMENTS
 from shared_pathways_service.servers.proxy.program_checks import check_program
 from shared_pathways_service.servers.proxy.status import Code, StatusError
@@ -186,6 +187,17 @@ def test_calls_at_which_xla_would_end_the_process(functions: str, body: str, sai
         check_program(xla.parse(of_functions(functions, body).encode()), "cpu")
     assert caught.value.code is Code.INVALID_ARGUMENT
     assert "Traceback" not in caught.value.message
+
+
+def test_an_error_of_the_checks_is_not_taken_for_text_that_is_not_utf8(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("out of order")
+
+    monkeypatch.setattr(CallGraph, "add", fail)
+    with pytest.raises(RuntimeError, match="out of order"):
+        check_program(xla.parse(DOUBLE.encode()), "cpu")
 
 
 def test_a_module_has_only_what_jax_sets() -> None:
