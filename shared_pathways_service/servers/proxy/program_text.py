@@ -1,0 +1,59 @@
+"""Checks a program's text before MLIR parses it: the parser recurses, and overflows its stack.
+
+Programs in MLIR's bytecode, as JAX sends them, have no text to check.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from shared_pathways_service.servers.proxy.status import Code, StatusError
+
+__all__ = ["check_text"]
+
+_BYTECODE = b"ML\xefR"
+#: Brackets inside each other, at most; the parser survives some 5000. JAX writes a few dozen.
+_DEEPEST = 400
+#: Names for attributes and types, each of which may nest others as deep; JAX names locations only.
+_MOST_ALIASES = 8
+#: Names for locations, each of which may be inside the next. JAX writes one for each call.
+_MOST_LOCATIONS = 1 << 20
+#: Tokens that hold brackets which do not nest anything: texts, comments, `->` and `>=`.
+_NOT_NESTING = re.compile(rb'"(?:[^"\\]|\\.)*"|//[^\n]*|->|>=', re.DOTALL)
+#: What the parser recurses for without brackets: `- - - d0` and `d0 + d0 + d0`.
+_AFFINE = re.compile(rb"\baffine_(?:map|set)\b")
+_ALIAS = re.compile(rb"[#!][\w$.-]+\s*=(?!=)")
+_LOCATION = re.compile(rb"#loc\d*\s*=\s*loc\(")
+_OPENING, _CLOSING = b"([{<", b")]}>"
+_OTHERS = bytes(byte for byte in range(256) if byte not in _OPENING + _CLOSING)
+_STEPS = np.array([1 if byte in _OPENING else -1 for byte in range(256)], np.int8)
+
+
+def check_text(program: bytes) -> None:
+    """Refuses a text that would overflow the stack of MLIR's parser; accepts all bytecode.
+
+    Args:
+      program: MLIR as text or bytecode.
+
+    Raises:
+      StatusError: INVALID_ARGUMENT, naming the limit.
+    """
+    if program.startswith(_BYTECODE):
+        return
+    text = _NOT_NESTING.sub(b" ", program)
+    brackets = np.frombuffer(text.translate(None, _OTHERS), np.uint8)
+    depth = int(np.cumsum(_STEPS[brackets], dtype=np.int64).max(initial=0))
+    if depth > _DEEPEST:
+        raise _wrong(f"has brackets {depth} deep: at most {_DEEPEST} are allowed")
+    if found := _AFFINE.search(text):
+        raise _wrong(f"has {found[0].decode()}, which programs of StableHLO do not have")
+    locations = len(_LOCATION.findall(text))
+    aliases = len(_ALIAS.findall(text)) - locations
+    if aliases > _MOST_ALIASES:
+        raise _wrong(f"names {aliases} attributes and types: at most {_MOST_ALIASES} are allowed")
+
+
+def _wrong(what: str) -> StatusError:
+    return StatusError(Code.INVALID_ARGUMENT, f"a program as text {what}")
