@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable
 
 from shared_pathways_service.servers.proxy.cpu_kernels import KERNELS, SPARSE, check_kernel
-from shared_pathways_service.servers.proxy.custom_calls import XLAS
 from shared_pathways_service.servers.proxy.sdy_calls import SDY_CALLS
+from shared_pathways_service.servers.proxy.xla_calls import XLAS
 
 __all__ = ["REFUSED", "odd_program", "right_program"]
 
@@ -146,8 +146,15 @@ def _kernel(draw: random.Random, name: str) -> _Call:
         [_Buffer(elements[kind], shape) for kind, shape in zip(kinds, side, strict=True)]
         for kinds, side in zip(types.split(">"), (operands, results), strict=True)
     )
-    frontend = {"mhlo.frontend_attributes": f'{{num_batch_dims = "{len(batch)}"}}'}
-    return _Call(name, taken, given, frontend, config)
+    attributes = {"mhlo.frontend_attributes": f'{{num_batch_dims = "{len(batch)}"}}'}
+    for which, buffers in (("operand_layouts", taken), ("result_layouts", given)):
+        attributes[which] = f"[{', '.join(_layout(len(buffer.shape)) for buffer in buffers)}]"
+    return _Call(name, taken, given, attributes, config)
+
+
+def _layout(rank: int) -> str:
+    order = [rank - 2, rank - 1, *range(rank - 3, -1, -1)] if rank > 1 else [0] * rank
+    return f"dense<{order if rank else ''}> : tensor<{rank}xindex>"
 
 
 def right_program(draw: random.Random, name: str) -> tuple[str, int]:

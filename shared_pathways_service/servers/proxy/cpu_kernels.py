@@ -42,6 +42,14 @@ class Kernel:
     switches: tuple[str, ...] = ()
     rule: Callable[[_Sizes, Mapping[str, int]], bool] = lambda _sizes, _attributes: True
 
+    def types(self) -> dict[str, str]:
+        """Returns the type of each attribute, as MLIR writes it."""
+        return {
+            **dict.fromkeys(self.choices, "ui8"),
+            **dict.fromkeys(self.numbers, "i32"),
+            **dict.fromkeys(self.switches, "bool"),
+        }
+
 
 def _kernel(
     shapes: str,

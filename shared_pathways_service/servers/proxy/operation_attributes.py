@@ -6,11 +6,14 @@ from typing import Any
 
 __all__ = [
     "ALIASES",
+    "ATTRIBUTES",
     "COMPUTATIONS",
     "CONFIG",
     "CUSTOM_CALL",
     "FRONTEND",
+    "LAYOUTS",
     "SHARDING",
+    "SHARDING_RULE",
     "TARGET",
     "TYPED_CONFIG",
     "VERSION",
@@ -24,7 +27,11 @@ TARGET, VERSION = "call_target_name", "api_version"
 CONFIG, TYPED_CONFIG = "backend_config", "mhlo.backend_config"
 #: Which results share memory with which operands, and the functions of the program that it calls.
 ALIASES, COMPUTATIONS = "output_operand_aliases", "called_computations"
+LAYOUTS = ("operand_layouts", "result_layouts")
 FRONTEND, SHARDING = "mhlo.frontend_attributes", "mhlo.sharding"
+SHARDING_RULE = "sdy.sharding_rule"
+#: Of a custom call that stands for an operation of CHLO: the attributes of that operation.
+ATTRIBUTES = "mhlo.attributes"
 
 
 def entries(operation: Any) -> list[Any]:

@@ -50,8 +50,8 @@ _stablehlo = _module("jaxlib.mlir.dialects.stablehlo")
 
 #: Of MLIR's bindings, the classes by which programs are checked.
 _OF_IR = """
-ArrayAttr Attribute BoolAttr ComplexType DenseElementsAttr DictAttr FlatSymbolRefAttr FloatType
-FunctionType InsertionPoint IntegerAttr MLIRError Module OpView Operation RankedTensorType
+ArrayAttr Attribute BoolAttr ComplexType DenseElementsAttr DictAttr FlatSymbolRefAttr FloatAttr
+FloatType FunctionType InsertionPoint IntegerAttr MLIRError Module OpView Operation RankedTensorType
 StringAttr TypeAttr WalkResult
 """
 _OF_SDY = """

@@ -13,13 +13,11 @@ from jaxlib.cpu import _lapack, _sparse
 from benchmarks.fuzz_custom_calls import REFUSED, odd_program, right_program
 from shared_pathways_service.servers.proxy import xla
 from shared_pathways_service.servers.proxy.cpu_kernels import KERNELS
-from shared_pathways_service.servers.proxy.custom_calls import (
-    XLAS,
-    accepted_names,
-)
+from shared_pathways_service.servers.proxy.custom_calls import accepted_names
 from shared_pathways_service.servers.proxy.program_checks import check_program
 from shared_pathways_service.servers.proxy.sdy_calls import SDY_CALLS
 from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.xla_calls import XLAS
 from tests.servers.proxy.conftest import MakeClient, StartProxy
 from tests.servers.proxy.raw import DOUBLE, Failed, RawClient, single
 
@@ -28,12 +26,16 @@ module {
   func.func public @main(%x: tensor<2x3x3xf32>) -> tensor<2x3x3xf32> {
     %l, %i = "stablehlo.custom_call"(%x) {call_target_name = "lapack_spotrf_ffi",
       mhlo.backend_config = {uplo = 76 : ui8},
-      mhlo.frontend_attributes = {num_batch_dims = "1"}}
+      mhlo.frontend_attributes = {num_batch_dims = "1"},
+      operand_layouts = [dense<[1, 2, 0]> : tensor<3xindex>],
+      result_layouts = [dense<[1, 2, 0]> : tensor<3xindex>, dense<0> : tensor<1xindex>]}
       : (tensor<2x3x3xf32>) -> (tensor<2x3x3xf32>, tensor<2xi32>)
     return %l : tensor<2x3x3xf32>
   }
 }
 """
+#: Stands for the layouts of `CHOLESKY`, to be left out.
+OF_LAYOUTS = "operand_layouts"
 SPARSE = """
 module {
   func.func public @main(%x: tensor<4xf32>) -> tensor<3xf32> {
@@ -146,11 +148,20 @@ def test_kernels_are_accepted_as_jax_calls_them(name: str) -> None:
         ("mhlo.backend_config = {uplo = 76 : ui8},", "", "typed interface"),
         ("mhlo.backend_config = {", "api_version = 3 : i32, mhlo.backend_config = {", "not by ver"),
         ("mhlo.frontend", 'mhlo.sharding = "{manual}", mhlo.frontend', "mhlo.sharding must not"),
+        ("mhlo.frontend", "mhlo.literal = 1 : i32, mhlo.frontend", "the attribute mhlo.literal is"),
+        ("mhlo.frontend", "schedule = 1 : i32, mhlo.frontend", "the attribute schedule is"),
+        ('{num_batch_dims = "1"}', "{num_batch_dims = 1 : i32}", "must be of type text, not i32"),
+        ('{num_batch_dims = "1"}', '"1"', "must be of type dictionary, not text"),
+        ("uplo = 76 : ui8", "uplo = 76 : i32", "uplo must be of type ui8, not i32"),
+        ("uplo = 76 : ui8", "uplo = 76 : i64", "uplo must be of type ui8, not i64"),
+        (OF_LAYOUTS, "x", "num_batch_dims needs operand_layouts and result_layouts"),
     ],
 )
 def test_kernels_called_in_another_way_are_refused(old: str, new: str, told: str) -> None:
     assert not check_program(xla.parse(CHOLESKY.encode()), "cpu")
     program = CHOLESKY.replace(old, new)
+    if old == OF_LAYOUTS:
+        program = re.sub(r",\s*operand_layouts = .*\n.*result_layouts = .*\]}", "}", CHOLESKY)
     program = program.replace("return %l : tensor<2x3x3xf32>", "return %x : tensor<2x3x3xf32>")
     error = refused(program)
     assert error.code is Code.INVALID_ARGUMENT
@@ -173,6 +184,72 @@ def test_kernels_called_in_another_way_are_refused(old: str, new: str, told: str
 )
 def test_xlas_own_calls_with_other_operands_are_refused(name: str, attributes: str) -> None:
     assert refused(call_of(name, attributes)).code is Code.INVALID_ARGUMENT
+
+
+SHARDED = ', mhlo.sharding = "{replicated}"'
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes", "told"),
+    [
+        # XLA would read it, and JAX gives it to no call.
+        *(
+            (name, ", mhlo.literal = 1 : i32", "mhlo.literal is not")
+            for name in ("mhlo.erf", "TopK")
+        ),
+        ("MoveToHost", ", custom_call_schedule = 7 : i32", "custom_call_schedule is not one"),
+        ("MoveToHost", ", mhlo.custom_call_has_side_effect = 7", "side_effect is not one"),
+        ("MoveToHost", SHARDED, "mhlo.sharding is not one"),
+        ("MoveToHost", ", mhlo.backend_config = {a = 1}", "configuration: the attribute a is"),
+        ("MoveToHost", ', backend_config = "x"', "backend_config must be empty, not 'x'"),
+        ("MoveToHost", ", error_message = 1", "error_message is not one"),
+        ("shape_assertion", ", error_message = 1 : i32", "must be of type text, not i32"),
+        ("Sharding", ", mhlo.sharding = 1 : i32", "mhlo.sharding must be of type text, not i32"),
+        (
+            "Sharding",
+            f"{SHARDED}, mhlo.frontend_attributes = {{a = 1 : i32}}",
+            "mhlo.frontend_attributes: a must be of type text, not i32",
+        ),
+        (
+            "Sharding",
+            f"{SHARDED}, mhlo.frontend_attributes = [1]",
+            "mhlo.frontend_attributes must be of type dictionary, not list",
+        ),
+        ("ApproxTopK", ", mhlo.backend_config = {top_k = 1 : i32}", "top_k must be of type i64"),
+        ("ApproxTopK", ", mhlo.backend_config = {nope = 1 : i32}", "the attribute nope is not"),
+        ("ApproxTopK", ", mhlo.backend_config = {recall_target = 1 : i64}", "be of type f32, not"),
+        ("ApproxTopK", ", mhlo.backend_config = {is_fallback = 1 : i32}", "be of type bool, not"),
+        ("PartialReduce", ", mhlo.backend_config = {log2_reduction = 1.0 : f64}", "type i64, not"),
+        ("mhlo.erf", ", mhlo.frontend_attributes = {}", "mhlo.frontend_attributes is not one"),
+        ("mhlo.erf", ', mhlo.attributes = {mhlo.sharding = "x"}', "JAX does not call it"),
+        ("stablehlo.dynamic_top_k", ", is_stable = 1 : i32", "is_stable must be of type bool"),
+    ],
+)
+def test_attributes_that_jax_does_not_give_xlas_calls_are_refused_by_name(
+    name: str, attributes: str, told: str
+) -> None:
+    error = refused(call_of(name, attributes))
+    assert error.code is Code.INVALID_ARGUMENT
+    assert f"custom call {name}: " in error.message
+    assert told in error.message
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes"),
+    [
+        ("Sharding", f"{SHARDED}, api_version = 1 : i32"),
+        ("annotate_device_placement", ', mhlo.frontend_attributes = {_xla_placement = "x"}'),
+        (
+            "LayoutConstraint",
+            ", operand_layouts = [dense<0> : tensor<1xindex>], "
+            "result_layouts = [dense<0> : tensor<1xindex>]",
+        ),
+        ("mhlo.erf", ", mhlo.version = 1 : i64, mhlo.attributes = {}"),
+        ("MoveToHost", ", has_side_effect = true, mhlo.backend_config = {}"),
+    ],
+)
+def test_attributes_that_jax_gives_xlas_calls_are_accepted(name: str, attributes: str) -> None:
+    assert not check_program(xla.parse(call_of(name, attributes).encode()), "cpu")
 
 
 def test_what_a_cpu_cannot_run_is_refused_by_name() -> None:
