@@ -21,6 +21,7 @@ from shared_pathways_service.servers.proxy.operation_attributes import (
     TARGET,
     entries,
 )
+from shared_pathways_service.servers.proxy.sdy_attributes import problem_of_sdy
 from shared_pathways_service.servers.proxy.sdy_calls import SDY_CALLS, check_sdy, is_written
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 from shared_pathways_service.servers.proxy.xla_internals import is_not_utf8
@@ -37,12 +38,15 @@ _FUNCTION, _FUNCTION_TYPE = "func.func", "function_type"
 _UNSUPPORTED = re.compile("|".join(UNSUPPORTED_ELEMENTS))
 
 
-def check_program(module: Any, platform: str, callbacks: CallbackChecker | None = None) -> bool:
+def check_program(
+    module: Any, platform: str, num_devices: int, callbacks: CallbackChecker | None = None
+) -> bool:
     """Refuses a program that XLA would not survive, or that reaches beyond its own arrays.
 
     Args:
       module: A parsed program. Where a kernel trusts indices, they are limited to what there is.
       platform: The name of what it is compiled for.
+      num_devices: That it runs on.
       callbacks: Checks calls of its client's functions; None: its client serves none.
 
     Returns:
@@ -53,11 +57,11 @@ def check_program(module: Any, platform: str, callbacks: CallbackChecker | None 
         instead; INVALID_ARGUMENT, naming a custom call that is called in another way than JAX's,
         or an operation.
     """
-    found = _Walk()
+    found = _Walk(num_devices)
     with module.context:
         module.operation.walk(found.look)
         found.check()
-        if found.shardys and (wrong := check_sdy(module, found.shardys)):
+        if found.shardys and (wrong := check_sdy(module, found.shardys, num_devices)):
             raise StatusError(
                 Code.INVALID_ARGUMENT, f"shardings of Shardy, written as text, are wrong: {wrong}"
             )
@@ -75,12 +79,17 @@ def check_program(module: Any, platform: str, callbacks: CallbackChecker | None 
 class _Walk:
     """What one walk over a program finds.
 
+    Args:
+      num_devices: That the program runs on.
+
     Attributes:
       calls: Custom calls, but for Shardy's.
       shardys: Operations that have something of Shardy's, written as text.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, num_devices: int) -> None:
+        self._num_devices = num_devices
+        self._wrong_shardy = ""
         self.calls: list[Any] = []
         self.shardys: list[Any] = []
         self._types: set[Any] = set()
@@ -111,6 +120,9 @@ class _Walk:
         if name == _MODULE:
             named = (attribute.name for attribute in entries(operation))
             self._unknown = next((name for name in named if _is_unknown(name)), "")
+        if wrong := problem_of_sdy(operation, self._num_devices):
+            self._wrong_shardy = wrong
+            return ir.WalkResult.INTERRUPT
         target = operation.attributes[TARGET].value if name == CUSTOM_CALL else ""
         if target in SDY_CALLS or is_written(operation):
             self.shardys.append(operation)
@@ -138,6 +150,10 @@ class _Walk:
             raise StatusError(
                 Code.INVALID_ARGUMENT,
                 f"a program's module has {self._unknown}, which JAX never sets",
+            )
+        if self._wrong_shardy:
+            raise StatusError(
+                Code.INVALID_ARGUMENT, f"shardings of Shardy are wrong: {self._wrong_shardy}"
             )
         if wrong := self._graph.problem():
             raise StatusError(Code.INVALID_ARGUMENT, f"a program's calls are wrong: {wrong}")

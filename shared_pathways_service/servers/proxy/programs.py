@@ -190,7 +190,7 @@ class Compiler:
         client = self._placings.client(slices)
         mark = take_mark(module)
         checker = None if mark is None else CallbackChecker(mark[1], len(device_ids))
-        if check_program(module, client.platform, checker):
+        if check_program(module, client.platform, len(device_ids), checker):
             program = xla.written(module)
         parsed = client.options(raw, device_ids, self._flags)
         _check_options(parsed.executable_build_options, main)

@@ -9,7 +9,6 @@ ends the process. So what the library would not have written is refused.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from shared_pathways_service.servers.proxy.operation_attributes import FRONTEND, TARGET
+from shared_pathways_service.servers.proxy.sdy_attributes import problem_of_mesh, problem_of_rule
 
 __all__ = ["SDY_CALLS", "check_sdy", "is_written"]
 
@@ -33,8 +33,6 @@ _BODY = f"{_PREFIX}manual_computation_body"
 _QUOTED = re.compile(r'"([^"]*)"')
 #: Printed as it is: ASCII without quotes and backslashes. (That of pmap is `<axis 0x7f…>`.)
 _PLAIN_NAME = re.compile(r"[ !#-\[\]-~]+")
-#: Of a mesh; XLA multiplies the sizes of its axes without a look at what comes out.
-_MOST_DEVICES = 1 << 20
 #: What follows an axis's name where a part of it is meant, which JAX never writes.
 _SUB_AXIS = '":('
 
@@ -45,27 +43,30 @@ _Meshes = Mapping[str, Sequence[str] | None]
 def is_written(operation: Any) -> bool:
     """Whether an operation has something of Shardy's as text, for `check_sdy` to look at."""
     attributes = operation.attributes
-    if operation.name == "func.func":
-        lists = [attributes[name] for name in ("arg_attrs", "res_attrs") if name in attributes]
-        return any(_has_text(entry) for one in lists for entry in one)
-    return _has_text(attributes)
+    if _has_text(attributes):
+        return True
+    if operation.name != "func.func":
+        return False
+    lists = [attributes[name] for name in ("arg_attrs", "res_attrs") if name in attributes]
+    return any(_has_text(entry) for one in lists for entry in one)
 
 
 def _has_text(attributes: Any) -> bool:
     return FRONTEND in attributes and _PREFIX in str(attributes[FRONTEND])
 
 
-def check_sdy(module: Any, operations: Iterable[Any]) -> str:
+def check_sdy(module: Any, operations: Iterable[Any], num_devices: int) -> str:
     """Returns what is wrong with Shardy's texts in a program; empty if nothing is.
 
     Args:
       module: The program.
       operations: Those of it that `is_written` names, and the calls of `SDY_CALLS`.
+      num_devices: That it runs on.
     """
     try:
         texts = _texts(module.operation.attributes)
         _check_names(texts, {_MESHES})
-        meshes = _meshes(texts.get(_MESHES, "{}"))
+        meshes = _meshes(texts.get(_MESHES, "{}"), num_devices)
         functions = [op.operation.attributes for op in module.body.operations]
         symbols = {entry["sym_name"].value for entry in functions if "sym_name" in entry}
         if taken := symbols & meshes.keys():
@@ -84,27 +85,27 @@ class _Wrong(Exception):  # noqa: N818
     """What is wrong."""
 
 
-def _meshes(text: str) -> _Meshes:
+def _meshes(text: str, num_devices: int) -> _Meshes:
     written = ir.Attribute.parse(text)
     if not isinstance(written, ir.DictAttr):
         raise _Wrong(f"{_MESHES} is no dictionary")
-    return {entry.name: _axes(sdy.MeshAttr(entry.attr)) for entry in written}
+    return {entry.name: _axes(sdy.MeshAttr(entry.attr), num_devices) for entry in written}
 
 
-def _axes(mesh: Any) -> Sequence[str] | None:
+def _axes(mesh: Any, num_devices: int) -> Sequence[str] | None:
     found = [sdy.MeshAxisAttr(axis) for axis in mesh.axes]
     axes = [axis.name for axis in found]
     if not all(map(_PLAIN_NAME.fullmatch, axes)):
         # (Elsewhere they are compared as they are printed.)
         raise _Wrong("a mesh with an axis whose name has quotes, backslashes or other than ASCII")
-    sizes = [axis.size for axis in found]
-    if min(sizes, default=1) < 1 or math.prod(sizes) > _MOST_DEVICES:
-        raise _Wrong(f"a mesh of {' x '.join(map(str, sizes))} devices")
+    if problem := problem_of_mesh([axis.size for axis in found], num_devices):
+        raise _Wrong(problem)
     return axes if axes or len(list(mesh.device_ids)) != 1 else None
 
 
 def _check_function(function: Any, meshes: _Meshes) -> None:
     """Looks at the shardings of a function's arguments and results: one for each."""
+    _check_names(_texts(function.attributes), set())
     kind = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
     for name, types in (("arg_attrs", kind.inputs), ("res_attrs", kind.results)):
         if name not in function.attributes:
@@ -131,27 +132,8 @@ def _check_operation(operation: Any, meshes: _Meshes) -> None:
 
 def _check_rule(text: str, operation: Any) -> None:
     """Looks at a rule that says which dimensions of a call's values belong together."""
-    rule = sdy.OpShardingRuleAttr(ir.Attribute.parse(text))
-    sizes = list(rule.factor_sizes)
-    for mappings, values in (
-        (rule.operand_mappings, operation.operands),
-        (rule.result_mappings, operation.results),
-    ):
-        ranks = []
-        for mapping in mappings:
-            dimensions = list(sdy.TensorMappingAttr(mapping).dim_mappings)
-            ranks.append(len(dimensions))
-            factors = [
-                factor
-                for dimension in dimensions
-                for factor in sdy.DimMappingAttr(dimension).factor_indices
-            ]
-            if not all(0 <= factor < len(sizes) for factor in factors):
-                raise _Wrong(f"{_RULE} with a factor that it does not have")
-            if len(set(factors)) != len(factors):
-                raise _Wrong(f"{_RULE} with a factor twice in one value")
-        if ranks != [ir.RankedTensorType(value.type).rank for value in values]:
-            raise _Wrong(f"{_RULE} for other values than those of {_target(operation)}")
+    if problem := problem_of_rule(sdy.OpShardingRuleAttr(ir.Attribute.parse(text)), operation):
+        raise _Wrong(problem)
 
 
 def _to_local(call: Any, texts: Mapping[str, str], meshes: _Meshes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from jaxlib.mlir import ir
 
 from shared_pathways_service.servers.proxy import xla
 from shared_pathways_service.servers.proxy.program_checks import check_program
@@ -46,7 +47,7 @@ MESHES = r"{mesh = #sdy.mesh<[\22a\22=2, \22b\22=2]>}"
 
 
 def check(program: str) -> None:
-    check_program(xla.parse(program.encode()), "cpu")
+    check_program(xla.parse(program.encode()), "cpu", 4)
 
 
 def test_what_the_library_writes_is_accepted() -> None:
@@ -130,16 +131,28 @@ module @foreign attributes {
 RULE = "#sdy.op_sharding_rule<([i, j])->([i, j]) {i=4, j=4}, custom>"
 
 
+@pytest.mark.parametrize("form", ["text", "attribute"])
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
         (RULE, ""),
         ("garbage", "Unable to parse attribute"),
-        ("#sdy.op_sharding_rule<([i])->([i]) {i=4}, custom>", "for other values than those of"),
-        ("#sdy.op_sharding_rule<([i, j], [i])->([i, j]) {i=4, j=4}, custom>", "for other values"),
+        ("#sdy.op_sharding_rule<([i])->([i]) {i=4}, custom>", "values of other ranks"),
+        ("#sdy.op_sharding_rule<([i, j], [i])->([i, j]) {i=4, j=4}, custom>", "number of them"),
+        (
+            "#sdy.op_sharding_rule<([i, j])->([i, j]) {i=3, j=4}, custom>",
+            "make 3 x 4, for tensor<4x4",
+        ),
+        (
+            "#sdy.op_sharding_rule<([i, j])->([i, j]) {i=0, j=4}, custom>",
+            "make 0 x 4, for tensor<4x4",
+        ),
+        ("#sdy.op_sharding_rule<([ij, k])->([ij, k]) {i=2, j=4, k=4}, custom>", "make 8 x 4, for"),
+        ("#sdy.op_sharding_rule<([ij, k])->([i, jk]) {i=2, j=2, k=4}, custom>", "make 2 x 8, for"),
+        ("#sdy.op_sharding_rule<([ij, k])->([ij, k]) {i=2, j=2, k=4}, custom>", ""),
     ],
 )
-def test_a_rule_fits_its_call(rule: str, message: str) -> None:
+def test_a_rule_fits_its_call(form: str, rule: str, message: str) -> None:
     program = f"""
 module @rule attributes {{mhlo.frontend_attributes = {{xla.sdy.meshes = "{{}}"}}}} {{
   func.func public @main(%arg0: tensor<4x4xf32>) -> tensor<4x4xf32> {{
@@ -150,6 +163,66 @@ module @rule attributes {{mhlo.frontend_attributes = {{xla.sdy.meshes = "{{}}"}}
   }}
 }}
 """
+    if form == "attribute":
+        written = f'mhlo.frontend_attributes = {{xla.sdy.sharding_rule = "{rule}"}}'
+        assert written in program
+        program = program.replace(written, f"sdy.sharding_rule = {rule}")
+    if not message:
+        check(program)
+        return
+    # (Those of other values MLIR itself refuses, where they are attributes.)
+    is_parsed = form == "text" or "make" in message
+    with pytest.raises(StatusError if is_parsed else ir.MLIRError) as caught:
+        check(program)
+    assert not is_parsed or message in str(caught.value)
+
+
+INLINE = '#sdy.sharding<mesh<["x" = SIZE, "a]" = 1]>, [{"x"}]>'
+NAMED = '#sdy.sharding<@m, [{"x"}]>'
+MESHES_OF = {
+    "operation": ('sdy.mesh @m = <["x"=SIZE, "a]"=1]>', NAMED, ""),
+    "unused": ('sdy.mesh @m = <["x"=SIZE, "y"=1]>', "", ""),
+    "argument": ("", INLINE, ""),
+    "value": ("", "", f"{{sdy.sharding = #sdy.sharding_per_value<[{INLINE[13:]}]>}}"),
+}
+
+
+@pytest.mark.parametrize("size", [4, 5, 1 << 62])
+@pytest.mark.parametrize("where", MESHES_OF)
+def test_a_mesh_has_no_more_devices_than_its_program(where: str, size: int) -> None:
+    mesh, argument, value = MESHES_OF[where]
+    argument = f"{{sdy.sharding = {argument}}}" if argument else ""
+    program = f"""
+module @meshes {{
+  {mesh}
+  func.func public @main(%arg0: tensor<4xf32> {argument}) -> tensor<4xf32> {{
+    %0 = stablehlo.add %arg0, %arg0 {value} : tensor<4xf32>
+    return %0 : tensor<4xf32>
+  }}
+}}
+""".replace("SIZE", str(size))
+    if size == 4:
+        check(program)
+        return
+    with pytest.raises(StatusError, match=f"a mesh of {size} x 1 devices, in a program for 4"):
+        check(program)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ('{xla.sdy.sharding = "garbage"}', "xla.sdy.sharding where it is not expected"),
+        ('{xla.sdy.meshes = "garbage"}', "xla.sdy.meshes where it is not expected"),
+        ("{xla.sdy.meshes = 1 : i32}", "xla.sdy.meshes is no text"),
+        ('"xla.sdy.meshes"', "mhlo.frontend_attributes is no dictionary"),
+        ('{a = "b"}', ""),
+    ],
+)
+def test_a_function_has_no_text_of_shardy_itself(attributes: str, message: str) -> None:
+    head = "-> (tensor<2x4xf32>) {"
+    assert head in MANUAL
+    added = f"{head[:-1]} attributes {{mhlo.frontend_attributes = {attributes}}} {{"
+    program = MANUAL.replace(head, added)
     if not message:
         check(program)
         return
