@@ -5,9 +5,9 @@
 Rounds of six kinds, in turn, against one proxy process: valid and half-valid sequences of
 requests of every kind; several of these at once, some broken off; the same with mutated bytes;
 random bytes to each gRPC method; random bytes to the socket; programs with custom calls of every
-name, with random sizes and attributes. Beside them a witness computes in a
-session of its own and checks every result. Every minute all come to rest: the proxy's counters must
-tell that nothing is left of the sessions that have ended, and what the process holds is noted.
+name, with random sizes and attributes, and with Shardy's shardings. Beside them a witness computes
+in a session of its own and checks every result. Every minute all come to rest: the proxy's counters
+must tell that nothing is left of the sessions that have ended, and what the process holds is noted.
 
 What is found is told with its round and seed, and kept; another proxy is started, and the run goes
 on. Of a proxy that does not answer, the stacks and the time of its threads are kept, and whom it
@@ -36,6 +36,7 @@ import grpc
 import hypothesis
 import psutil
 from hypothesis import strategies as st
+from jaxlib import xla_client
 
 from benchmarks.common import write_result
 from benchmarks.fuzz_custom_calls import odd_program
@@ -50,12 +51,13 @@ from benchmarks.fuzz_requests import (
     plausible,
     steps,
 )
+from benchmarks.fuzz_shardy import DEVICES, odd_sharded_program
 from benchmarks.fuzz_watch import Witness, check_nothing_left, counters_of
 from benchmarks.growth import Growth, Held, growth
 from shared_pathways_service.protocol import ifrt
-from shared_pathways_service.protocol.ifrt import proxy_pb2
+from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
 from tests.processes import ServerProcess
-from tests.servers.proxy.raw import Failed, RawClient
+from tests.servers.proxy.raw import Failed, RawClient, compile_options
 
 _EXAMPLES = 30
 _REST_S = 60.0
@@ -148,8 +150,28 @@ def run_custom_calls(target: Target, seed: int) -> None:
     with RawClient(target.address) as client, target.observer.explaining():
         for _ in range(3):
             program, results = odd_program(draw)
+            devices = draw.choice(([0], [0], [0, 1], range(4)))
+            if draw.random() < 0.5:
+                program, results, devices = odd_sharded_program(draw), 1, range(DEVICES)
             with contextlib.suppress(Failed):
-                client.ready(*client.execute(client.compile(program, [0]), [], results))
+                handle = _compile(client, program, devices, by_shardy=draw.random() < 0.8)
+                client.ready(*client.execute(handle, [], results))
+
+
+def _compile(client: RawClient, program: str, devices: Sequence[int], *, by_shardy: bool) -> int:
+    message = core_pb2.XlaCompileOptionsProto.FromString(compile_options(devices))
+    options = xla_client.CompileOptions.ParseFromString(message.compile_options)
+    options.executable_build_options.use_shardy_partitioner = by_shardy
+    message.compile_options = options.SerializeAsString()
+    handle: int = client.call(
+        "compile",
+        program={"type_name": "xla::ifrt::XlaProgram", "data": program.encode()},
+        compile_options={
+            "type_name": "xla::ifrt::XlaCompileOptions",
+            "data": message.SerializeToString(),
+        },
+    ).loaded_executable_handle
+    return handle
 
 
 def _client(target: Target, *change: Callable[[bytes], bytes], **arguments: Any) -> FuzzClient:

@@ -74,6 +74,8 @@ class _Call:
     results: list[_Buffer]
     attributes: dict[str, str]
     config: dict[str, str] | None = None
+    layouts: list[str] = dataclasses.field(default_factory=list)
+    module: str = ""
 
     def program(self) -> str:
         """Returns a program without arguments, whose operands are zeros."""
@@ -91,6 +93,10 @@ class _Call:
         if self.config is not None:
             config = ", ".join(f"{name} = {value}" for name, value in self.config.items())
             attributes["mhlo.backend_config"] = f"{{{config}}}"
+        for side, buffers in (("operand", self.operands), ("result", self.results)):
+            if side in self.layouts:
+                orders = ", ".join(_layout(len(buffer.shape)) for buffer in buffers)
+                attributes[f"{side}_layouts"] = f"[{orders}]"
         written = ", ".join(f"{name} = {value}" for name, value in attributes.items())
         names = ", ".join(f"%a{number}" for number in range(len(self.operands)))
         results = ", ".join(map(str, self.results))
@@ -102,7 +108,17 @@ class _Call:
         )
         lines.append(f"return {', '.join(found)} : {results}" if found else "return")
         body = "\n    ".join(lines)
-        return f"module @odd {{\n  func.func public @main() -> ({results}) {{\n    {body}\n  }}\n}}"
+        head = f"module @odd {self.module}{{\n{_COMPARATOR}"
+        return f"{head}  func.func public @main() -> ({results}) {{\n    {body}\n  }}\n}}"
+
+
+#: A function that calls may name.
+_COMPARATOR = """  func.func private @less(%a: tensor<f32>, %b: tensor<f32>, %c: tensor<i32>,
+      %d: tensor<i32>) -> tensor<i1> {
+    %r = stablehlo.compare LT, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    return %r : tensor<i1>
+  }
+"""
 
 
 def _types_of(name: str) -> tuple[str, str]:
@@ -147,9 +163,7 @@ def _kernel(draw: random.Random, name: str) -> _Call:
         for kinds, side in zip(types.split(">"), (operands, results), strict=True)
     )
     attributes = {"mhlo.frontend_attributes": f'{{num_batch_dims = "{len(batch)}"}}'}
-    for which, buffers in (("operand_layouts", taken), ("result_layouts", given)):
-        attributes[which] = f"[{', '.join(_layout(len(buffer.shape)) for buffer in buffers)}]"
-    return _Call(name, taken, given, attributes, config)
+    return _Call(name, taken, given, attributes, config, layouts=["operand", "result"])
 
 
 def _layout(rank: int) -> str:
@@ -177,6 +191,8 @@ def _other(draw: random.Random) -> _Call:
     if draw.random() < 0.5:
         key = draw.choice(("backend_config", "mhlo.backend_config", "mhlo.attributes"))
         call.attributes[key] = draw.choice(_CONFIGS)
+    for _ in range(draw.choice((0, 0, 1, 1, 2))):
+        draw.choice((_functions, _aliases, _element, _attribute, _module))(call, draw)
     return call
 
 
@@ -227,8 +243,68 @@ def _name(call: _Call, draw: random.Random) -> None:
     call.name = draw.choice((*KERNELS, *XLAS, *SDY_CALLS, *REFUSED))
 
 
+def _layouts(call: _Call, draw: random.Random) -> None:
+    call.layouts = draw.choice(([], ["operand"], ["result"], ["operand", "result"]))
+
+
+def _functions(call: _Call, draw: random.Random) -> None:
+    named = draw.choice(("@less", "@main", "@nowhere", "@less, @less", '"less"', "@less::@less"))
+    call.attributes["called_computations"] = f"[{named}]"
+
+
+def _aliases(call: _Call, draw: random.Random) -> None:
+    # (StableHLO's verifier ends the process at those of a call without results.)
+    if not call.results:
+        return
+    indices = draw.choice(("", "0", "1", "9"))
+    call.attributes["output_operand_aliases"] = (
+        f"[#stablehlo.output_operand_alias<output_tuple_indices = [{indices}], "
+        f"operand_index = {draw.randrange(4)}, operand_tuple_indices = []>]"
+    )
+
+
+def _element(call: _Call, draw: random.Random) -> None:
+    elements = ("f32", "f64", "i32", "i64", "i1", "i4", "ui8", "bf16", "complex<f32>", "f8E4M3FN")
+    buffers = [*call.operands, *call.results]
+    for buffer in draw.sample(buffers, min(len(buffers), draw.choice((1, 1, 2)))):
+        buffer.element = draw.choice(elements)
+
+
+def _attribute(call: _Call, draw: random.Random) -> None:
+    key = draw.choice(
+        (
+            *("mhlo.literal", "custom_call_schedule", "mhlo.backend_config", "mhlo.attributes"),
+            *("sdy.sharding_rule", "error_message", "is_stable", "mhlo.frontend_attributes"),
+            *("has_side_effect", "result_tilings", "rng_algorithm", "mhlo.version", "sdy.sharding"),
+        )
+    )
+    call.attributes[key] = draw.choice(
+        (
+            *("1 : i32", "true", '"x"', "[]", "[1]", "{}", '{a = "b"}', "dense<0> : tensor<1xi64>"),
+            "#sdy.op_sharding_rule<([i])->([i]) {i=4}, custom>",
+            "#sdy.sharding_per_value<[<mesh<[]>, []>]>",
+        )
+    )
+
+
+def _module(call: _Call, draw: random.Random) -> None:
+    attribute = draw.choice(
+        (
+            *("mhlo.num_partitions", "mhlo.num_replicas", "mhlo.frontend_attributes", "jax.x"),
+            *(
+                "mhlo.is_dynamic",
+                "mhlo.use_auto_spmd_partitioning",
+                "mhlo.cross_program_prefetches",
+            ),
+        )
+    )
+    value = draw.choice(("1 : i32", "0 : i32", "-1 : i64", '"x"', "[]", "{}", '{a = "b"}', "true"))
+    call.module = f"attributes {{{attribute} = {value}}} "
+
+
 _WRONGS: tuple[Callable[[_Call, random.Random], None], ...] = (
     _size, _size, _size, _rank, _count, _value, _keys, _version, _batch, _split, _name,
+    _layouts, _functions, _aliases, _element, _element, _attribute, _attribute, _module,
 )  # fmt: skip
 
 

@@ -91,10 +91,27 @@ def odd_options(devices: Sequence[int], picks: Sequence[int]) -> bytes:
             options.compile_options = parsed.SerializeAsString()
         else:
             # Numbers of xla.ExecutableBuildOptionsProto: the last one counts.
-            build += field(1 + (first + 3 * second) % 26, _NUMBERS[second % len(_NUMBERS)])
+            number = 1 + (first + 3 * second) % 26
+            build += (
+                field(number, _NUMBERS[second % len(_NUMBERS)])
+                if first % 4
+                else _of_another_type(number, second)
+            )
     if build:
         options.compile_options += delimited(3, build)
     return options.SerializeToString()
+
+
+def _of_another_type(number: int, pick: int) -> bytes:
+    """Returns a field as text, as a message, or in four or eight bytes, whatever it should be."""
+    value = _NUMBERS[pick % len(_NUMBERS)]
+    return (
+        delimited(number, b"text"),
+        delimited(number, field(1 + pick, value)),
+        delimited(number, b"\xff\xfe"),
+        bytes([(number << 3 | 5) & 0x7F | 0x80, number >> 4]) + bytes([pick] * 4),
+        bytes([(number << 3 | 1) & 0x7F | 0x80, number >> 4]) + bytes([pick] * 8),
+    )[pick % 5]
 
 
 class FuzzError(AssertionError):
@@ -376,9 +393,25 @@ class Conversation:
             "to_end": [n + 1 + (two == 15) for n in numbers],
             "to_step": [1] * len(numbers),
         }
+        plan: dict[str, Any] = {"input_specs": specs, "output_specs": specs}
+        if two % 3:
+            plan["mappings"] = [mapping]
+        if two % 2:
+            plan["input_devices_for_output"] = [
+                {
+                    "out_array": (pick - 1) % 4 - (one == 15),
+                    "input_devices": [
+                        {
+                            "in_array": (one + pick) % 3,
+                            "device_list": {"device_ids": _DEVICES[pick % len(_DEVICES)]},
+                        }
+                    ],
+                }
+                for pick in picks
+            ]
         self.send(
             "remap_arrays",
-            plan={"input_specs": specs, "output_specs": specs, "mappings": [mapping]},
+            plan=plan,
             array_handles=handles,
             copy_semantics=two % 4,
             result_handles=[self.name(), self.name()],

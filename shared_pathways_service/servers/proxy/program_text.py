@@ -1,4 +1,4 @@
-"""Checks a program's text before MLIR parses it: the parser recurses, and overflows its stack.
+"""Checks a program's text before MLIR parses it: the parser recurses, and may overflow its stack.
 
 Programs in MLIR's bytecode, as JAX sends them, have no text to check.
 """
@@ -18,10 +18,11 @@ _BYTECODE = b"ML\xefR"
 _DEEPEST = 400
 #: Names for attributes and types, each of which may nest others as deep; JAX names locations only.
 _MOST_ALIASES = 8
-#: Names for locations, each of which may be inside the next. JAX writes one for each call.
-_MOST_LOCATIONS = 1 << 20
-#: Tokens that hold brackets which do not nest anything: texts, comments, `->` and `>=`.
-_NOT_NESTING = re.compile(rb'"(?:[^"\\]|\\.)*"|//[^\n]*|->|>=', re.DOTALL)
+_NOT_CODE = re.compile(rb'"(?:[^"\\]|\\.)*"|//[^\n]*', re.DOTALL)
+#: Tokens of brackets that do not nest anything.
+_NOT_NESTING = re.compile(rb"->|>=")
+#: Of StableHLO's custom calls: the verifier takes for granted that a call with aliases has results.
+_ALIASES, _NO_RESULTS = b"output_operand_alias", re.compile(rb"->\s*\(\s*\)")
 #: What the parser recurses for without brackets: `- - - d0` and `d0 + d0 + d0`.
 _AFFINE = re.compile(rb"\baffine_(?:map|set)\b")
 _ALIAS = re.compile(rb"[#!][\w$.-]+\s*=(?!=)")
@@ -31,19 +32,21 @@ _OTHERS = bytes(byte for byte in range(256) if byte not in _OPENING + _CLOSING)
 _STEPS = np.array([1 if byte in _OPENING else -1 for byte in range(256)], np.int8)
 
 
-def check_text(program: bytes) -> None:
-    """Refuses a text that would overflow the stack of MLIR's parser; accepts all bytecode.
+def check_text(program: bytes, *, verified: bool = False) -> None:
+    """Refuses a text on which MLIR's parser would end the process; accepts all bytecode.
 
     Args:
       program: MLIR as text or bytecode.
+      verified: Whether MLIR has written it itself.
 
     Raises:
       StatusError: INVALID_ARGUMENT, naming the limit.
     """
     if program.startswith(_BYTECODE):
         return
-    text = _NOT_NESTING.sub(b" ", program)
-    brackets = np.frombuffer(text.translate(None, _OTHERS), np.uint8)
+    text = _NOT_CODE.sub(b" ", program)
+    nesting = _NOT_NESTING.sub(b" ", text)
+    brackets = np.frombuffer(nesting.translate(None, _OTHERS), np.uint8)
     depth = int(np.cumsum(_STEPS[brackets], dtype=np.int64).max(initial=0))
     if depth > _DEEPEST:
         raise _wrong(f"has brackets {depth} deep: at most {_DEEPEST} are allowed")
@@ -53,6 +56,8 @@ def check_text(program: bytes) -> None:
     aliases = len(_ALIAS.findall(text)) - locations
     if aliases > _MOST_ALIASES:
         raise _wrong(f"names {aliases} attributes and types: at most {_MOST_ALIASES} are allowed")
+    if not verified and _ALIASES in text and _NO_RESULTS.search(text):
+        raise _wrong(f"has {_ALIASES.decode()}, and operations without results: send bytecode")
 
 
 def _wrong(what: str) -> StatusError:

@@ -442,7 +442,7 @@ def parse(program: bytes) -> Any:
             read = program
         if isinstance(read, str):  # of a portable artifact, in some releases
             read = read.encode()
-            check_text(read)
+            check_text(read, verified=True)
         return ir.Module.parse(read) if isinstance(read, bytes) else read
 
 

@@ -23,6 +23,16 @@ def aliases(count: int) -> str:
     return f"#a0 = []\n{names}\n" + with_attribute(f"#a{count - 1}")
 
 
+NO_RESULTS = """
+module {
+  func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+    "stablehlo.custom_call"(%x) {call_target_name = "dce_sink", output_operand_aliases = [
+      #stablehlo.output_operand_alias<output_tuple_indices = [], operand_index = 0,
+      operand_tuple_indices = []>]} : (tensor<4xf32>) -> ( /* // */ )
+    return %x : tensor<4xf32>
+  }
+}
+""".replace("/* // */", "// no result\n")
 #: MLIR's parser ends the process for each.
 TOO_DEEP = {
     "lists": (with_attribute("[" * DEEP + "]" * DEEP), "400"),
@@ -36,6 +46,7 @@ TOO_DEEP = {
     "minuses": (with_attribute(f"affine_map<(d0) -> ({'-' * DEEP} d0)>"), "affine_map"),
     "sums": (with_attribute(f"affine_set<(d0) : ({'d0 + ' * DEEP} d0 >= 0)>"), "affine_set"),
     "aliases": (aliases(DEEP), f"{DEEP} attributes"),
+    "aliases of no results": (NO_RESULTS, "operations without results"),
 }
 
 
