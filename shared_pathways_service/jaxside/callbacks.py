@@ -26,6 +26,8 @@ from typing import Any
 
 # (Relative: the copy is in a package of another name.)
 from . import callback_wire as wire
+from .callback_lanes import Lanes, NotCalled
+from .callback_names import name_of
 from .callback_stream import CallbackStream, NotServed
 
 __all__ = ["NONCE_BYTES", "NONCE_KEY", "end", "install", "reason", "serve"]
@@ -35,6 +37,7 @@ NONCE_KEY = "sps_callbacks"
 NONCE_BYTES = 16
 #: Of a program's module: its number, and how many functions it calls.
 _MARK = "sps.callbacks"
+_NAMES = "sps.callback_names"
 #: How the version of our own proxies begins; others are not asked for a stream.
 _OURS = "shared-pathways-service"
 _OTHER = "the proxy is not of this project: JAX's client cannot be called back by it"
@@ -95,6 +98,7 @@ class Callbacks:
         self._functions: dict[int, Sequence[Callable[..., Any]]] = {}
         # Calls whose data have not come whole: of the thread that reads the stream.
         self._coming: dict[int, wire.Invocation] = {}
+        self._lanes = Lanes()
         self._process = os.getpid()
 
     def opened(self) -> bool:
@@ -107,6 +111,7 @@ class Callbacks:
             if self._stream is None:
                 try:
                     self._stream = self._open(self._take, self._ended)
+                    self._lanes = Lanes()
                 except NotServed as error:
                     _reason = str(error)
                     return False
@@ -125,7 +130,7 @@ class Callbacks:
         key = next(self._keys)
         self._functions[key] = tuple(functions)
         try:
-            return compile_without(_marked(module, f"{key} {len(functions)}"))
+            return compile_without(_marked(module, key, [name_of(one) for one in functions]))
         except BaseException:
             self._functions.pop(key, None)
             raise
@@ -168,15 +173,21 @@ class Callbacks:
         if call is None or not call.is_whole:
             return None
         del self._coming[call.call]
-        return functools.partial(_newest.copy().run, self._answer, call)
+        context = _newest.copy()
+        return self._lanes.enter(call.lane, lambda error: context.run(self._answer, call, error))
 
-    def _answer(self, call: wire.Invocation) -> None:
+    def _answer(self, call: wire.Invocation, not_called: NotCalled | None) -> bool:
+        """Calls a function and sends its results, or an error; returns whether it went well."""
         messages: Iterator[bytes]
+        failed = False
         try:
+            if not_called is not None:
+                raise not_called
             function = self._functions[call.program][call.callback]
             _calling.here = True
             messages = iter(list(wire.answer(call.call, function(*call.arguments()))))
         except BaseException as error:  # noqa: BLE001 - raised where the program is waited for
+            failed = True
             messages = iter([wire.failure(call.call, error)])
         finally:
             _calling.here = False
@@ -184,16 +195,19 @@ class Callbacks:
         for message in messages:
             if stream is not None:
                 stream.send(message)
+        return not failed
 
 
-def _marked(module: Any, mark: str) -> Any:
-    """Returns a copy of a module that has the mark."""
+def _marked(module: Any, key: int, names: Sequence[str]) -> Any:
+    """Returns a copy of a module that has the mark, and the names of the functions."""
     ir: Any = importlib.import_module("jaxlib.mlir.ir")
     with module.context:
         data = io.BytesIO()
         module.operation.write_bytecode(file=data)
         copy = ir.Module.parse(data.getvalue())
-        copy.operation.attributes[_MARK] = ir.StringAttr.get(mark)
+        copy.operation.attributes[_MARK] = ir.StringAttr.get(f"{key} {len(names)}")
+        listed = [ir.StringAttr.get(name) for name in names]
+        copy.operation.attributes[_NAMES] = ir.ArrayAttr.get(listed)
     return copy
 
 

@@ -7,6 +7,8 @@ import tempfile
 from pathlib import Path
 
 from shared_pathways_service.jaxside import (
+    callback_lanes,
+    callback_names,
     callback_stream,
     callback_wire,
     callbacks,
@@ -19,7 +21,10 @@ from shared_pathways_service.jaxside import (
 
 __all__ = ["place"]
 
-_BESIDE = (callback_stream, callback_wire, callbacks, dumps, greeting, local, mending)
+_BESIDE = (
+    *(callback_lanes, callback_names, callback_stream, callback_wire, callbacks),
+    *(dumps, greeting, local, mending),
+)
 
 
 def place(cache: Path) -> Path:

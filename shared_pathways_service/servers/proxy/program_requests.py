@@ -191,7 +191,7 @@ def _execute(
         epochs=epochs,
         session_id=session.session_id,
         after=[r for index in donated for r in arguments[index].readers or ()],
-        quick=program.quick,
+        quick=program.quick and (program.callbacks is None or program.callbacks.never_wait),
         steps_aside=program.callbacks is not None,
     )
     for index in donated:

@@ -366,9 +366,13 @@ def test_a_callback_that_is_out_for_long_is_named(
     monkeypatch.setattr("shared_pathways_service.servers.proxy.counters.LATE_S", 0.01)
     _, ready = begin(session)
     call = stream.invocation().call
-    seen = ""
-    while "A callback of program calling has not returned" not in seen:
-        seen += capfd.readouterr().err
+    seen: list[str] = []
+
+    def is_named() -> bool:
+        seen.append(capfd.readouterr().err)
+        return "The callback function of program calling has not returned" in "".join(seen)
+
+    wait_until("the log names it", is_named)
     assert counters(proxy)["sps_proxy_late_callback_seconds"] > 0
     stream.answer(call, FOUR)
     ready.result()
