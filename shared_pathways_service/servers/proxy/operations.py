@@ -69,6 +69,7 @@ class Operation:
         "_finished",
         "_held",
         "_holds",
+        "_late_callbacks",
         "_lock",
         "_outputs",
         "_quick",
@@ -126,6 +127,7 @@ class Operation:
         self._steps_aside = steps_aside
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[], None]] = []
+        self._late_callbacks: list[Callable[[], None]] = []
         self._waiting = 1
         self._arrived = 0
         # Made now: it must be there for whoever settles this, were it before the executors come.
@@ -158,12 +160,17 @@ class Operation:
                 readers = value.readers = [r for r in value.readers or () if not r.done]
                 readers.append(self)
 
-    def add_callback(self, callback: Callable[[], None]) -> bool:
-        """Has `callback` called when the operation settles; False if it has already."""
+    def add_callback(self, callback: Callable[[], None], *, is_urgent: bool = True) -> bool:
+        """Has `callback` called when the operation settles; False if it has already.
+
+        Args:
+          callback: Called once.
+          is_urgent: Whether it is called before all those that are not.
+        """
         with self._lock:
             if self.done:
                 return False
-            self._callbacks.append(callback)
+            (self._callbacks if is_urgent else self._late_callbacks).append(callback)
             return True
 
     def fail(self, error: StatusError) -> None:
@@ -335,7 +342,8 @@ class Operation:
             self.done = True
             for value in self._outputs:
                 value.operation = None
-            callbacks, self._callbacks = self._callbacks, []
+            callbacks, self._callbacks = [*self._callbacks, *self._late_callbacks], []
+            self._late_callbacks = []
             # A value refers to its reader, a reader to its inputs: let nothing hold on to data.
             self._run, self.inputs, self._outputs, self._after = None, (), (), ()
             self._held = None
