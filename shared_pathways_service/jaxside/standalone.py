@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from shared_pathways_service.jaxside import (
+    callback_barrier,
     callback_lanes,
     callback_names,
     callback_stream,
@@ -17,13 +18,14 @@ from shared_pathways_service.jaxside import (
     local,
     mending,
     plugin,
+    strict,
 )
 
 __all__ = ["place"]
 
 _BESIDE = (
-    *(callback_lanes, callback_names, callback_stream, callback_wire, callbacks),
-    *(dumps, greeting, local, mending),
+    *(callback_barrier, callback_lanes, callback_names, callback_stream, callback_wire),
+    *(callbacks, dumps, greeting, local, mending, strict),
 )
 
 
