@@ -40,6 +40,7 @@ def connect(  # noqa: PLR0917 - upstream's, in upstream's order
     max_lifetime: float | None = None,
     local_port: int | None = None,
     local_devices: bool = True,
+    strict: bool | None = None,
     tune_allocator: bool = False,
     on_event: Callable[[Event], object] | None = None,
     profile: str | None = None,
@@ -79,6 +80,8 @@ def connect(  # noqa: PLR0917 - upstream's, in upstream's order
       local_port: A loopback TCP port for the proxy, 0 for any; None: a private Unix socket.
       local_devices: Whether this machine's CPU is usable beside the proxy's devices, as
         ``jax.devices("cpu")``; JAX's client of it is made when it is first used.
+      strict: Whether programs are refused what Google's proxies refuse (Python callbacks inside
+        ``jit``), so that what works here works there; None: as SPS_STRICT says, else not.
       tune_allocator: Whether glibc's allocator of this process is set, for good, to keep memory
         that it had: large arrays are fetched faster, and the process stays as large as it ever was.
       on_event: Called with each `Event`, on another thread; its errors are logged only.
@@ -112,6 +115,7 @@ def connect(  # noqa: PLR0917 - upstream's, in upstream's order
         max_lifetime=max_lifetime,
         local_port=local_port,
         local_devices=local_devices,
+        strict=strict,
         tune_allocator=tune_allocator,
         on_event=on_event,
         profile=profile,

@@ -30,7 +30,7 @@ from shared_pathways_service.core.proxy_options import split_options
 from shared_pathways_service.core.requests import ConnectRequest
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.events import Event
-from shared_pathways_service.jaxside import ProxyTarget, standalone
+from shared_pathways_service.jaxside import ProxyTarget, is_strict, standalone
 from shared_pathways_service.progress import Progress
 from shared_pathways_service.settings import Settings
 
@@ -124,6 +124,14 @@ def run(
             help='Whether this machine\'s CPU is usable beside the slices, as jax.devices("cpu").',
         ),
     ] = True,
+    strict: Annotated[
+        bool | None,
+        typer.Option(
+            "--strict/--no-strict",
+            help="Refuse what Google's proxies refuse (Python callbacks inside jit), so that what "
+            "works here works there; without it: as SPS_STRICT says.",
+        ),
+    ] = None,
     json_events: Annotated[
         Path | None, typer.Option(help="A file that gets every event, one line of JSON each.")
     ] = None,
@@ -157,6 +165,7 @@ def run(
                 priority=priority,
                 elastic_slices=elastic_slices,
                 local_devices=local_devices,
+                strict=strict,
             )
             code = _run(program, request, json_events, tune_allocator=tune_allocator)
     except Stopped as stopped:
@@ -214,6 +223,7 @@ def _run(
 ) -> int:
     _check_command(command[0])
     settings = Settings.load()
+    strict = is_strict(request.strict)
     with contextlib.ExitStack() as undo:
         progress = Progress(quiet=settings.log_level in ("ERROR", "CRITICAL"))
         events = undo.enter_context(json_events.open("a")) if json_events else None
@@ -239,6 +249,7 @@ def _run(
             insecure_credentials=agent.insecure_credentials,
             transfer_dir=agent.transfer_dir,
             local_devices=request.local_devices,
+            strict=strict,
         )
         plugin = standalone.place(settings.cache_dir)
         # What the user has set stays.

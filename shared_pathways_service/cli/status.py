@@ -19,6 +19,8 @@ from shared_pathways_service.cli.output import AsJson, print_json, print_line
 from shared_pathways_service.cli.serve_display import holder_of
 from shared_pathways_service.cli.sessions import find_entry, metrics_of
 from shared_pathways_service.cli.status_counters import (
+    Told,
+    late_callbacks_of,
     limits_of,
     proxies_of,
     read_counters,
@@ -72,6 +74,7 @@ def status(
     settings = Settings.load()
     place.request()
     entry = find_entry(settings, name, place) if name else None
+    counters: Told = {}
     if entry is not None and entry.home.name == "kubernetes":
         place = dataclasses.replace(Place.of(entry), pathways_service=entry.service or None)
     if openmetrics and (as_json or place.is_cluster):
@@ -88,9 +91,9 @@ def status(
         told = asyncio.run(read_cluster_status(place, settings, name, wait_s=wait))
     else:
         told = read_status(settings, name, wait_s=wait)
-        if as_json or openmetrics:
-            counters = asyncio.run(read_counters(settings, name))
-            told["proxies"] = proxies_of(counters)
+        counters = asyncio.run(read_counters(settings, name))
+        told["proxies"] = proxies_of(counters)
+        told["late_callbacks"] = late_callbacks_of(counters)
     told["agents"] = metrics_of(settings, place, name)
     if openmetrics:
         print_line(text_of(counters).removesuffix("\n"))
@@ -228,6 +231,11 @@ def _print_tables(told: Mapping[str, Any]) -> None:
         console.print(
             f"\nqueue {entry['position']}: {entry['tenant']} wants {wants}, "
             f"waiting {entry['waiting_s']:.0f} s ({entry['reason'] or 'no reason'})"
+        )
+    for call in told.get("late_callbacks", ()):
+        console.print(
+            f"\n{call['connection']}: program {call['program']} has waited {call['seconds']:.0f} s "
+            f"for its callback {call['function']} to return"
         )
     _print_reservations(console, told.get("reservations", ()))
     for agent in told["agents"]:

@@ -23,10 +23,11 @@ from shared_pathways_service.protocol.status import error_of
 from shared_pathways_service.servers.embedded.paths import RuntimePaths
 from shared_pathways_service.settings import Settings
 
-__all__ = ["limits_of", "proxies_of", "read_counters", "text_of"]
+__all__ = ["Told", "late_callbacks_of", "limits_of", "proxies_of", "read_counters", "text_of"]
 
 #: Seconds for a proxy to answer: one that is busy or wedged must not hold up the rest.
 _ANSWER_S = 5.0
+_LATE = "sps_proxy_late_callback_seconds"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +104,17 @@ def proxies_of(told: Told) -> list[dict[str, Any]]:
             "counters": None if proxy.families is None else values_of(proxy.families),
         }
         for name, proxy in told.items()
+    ]
+
+
+def late_callbacks_of(told: Told) -> list[dict[str, Any]]:
+    """Returns ``late_callbacks`` of ``sps status --json``: calls that clients do not answer."""
+    return [
+        {"connection": name, **sample.labels, "seconds": sample.value}
+        for name, proxy in told.items()
+        for family in proxy.families or ()
+        if family.name == _LATE
+        for sample in family.samples
     ]
 
 

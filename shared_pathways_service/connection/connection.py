@@ -64,7 +64,10 @@ class Connection(AskedFor):
     """
 
     def __init__(self, request: ConnectRequest) -> None:
+        from shared_pathways_service.jaxside import is_strict  # noqa: PLC0415 - when it is used
+
         super().__init__(request)
+        self._strict = is_strict(request.strict)
         self._settings = Settings.load(profile=request.profile)
         self._process = os.getpid()
         self._progress = Progress(quiet=self._settings.log_level in ("ERROR", "CRITICAL"))
@@ -341,6 +344,7 @@ class Connection(AskedFor):
             token=agent.token,
             token_file=agent.token_file,
             local_devices=self._request.local_devices,
+            strict=self._strict,
             insecure_credentials=agent.insecure_credentials,
             # (Only this project's proxies have tokens, and serve several processes of a tenant.)
             one_client=agent.token is None,

@@ -105,6 +105,7 @@ class ConnectRequest:
     max_lifetime: float | None
     local_port: int | None
     local_devices: bool
+    strict: bool | None
     tune_allocator: bool
     on_event: Callable[[Event], object] | None
     profile: str | None
@@ -141,6 +142,7 @@ class ConnectRequest:
         max_lifetime: object = None,
         local_port: object = None,
         local_devices: object = True,
+        strict: object = None,
         tune_allocator: object = False,
         on_event: object = None,
         profile: object = None,
@@ -173,6 +175,8 @@ class ConnectRequest:
             no limit.
           local_port: A loopback TCP port, 0 for any; None: a Unix socket.
           local_devices: Whether JAX has this machine's CPU beside the proxy's devices.
+          strict: Whether programs are refused what Google's proxies refuse; None: as the
+            environment says.
           tune_allocator: Whether glibc's allocator is set to keep memory.
           on_event: Called with each `Event`.
           profile: A profile of the settings file.
@@ -225,6 +229,7 @@ class ConnectRequest:
             ),
             local_port=None if local_port is None else check_port("local_port", local_port),
             local_devices=check_bool("local_devices", local_devices),
+            strict=None if strict is None else check_bool("strict", strict),
             tune_allocator=check_bool("tune_allocator", tune_allocator),
             on_event=_callback(on_event),
             profile=check_optional_text("profile", profile),

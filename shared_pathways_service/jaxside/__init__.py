@@ -8,6 +8,6 @@ Importing the package does not import JAX.
 from __future__ import annotations
 
 from shared_pathways_service.jaxside.attachment import Attachment, attach
-from shared_pathways_service.jaxside.target import ProxyTarget
+from shared_pathways_service.jaxside.target import ProxyTarget, is_strict
 
-__all__ = ["Attachment", "ProxyTarget", "attach"]
+__all__ = ["Attachment", "ProxyTarget", "attach", "is_strict"]

@@ -55,7 +55,7 @@ class Invocation:
 
     def __init__(self, raw: bytes) -> None:
         """Reads the message."""
-        self.call = self.program = self.callback = 0
+        self.call = self.program = self.callback = self.lane = 0
         self._types: list[tuple[str, tuple[int, ...]]] = []
         self._data: bytes | bytearray = b""
         for field, value in _fields(raw):
@@ -69,6 +69,8 @@ class Invocation:
                 self._types.append(_read_type(value))
             elif field == 5:
                 self._data = value
+            elif field == 6:
+                self.lane = value
         self._nbytes = sum(_nbytes(*one) for one in self._types)
 
     @property

@@ -26,21 +26,38 @@ from typing import Any
 
 # (Relative: the copy is in a package of another name.)
 from . import callback_wire as wire
+from .callback_barrier import CallbackBarrier
+from .callback_lanes import Lanes, NotCalled
+from .callback_names import name_of
 from .callback_stream import CallbackStream, NotServed
 
-__all__ = ["NONCE_BYTES", "NONCE_KEY", "end", "install", "reason", "serve"]
+__all__ = [
+    "NONCE_BYTES",
+    "NONCE_KEY",
+    "await_effects",
+    "end",
+    "install",
+    "reason",
+    "refuse",
+    "serve",
+]
 
 #: How the session names itself to its stream of callbacks.
 NONCE_KEY = "sps_callbacks"
 NONCE_BYTES = 16
 #: Of a program's module: its number, and how many functions it calls.
 _MARK = "sps.callbacks"
+_NAMES = "sps.callback_names"
 #: How the version of our own proxies begins; others are not asked for a stream.
 _OURS = "shared-pathways-service"
 _OTHER = "the proxy is not of this project: JAX's client cannot be called back by it"
+_STRICT = (
+    "in strict mode (strict=True, --strict, SPS_STRICT=1) they are refused as on Google's proxies"
+)
 
 _log = logging.getLogger(__name__)
 _served: weakref.WeakKeyDictionary[Any, Callbacks] = weakref.WeakKeyDictionary()
+_refused: weakref.WeakSet[Any] = weakref.WeakSet()
 _reason = _OTHER
 #: Where the newest program with callbacks was begun: in which cell of a notebook, for one.
 _newest = contextvars.copy_context()
@@ -63,6 +80,17 @@ def serve(client: Any, address: str, token: str | None, nonce: bytes) -> None:
     """
     if str(getattr(client, "platform_version", "")).startswith(_OURS):
         _served[client] = Callbacks(address, token, nonce)
+
+
+def refuse(client: Any) -> None:
+    """Leaves programs with callbacks to a client, which refuses them: that is strict mode."""
+    _refused.add(client)
+
+
+def await_effects(client: Any) -> None:
+    """Waits for programs that may still call functions, for a bounded time."""
+    if (callbacks := _served.get(client)) is not None:
+        callbacks.await_effects()
 
 
 def end(client: Any) -> None:
@@ -95,6 +123,9 @@ class Callbacks:
         self._functions: dict[int, Sequence[Callable[..., Any]]] = {}
         # Calls whose data have not come whole: of the thread that reads the stream.
         self._coming: dict[int, wire.Invocation] = {}
+        self._lanes = Lanes()
+        self._barrier: CallbackBarrier | None = None
+        self._answered = 0
         self._process = os.getpid()
 
     def opened(self) -> bool:
@@ -104,9 +135,12 @@ class Callbacks:
             if self._is_closed or self._process != os.getpid():
                 _reason = "the connection has ended, or is that of the parent process"
                 return False
+            if self._barrier is None:
+                self._barrier = CallbackBarrier()
             if self._stream is None:
                 try:
                     self._stream = self._open(self._take, self._ended)
+                    self._lanes = Lanes()
                 except NotServed as error:
                     _reason = str(error)
                     return False
@@ -125,18 +159,27 @@ class Callbacks:
         key = next(self._keys)
         self._functions[key] = tuple(functions)
         try:
-            return compile_without(_marked(module, f"{key} {len(functions)}"))
+            return compile_without(_marked(module, key, [name_of(one) for one in functions]))
         except BaseException:
             self._functions.pop(key, None)
             raise
+
+    def await_effects(self) -> None:
+        """Waits for programs that may still call functions, as long as some are called."""
+        barrier = self._barrier if self._process == os.getpid() else None
+        if barrier is not None and self._stream is not None:
+            barrier.wait(lambda: self._answered)
 
     def close(self) -> None:
         """Ends the stream and the threads; functions that run go on to their end."""
         with self._lock:
             self._is_closed = True
             stream, self._stream = self._stream, None
+            barrier, self._barrier = self._barrier, None
         if self._process == os.getpid() and stream is not None:
             stream.close()
+        if self._process == os.getpid() and barrier is not None:
+            barrier.close()
         self._functions.clear()
 
     def _ended(self) -> None:
@@ -168,15 +211,21 @@ class Callbacks:
         if call is None or not call.is_whole:
             return None
         del self._coming[call.call]
-        return functools.partial(_newest.copy().run, self._answer, call)
+        context = _newest.copy()
+        return self._lanes.enter(call.lane, lambda error: context.run(self._answer, call, error))
 
-    def _answer(self, call: wire.Invocation) -> None:
+    def _answer(self, call: wire.Invocation, not_called: NotCalled | None) -> bool:
+        """Calls a function and sends its results, or an error; returns whether it went well."""
         messages: Iterator[bytes]
+        failed = False
         try:
+            if not_called is not None:
+                raise not_called
             function = self._functions[call.program][call.callback]
             _calling.here = True
             messages = iter(list(wire.answer(call.call, function(*call.arguments()))))
         except BaseException as error:  # noqa: BLE001 - raised where the program is waited for
+            failed = True
             messages = iter([wire.failure(call.call, error)])
         finally:
             _calling.here = False
@@ -184,16 +233,20 @@ class Callbacks:
         for message in messages:
             if stream is not None:
                 stream.send(message)
+        self._answered += 1  # (What it is exactly does not matter: whether it grows.)
+        return not failed
 
 
-def _marked(module: Any, mark: str) -> Any:
-    """Returns a copy of a module that has the mark."""
+def _marked(module: Any, key: int, names: Sequence[str]) -> Any:
+    """Returns a copy of a module that has the mark, and the names of the functions."""
     ir: Any = importlib.import_module("jaxlib.mlir.ir")
     with module.context:
         data = io.BytesIO()
         module.operation.write_bytecode(file=data)
         copy = ir.Module.parse(data.getvalue())
-        copy.operation.attributes[_MARK] = ir.StringAttr.get(mark)
+        copy.operation.attributes[_MARK] = ir.StringAttr.get(f"{key} {len(names)}")
+        listed = [ir.StringAttr.get(name) for name in names]
+        copy.operation.attributes[_NAMES] = ir.ArrayAttr.get(listed)
     return copy
 
 
@@ -233,7 +286,7 @@ def _callbacks_of(backend: Any) -> Callbacks | None:
     except TypeError:  # a client that cannot be referred to weakly is not a proxy's
         found = None
     if found is None:
-        _reason = _OTHER
+        _reason = _STRICT if backend in _refused else _OTHER
     return found
 
 

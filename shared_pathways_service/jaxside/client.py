@@ -49,12 +49,20 @@ class HeldClient:
         return self._client
 
     def hang_up(self) -> None:
-        """Ends the connection, then lets go of the client.
+        """Waits for what programs still print; ends the connection, then lets go of the client.
 
         In this order: a client that is destroyed while answers to it are still on their way
         (to deletions of arrays, mostly) now and then corrupts its own locks and aborts the process
         (jaxlib 0.10.2, one in tens of times on a busy machine). One that was hung up on does not.
         """
+        try:
+            # (An interrupt wants no waiting.)
+            if isinstance(sys.exception(), Exception | None):
+                callbacks.await_effects(self._client)
+        finally:
+            self._hang_up()
+
+    def _hang_up(self) -> None:
         plugin.hush()
         callbacks.end(self._client)
         if not sockets.shut_down(self._peer, _CLOSING_S):

@@ -5,10 +5,9 @@ project then runs on a proxy when its environment says so:
 
     JAX_PLATFORMS=proxy JAX_BACKEND_TARGET=grpc://unix:/path SPS_TOKEN_FILE=/path program
 
-This file, `callback…`, `dumps`, `greeting`, `local` and `mending` need the standard library and JAX
-only: `sps run` puts a copy of them on PYTHONPATH, for environments that do not have the package
-they come from. Where they do, JAX finds this file by the package's entry point; both together do no
-harm.
+This file and what `standalone` names need the standard library and JAX only: `sps run` puts a copy
+of them on PYTHONPATH, for environments that do not have the package they come from. Where they do,
+JAX finds this file by the package's entry point; both together do no harm.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 # (Relative: the copy is in a package of another name.)
-from . import callbacks, dumps, greeting, local, mending
+from . import callbacks, dumps, greeting, local, mending, strict
 
 PLATFORM = local.PLATFORM
 #: JAX's client speaks plaintext only when this is exactly ``true`` while it is created, else ALTS.
@@ -187,6 +186,7 @@ def _get_client(target: str, token: str | None, transfer_dir: Path | None, timeo
     # would be aborted by the thread that calls it.
     options = ifrt_proxy.ClientConnectionOptions()
     options.connection_timeout_in_seconds = timeout
+    is_strict = strict.is_wanted()
     nonce = secrets.token_bytes(callbacks.NONCE_BYTES)
     data: dict[str, bytes | bool | int] = {
         JAXLIB_VERSION_KEY: jaxlib.__version__.encode(),
@@ -207,7 +207,10 @@ def _get_client(target: str, token: str | None, transfer_dir: Path | None, timeo
             with contextlib.suppress(OSError):
                 mine.rmdir()
         raise
-    callbacks.serve(client, target.removeprefix("grpc://"), token, nonce)
+    if is_strict:
+        callbacks.refuse(client)
+    else:
+        callbacks.serve(client, target.removeprefix("grpc://"), token, nonce)
     return client
 
 

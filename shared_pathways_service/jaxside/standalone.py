@@ -7,6 +7,9 @@ import tempfile
 from pathlib import Path
 
 from shared_pathways_service.jaxside import (
+    callback_barrier,
+    callback_lanes,
+    callback_names,
     callback_stream,
     callback_wire,
     callbacks,
@@ -15,11 +18,15 @@ from shared_pathways_service.jaxside import (
     local,
     mending,
     plugin,
+    strict,
 )
 
 __all__ = ["place"]
 
-_BESIDE = (callback_stream, callback_wire, callbacks, dumps, greeting, local, mending)
+_BESIDE = (
+    *(callback_barrier, callback_lanes, callback_names, callback_stream, callback_wire),
+    *(callbacks, dumps, greeting, local, mending, strict),
+)
 
 
 def place(cache: Path) -> Path:

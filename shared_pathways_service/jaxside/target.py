@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.jaxside import plugin
+from shared_pathways_service.jaxside import strict as strict_mode
 
-__all__ = ["ProxyTarget"]
+__all__ = ["ProxyTarget", "is_strict"]
+
+
+def is_strict(asked: bool | None) -> bool:
+    """Whether programs are refused what Google's proxies refuse.
+
+    Args:
+      asked: What the user asks for; None: as SPS_STRICT says.
+
+    Raises:
+      InvalidRequestError: SPS_STRICT has another value than it may have.
+    """
+    if asked is not None:
+        return asked
+    try:
+        return strict_mode.is_wanted()
+    except ValueError as error:
+        value = os.environ.get(strict_mode.VARIABLE)
+        raise InvalidRequestError(strict_mode.VARIABLE, value, "1 or 0") from error
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,6 +47,7 @@ class ProxyTarget:
         client then opens a session, which would cost that one its session.
       transfer_dir: A directory in memory that this machine shares with the proxy, for large
         buffers on their way there; None: there is none.
+      strict: Whether programs are refused what Google's proxies refuse.
     """
 
     address: str
@@ -36,6 +57,7 @@ class ProxyTarget:
     insecure_credentials: bool = True
     one_client: bool = False
     transfer_dir: Path | None = None
+    strict: bool = False
 
     def __post_init__(self) -> None:
         """Checks the address."""
@@ -70,6 +92,7 @@ class ProxyTarget:
             plugin.INSECURE_VARIABLE: "true" if self.insecure_credentials else "false",
             plugin.TOKEN_VARIABLE: str(self.token_file) if self.token_file else None,
             plugin.TRANSFER_VARIABLE: str(self.transfer_dir) if self.transfer_dir else None,
+            strict_mode.VARIABLE: "1" if self.strict else None,
             # Each client sets its own; another's would lead it astray.
             **dict.fromkeys(plugin.TRANSFER_SETTINGS),
         }

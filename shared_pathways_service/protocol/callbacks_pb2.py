@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n0shared_pathways_service/protocol/callbacks.proto\x12\x1ashared_pathways_service.v1\"\xe3\x02\n\x14\x43\x61llbackProxyMessage\x12:\n\x05ready\x18\x01 \x01(\x0b\x32).shared_pathways_service.v1.CallbackReadyH\x00\x12\x44\n\ninvocation\x18\x02 \x01(\x0b\x32..shared_pathways_service.v1.CallbackInvocationH\x00\x12:\n\x05piece\x18\x03 \x01(\x0b\x32).shared_pathways_service.v1.CallbackPieceH\x00\x12\x42\n\tcancelled\x18\x04 \x01(\x0b\x32-.shared_pathways_service.v1.CallbackCancelledH\x00\x12>\n\x07\x64ropped\x18\x05 \x01(\x0b\x32+.shared_pathways_service.v1.CallbackDroppedH\x00\x42\t\n\x07message\"\x9c\x01\n\x15\x43\x61llbackClientMessage\x12<\n\x06\x61nswer\x18\x01 \x01(\x0b\x32*.shared_pathways_service.v1.CallbackAnswerH\x00\x12:\n\x05piece\x18\x02 \x01(\x0b\x32).shared_pathways_service.v1.CallbackPieceH\x00\x42\t\n\x07message\" \n\rCallbackReady\x12\x0f\n\x07version\x18\x01 \x01(\r\"-\n\rCallbackArray\x12\r\n\x05\x64type\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\x04\"\x91\x01\n\x12\x43\x61llbackInvocation\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12\x0f\n\x07program\x18\x02 \x01(\x04\x12\x10\n\x08\x63\x61llback\x18\x03 \x01(\r\x12<\n\targuments\x18\x04 \x03(\x0b\x32).shared_pathways_service.v1.CallbackArray\x12\x0c\n\x04\x64\x61ta\x18\x05 \x01(\x0c\"\xa2\x01\n\x0e\x43\x61llbackAnswer\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12:\n\x07results\x18\x02 \x03(\x0b\x32).shared_pathways_service.v1.CallbackArray\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\x38\n\x05\x65rror\x18\x04 \x01(\x0b\x32).shared_pathways_service.v1.CallbackError\">\n\rCallbackError\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\ttraceback\x18\x03 \x01(\t\"+\n\rCallbackPiece\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"!\n\x11\x43\x61llbackCancelled\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\"\"\n\x0f\x43\x61llbackDropped\x12\x0f\n\x07program\x18\x01 \x01(\x04\x32}\n\tCallbacks\x12p\n\x05Serve\x12\x31.shared_pathways_service.v1.CallbackClientMessage\x1a\x30.shared_pathways_service.v1.CallbackProxyMessage(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n0shared_pathways_service/protocol/callbacks.proto\x12\x1ashared_pathways_service.v1\"\xe3\x02\n\x14\x43\x61llbackProxyMessage\x12:\n\x05ready\x18\x01 \x01(\x0b\x32).shared_pathways_service.v1.CallbackReadyH\x00\x12\x44\n\ninvocation\x18\x02 \x01(\x0b\x32..shared_pathways_service.v1.CallbackInvocationH\x00\x12:\n\x05piece\x18\x03 \x01(\x0b\x32).shared_pathways_service.v1.CallbackPieceH\x00\x12\x42\n\tcancelled\x18\x04 \x01(\x0b\x32-.shared_pathways_service.v1.CallbackCancelledH\x00\x12>\n\x07\x64ropped\x18\x05 \x01(\x0b\x32+.shared_pathways_service.v1.CallbackDroppedH\x00\x42\t\n\x07message\"\x9c\x01\n\x15\x43\x61llbackClientMessage\x12<\n\x06\x61nswer\x18\x01 \x01(\x0b\x32*.shared_pathways_service.v1.CallbackAnswerH\x00\x12:\n\x05piece\x18\x02 \x01(\x0b\x32).shared_pathways_service.v1.CallbackPieceH\x00\x42\t\n\x07message\" \n\rCallbackReady\x12\x0f\n\x07version\x18\x01 \x01(\r\"-\n\rCallbackArray\x12\r\n\x05\x64type\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\x04\"\x9f\x01\n\x12\x43\x61llbackInvocation\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12\x0f\n\x07program\x18\x02 \x01(\x04\x12\x10\n\x08\x63\x61llback\x18\x03 \x01(\r\x12<\n\targuments\x18\x04 \x03(\x0b\x32).shared_pathways_service.v1.CallbackArray\x12\x0c\n\x04\x64\x61ta\x18\x05 \x01(\x0c\x12\x0c\n\x04lane\x18\x06 \x01(\x04\"\xa2\x01\n\x0e\x43\x61llbackAnswer\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12:\n\x07results\x18\x02 \x03(\x0b\x32).shared_pathways_service.v1.CallbackArray\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\x38\n\x05\x65rror\x18\x04 \x01(\x0b\x32).shared_pathways_service.v1.CallbackError\">\n\rCallbackError\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\ttraceback\x18\x03 \x01(\t\"+\n\rCallbackPiece\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"!\n\x11\x43\x61llbackCancelled\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\"\"\n\x0f\x43\x61llbackDropped\x12\x0f\n\x07program\x18\x01 \x01(\x04\x32}\n\tCallbacks\x12p\n\x05Serve\x12\x31.shared_pathways_service.v1.CallbackClientMessage\x1a\x30.shared_pathways_service.v1.CallbackProxyMessage(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,17 +40,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CALLBACKARRAY']._serialized_start=631
   _globals['_CALLBACKARRAY']._serialized_end=676
   _globals['_CALLBACKINVOCATION']._serialized_start=679
-  _globals['_CALLBACKINVOCATION']._serialized_end=824
-  _globals['_CALLBACKANSWER']._serialized_start=827
-  _globals['_CALLBACKANSWER']._serialized_end=989
-  _globals['_CALLBACKERROR']._serialized_start=991
-  _globals['_CALLBACKERROR']._serialized_end=1053
-  _globals['_CALLBACKPIECE']._serialized_start=1055
-  _globals['_CALLBACKPIECE']._serialized_end=1098
-  _globals['_CALLBACKCANCELLED']._serialized_start=1100
-  _globals['_CALLBACKCANCELLED']._serialized_end=1133
-  _globals['_CALLBACKDROPPED']._serialized_start=1135
-  _globals['_CALLBACKDROPPED']._serialized_end=1169
-  _globals['_CALLBACKS']._serialized_start=1171
-  _globals['_CALLBACKS']._serialized_end=1296
+  _globals['_CALLBACKINVOCATION']._serialized_end=838
+  _globals['_CALLBACKANSWER']._serialized_start=841
+  _globals['_CALLBACKANSWER']._serialized_end=1003
+  _globals['_CALLBACKERROR']._serialized_start=1005
+  _globals['_CALLBACKERROR']._serialized_end=1067
+  _globals['_CALLBACKPIECE']._serialized_start=1069
+  _globals['_CALLBACKPIECE']._serialized_end=1112
+  _globals['_CALLBACKCANCELLED']._serialized_start=1114
+  _globals['_CALLBACKCANCELLED']._serialized_end=1147
+  _globals['_CALLBACKDROPPED']._serialized_start=1149
+  _globals['_CALLBACKDROPPED']._serialized_end=1183
+  _globals['_CALLBACKS']._serialized_start=1185
+  _globals['_CALLBACKS']._serialized_end=1310
 # @@protoc_insertion_point(module_scope)

@@ -10,7 +10,8 @@ the bytes that the session named as `sps_callbacks` in its initialization data. 
 is no such session.
 
 A program with callbacks has the attribute `sps.callbacks = "PROGRAM COUNT"` on its module:
-PROGRAM is a number that the client chose, COUNT the number of its callbacks.
+PROGRAM is a number that the client chose, COUNT the number of its callbacks. The attribute
+`sps.callback_names` may name their functions, in an array of as many strings.
 
 The bytes of arrays follow each other in C order, in memory's byte order (little-endian). A
 message has at most 1 MiB of them; the rest follows in pieces, those of one call in their order.
@@ -156,12 +157,17 @@ class CallbackInvocation(_message.Message):
     CALLBACK_FIELD_NUMBER: _builtins.int
     ARGUMENTS_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
+    LANE_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     """never used again on this stream"""
     program: _builtins.int
     callback: _builtins.int
     """the index that the program names"""
     data: _builtins.bytes
+    lane: _builtins.int
+    """Calls of one lane are made one after another, in the order of their coming; once one has failed,
+    the others are not made, and are answered with an error. 0: the call belongs to no lane.
+    """
     @_builtins.property
     def arguments(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallbackArray]: ...
     def __init__(
@@ -172,10 +178,11 @@ class CallbackInvocation(_message.Message):
         callback: _builtins.int = ...,
         arguments: _abc.Iterable[Global___CallbackArray] | None = ...,
         data: _builtins.bytes = ...,
+        lane: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "call", b"call", "callback", b"callback", "data", b"data", "program", b"program"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "call", b"call", "callback", b"callback", "data", b"data", "lane", b"lane", "program", b"program"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

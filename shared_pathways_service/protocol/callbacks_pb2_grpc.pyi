@@ -10,7 +10,8 @@ the bytes that the session named as `sps_callbacks` in its initialization data. 
 is no such session.
 
 A program with callbacks has the attribute `sps.callbacks = "PROGRAM COUNT"` on its module:
-PROGRAM is a number that the client chose, COUNT the number of its callbacks.
+PROGRAM is a number that the client chose, COUNT the number of its callbacks. The attribute
+`sps.callback_names` may name their functions, in an array of as many strings.
 
 The bytes of arrays follow each other in C order, in memory's byte order (little-endian). A
 message has at most 1 MiB of them; the rest follows in pieces, those of one call in their order.

@@ -83,6 +83,59 @@ def test_on_other_proxies_callbacks_say_why_not_and_what_instead(proxies: Proxie
     assert done.stdout == "x is 7.0\n"
 
 
+def test_in_strict_mode_callbacks_are_refused_as_on_googles_proxies(proxies: Proxies) -> None:
+    strict = "attachment = attach(ProxyTarget(address=sys.argv[1], strict=True), timeout=60)\n"
+    reason = """
+try:
+    jax.jit(printing)(7.0)
+except jax.errors.JaxRuntimeError as error:
+    assert "strict mode" in str(error), error
+assert os.environ["SPS_STRICT"] == "1"
+"""
+    program = PRELUDE + strict + "WORKS = False\n" + CALLING_BACK + reason + LEAVING
+    done = run_program(program + 'assert "SPS_STRICT" not in os.environ\n', proxies[0].address)
+    assert done.stdout == "x is 7.0\n"
+
+
+LATE_PRINTS = """
+import jax, jax.numpy as jnp
+from shared_pathways_service.jaxside import callback_barrier
+
+def show(x):
+    time.sleep(0.1)
+    print("x is", x, flush=True)
+
+body = lambda i, x: (jax.debug.callback(show, i), x)[1]
+program = jax.jit(lambda x: jax.lax.fori_loop(0, 10, body, x))
+"""
+
+
+def test_what_was_not_printed_when_the_connection_is_left_is_printed_first(
+    proxies: Proxies,
+) -> None:
+    leaving = "program(1.0)\nattachment.detach()\nprint('left', flush=True)\n"
+    done = run_program(PRELUDE + ATTACHING + LATE_PRINTS + leaving, proxies[0].address)
+    assert done.stdout.splitlines() == [*(f"x is {i}" for i in range(10)), "left"]
+    # At the end of the process, where Python begins no thread.
+    done = run_program(PRELUDE + ATTACHING + LATE_PRINTS + "program(1.0)\n", proxies[0].address)
+    assert done.stdout.splitlines() == [f"x is {i}" for i in range(10)]
+
+
+def test_a_function_that_does_not_return_holds_up_the_end_of_a_connection_for_a_while(
+    proxies: Proxies,
+) -> None:
+    stuck = """
+callback_barrier._QUIET_S = 0.2
+returns = threading.Event()
+program = jax.jit(lambda x: (jax.debug.callback(lambda: returns.wait(60)), x)[1])
+program(1.0)
+attachment.detach()
+returns.set()
+"""
+    done = run_program(PRELUDE + ATTACHING + LATE_PRINTS + stuck, proxies[0].address)
+    assert "what they print is lost" in done.stderr
+
+
 def test_a_program_on_a_proxy_by_its_environment_alone_calls_back_where_it_has_grpcio(
     proxies: Proxies, foreign_python: str, own_directories: Path
 ) -> None:

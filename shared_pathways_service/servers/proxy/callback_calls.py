@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxlib.mlir import ir
 
@@ -29,12 +29,14 @@ from shared_pathways_service.servers.proxy.operation_attributes import (
 )
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
-__all__ = ["NAMES", "CallbackChecker", "take_mark"]
+__all__ = ["NAMES", "CallbackChecker", "CallbackMark", "take_mark"]
 
 _PLAIN, _PARTITIONED = "xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback"
 NAMES = frozenset({_PLAIN, _PARTITIONED})
 #: Of the module: the client's number of the program, and how many callbacks it has.
 _MARK = "sps.callbacks"
+_FUNCTIONS = "sps.callback_names"
+_LONGEST_NAME = 100
 _MARK_FORM = re.compile(r"(\d{1,18}) (\d{1,5})")
 _TYPE_OF_TOKENS = "!stablehlo.token"
 _SHARDY = "sdy.sharding"
@@ -49,11 +51,20 @@ _KNOWN = frozenset(
 )
 
 
-def take_mark(module: Any) -> tuple[int, int] | None:
-    """Takes the client's mark off a parsed program; None: it has none.
+class CallbackMark(NamedTuple):
+    """What a client says of the callbacks of a program.
 
-    Returns:
-      The client's number of the program, and the number of its callbacks.
+    Attributes:
+      program: The client's number of it.
+      names: Of the functions, one for each callback.
+    """
+
+    program: int
+    names: Sequence[str]
+
+
+def take_mark(module: Any) -> CallbackMark | None:
+    """Takes the client's mark off a parsed program; None: it has none.
 
     Raises:
       StatusError: INVALID_ARGUMENT: it is none of ours.
@@ -65,9 +76,25 @@ def take_mark(module: Any) -> tuple[int, int] | None:
         mark = attributes[_MARK]
         found = _MARK_FORM.fullmatch(mark.value) if isinstance(mark, ir.StringAttr) else None
         del attributes[_MARK]
-    if found is None or not int(found[2]) > 0:
-        raise StatusError(Code.INVALID_ARGUMENT, f"{_MARK} is not a number and a count: {mark}")
-    return int(found[1]), int(found[2])
+        if found is None or not int(found[2]) > 0:
+            raise StatusError(Code.INVALID_ARGUMENT, f"{_MARK} is not a number and a count: {mark}")
+        return CallbackMark(int(found[1]), _take_names(attributes, int(found[2])))
+
+
+def _take_names(attributes: Any, count: int) -> Sequence[str]:
+    if _FUNCTIONS not in attributes:
+        return ["function"] * count
+    names = attributes[_FUNCTIONS]
+    is_array = isinstance(names, ir.ArrayAttr) and len(names) == count
+    if not is_array or not all(isinstance(name, ir.StringAttr) for name in names):
+        raise StatusError(Code.INVALID_ARGUMENT, f"{_FUNCTIONS} is not an array of {count} strings")
+    found = [_printable(name.value) for name in names]
+    del attributes[_FUNCTIONS]
+    return found
+
+
+def _printable(name: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in name[:_LONGEST_NAME])
 
 
 class CallbackChecker:

@@ -49,7 +49,7 @@ def argument_bytes(arguments: Sequence[Any]) -> int:
 
 
 def call_messages(
-    call: int, program: int, callback: int, arguments: Sequence[Any]
+    call: int, program: int, callback: int, arguments: Sequence[Any], lane: int = 0
 ) -> Iterator[bytes]:
     """Yields the messages of one call.
 
@@ -58,10 +58,12 @@ def call_messages(
       program: The client's number of the program.
       callback: Index of the callback.
       arguments: numpy arrays; None for tokens.
+      lane: Whose calls are made one after another; 0: it is in none.
     """
     message = pb.CallbackProxyMessage()
     invocation = message.invocation
     invocation.call, invocation.program, invocation.callback = call, program, callback
+    invocation.lane = lane
     for argument in arguments:
         if argument is None:
             invocation.arguments.add(dtype=_TOKEN)

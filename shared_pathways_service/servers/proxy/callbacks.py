@@ -4,6 +4,9 @@ XLA calls what `ProgramCallbacks.functions` returns, on threads of its own. Each
 arguments on the session's stream and waits for the answer; or for the end of the stream, of the
 session, or of the operation that runs the program, so that no program waits for a client that has
 gone, nor for a slice that is lost.
+
+A call without results may let XLA go on (`SessionCallbacks.call_ahead`): then it is the program's
+operation that waits, which settles when the call is answered.
 """
 
 from __future__ import annotations
@@ -11,38 +14,42 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from google.protobuf.message import DecodeError
 
 from shared_pathways_service.protocol import callbacks_pb2 as pb
 from shared_pathways_service.servers.glog import glog
-from shared_pathways_service.servers.proxy.callback_messages import (
-    Results,
-    argument_bytes,
-    call_messages,
-)
+from shared_pathways_service.servers.proxy.callback_messages import argument_bytes, call_messages
 from shared_pathways_service.servers.proxy.memory import HostCharge, HostMemory
+from shared_pathways_service.servers.proxy.pending_callbacks import PendingCallback
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
 if TYPE_CHECKING:
+    from shared_pathways_service.servers.proxy.operations import Operation
     from shared_pathways_service.servers.proxy.program_callbacks import ProgramCallbacks
 
-__all__ = ["LATE_S", "Outbox", "SessionCallbacks"]
+__all__ = ["AHEAD_BYTES", "LATE_S", "OpenCallback", "Outbox", "SessionCallbacks"]
 
 _VERSION = 1
-#: Calls of a session that may be out at a time.
+#: Calls of a session that may be out at a time; and those of them for which XLA does not wait.
 _MOST_CALLS = 1024
+_MOST_AHEAD = 256
+#: Bytes of arguments up to which XLA need not wait for a call.
+AHEAD_BYTES = 256 << 10
 #: Bytes that a call counts for beside its arrays.
 _OVERHEAD = 512
 #: Seconds after which a slice goes on with programs that do not depend on the one that waits. A
 #: client that answers at once costs no thread.
 _PATIENCE_S = 0.005
-#: Seconds after which the log names a callback that is out.
+#: Seconds that a program with callbacks waits for those of earlier programs, so that functions are
+#: called in the programs' order where they return soon.
+_ORDER_S = 0.02
+#: Seconds after which a callback that is out is late: the log and the status name it.
 LATE_S = 10.0
-#: How XLA begins the text of a callback's error, on the CPU as well.
-_PREFIX = "CpuCallback error calling callback: "
+#: Seconds between two looks for late callbacks, at most.
+_LOOK_S = 1.0
 
 
 class Outbox(Protocol):
@@ -55,31 +62,23 @@ class Outbox(Protocol):
         """Ends the stream."""
 
 
-class _Call:
-    """One call that is out."""
+class OpenCallback(NamedTuple):
+    """A call that is not answered yet."""
 
-    def __init__(
-        self, number: int, program: ProgramCallbacks, index: int, charge: HostCharge
-    ) -> None:
-        self.number = number
-        self.program = program
-        self.expected = program.types[index].results
-        self.began = time.monotonic()
-        self.operations = program.running
-        self.results: Results | None = None
-        self.error: StatusError | None = None
-        self.done = threading.Event()
-        self._charge = charge
+    program: str
+    function: str
+    seconds: float
 
-    @property
-    def is_forlorn(self) -> bool:
-        """Whether every operation that may have made the call has settled without it."""
-        return bool(self.operations) and all(o.done for o in self.operations)
 
-    def fail(self, error: StatusError) -> None:
-        if not self.done.is_set():
-            self.error = error
-            self.done.set()
+class _Lanes:
+    """The calls of one operation that are out and for which XLA does not wait.
+
+    Those that one thread makes are made in its order; over several devices there are several.
+    """
+
+    def __init__(self) -> None:
+        self.numbers: dict[int, int] = {}
+        self.calls = 0
 
 
 class SessionCallbacks:
@@ -97,38 +96,59 @@ class SessionCallbacks:
         # Re-entrant: the garbage collector may drop a program while a message is sent.
         self._lock = threading.RLock()
         self._outbox: Outbox | None = None
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[int, PendingCallback] = {}
+        # Of those, the ones for which XLA does not wait, by their operation.
+        self._lanes: dict[Operation, _Lanes] = {}
+        self._ahead = 0
+        self._lane_ended = threading.Condition(self._lock)
         self._closed = False
         self.total = 0
 
     @property
-    def open(self) -> Sequence[tuple[str, float]]:
-        """Name of the program and seconds of each call that is out."""
+    def open(self) -> Sequence[OpenCallback]:
+        """The calls that are out."""
         now = time.monotonic()
         with self._lock:
             calls = list(self._calls.values())
-        return [(call.program.name, now - call.began) for call in calls]
+        return [OpenCallback(c.program.name, c.function, now - c.began) for c in calls]
+
+    @property
+    def has_room_ahead(self) -> bool:
+        """Whether a program may call now without waiting, in its turn: none is before it."""
+        return not self._lanes
 
     @contextlib.contextmanager
     def attached(self, outbox: Outbox) -> Iterator[None]:
         """Sends calls on a stream, in place of an older one, as long as it is open."""
         ready = pb.CallbackProxyMessage(ready=pb.CallbackReady(version=_VERSION))
+        failed: Sequence[PendingCallback] = ()
         with self._lock:
             if self._closed:
                 raise StatusError(Code.NOT_FOUND, "the session has ended")
             older, self._outbox = self._outbox, outbox
             if older is not None:
-                self._fail_all("the client has opened another stream for callbacks")
+                failed = list(self._calls.values())
             outbox.put(ready.SerializeToString(), None)
+        self._fail(failed, "the client has opened another stream for callbacks")
         if older is not None:
             older.end()
+        ended = threading.Event()
+        watch = threading.Thread(
+            target=self._watch, args=(ended,), name="late-callbacks", daemon=True
+        )
         try:
+            watch.start()
             yield
         finally:
+            ended.set()
+            failed = ()
             with self._lock:
                 if self._outbox is outbox:
                     self._outbox = None
-                    self._fail_all("the client's stream for callbacks has ended")
+                    failed = list(self._calls.values())
+            self._fail(failed, "the client's stream for callbacks has ended")
+            if watch.ident is not None:
+                watch.join()
 
     def receive(self, raw: bytes) -> None:
         """Takes a message of the client.
@@ -143,23 +163,11 @@ class SessionCallbacks:
             raise StatusError(Code.INVALID_ARGUMENT, text) from error
         kind = message.WhichOneof("message")
         number = getattr(message, kind).call if kind else 0
-        with self._lock:
-            call = self._calls.get(number)
-        # Nobody waits for what was cancelled.
-        if call is None or call.done.is_set():
-            return
-        try:
-            if kind == "piece":
-                _add(call, message.piece.data)
-            elif message.answer.HasField("error"):
-                call.fail(_error_of(message.answer.error))
-            elif call.results is None:
-                call.results = Results(call.expected, message.answer)
-                _add(call, b"")
-        except StatusError as error:
-            call.fail(error.anew())
-        except MemoryError as error:
-            call.fail(StatusError(Code.RESOURCE_EXHAUSTED, f"no memory for results: {error}"))
+        # (Calls that were given up are not there any more.)
+        call = self._calls.get(number)
+        if call is not None:
+            call.take(message)
+            self._settle([call])
 
     def call(self, program: ProgramCallbacks, index: int, arguments: Sequence[Any]) -> Any:
         """Calls a function of the client; returns its results.
@@ -167,30 +175,66 @@ class SessionCallbacks:
         Raises:
           StatusError: It failed, or will not be answered.
         """
-        call = self._begin(program, index, arguments)
+        call = self._begin(program, index, arguments, None)
         try:
-            if not call.done.wait(_PATIENCE_S):
+            if not call.wait(_PATIENCE_S):
                 program.step_aside()
-            if not call.done.wait(LATE_S):
-                glog(
-                    "W",
-                    f"A callback of program {program.name} has not returned for {LATE_S:g} s: "
-                    "the program waits for its client",
-                )
-                call.done.wait()
+                call.wait()
         finally:
             self._end(call)
-        if call.error is not None:
-            raise call.error.anew()
-        assert call.results is not None
-        return call.results.arrays()
+        return call.results()
+
+    def call_ahead(
+        self, program: ProgramCallbacks, index: int, arguments: Sequence[Any], operation: Operation
+    ) -> bool:
+        """Calls a function without results; the operation settles once that is answered.
+
+        Returns:
+          False: XLA has to wait, as too many calls are out, or this one is large.
+
+        Raises:
+          StatusError: It cannot be called.
+        """
+        if argument_bytes(arguments) > AHEAD_BYTES:
+            return False
+        if self._ahead >= _MOST_AHEAD and not operation.runs_here:
+            return False
+        self._begin(program, index, arguments, operation)
+        return True
+
+    def await_ahead(self, operation: Operation | None, timeout_s: float | None) -> bool:
+        """Waits until calls for which XLA does not wait are answered; returns whether they are.
+
+        Args:
+          operation: Whose calls; None: those of all.
+          timeout_s: Seconds to wait at most.
+        """
+
+        def are_answered() -> bool:
+            return not self._lanes if operation is None else operation not in self._lanes
+
+        if are_answered():
+            return True
+        with self._lock:
+            return self._lane_ended.wait_for(are_answered, timeout_s)
+
+    def await_order(self) -> None:
+        """Waits for the functions that earlier programs have called, for a moment at most."""
+        self.await_ahead(None, _ORDER_S)
+
+    def await_before(self, program: ProgramCallbacks, operation: Operation) -> None:
+        """Waits for the functions that the same run of a program has called."""
+        if not self.await_ahead(operation, _PATIENCE_S):
+            program.step_aside()
+            self.await_ahead(operation, None)
 
     def release_forlorn(self) -> None:
         """Lets go of calls whose operations have settled: by the loss of a slice, for one."""
         with self._lock:
-            for call in self._calls.values():
-                if call.is_forlorn:
-                    call.fail(StatusError(Code.CANCELLED, "the program was given up"))
+            calls = [call for call in self._calls.values() if call.is_forlorn]
+        for call in calls:
+            call.fail(StatusError(Code.CANCELLED, "the program was given up"))
+        self._settle(calls)
 
     def send_dropped(self, program: int) -> None:
         """Notifies the client that a program calls nothing any more."""
@@ -202,16 +246,25 @@ class SessionCallbacks:
         with self._lock:
             self._closed = True
             outbox, self._outbox = self._outbox, None
-            self._fail_all("the session has ended")
+            failed = list(self._calls.values())
+        self._fail(failed, "the session has ended")
         if outbox is not None:
             outbox.end()
 
-    def _begin(self, program: ProgramCallbacks, index: int, arguments: Sequence[Any]) -> _Call:
+    def _begin(
+        self,
+        program: ProgramCallbacks,
+        index: int,
+        arguments: Sequence[Any],
+        operation: Operation | None,
+    ) -> PendingCallback:
         results = sum(one.nbytes for one in program.types[index].results)
         nbytes = argument_bytes(arguments)
-        # The messages' own memory is held until they are sent.
+        # The messages' own memory is held until they are sent; that of calls ahead, until they are
+        # answered, as they are many.
         sent = self._memory.charge(nbytes, "a callback")
-        held = self._memory.charge(results + _OVERHEAD, "a callback")
+        kept = results + _OVERHEAD if operation is None else nbytes + _OVERHEAD
+        held = self._memory.charge(kept, "a callback")
         with self._lock:
             if len(self._calls) >= _MOST_CALLS:
                 text = f"{_MOST_CALLS} callbacks of this session are out; that is the limit"
@@ -219,18 +272,55 @@ class SessionCallbacks:
             if self._outbox is None:
                 raise StatusError(Code.UNAVAILABLE, "the client's stream for callbacks is not open")
             self.total += 1
-            call = _Call(self.total, program, index, held)
+            call = PendingCallback(self.total, program, index, held, operation)
             self._calls[call.number] = call
             outbox = self._outbox
-        if call.is_forlorn:
-            call.fail(StatusError(Code.CANCELLED, "the program was given up"))
-        for message in call_messages(call.number, program.key, index, arguments):
+            lane = self._enter_lane(call)
+        for message in call_messages(call.number, program.key, index, arguments, lane):
             outbox.put(message, sent)
+        if call.is_forlorn:
+            # (The end of the operation may have come before the call was known.)
+            call.fail(StatusError(Code.CANCELLED, "the program was given up"))
+            self._settle([call])
         return call
 
-    def _end(self, call: _Call) -> None:
+    def _enter_lane(self, call: PendingCallback) -> int:
+        """Returns the number of the call's lane, in which it is now; 0: it is in none."""
+        if call.held is None:
+            return 0
+        call.held.hold()
+        lanes = self._lanes.get(call.held)
+        if lanes is None:
+            lanes = self._lanes[call.held] = _Lanes()
+        lanes.calls += 1
+        self._ahead += 1
+        return lanes.numbers.setdefault(threading.get_ident(), call.number)
+
+    def _settle(self, calls: Iterable[PendingCallback]) -> None:
+        """Has operations settle that were held by calls which have ended."""
+        for call in calls:
+            operation = call.held
+            if operation is None or not call.is_done:
+                continue
+            with self._lock:
+                if self._calls.pop(call.number, None) is None:
+                    continue
+                self._ahead -= 1
+                lanes = self._lanes[operation]
+                lanes.calls -= 1
+                if not lanes.calls:
+                    del self._lanes[operation]
+                    self._lane_ended.notify_all()
+            self._send_cancelled(call)
+            # (What waits for the operation may begin here.)
+            operation.release(call.error)
+
+    def _end(self, call: PendingCallback) -> None:
         with self._lock:
             del self._calls[call.number]
+        self._send_cancelled(call)
+
+    def _send_cancelled(self, call: PendingCallback) -> None:
         if call.is_forlorn:
             cancelled = pb.CallbackCancelled(call=call.number)
             self._send(pb.CallbackProxyMessage(cancelled=cancelled).SerializeToString())
@@ -240,20 +330,21 @@ class SessionCallbacks:
             if self._outbox is not None:
                 self._outbox.put(message, None)
 
-    def _fail_all(self, reason: str) -> None:
-        for call in self._calls.values():
+    def _fail(self, calls: Sequence[PendingCallback], reason: str) -> None:
+        for call in calls:
             call.fail(StatusError(Code.UNAVAILABLE, f"a callback was not answered: {reason}"))
+        self._settle(calls)
 
-
-def _add(call: _Call, data: bytes) -> None:
-    results = call.results
-    if results is None:
-        raise StatusError(Code.INVALID_ARGUMENT, "a callback failed: its answer has no beginning")
-    results.add(data)
-    if results.is_whole:
-        call.done.set()
-
-
-def _error_of(error: pb.CallbackError) -> StatusError:
-    text = error.traceback or f"{error.type}: {error.text}"
-    return StatusError(Code.INTERNAL, _PREFIX + text)
+    def _watch(self, ended: threading.Event) -> None:
+        """Has the log name each callback that is late, until the stream ends."""
+        while not ended.wait(min(LATE_S, _LOOK_S)):
+            earliest = time.monotonic() - LATE_S
+            with self._lock:
+                late = [c for c in self._calls.values() if c.began < earliest and not c.is_reported]
+            for call in late:
+                call.is_reported = True
+                glog(
+                    "W",
+                    f"The callback {call.function} of program {call.program.name} has not returned "
+                    f"for {LATE_S:g} s: the program waits for its client",
+                )

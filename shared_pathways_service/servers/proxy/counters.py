@@ -193,10 +193,11 @@ def _dispatches(requests: RequestCounts) -> int:
 def _of_callbacks(sessions: Sequence[Session], ended: int) -> list[Family]:
     served = [session.callbacks for session in sessions if session.callbacks is not None]
     waits = [one for callbacks in served for one in callbacks.open]
-    late: dict[str, float] = {}
-    for program, seconds in waits:
-        if seconds >= LATE_S:
-            late[program] = max(seconds, late.get(program, 0.0))
+    late: dict[tuple[str, str], float] = {}
+    for one in waits:
+        if one.seconds >= LATE_S:
+            key = (one.program, one.function)
+            late[key] = max(one.seconds, late.get(key, 0.0))
     total = ended + sum(callbacks.total for callbacks in served)
     return [
         _counter("callbacks", "Calls of clients' functions by programs.", total),
@@ -205,7 +206,10 @@ def _of_callbacks(sessions: Sequence[Session], ended: int) -> list[Family]:
             "sps_proxy_late_callback_seconds",
             "gauge",
             f"How long programs wait for a callback that is out for more than {LATE_S:g} s.",
-            [Sample(seconds, {"program": program}) for program, seconds in sorted(late.items())],
+            [
+                Sample(seconds, {"program": program, "function": function})
+                for (program, function), seconds in sorted(late.items())
+            ],
             "seconds",
         ),
     ]

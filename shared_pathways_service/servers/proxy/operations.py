@@ -67,6 +67,9 @@ class Operation:
         "_arrived",
         "_callbacks",
         "_finished",
+        "_held",
+        "_holds",
+        "_late_callbacks",
         "_lock",
         "_outputs",
         "_quick",
@@ -79,9 +82,11 @@ class Operation:
         "enqueued",
         "epochs",
         "error",
+        "held_error",
         "inputs",
         "name",
         "running",
+        "runs_here",
         "session_id",
     )
 
@@ -107,6 +112,13 @@ class Operation:
         self.running = False
         self.done = False
         self.error: StatusError | None = None
+        #: What `release` was given: it will be the operation's error.
+        self.held_error: StatusError | None = None
+        #: Whether the work runs on the thread that starts it, where it must not wait.
+        self.runs_here = False
+        self._holds = 0
+        # What the work made, while it is held.
+        self._held: Sequence[Any] | None = None
         self._run: Callable[[], Sequence[Any]] | None = run
         self._runner = runner
         self._outputs = outputs
@@ -115,6 +127,7 @@ class Operation:
         self._steps_aside = steps_aside
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[], None]] = []
+        self._late_callbacks: list[Callable[[], None]] = []
         self._waiting = 1
         self._arrived = 0
         # Made now: it must be there for whoever settles this, were it before the executors come.
@@ -147,17 +160,40 @@ class Operation:
                 readers = value.readers = [r for r in value.readers or () if not r.done]
                 readers.append(self)
 
-    def add_callback(self, callback: Callable[[], None]) -> bool:
-        """Has `callback` called when the operation settles; False if it has already."""
+    def add_callback(self, callback: Callable[[], None], *, is_urgent: bool = True) -> bool:
+        """Has `callback` called when the operation settles; False if it has already.
+
+        Args:
+          callback: Called once.
+          is_urgent: Whether it is called before all those that are not.
+        """
         with self._lock:
             if self.done:
                 return False
-            self._callbacks.append(callback)
+            (self._callbacks if is_urgent else self._late_callbacks).append(callback)
             return True
 
     def fail(self, error: StatusError) -> None:
         """Settles with an error, unless settled already."""
         self._settle(error, ())
+
+    def hold(self) -> None:
+        """Has the running operation settle only once `release` has been called for this as well."""
+        with self._lock:
+            self._holds += 1
+
+    def release(self, error: StatusError | None) -> None:
+        """Takes back one `hold`.
+
+        Args:
+          error: With which the operation is to settle; None: this part of it went well.
+        """
+        with self._lock:
+            self._holds -= 1
+            self.held_error = self.held_error or error
+            made = None if self._holds else self._held
+        if made is not None:
+            self._settle(self.held_error, made)
 
     def arrive(self, executor: Executor) -> None:
         """An executor has come to this operation: the last of them runs it, the others wait."""
@@ -217,7 +253,8 @@ class Operation:
             return False
         try:
             # Whoever finds it set is queued behind.
-            self.enqueued = True
+            self.enqueued = not self._steps_aside
+            self.runs_here = True
             self._execute()
         finally:
             executor.release()
@@ -256,19 +293,30 @@ class Operation:
             return
         inputs, outputs = self.inputs, self._outputs
         try:
-            self._settle(None, run())
+            self._finish(None, run())
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
             # (Data that was lost meanwhile may have been let go of under the work's hands.)
             lost = (value.failure() for value in inputs)
-            self._settle(next(filter(None, lost), None) or from_exception(error), ())
+            self._finish(next(filter(None, lost), None) or from_exception(error), ())
         finally:
             with self._lock:
                 self.running = False
                 _LEFT_BEHIND.discard(self)
             self._running_on = None
+            if self._finished is not None:
+                self._finished.set()
         if self.error is not None:
             for value in outputs:
                 value.charge = None
+
+    def _finish(self, error: StatusError | None, arrays: Sequence[Any]) -> None:
+        """Settles; or leaves that to the last `release`, where the operation is held."""
+        with self._lock:
+            error = self.held_error = self.held_error or error
+            if self._holds and not self.done:
+                self._held = arrays
+                return
+        self._settle(error, arrays)
 
     def _begin(self, executor: Executor | None) -> bool:
         """Either a loss finds this running, or it does not run."""
@@ -289,12 +337,16 @@ class Operation:
                 self.error = error = error.anew()
                 for value in self._outputs:
                     value.error = error
+                    if not self.running:
+                        value.charge = None
             self.done = True
             for value in self._outputs:
                 value.operation = None
-            callbacks, self._callbacks = self._callbacks, []
+            callbacks, self._callbacks = [*self._callbacks, *self._late_callbacks], []
+            self._late_callbacks = []
             # A value refers to its reader, a reader to its inputs: let nothing hold on to data.
             self._run, self.inputs, self._outputs, self._after = None, (), (), ()
+            self._held = None
         for epoch in self.epochs:
             epoch.operations.pop(self, None)
         if self._finished is not None:

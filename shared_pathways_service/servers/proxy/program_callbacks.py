@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shared_pathways_service.servers.proxy.callback_messages import CallbackTypes, zeros
-from shared_pathways_service.servers.proxy.callbacks import SessionCallbacks
+from shared_pathways_service.servers.proxy.callbacks import AHEAD_BYTES, SessionCallbacks
 from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class ProgramCallbacks:
       calls: Of the session.
       key: The client's number of the program.
       types: Of each callback.
+      names: Of their functions.
       is_spread: Whether the program runs on several devices. Where a function fails, the others
         would wait for that device, until XLA ends the process. So the program goes on with zeros in
         place of results, and fails at its end; so do all runs of it at that time.
@@ -41,6 +42,7 @@ class ProgramCallbacks:
     Attributes:
       key: The same.
       types: The same.
+      names: The same.
       name: Of the program; for messages.
     """
 
@@ -49,11 +51,13 @@ class ProgramCallbacks:
         calls: SessionCallbacks,
         key: int,
         types: Sequence[CallbackTypes],
+        names: Sequence[str],
         *,
         is_spread: bool = False,
     ) -> None:
         self.key = key
         self.types = types
+        self.names = names
         self.name = ""
         self._calls = calls
         self._lock = threading.Lock()
@@ -62,6 +66,9 @@ class ProgramCallbacks:
         self._numbers = itertools.count(1)
         self._is_spread = is_spread
         self._failed: dict[Operation, StatusError] = {}
+        self._return_at_once = all(
+            not one.results and sum(a.nbytes for a in one.arguments) <= AHEAD_BYTES for one in types
+        )
 
     def __del__(self) -> None:
         self._calls.send_dropped(self.key)
@@ -70,6 +77,11 @@ class ProgramCallbacks:
     def running(self) -> tuple[Operation, ...]:
         """Operations that run the program now."""
         return self._running
+
+    @property
+    def never_wait(self) -> bool:
+        """Whether XLA need not wait for any of the callbacks now."""
+        return self._return_at_once and self._calls.has_room_ahead
 
     def functions(self) -> list[Callable[..., Any]]:
         """Returns what XLA calls, one for each callback."""
@@ -83,6 +95,8 @@ class ProgramCallbacks:
         Raises:
           StatusError: A callback's own error.
         """
+        if not operation.runs_here:
+            self._calls.await_order()
         with self._lock:
             self._running = (*self._running, operation)
         operation.add_callback(self._calls.release_forlorn)
@@ -111,9 +125,21 @@ class ProgramCallbacks:
 
     def call(self, index: int, arguments: Sequence[Any]) -> Any:
         """Calls a function of the client for XLA; returns its results."""
-        if self._failed and len(self._failed) == len(self._running):
-            return zeros(self.types[index].results)
+        results = self.types[index].results
+        running = self._running
+        # (XLA does not tell which run of the program it is that calls.)
+        operation = running[0] if len(running) == 1 else None
+        if self._has_failed(running) and (self._is_spread or not results):
+            return zeros(results)
         try:
+            if operation is not None:
+                if not results and self._calls.call_ahead(self, index, arguments, operation):
+                    return ()
+                # (Over several devices functions may wait for each other.)
+                if not self._is_spread or not results:
+                    self._calls.await_before(self, operation)
+                    if operation.held_error is not None and not self._is_spread:
+                        raise operation.held_error.anew()
             return self._calls.call(self, index, arguments)
         except Exception as raised:  # noqa: BLE001 - the program's, whatever it is
             error = from_exception(raised).anew()
@@ -121,12 +147,16 @@ class ProgramCallbacks:
             with self._lock:
                 for operation in self._running:
                     self._failed.setdefault(operation, error)
-            return zeros(self.types[index].results)
+            return zeros(results)
         # XLA's text has this one's number, by which `run` finds the error. (Raised here, as XLA
         # keeps it for a while, and so would everything that the other one has passed through.)
         number = next(self._numbers)
         self._failures[number] = error
         raise _Failed(number)
+
+    def _has_failed(self, running: Sequence[Operation]) -> bool:
+        """Whether a callback of each run has failed already."""
+        return bool(running) and all(o.held_error or o in self._failed for o in running)
 
 
 def _call(program: weakref.ref[ProgramCallbacks], index: int, *arguments: Any) -> Any:

@@ -191,7 +191,7 @@ def _execute(
         epochs=epochs,
         session_id=session.session_id,
         after=[r for index in donated for r in arguments[index].readers or ()],
-        quick=program.quick,
+        quick=program.quick and (program.callbacks is None or program.callbacks.never_wait),
         steps_aside=program.callbacks is not None,
     )
     for index in donated:
@@ -315,7 +315,8 @@ def _fetch_result(
     if operation is None:
         raise StatusError(Code.NOT_FOUND, f"Unknown execution status handle: {handle}")
     call.response.loaded_executable_fetch_execute_result_response.SetInParent()
-    if not operation.add_callback(lambda: call.finish(operation.error)):
+    # (Clients wait for the results: those who fetch the status look at it at some time.)
+    if not operation.add_callback(lambda: call.finish(operation.error), is_urgent=False):
         call.finish(operation.error)
     return True
 

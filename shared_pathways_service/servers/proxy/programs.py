@@ -12,7 +12,12 @@ from shared_pathways_service.protocol.ifrt import core_pb2, xla_pb2
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.last_requests import Place
 from shared_pathways_service.servers.proxy import xla
-from shared_pathways_service.servers.proxy.callback_calls import CallbackChecker, take_mark
+from shared_pathways_service.servers.proxy.callback_calls import NAMES as CALLBACK_NAMES
+from shared_pathways_service.servers.proxy.callback_calls import (
+    CallbackChecker,
+    CallbackMark,
+    take_mark,
+)
 from shared_pathways_service.servers.proxy.callbacks import SessionCallbacks
 from shared_pathways_service.servers.proxy.compile_cache import CompileCache
 from shared_pathways_service.servers.proxy.dtypes import (
@@ -59,7 +64,7 @@ class Program:
       parameters: What it takes on each device, in the order of the arguments.
       extra_bytes: Memory a device needs beyond the results while it runs, donations taken off.
       run: Runs it to its end.
-      quick: Whether that is sure to take next to no time.
+      quick: Whether that is sure to take next to no time, but for callbacks.
       callbacks: The functions of its client that it calls; None: it calls none.
       outputs_told: Whether the client has been told of the results' types.
       deleted: Whether the client has asked for its deletion.
@@ -184,12 +189,13 @@ class Compiler:
         if self.place is not None:
             self.place.begin(f"the compilation of {xla.name_of(module)}")
         main = xla.main_types(module)
+        mark = take_mark(module)
+        checker = None if mark is None else CallbackChecker(len(mark.names), len(device_ids))
         # Over several devices XLA has threads of its own to wait for.
-        quick = len(device_ids) == 1 and xla.is_quick(module)
+        calls_back = frozenset() if mark is None else CALLBACK_NAMES
+        quick = len(device_ids) == 1 and xla.is_quick(module, calls_back)
         slices = self._placings.slices(device_ids)
         client = self._placings.client(slices)
-        mark = take_mark(module)
-        checker = None if mark is None else CallbackChecker(mark[1], len(device_ids))
         if check_program(module, client.platform, len(device_ids), checker):
             program = xla.written(module)
         parsed = client.options(raw, device_ids, self._flags)
@@ -198,7 +204,7 @@ class Compiler:
         if mark is None or checker is None:
             executable = self._executable(client, program, module, parsed, device_ids)
         else:
-            callbacks = _callbacks(calls, mark[0], checker)
+            callbacks = _callbacks(calls, mark, checker)
             # (Not of the cache, where a program has no functions.)
             executable = self._compiled(client, module, device_ids, parsed, callbacks.functions())
             callbacks.name = executable.hlo_modules()[0].name
@@ -218,7 +224,7 @@ class Compiler:
             parameters=parameters,
             extra_bytes=stats.temp_size_in_bytes - stats.alias_size_in_bytes,
             run=client.runner(executable, results),
-            quick=quick and callbacks is None,
+            quick=quick,
             callbacks=callbacks,
         )
 
@@ -317,7 +323,7 @@ class Compiler:
 
 
 def _callbacks(
-    calls: SessionCallbacks | None, key: int, checker: CallbackChecker
+    calls: SessionCallbacks | None, mark: CallbackMark, checker: CallbackChecker
 ) -> ProgramCallbacks:
     if calls is None:
         raise StatusError(
@@ -325,7 +331,7 @@ def _callbacks(
             "the program calls functions of its client, whose session named no sps_callbacks",
         )
     is_spread = checker.num_devices > 1
-    return ProgramCallbacks(calls, key, checker.types(), is_spread=is_spread)
+    return ProgramCallbacks(calls, mark.program, checker.types(), mark.names, is_spread=is_spread)
 
 
 def _check_options(build: Any, main: xla.MainTypes) -> None:

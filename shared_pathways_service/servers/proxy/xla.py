@@ -17,7 +17,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -484,10 +484,14 @@ _FEW = 64
 _SMALL = 16 << 10
 
 
-def is_quick(module: Any) -> bool:
+def is_quick(module: Any, custom_calls: Container[str] = ()) -> bool:
     """Whether a parsed program is sure to end at once, whatever its arguments are.
 
     It is small, and has no loop, no calls within calls and nothing that may wait.
+
+    Args:
+      module: The program.
+      custom_calls: Names of those that take no time.
     """
     with _context():
         functions: dict[str, Any] = {}
@@ -499,16 +503,17 @@ def is_quick(module: Any) -> bool:
         main = functions.pop("main", None)
         if main is None:
             return False
-        costs = {name: _cost(function, {}) for name, function in functions.items()}
-        return _cost(main, costs) <= _FEW
+        costs = {name: _cost(function, {}, custom_calls) for name, function in functions.items()}
+        return _cost(main, costs, custom_calls) <= _FEW
 
 
-def _cost(function: Any, callees: Mapping[str, int]) -> int:
+def _cost(function: Any, callees: Mapping[str, int], custom_calls: Container[str]) -> int:
     """Returns how many operations a function does; too many, if one is large or may take long.
 
     Args:
       function: Of a module.
       callees: What it may call, each with its cost.
+      custom_calls: As of `is_quick`.
     """
     cost = 0
 
@@ -520,6 +525,8 @@ def _cost(function: Any, callees: Mapping[str, int]) -> int:
             callee = operation.attributes["callee"].value
             known = callee in callees
             cost += callees.get(callee, 0)
+        elif operation.name == "stablehlo.custom_call":
+            known = operation.attributes["call_target_name"].value in custom_calls
         types = [value.type for value in (*operation.operands, *operation.results)]
         if cost <= _FEW and known and all(map(_is_small, types)):
             return ir.WalkResult.ADVANCE

@@ -36,6 +36,23 @@ module @calling attributes {{mhlo.num_partitions = 1 : i32{", " if mark else ""}
 """
 
 
+def telling(times: int = 1, *, mark: str = 'sps.callbacks = "7 1"', size: int = 4) -> str:
+    """A program that calls callback 0, which has no results, so often, and adds 1."""
+    kind = f"tensor<{size}xf32>"
+    call = f"stablehlo.custom_call @{CALL}(%x) {{{INDEX}, has_side_effect = true}} : ({kind}) -> ()"
+    calls = "\n    ".join([call] * times)
+    return f"""
+module @telling attributes {{mhlo.num_partitions = 1 : i32, {mark}}} {{
+  func.func public @main(%x: {kind}) -> {kind} {{
+    {calls}
+    %one = stablehlo.constant dense<1.0> : {kind}
+    %z = stablehlo.add %x, %one : {kind}
+    return %z : {kind}
+  }}
+}}
+"""
+
+
 def sharded_calling(devices: int) -> str:
     """The same over several devices, eight elements split among them; called on the first."""
     split = f'{{mhlo.sharding = "{{devices=[{devices}]<=[{devices}]}}"}}'

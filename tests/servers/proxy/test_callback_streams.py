@@ -30,6 +30,7 @@ from tests.servers.proxy.raw_callbacks import (
     RawCallbacks,
     calling,
     sharded_calling,
+    telling,
 )
 
 FOUR = np.arange(4, dtype=np.float32)
@@ -366,12 +367,115 @@ def test_a_callback_that_is_out_for_long_is_named(
     monkeypatch.setattr("shared_pathways_service.servers.proxy.counters.LATE_S", 0.01)
     _, ready = begin(session)
     call = stream.invocation().call
-    seen = ""
-    while "A callback of program calling has not returned" not in seen:
-        seen += capfd.readouterr().err
+    seen: list[str] = []
+
+    def is_named() -> bool:
+        seen.append(capfd.readouterr().err)
+        return "The callback function of program calling has not returned" in "".join(seen)
+
+    wait_until("the log names it", is_named)
     assert counters(proxy)["sps_proxy_late_callback_seconds"] > 0
     stream.answer(call, FOUR)
     ready.result()
+
+
+def test_xla_does_not_wait_for_calls_without_results(
+    session: RawClient, stream: RawCallbacks
+) -> None:
+    """They come at once and in order; the program settles with the last answer."""
+    result, ready = begin(session, telling(3))
+    calls = [stream.invocation() for _ in range(3)]
+    assert calls[0].lane
+    assert {call.lane for call in calls} == {calls[0].lane}
+    for call in calls:
+        assert not ready.future.done()
+        stream.answer(call.call)
+    np.testing.assert_array_equal(session.fetch(result), FOUR + 1)
+
+
+def test_the_error_of_one_that_xla_does_not_wait_for_is_the_programs(
+    session: RawClient, stream: RawCallbacks
+) -> None:
+    _, ready = begin(session, telling(2))
+    first, second = stream.invocation().call, stream.invocation().call
+    stream.fail(first, "no such thing")
+    stream.answer(second)
+    raises(ready, 13, "CpuCallback error calling callback: ValueError: no such thing")
+    # An answer with results is none.
+    _, ready = begin(session, telling())
+    stream.answer(stream.invocation().call, FOUR)
+    raises(ready, 3, "a callback failed")
+
+
+def test_many_calls_that_xla_does_not_wait_for(
+    monkeypatch: pytest.MonkeyPatch, session: RawClient, stream: RawCallbacks
+) -> None:
+    """Beyond a limit it waits, and the order stays; the same for large arguments."""
+    monkeypatch.setattr(served, "_MOST_AHEAD", 2)
+    # (More operations than a program has that runs on the session's thread.)
+    result, ready = begin(session, telling(80))
+    for _ in range(80):
+        call = stream.invocation()
+        assert not ready.future.done()
+        stream.answer(call.call)
+    np.testing.assert_array_equal(session.fetch(result), FOUR + 1)
+    monkeypatch.setattr("shared_pathways_service.servers.proxy.callbacks.AHEAD_BYTES", 8)
+    result, ready = begin(session, telling(80))
+    for _ in range(80):
+        call = stream.invocation()
+        assert not call.lane
+        stream.answer(call.call)
+    np.testing.assert_array_equal(session.fetch(result), FOUR + 1)
+
+
+def test_programs_call_in_their_order(session: RawClient, stream: RawCallbacks) -> None:
+    """A program does not call before the functions of the one before it have returned, or a while
+    has passed."""
+    program = session.compile(telling(), [0])
+    for i in range(3):
+        session.execute(program, [session.put(FOUR + i, single(0))])
+    for i in range(3):
+        call = stream.invocation()
+        assert np.frombuffer(call.data, np.float32)[0] == i
+        stream.answer(call.call)
+
+
+@pytest.mark.race
+@pytest.mark.parametrize("what", ["slice", "stream", "session"])
+def test_what_ends_the_wait_for_a_call_that_xla_does_not_wait_for(
+    proxy: LocalProxy, session: RawClient, stream: RawCallbacks, what: str
+) -> None:
+    _, ready = begin(session, telling())
+    call = stream.invocation().call
+    if what == "slice":
+        proxy.lose(0)
+        raises(ready, 15, "virtual slice 0")
+        assert stream.next().cancelled.call == call
+    elif what == "stream":
+        stream.close()
+        raises(ready, 14, "stream for callbacks has ended")
+    else:
+        session.stream.cancel()
+        stream.wait_for_end()
+    wait_until("all is given back", lambda: proxy.service.host_memory.held == 0)
+    wait_until(
+        "nothing is under way", lambda: not any(e.operations for e in proxy.slices.current())
+    )
+
+
+def test_functions_have_the_names_that_the_client_gives(
+    session: RawClient, stream: RawCallbacks, proxy: LocalProxy
+) -> None:
+    mark = 'sps.callbacks = "7 1", sps.callback_names = ["Loss.show\\0A"]'
+    result, _ = begin(session, telling(mark=mark))
+    call = stream.invocation().call
+    (callbacks,) = [s.callbacks for s in proxy.service.sessions if s.callbacks]
+    assert [(c.program, c.function) for c in callbacks.open] == [("telling", "Loss.show?")]
+    stream.answer(call)
+    np.testing.assert_array_equal(session.fetch(result), FOUR + 1)
+    for names in ('["a", "b"]', '"a"', "[1]"):
+        program = telling(mark=f'sps.callbacks = "7 1", sps.callback_names = {names}')
+        raises(session.begin_compile(program, [0]), 3, "is not an array of 1 strings")
 
 
 def test_what_is_no_message_ends_the_stream(session: RawClient, stream: RawCallbacks) -> None:

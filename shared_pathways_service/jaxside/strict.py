@@ -1,0 +1,25 @@
+"""Strict mode: programs are refused what Google's proxies refuse, so that they run there as well.
+
+Like the plug-in the file needs the standard library only: it is copied with it.
+"""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["VARIABLE", "is_wanted"]
+
+VARIABLE = "SPS_STRICT"
+_VALUES = {"": False, "0": False, "1": True}
+
+
+def is_wanted() -> bool:
+    """Whether the environment asks for strict mode.
+
+    Raises:
+      ValueError: The variable is neither 1 nor 0.
+    """
+    value = os.environ.get(VARIABLE, "")
+    if value not in _VALUES:
+        raise ValueError(f"{VARIABLE}={value!r} is not valid: expected 1 for strict mode, or 0")
+    return _VALUES[value]
