@@ -10,7 +10,7 @@ from shared_pathways_service.errors import InvalidRequestError
 __all__ = ["claim", "release"]
 
 _lock = threading.Lock()
-#: Who is live, by name, and in which process: a forked child has no connection.
+#: Who is live, by name, and in which process: a forked child has a copy.
 _live: tuple[int, str, object] | None = None
 
 
@@ -18,11 +18,21 @@ def claim(owner: object, name: str) -> None:
     """Makes `owner` this process's live connection, until `release`.
 
     Raises:
-      InvalidRequestError: Another one is.
+      InvalidRequestError: Another one is, or this process was forked while another one was.
     """
     global _live  # noqa: PLW0603 - it is the process's
     with _lock:
-        if _live is not None and _live[0] == os.getpid():
+        if _live is not None and _live[0] != os.getpid():
+            raise InvalidRequestError(
+                "connect",
+                name,
+                "a process that was not forked from a connected one",
+                message="this process was forked from one with a live connection, "
+                f"{_live[1]}, and cannot connect: JAX's client does not survive a fork",
+                hint='start it with multiprocessing.get_context("spawn") or ("forkserver"), or as '
+                "a program of its own",
+            )
+        if _live is not None:
             raise InvalidRequestError(
                 "connect",
                 name,

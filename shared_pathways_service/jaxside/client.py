@@ -9,7 +9,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from shared_pathways_service.errors import ConnectionClosed
-from shared_pathways_service.jaxside import callbacks, plugin, sockets
+from shared_pathways_service.jaxside import callbacks, quiet, sockets
 
 if TYPE_CHECKING:
     import jax
@@ -63,7 +63,7 @@ class HeldClient:
             self._hang_up()
 
     def _hang_up(self) -> None:
-        plugin.hush()
+        quiet.hush()
         callbacks.end(self._client)
         if not sockets.shut_down(self._peer, _CLOSING_S):
             _log.warning("the connection to the proxy is not closed after %g s", _CLOSING_S)
@@ -84,7 +84,7 @@ class HeldClient:
         gc.collect()
         client = self._seen()
         if client is None:
-            plugin.unhush()
+            quiet.unhush()
             return
         # Hushed for good: it warns again whenever one of what still refers to it goes.
         # An exception on its way out refers to what its frames hold: nobody forgot that.

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 # (Relative: the copy is in a package of another name.)
-from . import callbacks, dumps, greeting, local, mending, strict
+from . import callbacks, dumps, forked, greeting, local, mending, quiet, strict
 
 PLATFORM = local.PLATFORM
 #: JAX's client speaks plaintext only when this is exactly ``true`` while it is created, else ALTS.
@@ -65,8 +65,6 @@ _INSTEAD_OF_CALLBACKS = (
     'jax.disable_jit(), or under jax.default_device(jax.devices("cpu")[0]), unless the local '
     "devices were switched off (local_devices=False, or JAX_PLATFORMS=proxy without cpu)."
 )
-#: The level of absl's log that lets through only what ends the process.
-_FATAL_ONLY = 3
 
 
 def initialize() -> None:
@@ -107,7 +105,9 @@ def connect(
     Raises:
       TimeoutError: The proxy did not answer in time.
       jax.errors.JaxRuntimeError: It could not be reached, or refused.
+      RuntimeError: This process was forked from one that was connected.
     """
+    forked.check_not_forked()
     _explain_callbacks()
     mending.mend()
     callbacks.install()
@@ -118,7 +118,7 @@ def connect(
     given_up = threading.Event()
 
     def call() -> None:
-        hush()
+        quiet.hush()
         patience = _FIRST_ATTEMPT_S
         while True:
             try:
@@ -132,11 +132,12 @@ def connect(
                     break
             else:
                 local.claim(client)
+                forked.watch(client, target.removeprefix("grpc://"))
                 if not given_up.is_set():
                     answer.set_result(client)
                 break
             patience *= 2
-        unhush()
+        quiet.unhush()
 
     _await_attempts_at_exit()
     threading.Thread(target=call, name=_THREAD, daemon=True).start()
@@ -228,17 +229,6 @@ def _share(transfer_dir: Path) -> Path | None:
     return mine
 
 
-def hush() -> None:
-    """Holds back what JAX's client writes when it connects and leaves; its errors are raised."""
-    if level := _log_level():  # 0: somebody wants to see everything
-        _set_log_level(max(level, _FATAL_ONLY))
-
-
-def unhush() -> None:
-    """Sets the log of JAX's libraries as JAX had it."""
-    _set_log_level(_log_level())
-
-
 def let_pass(register: Callable[..., None]) -> Callable[..., None]:
     """Returns JAX's registration of backends, deaf to ``proxy``.
 
@@ -282,7 +272,7 @@ def _client_of_settings() -> Any:
             f"the proxy at {target} did not answer in time: it may have ended, or have as many "
             "sessions as it may (--max_sessions); its log tells"
         ) from error
-    atexit.register(hush)
+    atexit.register(quiet.hush)
     # JAX's own name for it, and the one that other libraries use.
     for name in ("jax._src.xla_bridge", "jax.extend.backend"):
         module: Any = importlib.import_module(name)
@@ -338,17 +328,3 @@ def _config() -> Any:
     import jax  # noqa: PLC0415 - is imported already when JAX calls
 
     return jax.config
-
-
-def _log_level() -> int:
-    """Returns absl's level as JAX has set it; it can be written, not read."""
-    levels = {"DEBUG": 0, "INFO": 0, "WARN": 1, "WARNING": 1, "ERROR": 2, "FATAL": 3, "CRITICAL": 3}
-    named = levels.get((_config().jax_logging_level or "").upper())
-    variable = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1")
-    return named if named is not None else int(variable) if variable.isdigit() else 1
-
-
-def _set_log_level(level: int) -> None:
-    from jaxlib import utils  # noqa: PLC0415
-
-    utils.absl_set_min_log_level(level)

@@ -2,6 +2,8 @@
 
 JAX's client cannot be closed: it ends when nothing refers to it any more, and a forgotten
 variable is enough to refer to it. Shutting its sockets down ends it all the same.
+
+Like the plug-in the file needs the standard library only: both are copied together.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["Peer", "count", "peer_at", "shut_down"]
+__all__ = ["Peer", "count", "peer_at", "replace", "shut_down"]
 
 #: A peer as the sockets connected to it name it: a path, or the host's address and a port.
 Peer = str | tuple[str, int]
@@ -72,6 +74,22 @@ def shut_down(peer: Peer, timeout: float) -> bool:
         if not left or time.monotonic() > deadline:
             return not left
         time.sleep(_POLL_S)
+
+
+def replace(peer: Peer) -> None:
+    """Has this process's descriptors of connections to the peer lead nowhere.
+
+    In a forked child: the connections are the parent's and stay open.
+    """
+    near, far = socket.socketpair()
+    far.close()
+    with near:
+        for entry in list(Path("/dev/fd").iterdir()):
+            with contextlib.suppress(OSError):
+                with _duplicate(int(entry.name)) as connection:
+                    leads_there = _peer_of(connection) == peer
+                if leads_there:
+                    os.dup2(near.fileno(), int(entry.name), inheritable=False)
 
 
 def _connected(peer: Peer) -> Iterator[socket.socket]:

@@ -14,10 +14,13 @@ from shared_pathways_service.jaxside import (
     callback_wire,
     callbacks,
     dumps,
+    forked,
     greeting,
     local,
     mending,
     plugin,
+    quiet,
+    sockets,
     strict,
 )
 
@@ -25,7 +28,7 @@ __all__ = ["place"]
 
 _BESIDE = (
     *(callback_barrier, callback_lanes, callback_names, callback_stream, callback_wire),
-    *(callbacks, dumps, greeting, local, mending, strict),
+    *(callbacks, dumps, forked, greeting, local, mending, quiet, sockets, strict),
 )
 
 

@@ -1,0 +1,185 @@
+"""A forked child of a process whose JAX is on a proxy: every use of the proxy raises an error.
+
+JAX's client of a proxy needs its threads, which a child does not have, and its socket, which the
+child shares with its parent: a request of the child's would wait for ever, and its bytes on the
+parent's stream end the parent. So in a child the sockets are replaced by closed ones, what refers
+to the client is never destroyed (that sends requests as well), and whatever would ask the proxy
+raises `RuntimeError` at once. This machine's CPU stays usable.
+
+Like the plug-in the file needs the standard library and JAX only: both are copied together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import importlib
+import os
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+# (Relative: the copy is in a package of another name.)
+from . import sockets
+
+__all__ = ["check_not_forked", "watch"]
+
+_INSTEAD = (
+    'Use JAX in the parent only, or start children with multiprocessing.get_context("spawn") or '
+    '("forkserver"), which begin anew'
+)
+_USE = (
+    "this process was forked from one whose JAX is on a proxy, and cannot use the proxy: the "
+    f'connection is the parent\'s. {_INSTEAD}. jax.devices("cpu") works in a forked child'
+)
+_CONNECT = (
+    "this process was forked from one that had JAX's client of a proxy, and cannot connect itself: "
+    f"the client's threads do not survive a fork. {_INSTEAD}"
+)
+
+#: Each client that exists, whether or not its connection has ended, and where its sockets lead;
+#: None: it could not be found out.
+_clients: weakref.WeakKeyDictionary[Any, sockets.Peer | None] = weakref.WeakKeyDictionary()
+#: The clients of the parent, in a forked child.
+_inherited: list[Any] = []
+
+#: Seconds for the proxy to accept a connection.
+_PEER_S = 5.0
+#: What asks the proxy, of jaxlib's classes.
+_CLIENT_METHODS = (
+    *("compile", "compile_and_load", "compile_and_load_ifrt_program", "compile_ifrt_program"),
+    *("defragment", "deserialize_executable", "get_default_layout", "heap_profile"),
+)
+_EXECUTABLE_METHODS = (
+    *("cost_analysis", "execute", "execute_sharded", "execute_with_token", "fingerprint"),
+    *("get_compiled_memory_stats", "get_hlo_text", "get_output_layouts", "get_output_memory_kinds"),
+    *("get_output_shardings", "get_parameter_layouts", "get_parameter_shardings", "hlo_modules"),
+    *("serialize", "size_of_generated_code_in_bytes"),
+)
+_ARRAY_METHODS = (
+    *("_copy_single_device_array_to_host_async", "_fully_replicated_shard", "_replace_with"),
+    *("_rewrap_with_aval_and_sharding", "_single_device_array_to_np_array_did_copy"),
+    *("_to_np_array_did_copy", "block_until_ready", "clone", "delete", "is_deleted", "is_ready"),
+    *("on_device_size_in_bytes", "unsafe_buffer_pointer", "unsafe_raw_buffer"),
+)
+_ARRAY_PROPERTIES = ("_arrays", "_pjrt_layout")
+#: Functions of arrays, of devices, or of shardings.
+_FUNCTIONS = (
+    *("batched_block_until_ready", "batched_copy_array_to_devices_with_sharding"),
+    *("batched_copy_to_host_async", "batched_device_put"),
+)
+
+
+def watch(client: Any, address: str) -> None:
+    """Has forked children refuse to use a client.
+
+    Args:
+      client: JAX's client of a proxy.
+      address: ``unix:/path`` or ``host:port``, of the proxy.
+    """
+    try:
+        peer = sockets.peer_at(address, _PEER_S)
+    except OSError:
+        peer = None
+    _clients[client] = peer
+    _settle()
+
+
+def check_not_forked() -> None:
+    """Returns unless this process was forked from one that had a client of a proxy then.
+
+    Raises:
+      RuntimeError: It was.
+    """
+    if _inherited:
+        raise RuntimeError(_CONNECT)
+
+
+@functools.cache
+def _settle() -> None:
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_after_in_child)
+
+
+def _after_in_child() -> None:
+    """Cuts the child off; runs before whatever called `os.fork` goes on."""
+    _inherited.extend(_clients)
+    if not _inherited:
+        return
+    for client, peer in _clients.items():
+        if peer is not None:
+            sockets.replace(peer)
+        _keep((client, *client.live_arrays(), *client.live_executables()))
+    _clients.clear()
+    # At the end of the process a client of the local CPU would wait for threads that are gone.
+    # (Not by the table's own look-up, which makes clients.)
+    xla_bridge: Any = importlib.import_module("jax._src.xla_bridge")
+    _keep(dict.values(xla_bridge._backends))  # noqa: SLF001 - JAX has no public way to it
+    _refuse()
+    # The end of the process would wait for what was under way in the parent.
+    importlib.import_module("jax._src.dispatch").runtime_tokens.clear()
+    # What is cached runs without asking any of the methods that refuse.
+    importlib.import_module("jax").clear_caches()
+
+
+def _keep(objects: Iterable[Any]) -> None:
+    for kept in objects:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+
+
+def _refuse() -> None:
+    jaxlib: Any = importlib.import_module("jaxlib._jax")
+    xla_client: Any = importlib.import_module("jaxlib.xla_client")
+    for owner, names, client_of in (
+        (jaxlib.Client, _CLIENT_METHODS, lambda client: client),
+        (jaxlib.LoadedExecutable, _EXECUTABLE_METHODS, lambda executable: executable.client),
+        (jaxlib.Device, ("memory_stats",), lambda device: device.client),
+        (jaxlib.ArrayImpl, _ARRAY_METHODS, _client_of_array),
+    ):
+        for name in names:
+            # (What another version of JAX does not have is not worth failing for.)
+            if original := getattr(owner, name, None):
+                setattr(owner, name, _refusing(original, client_of))
+    for name in _ARRAY_PROPERTIES:
+        if original := getattr(jaxlib.ArrayImpl, name, None):
+            read = _refusing(original.__get__, _client_of_array)
+            setattr(jaxlib.ArrayImpl, name, property(read, original.__set__))
+    jaxlib.ArrayImpl.__init__ = _refusing_any(jaxlib.ArrayImpl.__init__)
+    for module in (jaxlib, xla_client):
+        for name in _FUNCTIONS:
+            if original := getattr(module, name, None):
+                setattr(module, name, _refusing_any(original))
+
+
+def _refusing(original: Callable[..., Any], client_of: Callable[[Any], Any]) -> Callable[..., Any]:
+    def call(self: Any, *args: Any, **named: Any) -> Any:
+        if client_of(self) in _inherited:
+            raise RuntimeError(_USE)
+        return original(self, *args, **named)
+
+    return call
+
+
+def _refusing_any(original: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **named: Any) -> Any:
+        for argument in (*args, *named.values()):
+            items = argument if isinstance(argument, list | tuple) else (argument,)
+            if any(_client_of(item) in _inherited for item in items):
+                raise RuntimeError(_USE)
+        return original(*args, **named)
+
+    return call
+
+
+def _client_of_array(array: Any) -> Any:
+    return _client_of(array._sharding)  # noqa: SLF001 - `sharding` may be of Python's side
+
+
+def _client_of(value: Any) -> Any:
+    """Returns the client of an array, a sharding or a device; None: it is none of them."""
+    with contextlib.suppress(Exception):
+        sharding = getattr(value, "_sharding", value)
+        device = next(iter(getattr(sharding, "device_set", (value,))))
+        return getattr(device, "client", None)
+    return None

@@ -1,0 +1,208 @@
+"""Children of a program whose JAX is on a proxy: forked ones get an error, others connect anew."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.e2e.connecting import DEADLINE_S, KIND, embedded, eventually, nothing_left
+from tests.e2e.harness import program
+
+REPOSITORY = Path(__file__).parents[2]
+
+#: Runs in a forked child; `raises` wants the error that tells what to do.
+USES = """
+import faulthandler, os, sys, warnings
+import jax, jax.numpy as jnp, numpy as np
+warnings.simplefilter("ignore")
+
+x = jnp.arange(8.0)
+doubled = jax.jit(lambda a: a * 2)
+called = []
+
+@jax.jit
+def calls_back(a):
+    jax.debug.callback(called.append, a)
+    return jax.pure_callback(lambda b: np.asarray(b) * 3, jax.ShapeDtypeStruct((8,), "float32"), a)
+
+ahead = jax.jit(lambda a: a + 1).lower(x).compile()
+before = [doubled(x).tolist(), calls_back(x).tolist(), ahead(x).tolist(), ahead(x).tolist()]
+USES = {
+    "a warm jit": lambda: doubled(x),
+    "a compiled function": lambda: ahead(x),
+    "a callback": lambda: calls_back(x),
+    "an eager operation": lambda: x + 1,
+    "a new program": lambda: jnp.zeros(3),
+    "a value": lambda: np.asarray(x),
+    "an item": lambda: float(x[0]),
+    "device_put of numpy": lambda: jax.device_put(np.ones(3)),
+    "device_put to another device": lambda: jax.device_put(x, jax.devices()[1]),
+    "device_put to the CPU": lambda: jax.device_put(x, jax.devices("cpu")[0]),
+    "waiting": lambda: jax.block_until_ready([x]),
+    "deletion": lambda: x.delete(),
+    "shards": lambda: x.addressable_shards,
+    "putting together": lambda: jax.make_array_from_single_device_arrays((8,), x.sharding, [x]),
+    "a program's text": lambda: ahead.as_text(),
+    "memory": lambda: jax.devices()[0].memory_stats(),
+}
+
+def in_child():
+    faulthandler.dump_traceback_later(120, exit=True)
+    for name, use in USES.items():
+        try:
+            use()
+        except RuntimeError as error:
+            assert "was forked from one whose JAX is on a proxy" in str(error), error
+            assert "spawn" in str(error), error
+        else:
+            raise AssertionError(f"no error: {name}")
+    here = jax.devices("cpu")[0]
+    with jax.default_device(here):
+        assert jax.jit(lambda a: a + 1)(np.ones(2)).tolist() == [2, 2]
+    assert len(jax.devices()) == 4 and x.shape == (8,)
+    # What goes must not be destroyed: that asks the proxy, too.
+    for name in ("x", "doubled", "ahead", "calls_back", "USES"):
+        del globals()[name]
+    import gc
+    gc.collect()
+
+def child(end):
+    pid = os.fork()
+    if not pid:
+        try:
+            in_child()
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+            os._exit(1)
+        end()
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+assert child(lambda: os._exit(7)) == 7
+assert child(lambda: sys.exit(8)) == 8  # with everything that Python does at its end
+after = [doubled(x).tolist(), calls_back(x).tolist(), ahead(x).tolist(), ahead(x).tolist()]
+assert before == after
+jax.effects_barrier()
+assert len(called) == 2, called
+"""
+
+IN_CONNECT = f"""
+def main():
+    source = {USES!r}
+    with isc_pathways.connect(expected_tpu_instances={{"tpuv6e:2x2": 1}}):
+        exec(source, globals())
+        pid = os.fork()
+        if not pid:
+            try:
+                isc_pathways.connect(expected_tpu_instances={{"tpuv6e:2x2": 1}}).start()
+            except errors.InvalidRequestError as error:
+                assert "was forked from one with a live connection" in str(error), error
+                os._exit(9)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
+    say("done")
+main()
+"""
+
+#: A child may connect where its parent was connected and nothing refers to the client any more.
+AFTERWARDS = """
+import faulthandler, warnings
+import jax.numpy as jnp
+warnings.simplefilter("ignore")
+
+def total():
+    with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 1}):
+        return int(jnp.arange(4).sum())
+
+def in_child():
+    pid = os.fork()
+    if not pid:
+        faulthandler.dump_traceback_later(120, exit=True)
+        try:
+            os._exit(total())
+        except RuntimeError as error:
+            assert "had JAX's client of a proxy" in str(error), error
+            os._exit(9)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+assert total() == in_child() == 6
+with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 1}):
+    kept = jnp.ones(3)
+assert in_child() == 9
+say("done")
+"""
+
+#: Workers of a pool have their parent's environment, and so its proxy, by each of the ways.
+POOLS = """
+import multiprocessing, os, sys, warnings
+warnings.simplefilter("ignore")
+
+def total(n):
+    import jax.numpy as jnp
+    return int(jnp.arange(n).sum())
+
+def plain(n):
+    return n + 1
+
+if __name__ == "__main__":
+    from shared_pathways_service import isc_pathways
+    with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 1}):
+        expected = total(5)
+        for way in ("spawn", "forkserver"):
+            with multiprocessing.get_context(way).Pool(1) as pool:
+                assert pool.map(total, [5]) == [expected] == [10], way
+                pool.close()
+                pool.join()
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            assert pool.map(plain, range(4)) == [1, 2, 3, 4]
+            try:
+                pool.map(total, [5])
+            except RuntimeError as error:
+                assert "was forked from one whose JAX is on a proxy" in str(error), error
+            else:
+                raise AssertionError("a forked worker computed")
+            pool.close()
+            pool.join()
+        assert total(5) == expected
+    print("done")
+"""
+
+
+def test_a_forked_child_gets_an_error_and_its_parent_goes_on() -> None:
+    with embedded(1):
+        with program(IN_CONNECT) as running:
+            running.expect("done")
+            assert running.wait() == 0, running.stderr
+        with program(AFTERWARDS) as running:
+            running.expect("done")
+            assert running.wait() == 0, running.stderr
+        # By the environment alone, too.
+        command = ["-m", "shared_pathways_service.cli", "run", f"--slices={KIND}=1"]
+        done = subprocess.run(
+            [sys.executable, *command, "--", sys.executable, "-c", USES],
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        eventually(nothing_left, "all proxies to be gone")
+
+
+def test_workers_of_pools(tmp_path: Path) -> None:
+    script = tmp_path / "pools.py"
+    script.write_text(POOLS)
+    with embedded(1):
+        done = subprocess.run(
+            [sys.executable, script],
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == "done\n"
+        eventually(nothing_left, "all proxies to be gone")
