@@ -195,11 +195,44 @@ def test_start_and_close_again_and_again(bench: Bench) -> None:
         assert bench.is_clean()
 
 
+def test_the_same_request_again_returns_the_live_connection(bench: Bench) -> None:
+    heard: list[Event] = []
+    first = bench.connect().start()
+    assert first.start() is first
+    second = bench.connect(on_event=heard.append).start()
+    assert second is first
+    assert bench.jax.live == 1
+    second.close()
+    assert heard[-1].kind == "connect.ended"
+    assert first.status().state == "closed"
+    named = bench.connect(proxy_job_name="mine").start()
+    assert bench.connect().start() is bench.connect(proxy_job_name="mine").start() is named
+    named.close()
+
+
+def test_the_same_request_again_replaces_a_connection_that_has_failed(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = bench.connect().start()
+    bench.end_proxy()
+    eventually(lambda: failed(first), "the failure to be noticed")
+    second = bench.connect().start()
+    assert second is not first
+    assert second.status().state == "serve"
+    assert f"{first.proxy_job_name} had failed: " in capsys.readouterr().err
+    second.close()
+    with pytest.raises(ProxyFailed):
+        first.close()
+
+
 def test_one_live_connection_a_process(bench: Bench) -> None:
     with bench.connect() as first:
-        for start in (bench.connect().start, first.start):
-            with pytest.raises(InvalidRequestError, match=first.proxy_job_name):
+        others = (bench.connect(priority=1), bench.connect(proxy_job_name="mine"))
+        starts = [bench.connect().__enter__, first.__enter__, *(other.start for other in others)]
+        for start in starts:
+            with pytest.raises(InvalidRequestError, match=first.proxy_job_name) as caught:
                 start()
+            assert "close()" in str(caught.value.hint)
         assert first.status().state == "serve"
     with bench.connect():
         pass

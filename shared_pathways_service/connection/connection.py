@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import dataclasses
 import importlib
 import importlib.metadata
 import os
@@ -86,18 +87,37 @@ class Connection(AskedFor):
 
     # ---- beginning and end
 
-    def start(self) -> Self:
+    def start(self) -> Connection:
         """Starts the connection and returns it when the slices are there (or the proxy answers).
 
+        Where a connection with the same request is live in this process, as when a cell of a
+        notebook is run again, that one is returned, and calls this one's `on_event` from then on;
+        if it has failed, it is closed first.
+
         Raises:
-          InvalidRequestError: Another connection of this process is live, or the service has no
-            such slices.
+          InvalidRequestError: A connection with another request is live in this process, this
+            process was forked from one with a live connection, or the service has no such slices.
           PreflightError: There is no service, or it does not take the request.
           SlicesTaken: Others hold the slices; `holders` names them.
           PlacementTimeout: The slices were not placed in time.
           ProxyFailed: The proxy ended, or did not begin to serve.
           TunnelError: The proxy cannot be reached.
         """
+        live = one_live.live_owner()
+        if (
+            isinstance(live, Connection)
+            and live._attachment is not None
+            and self._request.matches(live._request)
+        ):
+            failure = live._agent.failure if live._agent else None
+            if failure is None:
+                heard = self._request.on_event
+                live._request = dataclasses.replace(live._request, on_event=heard)
+                return live
+            self._replace(live, failure)
+        return self._start()
+
+    def _start(self) -> Self:
         one_live.claim(self, self.proxy_job_name)
         self._process = os.getpid()
         self._agent = self._failure = self._raised = None
@@ -140,7 +160,7 @@ class Connection(AskedFor):
             raise left
 
     def __enter__(self) -> Self:
-        return self.start()
+        return self._start()
 
     def __exit__(
         self,
@@ -281,6 +301,13 @@ class Connection(AskedFor):
         self._board.display()
 
     # ---- inside
+
+    def _replace(self, failed: Connection, failure: SharedPathwaysError) -> None:
+        """Closes a connection with the same request that has failed, and reports why."""
+        left = failed._end("its request is started again")
+        self._progress.warn(f"{failed.proxy_job_name} had failed: {failure}; connecting again")
+        if left is not None:
+            self._progress.warn(str(left))
 
     @property
     def _snapshot(self) -> Snapshot:

@@ -7,7 +7,7 @@ import threading
 
 from shared_pathways_service.errors import InvalidRequestError
 
-__all__ = ["claim", "release"]
+__all__ = ["claim", "live_owner", "release"]
 
 _lock = threading.Lock()
 #: Who is live, by name, and in which process: a forked child has a copy.
@@ -38,9 +38,16 @@ def claim(owner: object, name: str) -> None:
                 name,
                 "one live connection a process",
                 message=f"the connection {_live[1]} of this process is live",
-                hint="close it first",
+                hint="call close() on it first; where no variable refers to it any more, start() of "
+                "the same request returns it",
             )
         _live = (os.getpid(), name, owner)
+
+
+def live_owner() -> object | None:
+    """Returns this process's live connection; None: there is none."""
+    with _lock:
+        return _live[2] if _live is not None and _live[0] == os.getpid() else None
 
 
 def release(owner: object) -> None:

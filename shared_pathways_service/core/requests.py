@@ -73,6 +73,7 @@ class ConnectRequest:
       home: Where the service lives.
       virtual_slices: One instance type a virtual slice; empty: one of the service's first type.
       proxy_job_name: The session's name, made up where the user gave none.
+      is_name_generated: Whether it was made up.
       queue_timeout: None: fail at once when slices are taken; else seconds, infinity too.
       timeout: Seconds for the service and the proxy to become ready.
       elastic_slices: How many of the virtual slices may be missing at the start.
@@ -92,6 +93,7 @@ class ConnectRequest:
     pathways_service: str | None
     virtual_slices: tuple[InstanceType, ...]
     proxy_job_name: str
+    is_name_generated: bool
     proxy_server_image: str
     proxy_options: ProxyOptions
     collect_service_metrics: bool
@@ -114,6 +116,20 @@ class ConnectRequest:
     def team(self) -> str:
         """The team, from the label ``sps.dev/team``; empty when there is none."""
         return self.labels.get("sps.dev/team", "")
+
+    def matches(self, started: ConnectRequest) -> bool:
+        """Returns whether a started request asks for the same.
+
+        Two requests that differ in `on_event` only match, and a generated name matches any.
+        """
+        name = started.proxy_job_name if self.is_name_generated else self.proxy_job_name
+        renamed = dataclasses.replace(
+            self,
+            proxy_job_name=name,
+            is_name_generated=started.is_name_generated,
+            on_event=started.on_event,
+        )
+        return renamed == started
 
     @classmethod
     def build(
@@ -206,6 +222,7 @@ class ConnectRequest:
                 if proxy_job_name is None
                 else check_proxy_job_name(proxy_job_name)
             ),
+            is_name_generated=proxy_job_name is None,
             proxy_server_image=check_proxy_image(proxy_server_image, default=DEFAULT_PROXY_IMAGE),
             proxy_options=_options(proxy_options),
             collect_service_metrics=check_bool("collect_service_metrics", collect_service_metrics),
