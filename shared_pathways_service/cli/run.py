@@ -15,6 +15,7 @@ import typer
 from shared_pathways_service import allocator
 from shared_pathways_service.agent.client import AgentSession
 from shared_pathways_service.agent.request import start_of
+from shared_pathways_service.cli import run_summary
 from shared_pathways_service.cli.child import (
     CommandError,
     Stopped,
@@ -30,7 +31,7 @@ from shared_pathways_service.core.proxy_options import split_options
 from shared_pathways_service.core.requests import ConnectRequest
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.events import Event
-from shared_pathways_service.jaxside import ProxyTarget, is_strict, standalone
+from shared_pathways_service.jaxside import ProxyTarget, is_strict, run_notes, standalone
 from shared_pathways_service.progress import Progress
 from shared_pathways_service.settings import Settings
 
@@ -252,9 +253,13 @@ def _run(
             strict=strict,
         )
         plugin = standalone.place(settings.cache_dir)
+        notes = undo.enter_context(run_summary.notes(settings))
         # What the user has set stays.
         ours = {**allocator.ENVIRONMENT, **os.environ} if tune_allocator else os.environ
-        return run_child(command, _environment(ours, target, plugin))
+        code = run_child(command, _environment(ours, target, plugin, notes))
+        if warning := run_summary.warning(notes, is_ours=agent.token is not None):
+            progress.warn(warning)
+        return code
 
 
 def _check_command(name: str) -> None:
@@ -273,9 +278,16 @@ def _close(agent: AgentSession) -> None:
         print_error(str(left))
 
 
-def _environment(ours: Mapping[str, str], target: ProxyTarget, plugin: Path) -> Mapping[str, str]:
+def _environment(
+    ours: Mapping[str, str], target: ProxyTarget, plugin: Path, notes: Path
+) -> Mapping[str, str]:
     """Returns the program's environment."""
-    variables = {**ours, **target.environment}
+    variables = {
+        **ours,
+        **target.environment,
+        run_notes.NOTES_VARIABLE: str(notes),
+        run_notes.PLATFORMS_VARIABLE: target.platforms,
+    }
     # Behind what the user has there. (An empty entry would mean the current directory.)
     paths = [ours.get("PYTHONPATH", ""), str(plugin)]
     variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))

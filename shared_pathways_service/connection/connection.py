@@ -104,17 +104,8 @@ class Connection(AskedFor):
           TunnelError: The proxy cannot be reached.
         """
         live = one_live.live_owner()
-        if (
-            isinstance(live, Connection)
-            and live._attachment is not None
-            and self._request.matches(live._request)
-        ):
-            failure = live._agent.failure if live._agent else None
-            if failure is None:
-                heard = self._request.on_event
-                live._request = dataclasses.replace(live._request, on_event=heard)
-                return live
-            self._replace(live, failure)
+        if isinstance(live, Connection) and live._take_over(self._request):  # noqa: SLF001 - its own
+            return live
         return self._start()
 
     def _start(self) -> Self:
@@ -302,12 +293,19 @@ class Connection(AskedFor):
 
     # ---- inside
 
-    def _replace(self, failed: Connection, failure: SharedPathwaysError) -> None:
-        """Closes a connection with the same request that has failed, and reports why."""
-        left = failed._end("its request is started again")
-        self._progress.warn(f"{failed.proxy_job_name} had failed: {failure}; connecting again")
+    def _take_over(self, request: ConnectRequest) -> bool:
+        """Returns whether this live connection serves the request; if it has failed, closes it."""
+        if self._attachment is None or not request.matches(self._request):
+            return False
+        failure = self._agent.failure if self._agent else None
+        if failure is None:
+            self._request = dataclasses.replace(self._request, on_event=request.on_event)
+            return True
+        self._progress.warn(f"{self.proxy_job_name} had failed: {failure}; connecting again")
+        left = self._end("its request is started again")
         if left is not None:
             self._progress.warn(str(left))
+        return False
 
     @property
     def _snapshot(self) -> Snapshot:

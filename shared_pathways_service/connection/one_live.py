@@ -38,8 +38,8 @@ def claim(owner: object, name: str) -> None:
                 name,
                 "one live connection a process",
                 message=f"the connection {_live[1]} of this process is live",
-                hint="call close() on it first; where no variable refers to it any more, start() of "
-                "the same request returns it",
+                hint="call close() on it first; where no variable refers to it any more, start() "
+                "of the same request returns it",
             )
         _live = (os.getpid(), name, owner)
 

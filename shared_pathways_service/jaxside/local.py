@@ -18,11 +18,12 @@ import dataclasses
 import functools
 import importlib
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["CPU", "PLATFORM", "LocalCpu", "claim", "put_beside"]
+__all__ = ["CPU", "PLATFORM", "LocalCpu", "claim", "is_claimed", "put_beside", "warn_of_settings"]
 
 PLATFORM = "proxy"
 CPU = "cpu"
@@ -199,17 +200,40 @@ def _found_by_name(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def look_up(platform: Any = None) -> Any:
         xla_bridge = _xla_bridge()
-        settings = (xla_bridge._XLA_BACKEND.value, xla_bridge._PLATFORM_NAME.value)
-        wanted = platform or next(filter(None, settings), None)
+        wanted = platform or _named_by_settings()
         if isinstance(wanted, str):
             clients = xla_bridge.backends()
             proxy = clients.get(PLATFORM)
             # (One of TPUs reports ``tpu``, under which JAX has no client.)
             if wanted == PLATFORM or (proxy in _claimed and wanted == proxy.platform):
                 return proxy or original(platform)
+            if platform is None and proxy in _claimed:
+                _warn_of(wanted)
         return original(platform)
 
     return look_up
+
+
+def warn_of_settings() -> None:
+    """Warns once if a setting of JAX names another platform than the proxy, for what is not placed."""
+    named = _named_by_settings()
+    if named and named != PLATFORM:
+        _warn_of(named)
+
+
+def _named_by_settings() -> str | None:
+    xla_bridge = _xla_bridge()
+    settings = (xla_bridge._XLA_BACKEND.value, xla_bridge._PLATFORM_NAME.value)
+    return next(filter(None, settings), None)
+
+
+@functools.cache
+def _warn_of(platform: str) -> None:
+    warnings.warn(
+        f"jax_platform_name or jax_xla_backend is {platform!r}: what is not placed runs there, not "
+        "on the slices; leave both unset to use the slices",
+        stacklevel=2,
+    )
 
 
 def _xla_bridge() -> Any:

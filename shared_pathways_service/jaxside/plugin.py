@@ -27,7 +27,17 @@ from pathlib import Path
 from typing import Any
 
 # (Relative: the copy is in a package of another name.)
-from . import callbacks, dumps, forked, greeting, local, mending, quiet, strict
+from . import (
+    callbacks,
+    dumps,
+    forked,
+    greeting,
+    local,
+    mending,
+    quiet,
+    run_notes,
+    strict,
+)
 
 PLATFORM = local.PLATFORM
 #: JAX's client speaks plaintext only when this is exactly ``true`` while it is created, else ALTS.
@@ -69,6 +79,7 @@ _INSTEAD_OF_CALLBACKS = (
 
 def initialize() -> None:
     """Registers the backend ``proxy`` if the settings of JAX ask for it; JAX calls this."""
+    _note_platforms()
     if _wanted_target() is None:
         return
     from jax.extend import backend  # noqa: PLC0415 - 40 ms that other programs need not pay
@@ -77,6 +88,18 @@ def initialize() -> None:
     backend.register_backend_factory(PLATFORM, _client_of_settings, priority=-1)
     if local.CPU in _wanted_platforms()[_wanted_platforms().index(PLATFORM) :]:
         local.put_beside()
+
+
+def _note_platforms() -> None:
+    """Handles a choice of platforms that the program made after `sps run` had started it."""
+    given = os.environ.get(run_notes.PLATFORMS_VARIABLE)
+    if not given or PLATFORM in _wanted_platforms():
+        return
+    if _config().jax_platforms:
+        run_notes.note_elsewhere(f"jax_platforms={_config().jax_platforms!r}")
+    else:
+        # JAX chooses then, and would try the proxy without its token.
+        _config().update("jax_platforms", given)
 
 
 def connect(
@@ -273,6 +296,8 @@ def _client_of_settings() -> Any:
             "sessions as it may (--max_sessions); its log tells"
         ) from error
     atexit.register(quiet.hush)
+    run_notes.note_use()
+    local.warn_of_settings()
     # JAX's own name for it, and the one that other libraries use.
     for name in ("jax._src.xla_bridge", "jax.extend.backend"):
         module: Any = importlib.import_module(name)

@@ -20,6 +20,7 @@ from shared_pathways_service.jaxside import (
     mending,
     plugin,
     quiet,
+    run_notes,
     sockets,
     strict,
 )
@@ -28,7 +29,7 @@ __all__ = ["place"]
 
 _BESIDE = (
     *(callback_barrier, callback_lanes, callback_names, callback_stream, callback_wire),
-    *(callbacks, dumps, forked, greeting, local, mending, quiet, sockets, strict),
+    *(callbacks, dumps, forked, greeting, local, mending, quiet, run_notes, sockets, strict),
 )
 
 

@@ -289,6 +289,37 @@ except RuntimeError as error:
     )
 
 
+SETTING = """
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import jax, jax.numpy as jnp
+    if FIRST:
+        jax.devices()
+    jax.config.update("jax_platform_name", "cpu")
+    here = jnp.ones(2).devices() == set(jax.devices("cpu"))
+told = [w for w in caught if "not on the slices" in str(w.message)]
+assert len(told) == here, (here, caught)
+assert jax.devices("proxy")[0] not in jax.devices("cpu")
+jax.config.update("jax_platform_name", "")
+with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    # Asked for in so many words: no warning.
+    assert jax.jit(jnp.sin, backend="cpu")(1.0).devices() == set(jax.devices("cpu"))
+    jax.config.update("jax_default_device", "cpu")
+    assert jnp.ones(2).devices() == set(jax.devices("cpu"))
+"""
+
+
+def test_a_setting_that_names_the_local_cpu_is_reported(
+    proxies: Proxies, foreign_python: str, own_directories: Path
+) -> None:
+    run_program(PRELUDE + ATTACHED + SETTING.replace("FIRST", "True"), proxies[0].address)
+    for first in ("True", "False"):
+        source = SETTING.replace("FIRST", first) + "assert here"
+        _by_environment(proxies[1], source, own_directories, foreign_python)
+
+
 def test_many_threads_that_use_it_first_get_the_same(proxies: Proxies) -> None:
     run_program(
         PRELUDE

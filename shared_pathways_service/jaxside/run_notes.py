@@ -1,0 +1,82 @@
+"""Records, for `sps run`, whether its program uses the slices.
+
+A program may choose another platform after `sps run` has started it (`JAX_PLATFORMS=cpu`,
+`jax.config.update("jax_platforms", "cpu")`). It then runs on this machine, and ends well, while its
+slices are idle. So each process of it writes a line to a file that `sps run` reads at the end, and
+says on its standard error when it runs elsewhere.
+
+Like the plug-in the file needs the standard library only: both are copied together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import multiprocessing
+import os
+import sys
+from pathlib import Path
+
+__all__ = ["NOTES_VARIABLE", "PLATFORMS_VARIABLE", "Usage", "note_elsewhere", "note_use", "read"]
+
+#: Names the file, and JAX's platforms as `sps run` has set them.
+NOTES_VARIABLE = "SPS_RUN_NOTES"
+PLATFORMS_VARIABLE = "SPS_RUN_PLATFORMS"
+_USED, _ELSEWHERE = "used", "elsewhere"
+
+
+@dataclasses.dataclass(frozen=True)
+class Usage:
+    """What the processes of a program have recorded.
+
+    Attributes:
+      used: Whether one of them connected to the proxy.
+      elsewhere: The settings by which others chose another platform, each once.
+    """
+
+    used: bool = False
+    elsewhere: tuple[str, ...] = ()
+
+
+def read(path: Path) -> Usage:
+    """Returns what was recorded; a file that is gone has no records."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    records = [line.split(" ", 2) for line in lines]
+    elsewhere = [record[2] for record in records if record[0] == _ELSEWHERE and len(record) > 2]
+    return Usage(any(record[0] == _USED for record in records), tuple(dict.fromkeys(elsewhere)))
+
+
+def note_use() -> None:
+    """Records that this process uses the slices."""
+    _add(f"{_USED} {os.getpid()}")
+
+
+def note_elsewhere(setting: str) -> None:
+    """Records and reports that this process does not use the slices.
+
+    Args:
+      setting: What chose another platform, e.g. ``jax_platforms='cpu'``.
+    """
+    record = f"{_ELSEWHERE} {os.getpid()} {setting}"
+    # (Both copies of the plug-in may come here; and workers of a program have other work to do.)
+    if multiprocessing.parent_process() is None and _add(record):
+        sys.stderr.write(
+            f"sps: this process ({os.getpid()}) runs on this machine, not on the slices that `sps "
+            f"run` holds for it: {setting}. Leave the setting as `sps run` has it, "
+            f"{os.environ.get(PLATFORMS_VARIABLE, '')!r}, to use them\n"
+        )
+
+
+def _add(record: str) -> bool:
+    """Adds a record unless it is there already; returns whether it was added."""
+    if not (name := os.environ.get(NOTES_VARIABLE)):
+        return False
+    with contextlib.suppress(OSError), Path(name).open("r+", encoding="utf-8") as notes:
+        if record in notes.read().splitlines():
+            return False
+        notes.write(f"{record}\n")
+        return True
+    return False

@@ -1,0 +1,74 @@
+"""`sps run` of programs that choose another platform, or none, after it has started them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from shared_pathways_service.cli.run_summary import warning
+from shared_pathways_service.jaxside import run_notes
+from tests.e2e.connecting import embedded, eventually, nothing_left
+from tests.e2e.test_run_service import run
+
+PROGRAM = """
+import os, sys
+CHOOSE
+import jax, jax.numpy as jnp
+CONFIGURE
+print(jax.default_backend(), float(jnp.arange(4.0).sum()), flush=True)
+"""
+
+
+def program(choose: str = "", configure: str = "") -> tuple[str, ...]:
+    source = PROGRAM.replace("CHOOSE", choose).replace("CONFIGURE", configure)
+    return "--slices=tpuv6e:2x2=1", "--", sys.executable, "-c", source
+
+
+def test_a_program_that_runs_elsewhere_is_reported() -> None:
+    by_setting = program(configure="jax.config.update('jax_platforms', 'cpu')")
+    by_variable = program(choose="os.environ['JAX_PLATFORMS'] = 'cpu'")
+    with embedded(1):
+        for words in (by_setting, by_variable):
+            code, out, err = run(*words)
+            assert (code, out) == (0, "cpu 6.0\n"), err
+            assert err.count("runs on this machine, not on the slices") == 1, err
+            assert "has not used its slices: it ran on this machine (jax_platforms='cpu')" in err
+
+        # JAX's own choice is what `sps run` has set.
+        for words in (
+            program(),
+            program(configure="jax.config.update('jax_platforms', None)"),
+            program(choose="os.environ['JAX_PLATFORMS'] = ''"),
+        ):
+            code, out, err = run(*words)
+            assert (code, out) == (0, "proxy 6.0\n"), err
+            assert "slices:" not in err, err
+
+        code, out, err = run("--slices=tpuv6e:2x2=1", "echo", "ran")
+        assert (code, out) == (0, "ran\n"), err
+        assert "has not used its slices: no process of it used JAX" in err
+        eventually(nothing_left, "all proxies to be gone")
+
+
+def test_what_processes_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notes = tmp_path / "notes"
+    assert run_notes.read(notes) == run_notes.Usage()
+    notes.touch()
+    assert warning(notes, is_ours=True)
+    assert not warning(notes, is_ours=False)  # others than the plug-in connect to Google's
+    monkeypatch.setenv(run_notes.NOTES_VARIABLE, str(notes))
+    monkeypatch.setenv(run_notes.PLATFORMS_VARIABLE, "proxy,cpu")
+    for _ in range(2):
+        run_notes.note_elsewhere("jax_platforms='cpu'")
+    assert capsys.readouterr().err.count("jax_platforms='cpu'") == 1
+    assert "jax_platforms='cpu'" in warning(notes, is_ours=False)
+    run_notes.note_use()
+    assert run_notes.read(notes) == run_notes.Usage(used=True, elsewhere=("jax_platforms='cpu'",))
+    assert not warning(notes, is_ours=True)
+    monkeypatch.delenv(run_notes.NOTES_VARIABLE)
+    run_notes.note_elsewhere("jax_platforms='cuda'")
+    assert not capsys.readouterr().err
