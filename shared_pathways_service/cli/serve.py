@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import signal
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -78,6 +79,17 @@ def serve(
     max_requests: Annotated[int, _limit("max_requests")] = ProxyLimits.max_requests,
     max_message_bytes: Annotated[int, _limit("max_message_bytes")] = ProxyLimits.max_message_bytes,
     max_sessions: Annotated[int, _limit("max_sessions")] = ProxyLimits.max_sessions,
+    allow_ffi_libraries: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            exists=True,
+            file_okay=False,
+            resolve_path=True,
+            help="Directory of shared libraries that tenants may load into their own proxies, by "
+            "proxy_options=['ffi_targets:NAME=LIBRARY:SYMBOL']; without it: none.",
+        ),
+    ] = None,
     beat_interval: Annotated[
         float, typer.Option(help="Seconds between two beats of a worker.")
     ] = constants.WORKER_BEAT_S,
@@ -129,6 +141,7 @@ def serve(
         max_requests=max_requests,
         max_message_bytes=max_message_bytes,
         max_sessions=max_sessions,
+        ffi_library_dir=str(allow_ffi_libraries or ""),
         beat_interval_s=beat_interval,
         hung_after_s=hung_after,
         tenant_ttl_s=tenant_ttl,

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from shared_pathways_service.core.ffi_targets import read_ffi_targets
 from shared_pathways_service.core.proxy_limits import LIMITS, asked_limits, check_limit
 from shared_pathways_service.core.validation import check_bool, check_int
 from shared_pathways_service.errors import InvalidRequestError
@@ -42,6 +43,10 @@ class ProxyOptions:
         cluster is TLS all the same, as the tunnel goes through the API server. False: Google's
         default, ALTS, which exists only between machines of Google Cloud; our images refuse it.
       xla_flags: e.g. ``("--xla_a=1", "--xla_b")``.
+      ffi_targets: Functions of libraries of one's own that programs may call (`jax.ffi.ffi_call`),
+        as ``NAME=LIBRARY:SYMBOL``, e.g. ``("scale=libscale.so:Scale",)``: the proxy loads LIBRARY,
+        a file in the directory that the operator of an embedded service allows (``sps serve
+        --allow-ffi-libraries DIR``).
       sidecar: Whether user code may run beside the workers (colocated Python).
       device_memory_limit_bytes: What the proxy holds on each device at most. This limit and those
         below it are lower ones than the service's own, never higher, for a program that is to
@@ -64,6 +69,7 @@ class ProxyOptions:
 
     use_insecure_credentials: bool = True
     xla_flags: tuple[str, ...] = ()
+    ffi_targets: tuple[str, ...] = ()
     sidecar: bool = False
     device_memory_limit_bytes: int | None = None
     host_memory_limit_bytes: int | None = None
@@ -89,6 +95,10 @@ class ProxyOptions:
             _check_quantity(quantity)
         # Frozen, yet what was given as a list is kept as a tuple, and a mapping copied.
         object.__setattr__(self, "xla_flags", _texts(self.xla_flags, "xla_flags", _check_flag))
+        object.__setattr__(
+            self, "ffi_targets", _texts(self.ffi_targets, "ffi_targets", _check_text)
+        )
+        read_ffi_targets(self.ffi_targets, field=_FIELD)
         object.__setattr__(
             self, "tolerations", _texts(self.tolerations, "tolerations", _check_toleration)
         )
@@ -151,6 +161,11 @@ def _check_flag(flag: object) -> None:
         raise InvalidRequestError(
             _FIELD, flag, "XLA flags of the form --xla_name or --xla_name=value"
         )
+
+
+def _check_text(text: object) -> None:
+    if not isinstance(text, str):
+        raise InvalidRequestError(_FIELD, text, "texts as ffi_targets")
 
 
 def _check_quantity(text: object) -> None:
@@ -246,7 +261,7 @@ def _labels(option: str, value: str) -> dict[str, str]:
     return labels
 
 
-def _taints(_option: str, value: str) -> tuple[str, ...]:
+def _listed(_option: str, value: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in value.split(","))
 
 
@@ -265,12 +280,13 @@ def _user(option: str, value: str) -> int:
 _READERS: Final[Mapping[str, Callable[[str, str], Any]]] = {
     "use_insecure_credentials": _switch,
     "xla_flags": _flags,
+    "ffi_targets": _listed,
     "sidecar": _switch,
     **dict.fromkeys(LIMITS, _limit),
     "cpu": _text,
     "memory": _text,
     "node_selector": _labels,
-    "tolerations": _taints,
+    "tolerations": _listed,
     "host_network": _switch,
     "run_as_user": _user,
 }

@@ -126,6 +126,7 @@ class EmbeddedHome:
             team=spec.team,
             host=spec.host,
             xla_flags=spec.options.xla_flags,
+            ffi_targets=spec.options.ffi_targets,
             tcp_port=spec.local_port,
             owner_pid=spec.owner_pid,
             owner_start=spec.owner_start,

@@ -322,6 +322,8 @@ def _request_checks(service: Service, spec: ProxySpec) -> list[Check]:
         found.append(checks.jax_check(client, image))
         if spec.options.limits:
             found.append(checks.limits_check(spec.options, image))
+    if spec.options.ffi_targets:
+        found.append(checks.ffi_check(spec.options))
     if spec.options.sidecar:
         found.append(checks.sidecar_check(client, service))
     return [*found, checks.bucket_check(service, spec.gcs_bucket)]

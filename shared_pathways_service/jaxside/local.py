@@ -215,7 +215,7 @@ def _found_by_name(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def warn_of_settings() -> None:
-    """Warns once if a setting of JAX names another platform than the proxy, for what is not placed."""
+    """Warns once if a setting of JAX sends what is not placed elsewhere than to the proxy."""
     named = _named_by_settings()
     if named and named != PLATFORM:
         _warn_of(named)

@@ -75,6 +75,13 @@ _INSTEAD_OF_CALLBACKS = (
     'jax.disable_jit(), or under jax.default_device(jax.devices("cpu")[0]), unless the local '
     "devices were switched off (local_devices=False, or JAX_PLATFORMS=proxy without cpu)."
 )
+#: What XLA says where a program calls a library that its process has not loaded.
+_NO_HANDLER = "No FFI handler registered"
+_INSTEAD_OF_HANDLERS = (
+    "jax.ffi.register_ffi_target registers a function in this process, but the program runs in a "
+    'proxy, which does not have it. Run the function on this machine (jax.devices("cpu")), or on '
+    "an embedded service that loads the library (sps serve --allow-ffi-libraries DIR)."
+)
 
 
 def initialize() -> None:
@@ -197,6 +204,8 @@ def _explain_callbacks() -> None:
 
 def _explained(error: Exception) -> Exception | None:
     """Returns what is raised in an error's place; None: the error itself."""
+    if _NO_HANDLER in str(error):
+        return type(error)(f"{error}\n{_INSTEAD_OF_HANDLERS}")
     if _NO_CALLBACKS not in str(error):
         return None
     return type(error)(f"{error}\n{_INSTEAD_OF_CALLBACKS.format(reason=callbacks.reason())}")

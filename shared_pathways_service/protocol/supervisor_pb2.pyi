@@ -116,6 +116,7 @@ class CreateProxyRequest(_message.Message):
     OWNER_START_FIELD_NUMBER: _builtins.int
     MAX_LIFETIME_S_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
+    FFI_TARGETS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """DNS label; the tenant's name in the RM"""
     session: _builtins.str
@@ -146,6 +147,10 @@ class CreateProxyRequest(_message.Message):
     def limits(self) -> Global___ProxyLimits:
         """lower ones than the service's; 0: the service's"""
 
+    @_builtins.property
+    def ffi_targets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """["NAME=LIBRARY:SYMBOL", …]"""
+
     def __init__(
         self,
         *,
@@ -164,10 +169,11 @@ class CreateProxyRequest(_message.Message):
         owner_start: _builtins.str = ...,
         max_lifetime_s: _builtins.float = ...,
         limits: Global___ProxyLimits | None = ...,
+        ffi_targets: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_queue_timeout_s", b"_queue_timeout_s", "_tcp_port", b"_tcp_port", "limits", b"limits", "queue_timeout_s", b"queue_timeout_s", "tcp_port", b"tcp_port"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue_timeout_s", b"_queue_timeout_s", "_tcp_port", b"_tcp_port", "host", b"host", "limits", b"limits", "max_lifetime_s", b"max_lifetime_s", "name", b"name", "num_elastic_slices", b"num_elastic_slices", "owner_pid", b"owner_pid", "owner_start", b"owner_start", "priority", b"priority", "queue_timeout_s", b"queue_timeout_s", "session", b"session", "tcp_port", b"tcp_port", "team", b"team", "user", b"user", "virtual_slices", b"virtual_slices", "xla_flags", b"xla_flags"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue_timeout_s", b"_queue_timeout_s", "_tcp_port", b"_tcp_port", "ffi_targets", b"ffi_targets", "host", b"host", "limits", b"limits", "max_lifetime_s", b"max_lifetime_s", "name", b"name", "num_elastic_slices", b"num_elastic_slices", "owner_pid", b"owner_pid", "owner_start", b"owner_start", "priority", b"priority", "queue_timeout_s", b"queue_timeout_s", "session", b"session", "tcp_port", b"tcp_port", "team", b"team", "user", b"user", "virtual_slices", b"virtual_slices", "xla_flags", b"xla_flags"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__queue_timeout_s: _TypeAlias = _typing.Literal["queue_timeout_s"]  # noqa: Y015
     _WhichOneofArgType__queue_timeout_s: _TypeAlias = _typing.Literal["_queue_timeout_s", b"_queue_timeout_s"]  # noqa: Y015

@@ -30,6 +30,7 @@ __all__ = [
     "READINESS",
     "Examined",
     "bucket_check",
+    "ffi_check",
     "head_check",
     "image_check",
     "jax_check",
@@ -159,6 +160,17 @@ def limits_check(options: ProxyOptions, image: str) -> Check:
         return ", ".join(f"{name}:{value}" for name, value in options.limits.items())
 
     return judge("limits", look)
+
+
+def ffi_check(options: ProxyOptions) -> Check:
+    """Says that libraries of users are for embedded services only."""
+    error = InvalidRequestError(
+        "proxy_options",
+        f"ffi_targets:{','.join(options.ffi_targets)}",
+        "none in a cluster: an embedded service can load libraries of users "
+        "(`sps serve --allow-ffi-libraries DIR`)",
+    )
+    return Check.failed("ffi", error)
 
 
 def sidecar_check(client: Versions, service: Service) -> Check:

@@ -69,6 +69,7 @@ class ProxyRequest:
     team: str
     host: str
     xla_flags: tuple[str, ...]
+    ffi_targets: tuple[str, ...]
     tcp_port: int | None
     owner_pid: int
     owner_start: str
@@ -166,6 +167,9 @@ def proxy_arguments(
         *request.xla_flags,
         *_common(paths.proxy_token(uid), ready_fd),
     ]
+    if request.ffi_targets:
+        arguments.append(f"--ffi_library_dir={options.ffi_library_dir}")
+        arguments.append(f"--ffi_targets={','.join(request.ffi_targets)}")
     if transfer_dir:
         arguments.append(f"--large_transfer_dir={transfer_dir}")
     if request.queue_timeout_s is not None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection
 
 from shared_pathways_service.constants import LONGEST_LIFETIME_S
+from shared_pathways_service.core.ffi_targets import read_ffi_targets
 from shared_pathways_service.core.proxy_limits import ProxyLimits, asked_limits
 from shared_pathways_service.core.validation import (
     check_dns_label,
@@ -18,6 +19,7 @@ from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.servers.embedded.commands import ProxyRequest
 from shared_pathways_service.servers.embedded.hold import Disturbance
+from shared_pathways_service.servers.ffi_libraries import find_library
 
 __all__ = ["read_disturbance", "read_proxy_request"]
 
@@ -33,7 +35,10 @@ _XLA_FLAG = re.compile(r"--xla_[a-z0-9_]+(=[!-~]*)?")
 
 
 def read_proxy_request(
-    message: pb.CreateProxyRequest, types: Collection[str], most: ProxyLimits
+    message: pb.CreateProxyRequest,
+    types: Collection[str],
+    most: ProxyLimits,
+    ffi_library_dir: str = "",
 ) -> ProxyRequest:
     """Checks a request.
 
@@ -41,6 +46,7 @@ def read_proxy_request(
       message: What came.
       types: The instance types of the service, the first one for a request that names none.
       most: What the operator gives a proxy at most.
+      ffi_library_dir: The libraries that proxies may load; empty: none.
 
     Raises:
       InvalidRequestError: A field has a value that cannot be used.
@@ -54,6 +60,8 @@ def read_proxy_request(
     for xla_flag in message.xla_flags:
         if not _XLA_FLAG.fullmatch(xla_flag):
             raise InvalidRequestError("xla_flags", xla_flag, "flags of the form --xla_NAME=VALUE")
+    for target in read_ffi_targets(message.ffi_targets, field="proxy_options"):
+        find_library(ffi_library_dir, target, field="proxy_options")
     queue_timeout = lifetime = None
     if message.HasField("queue_timeout_s"):
         queue_timeout = check_seconds("queue_timeout_s", message.queue_timeout_s, infinity=True)
@@ -74,6 +82,7 @@ def read_proxy_request(
         team=check_text("team", message.team),
         host=check_text("host", message.host),
         xla_flags=tuple(message.xla_flags),
+        ffi_targets=tuple(message.ffi_targets),
         tcp_port=check_port("tcp_port", message.tcp_port) if message.HasField("tcp_port") else None,
         owner_pid=check_int("owner_pid", message.owner_pid, low=0, high=2**31 - 1),
         owner_start=check_text("owner_start", message.owner_start),

@@ -42,6 +42,7 @@ class SupervisorService(pb_grpc.SupervisorServicer):
       on_leave: Called when a Join has ended.
       on_shutdown: Called when somebody asks for the end.
       limits: What a proxy gives its clients at most.
+      ffi_library_dir: The libraries that proxies may load; empty: none.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class SupervisorService(pb_grpc.SupervisorServicer):
         on_leave: Callable[[], None],
         on_shutdown: Callable[[str], None],
         limits: ProxyLimits,
+        ffi_library_dir: str = "",
     ) -> None:
         self._welcome = welcome
         self._occupancy = occupancy
@@ -66,6 +68,7 @@ class SupervisorService(pb_grpc.SupervisorServicer):
         self._on_leave = on_leave
         self._on_shutdown = on_shutdown
         self._limits = limits
+        self._ffi_library_dir = ffi_library_dir
 
     async def Join(  # noqa: N802 - the protocol's name
         self, request: pb.JoinRequest, context: Context
@@ -93,7 +96,9 @@ class SupervisorService(pb_grpc.SupervisorServicer):
     ) -> pb.Proxy:
         """Starts a proxy."""
         try:
-            checked = read_proxy_request(request, self._welcome.instance_types, self._limits)
+            checked = read_proxy_request(
+                request, self._welcome.instance_types, self._limits, self._ffi_library_dir
+            )
             proxy = await self._proxies.create(checked)
         except SharedPathwaysError as error:
             await abort(context, error)

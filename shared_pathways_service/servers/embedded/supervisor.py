@@ -196,6 +196,7 @@ class Supervisor:
             on_leave=self._on_change,
             on_shutdown=self.stop,
             limits=limits_of(self._options),
+            ffi_library_dir=self._options.ffi_library_dir,
         )
         pb_grpc.add_SupervisorServicer_to_server(service, server)
         listen(

@@ -50,7 +50,7 @@ from shared_pathways_service.servers.proxy.xla_calls import (
     shapes_of,
 )
 
-__all__ = ["accepted_names", "check_custom_call"]
+__all__ = ["accepted_names", "check_custom_call", "is_reserved"]
 
 #: Of StableHLO's versions of the calling convention: untyped ones, and the one with attributes.
 _UNTYPED, _TYPED = 1, 4
@@ -60,6 +60,11 @@ _BATCH = "num_batch_dims"
 _CALLBACK = (
     "a Python callback (jax.debug.print, jax.debug.callback, pure_callback, io_callback)",
     "return the value from the jitted function, and call the function outside of it",
+)
+_OTHERWISE = "jax.numpy and jax.lax, or jit the function for this machine's CPU"
+_OWN_LIBRARY = (
+    "or, for a library of your own (jax.ffi), an embedded service that was started with `sps serve "
+    "--allow-ffi-libraries DIR`, and proxy_options=['ffi_targets:NAME=LIBRARY:SYMBOL']"
 )
 _PALLAS = ("a kernel of Pallas", "pallas_call(..., interpret=True), or jax.numpy and jax.lax")
 #: What JAX makes of which function, and what to do without it.
@@ -95,13 +100,30 @@ def accepted_names(platform: str) -> frozenset[str]:
     return frozenset(name for name, _, version in targets if version == 1)
 
 
-def check_custom_call(call: Any, platform: str, callbacks: CallbackChecker | None = None) -> bool:
+def is_reserved(name: str) -> bool:
+    """Returns whether a name is one that JAX or XLA uses."""
+    return (
+        name in KERNELS
+        or name in XLAS
+        or name in NAMES
+        or name in _INSTEAD
+        or name.startswith(("xla.", "xla_", "mhlo.", "stablehlo.", "__"))
+    )
+
+
+def check_custom_call(
+    call: Any,
+    platform: str,
+    callbacks: CallbackChecker | None = None,
+    ffi_names: frozenset[str] = frozenset(),
+) -> bool:
     """Refuses a custom call that a proxy does not accept.
 
     Args:
       call: Of a parsed program. Where a kernel trusts indices, they are limited to what there is.
       platform: The name of what the program is compiled for.
       callbacks: Checks calls of its client's functions; None: its client serves none.
+      ffi_names: Functions of the user's own libraries, which check their arguments themselves.
 
     Returns:
       Whether the program was changed.
@@ -122,6 +144,9 @@ def check_custom_call(call: Any, platform: str, callbacks: CallbackChecker | Non
     if name in XLAS and (name, platform) not in _NOT_RUN:
         _refuse(name, problem_of_xlas(call, name))
         return False
+    if name in ffi_names:
+        _refuse(name, _problem_of_own(call, name))
+        return False
     if platform == Cuda.name and name in accepted_names(platform):
         _typed_attributes(call, name)
         _refuse(name, _problem_of_kernels_attributes(call, name))
@@ -135,7 +160,7 @@ def _refuse(name: str, problem: str) -> None:
 
 
 def _refusal(name: str, platform: str) -> StatusError:
-    what, instead = "", "jax.numpy and jax.lax, or jit the function for this machine's CPU"
+    what, instead = "", f"{_OTHERWISE}, {_OWN_LIBRARY}"
     known = _CALLBACK if _CALLBACKS.fullmatch(name) else _INSTEAD.get(name)
     if known:
         what, instead = f" ({known[0]})", known[1]
@@ -173,6 +198,16 @@ def _problem_of_kernels_attributes(call: Any, name: str) -> str:
             # XLA splits such a call as if it had them.
             return f"{_BATCH} needs {' and '.join(missing)}, which the call does not have"
     return ""
+
+
+def _problem_of_own(call: Any, name: str) -> str:
+    """Returns what is wrong with a call of a user's own library; empty: nothing."""
+    _typed_attributes(call, name)
+    if not has_tensors_only(call):
+        return "its operands and results must be tensors"
+    if has_items(call, ALIASES):
+        return f"{ALIASES} must not be set"
+    return _problem_of_kernels_attributes(call, name)
 
 
 def _wrong_of_sparse(call: Any) -> str:

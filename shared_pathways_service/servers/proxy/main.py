@@ -178,14 +178,16 @@ def _serve(
             ),
         )
         stack.callback(engine.close)
+        engine.compiler.ffi_names = _load_handlers(options)
         watchdog = Watchdog(ending, options.lost_program_grace_s)
         stack.callback(watchdog.close)
         engine.slices.add_listener(watchdog.on_change)
-        large_transfers = options.large_transfer_dir
         service = (make_service or ProxyService)(
             engine,
             token=token,
-            large_transfer_dir=Path(large_transfers) if large_transfers else None,
+            large_transfer_dir=Path(options.large_transfer_dir)
+            if options.large_transfer_dir
+            else None,
             on_session_end=watchdog.on_session_end,
             limits=options.limits(),
         )
@@ -231,6 +233,14 @@ def _compile_cache(options: ProxyServerOptions) -> CompileCache | None:
     except (SharedPathwaysError, OSError) as error:
         glog("W", f"Compiled programs are not kept: {error}")
         return None
+
+
+def _load_handlers(options: ProxyServerOptions) -> frozenset[str]:
+    from shared_pathways_service.servers.proxy import ffi_handlers  # noqa: PLC0415
+
+    return ffi_handlers.load_handlers(
+        options.ffi_library_dir, options.ffi_targets, options.platform
+    )
 
 
 def _link(

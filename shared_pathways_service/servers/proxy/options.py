@@ -88,6 +88,12 @@ class ProxyServerOptions(ConnectionOptions):
         help="How gRPC is served: by grpcio's core, which is fast and private to it; by its public "
         "API; or auto: by the core where a check of it at the start goes well.",
     )
+    ffi_library_dir: str = flag("", help="Directory of the libraries of --ffi_targets.")
+    ffi_targets: tuple[str, ...] = flag(
+        (),
+        parse=comma_separated,
+        help="NAME=LIBRARY:SYMBOL of functions that programs may call by XLA's FFI.",
+    )
     sidecar_name: str = flag("", help="Name of the colocated Python sidecar; none runs here.")
     xla: tuple[str, ...] = prefixed_flags(help="XLA's own flags, as in XLA_FLAGS.")
     tenant_name: str = flag("", env="SPS_TENANT_NAME", help="DNS label; by default made up.")

@@ -39,7 +39,11 @@ _UNSUPPORTED = re.compile("|".join(UNSUPPORTED_ELEMENTS))
 
 
 def check_program(
-    module: Any, platform: str, num_devices: int, callbacks: CallbackChecker | None = None
+    module: Any,
+    platform: str,
+    num_devices: int,
+    callbacks: CallbackChecker | None = None,
+    ffi_names: frozenset[str] = frozenset(),
 ) -> bool:
     """Refuses a program that XLA would not survive, or that reaches beyond its own arrays.
 
@@ -48,6 +52,7 @@ def check_program(
       platform: The name of what it is compiled for.
       num_devices: That it runs on.
       callbacks: Checks calls of its client's functions; None: its client serves none.
+      ffi_names: Functions of the user's own libraries.
 
     Returns:
       Whether the module was changed.
@@ -68,7 +73,7 @@ def check_program(
         changed = False
         try:
             for call in found.calls:
-                changed |= check_custom_call(call, platform, callbacks)
+                changed |= check_custom_call(call, platform, callbacks, ffi_names)
         except Exception as error:
             if not is_not_utf8(error):
                 raise

@@ -156,6 +156,7 @@ class Compiler:
     Attributes:
       cache: The same.
       place: Told what is compiled.
+      ffi_names: Functions of the user's own libraries that programs may call.
       compiled: How many programs XLA compiled.
       compile_ns: How long it took for that, in nanoseconds.
     """
@@ -170,6 +171,7 @@ class Compiler:
         self._placings = placings
         self.cache = cache
         self.place: Place | None = None
+        self.ffi_names: frozenset[str] = frozenset()
         self.compiled = 0
         self.compile_ns = 0
 
@@ -196,7 +198,7 @@ class Compiler:
         quick = len(device_ids) == 1 and xla.is_quick(module, calls_back)
         slices = self._placings.slices(device_ids)
         client = self._placings.client(slices)
-        if check_program(module, client.platform, len(device_ids), checker):
+        if check_program(module, client.platform, len(device_ids), checker, self.ffi_names):
             program = xla.written(module)
         parsed = client.options(raw, device_ids, self._flags)
         _check_options(parsed.executable_build_options, main)
@@ -238,8 +240,8 @@ class Compiler:
     ) -> Any:
         """Returns XLA's program, of the cache where it is there."""
         cache = self.cache
-        # Who asks for dumps wants to see XLA compile.
-        if cache is None or xla.dumps(options):
+        # Who asks for dumps wants to see XLA compile; and other proxies may have other libraries.
+        if cache is None or xla.dumps(options) or self.ffi_names:
             return self._compiled(client, program, device_ids, options)
         # The options name the devices by their numbers in the client: slices share their programs.
         key = cache.key(client.identity(), options.SerializeAsString(), xla.canonical(module))

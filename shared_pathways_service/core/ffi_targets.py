@@ -1,0 +1,67 @@
+"""Functions of a user's own shared libraries that a proxy may call by XLA's FFI."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from shared_pathways_service.errors import InvalidRequestError
+
+__all__ = ["FfiTarget", "read_ffi_targets"]
+
+_FORM: Final = re.compile(
+    r"(?P<name>[A-Za-z_][\w.]{0,127})=(?P<library>[\w][\w.+-]{0,127}):(?P<symbol>[A-Za-z_]\w{0,254})",
+    re.ASCII,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class FfiTarget:
+    """One function.
+
+    Attributes:
+      name: As programs call it (`jax.ffi.ffi_call`).
+      library: A file's name, without a directory.
+      symbol: Of the handler in the library.
+    """
+
+    name: str
+    library: str
+    symbol: str
+
+    @classmethod
+    def parse(cls, text: object, *, field: str) -> FfiTarget:
+        """Reads ``NAME=LIBRARY:SYMBOL``.
+
+        Args:
+          text: What was given.
+          field: What to call it in an error.
+
+        Raises:
+          InvalidRequestError: It is not of this form.
+        """
+        form = _FORM.fullmatch(text) if isinstance(text, str) else None
+        if form is None:
+            raise InvalidRequestError(
+                field, text, "a function NAME=LIBRARY:SYMBOL, e.g. scale=libscale.so:Scale"
+            )
+        return cls(**form.groupdict())
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.library}:{self.symbol}"
+
+
+def read_ffi_targets(texts: Iterable[str], *, field: str) -> tuple[FfiTarget, ...]:
+    """Reads several, each with a name of its own.
+
+    Raises:
+      InvalidRequestError: One is not of its form, or two have the same name.
+    """
+    targets = tuple(FfiTarget.parse(text, field=field) for text in texts)
+    names = [target.name for target in targets]
+    for target in targets:
+        if names.count(target.name) > 1:
+            raise InvalidRequestError(field, str(target), f"the name {target.name} once")
+    return targets
