@@ -1,4 +1,4 @@
-"""What programs do beside computing: threads, asyncio, debuggers, data loaders, restarted kernels."""
+"""What programs do: threads, asyncio, debuggers, data loaders, restarted kernels."""
 
 from __future__ import annotations
 

@@ -53,7 +53,8 @@ held = jnp.arange(3.0) * 2
 assert held.tolist() == [0, 2, 4]
 ours = {m for m in sys.modules if "sps" in m or "pathways" in m}
 package = "jax_plugins.sps_proxy"
-names = "callback_stream callback_wire callbacks dumps greeting local mending".split()
+names = "callback_stream callback_wire callbacks dumps forked greeting local mending".split()
+names += "quiet run_notes sockets".split()
 assert ours == {package, *(f"{package}.{name}" for name in names)}
 import numpy as np
 flipped = np.arange(3.0)[::-1]
