@@ -89,7 +89,9 @@ class Rows:
 
 def main():
     import jax, jax.numpy as jnp
+    from absl import flags
     from shared_pathways_service import isc_pathways
+    flags.FLAGS.mark_as_parsed()  # Grain wants that before it starts workers
     with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 1}):
         loader = grain.DataLoader(
             data_source=Rows(),
