@@ -14,6 +14,7 @@ from shared_pathways_service.jaxside import (
     callback_wire,
     callbacks,
     dumps,
+    explaining,
     forked,
     greeting,
     local,
@@ -29,7 +30,8 @@ __all__ = ["place"]
 
 _BESIDE = (
     *(callback_barrier, callback_lanes, callback_names, callback_stream, callback_wire),
-    *(callbacks, dumps, forked, greeting, local, mending, quiet, run_notes, sockets, strict),
+    *(callbacks, dumps, explaining, forked, greeting, local, mending, quiet, run_notes, sockets),
+    strict,
 )
 
 

@@ -42,20 +42,27 @@ def run_foreign(
     return functools.partial(run_program, env=foreign, cwd=own_directories, python=foreign_python)
 
 
+#: Of the copy, beside its `__init__`.
+FILES = (
+    *("callback_barrier", "callback_lanes", "callback_names", "callback_stream", "callback_wire"),
+    *("callbacks", "dumps", "explaining", "forked", "greeting", "local", "mending", "quiet"),
+    *("run_notes", "sockets", "strict"),
+)
+
+
 def test_its_files_are_enough_and_the_exit_code_is_the_programs(
     run_foreign: RunForeign,
 ) -> None:
     done = run_foreign(
         FOREIGN
+        + f"FILES = {FILES}"
         + """
 assert [d.slice_index for d in jax.devices()] == [0, 0, 0, 0]
 held = jnp.arange(3.0) * 2
 assert held.tolist() == [0, 2, 4]
 ours = {m for m in sys.modules if "sps" in m or "pathways" in m}
 package = "jax_plugins.sps_proxy"
-names = "callback_stream callback_wire callbacks dumps forked greeting local mending".split()
-names += "quiet run_notes sockets".split()
-assert ours == {package, *(f"{package}.{name}" for name in names)}
+assert ours == {package, *(f"{package}.{name}" for name in FILES)}, ours
 import numpy as np
 flipped = np.arange(3.0)[::-1]
 assert jnp.asarray(flipped).tolist() == [2, 1, 0]
@@ -299,9 +306,7 @@ def test_the_copy_is_made_once_and_is_the_same(tmp_path: Path) -> None:
     first = {path.name: path.stat() for path in package.iterdir()}
     assert standalone.place(tmp_path) == root
     assert {path.name: path.stat() for path in package.iterdir()} == first
-    names = "__init__ callback_stream callback_wire callbacks dumps forked greeting local mending"
-    names += " quiet run_notes sockets"
-    assert set(first) == {f"{name}.py" for name in names.split()}
+    assert set(first) == {f"{name}.py" for name in ("__init__", *FILES)}
     assert [path.name for path in root.iterdir()] == ["jax_plugins"]
     assert not (root / "jax_plugins" / "__init__.py").exists(), "it must stay a namespace package"
 
