@@ -134,6 +134,7 @@ def connect(
 
     def call() -> None:
         quiet.hush()
+        settle = quiet.unhush
         patience = _FIRST_ATTEMPT_S
         while True:
             try:
@@ -149,10 +150,11 @@ def connect(
                 local.claim(client)
                 forked.watch(client, target.removeprefix("grpc://"))
                 if not given_up.is_set():
+                    settle = quiet.hush_refusals
                     answer.set_result(client)
                 break
             patience *= 2
-        quiet.unhush()
+        settle()
 
     _await_attempts_at_exit()
     threading.Thread(target=call, name=_THREAD, daemon=True).start()
