@@ -26,6 +26,7 @@ from typing import Any
 
 # (Relative: the copy is in a package of another name.)
 from . import callback_wire as wire
+from . import local
 from .callback_barrier import CallbackBarrier
 from .callback_lanes import Lanes, NotCalled
 from .callback_names import name_of
@@ -317,12 +318,6 @@ def _with_cpu(original: Callable[..., Any]) -> Callable[..., Any]:
             backend = kwargs.get("backend", args[1] if len(args) > 1 else None)
             if backend != "cpu" or not getattr(_calling, "here", False):
                 raise
-            return _hidden_cpu().local_devices()
+            return local.hidden_cpu().local_devices()
 
     return local_devices
-
-
-@functools.cache
-def _hidden_cpu() -> Any:
-    xla_client: Any = importlib.import_module("jaxlib.xla_client")
-    return xla_client.make_cpu_client()

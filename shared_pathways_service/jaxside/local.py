@@ -23,7 +23,18 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["CPU", "PLATFORM", "LocalCpu", "claim", "is_claimed", "put_beside", "warn_of_settings"]
+__all__ = [
+    "CPU",
+    "PLATFORM",
+    "LocalCpu",
+    "claim",
+    "hidden_cpu",
+    "is_claimed",
+    "is_hidden",
+    "is_proxied_cpu",
+    "put_beside",
+    "warn_of_settings",
+]
 
 PLATFORM = "proxy"
 CPU = "cpu"
@@ -45,6 +56,24 @@ def claim(client: Any) -> None:
 def is_claimed(client: Any) -> bool:
     """Whether a client is a proxy's."""
     return client in _claimed
+
+
+def is_proxied_cpu(device: Any) -> bool:
+    """Whether a device is a CPU of a proxy."""
+    client = device.client
+    return is_claimed(client) and client._raw_platform == CPU
+
+
+@functools.cache
+def hidden_cpu() -> Any:
+    """Returns a client of the local CPU that is not in JAX's table, where JAX is to have none."""
+    xla_client: Any = importlib.import_module("jaxlib.xla_client")
+    return xla_client.make_cpu_client()
+
+
+def is_hidden(client: Any) -> bool:
+    """Whether a client is that of `hidden_cpu`."""
+    return hidden_cpu.cache_info().currsize > 0 and client is hidden_cpu()
 
 
 def put_beside(client: Any = None) -> LocalCpu | None:

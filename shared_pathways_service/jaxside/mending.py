@@ -3,7 +3,7 @@
 The client answers these with an error before it asks the proxy for anything (jaxlib 0.10.2), and
 users meet them in plain programs: a numpy array that was flipped or broadcast, an array that is on
 this machine's CPU, the cost of a program that was lowered and not compiled, a callback outside of
-any program. Each is tried as it is,
+any program. `host_copies` has more of the kind. Each is tried as it is,
 and done in the other way only when it was refused, so that what works costs nothing more.
 
 Like the plug-in the file needs the standard library and JAX only: both are copied together.
@@ -16,13 +16,17 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+# (Relative: the copy is in a package of another name.)
+from . import host_copies, local
+from .attempts import NOT_PJRT, runtime_error, says, when_refused
+
 __all__ = ["mend"]
 
 #: How the refusals begin or what they hold.
 _STRIDES = "Negative or zero strides"
 _ELSEWHERE = ("non-PjRt-compatible client", "only supports devices that are instances of")
 _NO_CALLBACKS = "Unsupported host callback type"
-_NO_ANALYSIS = "implemented for a PjRt-compatible backend only"
+_NO_STATISTICS = "MemoryStats is only supported"
 
 
 @functools.cache
@@ -34,10 +38,12 @@ def mend() -> None:
         (xla_client, "batched_device_put", _mended_put),
         (xla_client, "batched_copy_array_to_devices_with_sharding", _mended_copy),
         (jaxlib, "hlo_module_cost_analysis", _mended_analysis),
+        (jaxlib.Device, "memory_stats", _mended_statistics),
     ):
         # (What another version of JAX does not have is not worth failing for.)
         if original := getattr(module, name, None):
             setattr(module, name, mended(original))
+    host_copies.install()
     callback: Any = importlib.import_module("jax._src.callback")
     for name in ("pure_callback", "io_callback"):
         primitive = getattr(callback, f"{name}_p", None)
@@ -50,8 +56,8 @@ def _mended_put(original: Callable[..., Any]) -> Callable[..., Any]:
     def put(aval: Any, sharding: Any, xs: Sequence[Any], *rest: Any, **named: Any) -> Any:
         try:
             return original(aval, sharding, xs, *rest, **named)
-        except _runtime_error() as error:
-            if not _says(error, _STRIDES, *_ELSEWHERE):
+        except runtime_error() as error:
+            if not says(error, _STRIDES, *_ELSEWHERE):
                 raise
             plain = {id(x): _plain(x) for x in xs}
             return original(aval, sharding, [plain[id(x)] for x in xs], *rest, **named)
@@ -69,8 +75,8 @@ def _mended_copy(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             found: list[Any] = original(arrays, devices, shardings, semantics)
             return found
-        except _runtime_error() as error:
-            if not _says(error, *_ELSEWHERE):
+        except runtime_error() as error:
+            if not says(error, *_ELSEWHERE):
                 raise
         each = zip(arrays, devices, shardings, semantics, strict=True)
         return [
@@ -98,16 +104,18 @@ def _by_way_of_memory(array: Any, sharding: Any) -> Any:
 
 
 def _mended_analysis(original: Callable[..., Any]) -> Callable[..., Any]:
-    def analysis(client: Any, module: Any) -> Any:
-        try:
-            return original(client, module)
-        except _runtime_error() as error:
-            if not _says(error, _NO_ANALYSIS):
-                raise
-            # It looks at the program alone, which is the same for every client.
-            return original(_local_client(), module)
+    def instead(_client: Any, module: Any) -> Any:
+        # It looks at the program alone, which is the same for every client.
+        return original(local.hidden_cpu(), module)
 
-    return analysis
+    return when_refused(original, (NOT_PJRT,), instead)
+
+
+def _mended_statistics(original: Callable[..., Any]) -> Callable[..., Any]:
+    # (JAX's CPUs have None. A proxy's TPUs have some, and JAX's client cannot ask for them.)
+    return when_refused(
+        original, (_NO_STATISTICS,), lambda _device: None, where=local.is_proxied_cpu
+    )
 
 
 def _mended_callback(
@@ -124,8 +132,8 @@ def _mended_callback(
         try:
             compiled: list[Any] = original(*args, **params)
             return compiled
-        except _runtime_error() as error:
-            if not _says(error, _NO_CALLBACKS):
+        except runtime_error() as error:
+            if not says(error, _NO_CALLBACKS):
                 raise
         values, wanted = called(*args, **params), params["result_avals"]
         returned = [(v.shape, v.dtype) for v in values]
@@ -152,23 +160,6 @@ def _place_of(args: Sequence[Any]) -> Any:
         if isinstance(sharding, jax.sharding.NamedSharding):
             return jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec())
     return bound[0] if bound and len(bound[0].device_set) == 1 else None
-
-
-@functools.cache
-def _local_client() -> Any:
-    xla_client: Any = importlib.import_module("jaxlib.xla_client")
-    return xla_client.make_cpu_client()
-
-
-def _runtime_error() -> type[Exception]:
-    import jax  # noqa: PLC0415
-
-    error: type[Exception] = jax.errors.JaxRuntimeError
-    return error
-
-
-def _says(error: Exception, *texts: str) -> bool:
-    return any(text in str(error) for text in texts)
 
 
 def _plain(x: Any) -> Any:

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from shared_pathways_service.jaxside import (
+    attempts,
     callback_barrier,
     callback_lanes,
     callback_names,
@@ -17,6 +18,7 @@ from shared_pathways_service.jaxside import (
     explaining,
     forked,
     greeting,
+    host_copies,
     local,
     mending,
     plugin,
@@ -31,7 +33,7 @@ __all__ = ["place"]
 _BESIDE = (
     *(callback_barrier, callback_lanes, callback_names, callback_stream, callback_wire),
     *(callbacks, dumps, explaining, forked, greeting, local, mending, quiet, run_notes, sockets),
-    strict,
+    *(attempts, host_copies, strict),
 )
 
 

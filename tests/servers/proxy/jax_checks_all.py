@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.servers.proxy import (  # noqa: F401 - each has functions that are compared, or checks
     jax_checks_errors,
     jax_checks_linalg,
+    jax_checks_memory,
     jax_checks_places,
     jax_checks_programs,
     jax_checks_refusals,

@@ -1,0 +1,186 @@
+"""Arrays of a proxy of CPUs as memory of this process: DLPack, the buffer protocol, addresses.
+
+On the local CPU an array's memory is this process's, and numpy, PyTorch and others look at it
+without a copy. An array of a proxy is elsewhere, so they get a read-only copy of it, which the
+array keeps: JAX's arrays never change. The other way round, memory that DLPack hands over is
+copied to the proxy. Of proxies of TPUs nothing of this is done, as TPUs have none of it.
+
+Like the plug-in the file needs the standard library and JAX only: both are copied together.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+# (Relative: the copy is in a package of another name.)
+from . import local
+from .attempts import NOT_PJRT, when_refused
+
+__all__ = ["install"]
+
+_NOT_LOCAL = "Only local arrays are supported"
+_GUARDED = "Disallowed device-to-host transfer"
+#: Fetch values, of one device or of several; which of them there are depends on JAX's version.
+_FETCHING = (
+    "_to_np_array_did_copy",
+    "_single_device_array_to_np_array_did_copy",
+    "_copy_single_device_array_to_host_async",
+    "copy_to_host_async",
+)
+
+
+def install() -> None:
+    """Installs this in JAX for good; arrays of other clients are left to JAX."""
+    array: Any = importlib.import_module("jax._src.array").ArrayImpl
+    for name in _FETCHING:
+        if original := getattr(array, name, None):
+            setattr(array, name, _unguarded(original))
+    array.unsafe_buffer_pointer = when_refused(
+        array.unsafe_buffer_pointer, (NOT_PJRT,), _address_of_copy, where=_is_on_proxied_cpu
+    )
+    array.__cuda_array_interface__ = property(
+        when_refused(array.__cuda_array_interface__.__get__, (NOT_PJRT,), _no_cuda)
+    )
+    # From Python 3.12 on a class may define it (PEP 688); before, numpy.asarray() serves.
+    if original := getattr(array, "__buffer__", None):
+        array.__buffer__ = when_refused(
+            original, (_NOT_LOCAL,), _buffer_of_copy, where=_is_on_proxied_cpu
+        )
+    dlpack: Any = importlib.import_module("jax._src.dlpack")
+    dlpack.to_dlpack = _exported_by(dlpack.to_dlpack)
+    # `from_dlpack` itself may have been imported by name before.
+    dlpack.xla_bridge = _WithCpu(dlpack.xla_bridge)
+    dlpack._place_array = _placed_by(dlpack._place_array)  # noqa: SLF001
+
+
+def _unguarded(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns what fetches a value, of which `jax.transfer_guard` knows nothing on CPUs.
+
+    There a value that one device has is looked at where it is. One made of several devices' is
+    guarded from JAX 0.12 on.
+    """
+    import jax  # noqa: PLC0415 - 40 ms that other programs need not pay
+
+    def instead(array: Any) -> Any:
+        with jax.transfer_guard_device_to_host("allow"):
+            return original(array)
+
+    return when_refused(
+        original,
+        (_GUARDED,),
+        instead,
+        where=lambda array: _is_on_proxied_cpu(array) and array.is_fully_replicated,
+    )
+
+
+def _address_of_copy(array: Any) -> int:
+    address: int = _copy(array).__array_interface__["data"][0]
+    return address
+
+
+def _buffer_of_copy(array: Any, flags: int) -> memoryview:
+    if len(array.sharding.device_set) > 1:
+        raise BufferError("Python buffer protocol is only defined for buffers with a single shard.")
+    try:
+        view: memoryview = _copy(array).__buffer__(flags)
+    except ValueError as error:  # numpy's: to be written, or of a type that has no format
+        raise BufferError(str(error)) from None
+    return view
+
+
+def _no_cuda(_array: Any) -> None:
+    # Libraries ask for it by `hasattr`.
+    raise AttributeError("__cuda_array_interface__ is only defined for GPU buffers.")
+
+
+def _exported_by(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns what makes a DLPack tensor of an array; `jax.Array.__dlpack__` calls it."""
+
+    def to_dlpack(x: Any, *args: Any, **named: Any) -> Any:
+        if _is_on_proxied_cpu(x):
+            if named.get("copy") is False:
+                raise BufferError(
+                    "the array is on a proxy, so that a copy is necessary, however copy=False. "
+                    "Set copy=True or copy=None to perform the requested operation."
+                )
+            x = _copy_of_jax(x)
+            (named["src_device"],) = x.devices()
+        return original(x, *args, **named)
+
+    return to_dlpack
+
+
+def _placed_by(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns what places an array made of a DLPack tensor.
+
+    Without a device it is where the tensor was: on the CPU. In a program that runs on a proxy of
+    CPUs, or has no others, that is the proxy's default device, where its other arrays are.
+    """
+
+    def place(array: Any, device: Any, source: Any, copy: bool | None) -> Any:
+        import jax  # noqa: PLC0415 - see _unguarded
+
+        config: Any = jax.config
+        default = config.jax_default_device
+        default = jax.devices()[0] if default is None else default
+        is_elsewhere = local.is_hidden(source.client) or (
+            source.client.platform == local.CPU
+            and isinstance(default, jax.Device)
+            and local.is_proxied_cpu(default)
+        )
+        if device is not None or not is_elsewhere:
+            return original(array, device, source, copy)
+        if copy is False:
+            raise ValueError(
+                f"The array's place, {default}, requires a copy, however copy=False. Set "
+                "copy=True or copy=None to perform the requested operation."
+            )
+        return jax.device_put(array, default)
+
+    return place
+
+
+class _WithCpu:
+    """JAX's table of clients, with a CPU's also where JAX is to have none."""
+
+    def __init__(self, xla_bridge: Any) -> None:
+        self._xla_bridge = xla_bridge
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._xla_bridge, name)
+
+    def get_backend(self, platform: Any = None) -> Any:
+        try:
+            return self._xla_bridge.get_backend(platform)
+        except RuntimeError:
+            if platform != local.CPU:
+                raise
+        return local.hidden_cpu()
+
+
+def _copy(array: Any) -> Any:
+    """Returns an array's values in memory of this process; the array keeps the memory."""
+    return array._value  # noqa: SLF001 - what numpy.asarray() returns may be a view of it
+
+
+def _copy_of_jax(array: Any) -> Any:
+    """Returns an array's values as an array of this machine's CPU."""
+    import jax  # noqa: PLC0415 - see _unguarded
+
+    xla_client: Any = importlib.import_module("jaxlib.xla_client")
+    core: Any = importlib.import_module("jax._src.core")
+    device = (
+        _WithCpu(importlib.import_module("jax._src.xla_bridge")).get_backend("cpu").devices()[0]
+    )
+    aval = core.ShapedArray(array.shape, array.dtype)
+    # (64 bits stay 64, also where JAX is to make none.)
+    with jax.enable_x64(True), jax.transfer_guard("allow"):
+        return xla_client.batched_device_put(
+            aval, jax.sharding.SingleDeviceSharding(device), [_copy(array)], [device], True
+        )
+
+
+def _is_on_proxied_cpu(array: Any) -> bool:
+    return local.is_proxied_cpu(next(iter(array.sharding.device_set)))
