@@ -3,7 +3,7 @@
 The client answers these with an error before it asks the proxy for anything (jaxlib 0.10.2), and
 users meet them in plain programs: a numpy array that was flipped or broadcast, an array that is on
 this machine's CPU, the cost of a program that was lowered and not compiled, a callback outside of
-any program. `host_copies` has more of the kind. Each is tried as it is,
+any program. `executables` and `host_copies` have more of the kind. Each is tried as it is,
 and done in the other way only when it was refused, so that what works costs nothing more.
 
 Like the plug-in the file needs the standard library and JAX only: both are copied together.
@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 # (Relative: the copy is in a package of another name.)
-from . import host_copies, local
+from . import executables, host_copies, local
 from .attempts import NOT_PJRT, runtime_error, says, when_refused
 
 __all__ = ["mend"]
@@ -43,6 +43,7 @@ def mend() -> None:
         # (What another version of JAX does not have is not worth failing for.)
         if original := getattr(module, name, None):
             setattr(module, name, mended(original))
+    executables.install()
     host_copies.install()
     callback: Any = importlib.import_module("jax._src.callback")
     for name in ("pure_callback", "io_callback"):

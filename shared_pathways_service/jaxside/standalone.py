@@ -15,6 +15,7 @@ from shared_pathways_service.jaxside import (
     callback_wire,
     callbacks,
     dumps,
+    executables,
     explaining,
     forked,
     greeting,
@@ -33,7 +34,7 @@ __all__ = ["place"]
 _BESIDE = (
     *(callback_barrier, callback_lanes, callback_names, callback_stream, callback_wire),
     *(callbacks, dumps, explaining, forked, greeting, local, mending, quiet, run_notes, sockets),
-    *(attempts, host_copies, strict),
+    *(attempts, executables, host_copies, strict),
 )
 
 

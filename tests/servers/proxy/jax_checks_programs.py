@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import export
+from jax.experimental import serialize_executable
 from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -56,25 +57,47 @@ def ahead_of_time(devices: Devices) -> Told:
             "wrong sharding": lambda: compiled(arguments[1], arguments[1]),
             "lowered": lambda: "stablehlo" in lowered.as_text(),
             "cost before": lowered.cost_analysis,
-            "modules": lambda: len(runtime.hlo_modules()),
+            "modules": lambda: [module.name for module in runtime.hlo_modules()],
             "serialised": lambda: len(runtime.serialize()) > 0,
         },
     )
 
 
-_SERVICE = "UNIMPLEMENTED: IFRT service"
-_NO_MODULES = (
-    f"{_SERVICE} does not support LoadedExecutable::GetHloModules() since HloModule does not "
-    "provide stable serialization"
-)
-_NO_SERIALIZATION = (
-    f"{_SERVICE} executable does not support `Serialize` since the underlying serialization "
-    "format is not stable"
-)
-CLIENTS_OWN["ahead_of_time"] = {
-    "modules": ("JaxRuntimeError", _NO_MODULES),
-    "serialised": ("JaxRuntimeError", _NO_SERIALIZATION),
-}
+@compared
+def serialized_programs(devices: Devices) -> Told:
+    split = NamedSharding(mesh(devices), P("a", "b"))
+    values = np.arange(64, dtype=np.float32).reshape(8, 8)
+    client: Any = devices[0].client
+    load: Any = serialize_executable.deserialize_and_load
+
+    def loaded(function: Any, argument: Any, at: Devices, **options: Any) -> Any:
+        # (Called before, so that JAX has compiled it.)
+        jitted = jax.jit(function, **options)
+        wanted = jitted(jnp.copy(argument))
+        kept = serialize_executable.serialize(jitted.lower(argument).compile())
+        again = load(*kept, backend=client, execution_devices=at)
+        result = again(jnp.copy(argument))
+        return result, wanted, result.sharding == wanted.sharding, again.as_text() != ""
+
+    def on_third(x: Any) -> Any:
+        return jnp.sin(x) @ x
+
+    def with_constant(x: Any) -> Any:
+        return x + values
+
+    return tell_all(
+        devices,
+        {
+            "spread": lambda: loaded(jnp.sin, jax.device_put(values, split), devices[:8]),
+            "on one": lambda: loaded(on_third, jax.device_put(values, devices[2]), [devices[2]]),
+            "donated": lambda: loaded(
+                jnp.cos, jax.device_put(values, devices[1]), [devices[1]], donate_argnums=0
+            ),
+            "constant": lambda: loaded(
+                with_constant, jax.device_put(values, devices[0]), [devices[0]]
+            ),
+        },
+    )
 
 
 @compared
