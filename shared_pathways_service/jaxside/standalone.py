@@ -13,6 +13,7 @@ from shared_pathways_service.jaxside import (
     callback_stream,
     callback_wire,
     callbacks,
+    compile_calls,
     dumps,
     explaining,
     forked,
@@ -31,7 +32,7 @@ __all__ = ["place"]
 _BESIDE = (
     *(callback_barrier, callback_lanes, callback_names, callback_stream, callback_wire),
     *(callbacks, dumps, explaining, forked, greeting, local, mending, quiet, run_notes, sockets),
-    strict,
+    *(compile_calls, strict),
 )
 
 
