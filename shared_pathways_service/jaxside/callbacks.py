@@ -155,8 +155,7 @@ class Callbacks:
         Args:
           compile_without: Compiles a module without functions.
           module: The program; it is left as it is, as JAX may keep it.
-          functions: What it calls while it runs, by index; those that XLA calls while it compiles
-            follow.
+          functions: Those that it calls as it runs; those that XLA calls as it compiles follow.
         """
         key = next(self._keys)
         copy = _copied(module)
