@@ -13,7 +13,25 @@ import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-__all__ = ["Cancelled", "Dropped", "Invocation", "Piece", "Ready", "answer", "failure", "read"]
+__all__ = [
+    "INFER",
+    "PROPAGATE",
+    "Cancelled",
+    "CompileCall",
+    "CompileValue",
+    "Dropped",
+    "Invocation",
+    "Piece",
+    "Ready",
+    "answer",
+    "compile_answer",
+    "dtype_of",
+    "failure",
+    "read",
+]
+
+#: Of a CompileCall's kinds.
+INFER, PROPAGATE = 2, 3
 
 #: Bytes of arrays in one message.
 _PIECE = 1 << 20
@@ -94,13 +112,63 @@ class Invocation:
             if name == _TOKEN:
                 found.append(None)
                 continue
-            dtype = _dtype(name)
+            dtype = dtype_of(name)
             count = math.prod(shape)
             array = np.frombuffer(self._data, dtype, count, start).reshape(shape)
             array.flags.writeable = False
             found.append(array)
             start += count * dtype.itemsize
         return found
+
+
+@dataclasses.dataclass(frozen=True)
+class CompileValue:
+    """An operand or result of a call at compile time.
+
+    Attributes:
+      dtype: As numpy and ml_dtypes name it.
+      shape: Of the whole value.
+      sharding: A serialized xla.OpSharding; None where there is none yet.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    sharding: bytes | None
+
+
+class CompileCall:
+    """What XLA asks while it compiles.
+
+    Attributes:
+      kind: As the protocol numbers it.
+      operands: Of the custom call.
+      results: Of the custom call.
+    """
+
+    def __init__(self, raw: bytes) -> None:
+        """Reads the message."""
+        self.kind = 0
+        self.operands: list[CompileValue] = []
+        self.results: list[CompileValue] = []
+        for field, value in _fields(raw):
+            if field == 1:
+                self.kind = value
+            elif field in (2, 3):
+                parts = dict(_fields(value))
+                one = CompileValue(*_read_type(parts.get(1, b"")), parts.get(2))
+                (self.operands if field == 2 else self.results).append(one)
+
+
+def compile_answer(program: bytes, operands: Sequence[bytes], results: Sequence[bytes]) -> bytes:
+    """Returns a CompileAnswer.
+
+    Args:
+      program: Portable StableHLO, or nothing.
+      operands: Shardings of operands.
+      results: Shardings of results.
+    """
+    shardings = (*(_bytes(2, one) for one in operands), *(_bytes(3, one) for one in results))
+    return _bytes(1, program) + b"".join(shardings)
 
 
 def read(raw: bytes) -> Ready | Cancelled | Dropped | Piece | Invocation | None:
@@ -153,7 +221,8 @@ def failure(call: int, error: BaseException) -> bytes:
     return _bytes(1, _number(1, call) + _bytes(4, told))
 
 
-def _dtype(name: str) -> Any:
+def dtype_of(name: str) -> Any:
+    """Returns numpy's type of a name, as numpy or ml_dtypes has it."""
     import ml_dtypes  # noqa: PLC0415 - as above
     import numpy as np  # noqa: PLC0415 - as above
 
@@ -161,7 +230,7 @@ def _dtype(name: str) -> Any:
 
 
 def _nbytes(name: str, shape: tuple[int, ...]) -> int:
-    return 0 if name == _TOKEN else math.prod(shape) * int(_dtype(name).itemsize)
+    return 0 if name == _TOKEN else math.prod(shape) * int(dtype_of(name).itemsize)
 
 
 def _type(array: Any) -> bytes:

@@ -26,7 +26,7 @@ from typing import Any
 
 # (Relative: the copy is in a package of another name.)
 from . import callback_wire as wire
-from . import local
+from . import compile_calls, local
 from .callback_barrier import CallbackBarrier
 from .callback_lanes import Lanes, NotCalled
 from .callback_names import name_of
@@ -155,15 +155,23 @@ class Callbacks:
         Args:
           compile_without: Compiles a module without functions.
           module: The program; it is left as it is, as JAX may keep it.
-          functions: What it calls, by index.
+          functions: Those that it calls as it runs; those that XLA calls as it compiles follow.
         """
         key = next(self._keys)
-        self._functions[key] = tuple(functions)
+        copy = _copied(module)
+        asked = compile_calls.take(copy, len(functions))
+        served = compile_calls.Served()
+        everything = (*functions, *map(served.here, asked))
+        _mark(copy, key, [name_of(one) for one in (*functions, *asked)])
+        self._functions[key] = everything
         try:
-            return compile_without(_marked(module, key, [name_of(one) for one in functions]))
+            made = served.run(lambda: compile_without(copy)) if asked else compile_without(copy)
         except BaseException:
             self._functions.pop(key, None)
             raise
+        if not functions:
+            self._functions.pop(key, None)
+        return made
 
     def await_effects(self) -> None:
         """Waits for programs that may still call functions, as long as some are called."""
@@ -238,17 +246,21 @@ class Callbacks:
         return not failed
 
 
-def _marked(module: Any, key: int, names: Sequence[str]) -> Any:
-    """Returns a copy of a module that has the mark, and the names of the functions."""
+def _copied(module: Any) -> Any:
     ir: Any = importlib.import_module("jaxlib.mlir.ir")
     with module.context:
         data = io.BytesIO()
         module.operation.write_bytecode(file=data)
-        copy = ir.Module.parse(data.getvalue())
-        copy.operation.attributes[_MARK] = ir.StringAttr.get(f"{key} {len(names)}")
-        listed = [ir.StringAttr.get(name) for name in names]
-        copy.operation.attributes[_NAMES] = ir.ArrayAttr.get(listed)
-    return copy
+        return ir.Module.parse(data.getvalue())
+
+
+def _mark(module: Any, key: int, names: Sequence[str]) -> None:
+    """Gives a module the mark, and the names of the functions."""
+    ir: Any = importlib.import_module("jaxlib.mlir.ir")
+    with module.context:
+        attributes = module.operation.attributes
+        attributes[_MARK] = ir.StringAttr.get(f"{key} {len(names)}")
+        attributes[_NAMES] = ir.ArrayAttr.get([ir.StringAttr.get(name) for name in names])
 
 
 @functools.cache
@@ -263,6 +275,7 @@ def _install() -> None:
     if runner := getattr(pxla, "ExecuteReplicated", None):
         runner.__call__ = _noted(runner.__call__)
     xla_bridge.local_devices = _with_cpu(xla_bridge.local_devices)
+    compile_calls.install()
 
 
 def _compiled_with(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -270,7 +283,8 @@ def _compiled_with(original: Callable[..., Any]) -> Callable[..., Any]:
     def compile_and_load(
         backend: Any, module: Any, devices: Any, options: Any, host_callbacks: Any = ()
     ) -> Any:
-        callbacks = _callbacks_of(backend) if host_callbacks else None
+        calls = host_callbacks or (_is_served(backend) and compile_calls.may_call(module))
+        callbacks = _callbacks_of(backend) if calls else None
         if callbacks is None or not callbacks.opened():
             return original(backend, module, devices, options, host_callbacks)
         return callbacks.compile(
@@ -278,6 +292,13 @@ def _compiled_with(original: Callable[..., Any]) -> Callable[..., Any]:
         )
 
     return compile_and_load
+
+
+def _is_served(backend: Any) -> bool:
+    try:
+        return backend in _served
+    except TypeError:  # as below
+        return False
 
 
 def _callbacks_of(backend: Any) -> Callbacks | None:

@@ -33,10 +33,12 @@ __all__ = [
 config: Any = jax.config
 backend: Any = importlib.import_module("jax.extend.backend")
 compiler: Any = importlib.import_module("jax._src.compiler")
+custom_partitioning: Any = importlib.import_module("jax._src.custom_partitioning")
 dispatch: Any = importlib.import_module("jax._src.dispatch")
 pxla: Any = importlib.import_module("jax._src.interpreters.pxla")
 xla_bridge: Any = importlib.import_module("jax._src.xla_bridge")
 jaxlib: Any = importlib.import_module("jaxlib._jax")
+xla_client: Any = importlib.import_module("jaxlib.xla_client")
 
 #: Where the part is, its name, and what it is needed for.
 _PARTS: tuple[tuple[Any, str, str], ...] = (
@@ -57,6 +59,12 @@ _PARTS: tuple[tuple[Any, str, str], ...] = (
     (compiler, "backend_compile_and_load", "compiles a program, without them"),
     (pxla, "ExecuteReplicated", "begins a program, in a cell of a notebook for one"),
     (xla_bridge, "local_devices", "where a callback has its arguments"),
+    # Functions that XLA calls while it compiles stay here, too, see `compile_calls`.
+    (xla_client, "encode_inspect_sharding_callback", "how a program names one of them"),
+    (custom_partitioning, "_sharding_callbacks", "the others, by what programs name them"),
+    (custom_partitioning, "_custom_partitioning_partition", "calls one of them"),
+    (custom_partitioning, "_custom_partitioning_infer_sharding_from_operands", "another"),
+    (custom_partitioning, "_custom_partitioning_propagate_user_sharding", "another"),
     # A factory can be registered publicly, not removed or put back.
     (xla_bridge, "_backend_factories", "the factories, by platform"),
     # Libraries register by this name or by the public one: both must be deaf to a second `proxy`.

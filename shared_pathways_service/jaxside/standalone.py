@@ -14,6 +14,7 @@ from shared_pathways_service.jaxside import (
     callback_stream,
     callback_wire,
     callbacks,
+    compile_calls,
     dumps,
     executables,
     explaining,
@@ -34,7 +35,7 @@ __all__ = ["place"]
 _BESIDE = (
     *(callback_barrier, callback_lanes, callback_names, callback_stream, callback_wire),
     *(callbacks, dumps, explaining, forked, greeting, local, mending, quiet, run_notes, sockets),
-    *(attempts, executables, host_copies, strict),
+    *(attempts, compile_calls, executables, host_copies, strict),
 )
 
 

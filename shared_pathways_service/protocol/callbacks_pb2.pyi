@@ -10,8 +10,13 @@ the bytes that the session named as `sps_callbacks` in its initialization data. 
 is no such session.
 
 A program with callbacks has the attribute `sps.callbacks = "PROGRAM COUNT"` on its module:
-PROGRAM is a number that the client chose, COUNT the number of its callbacks. The attribute
-`sps.callback_names` may name their functions, in an array of as many strings.
+PROGRAM is a number that the client chose, COUNT the number of its functions. The attribute
+`sps.callback_names` may name them, in an array of as many strings.
+
+Functions that the proxy calls while it compiles the program are called by the same messages: the
+one argument is a CompileCall, the one result a CompileAnswer, each serialized, as a vector of
+uint8. Custom calls name them as `backend_config = "sps INDEX"`: `InspectSharding` and
+`CustomSPMDPartitioning`, in which JAX puts addresses of the client's process.
 
 The bytes of arrays follow each other in C order, in memory's byte order (little-endian). A
 message has at most 1 MiB of them; the rest follows in pieces, those of one call in their order.
@@ -21,6 +26,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -309,3 +315,119 @@ class CallbackDropped(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CallbackDropped: _TypeAlias = CallbackDropped  # noqa: Y015
+
+@_typing.final
+class CompileCall(_message.Message):
+    """What XLA asks while it compiles a program."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Kind:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _KindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[CompileCall._Kind.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        INSPECT: CompileCall._Kind.ValueType  # 0
+        """the sharding of one value, in `operands`"""
+        PARTITION: CompileCall._Kind.ValueType  # 1
+        """the program for each device, and the shardings of what it takes and returns"""
+        INFER: CompileCall._Kind.ValueType  # 2
+        """the shardings of results that follow from those of operands"""
+        PROPAGATE: CompileCall._Kind.ValueType  # 3
+        """the shardings of results that their users have in mind, in `results`"""
+
+    class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
+    INSPECT: CompileCall.Kind.ValueType  # 0
+    """the sharding of one value, in `operands`"""
+    PARTITION: CompileCall.Kind.ValueType  # 1
+    """the program for each device, and the shardings of what it takes and returns"""
+    INFER: CompileCall.Kind.ValueType  # 2
+    """the shardings of results that follow from those of operands"""
+    PROPAGATE: CompileCall.Kind.ValueType  # 3
+    """the shardings of results that their users have in mind, in `results`"""
+
+    KIND_FIELD_NUMBER: _builtins.int
+    OPERANDS_FIELD_NUMBER: _builtins.int
+    RESULTS_FIELD_NUMBER: _builtins.int
+    kind: Global___CompileCall.Kind.ValueType
+    @_builtins.property
+    def operands(self) -> _containers.RepeatedCompositeFieldContainer[Global___CompileValue]: ...
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___CompileValue]: ...
+    def __init__(
+        self,
+        *,
+        kind: Global___CompileCall.Kind.ValueType = ...,
+        operands: _abc.Iterable[Global___CompileValue] | None = ...,
+        results: _abc.Iterable[Global___CompileValue] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "operands", b"operands", "results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompileCall: _TypeAlias = CompileCall  # noqa: Y015
+
+@_typing.final
+class CompileValue(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    SHARDING_FIELD_NUMBER: _builtins.int
+    sharding: _builtins.bytes
+    """a serialized xla.OpSharding, in tiles"""
+    @_builtins.property
+    def type(self) -> Global___CallbackArray:
+        """of the whole value"""
+
+    def __init__(
+        self,
+        *,
+        type: Global___CallbackArray | None = ...,
+        sharding: _builtins.bytes | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_sharding", b"_sharding", "sharding", b"sharding", "type", b"type"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sharding", b"_sharding", "sharding", b"sharding", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__sharding: _TypeAlias = _typing.Literal["sharding"]  # noqa: Y015
+    _WhichOneofArgType__sharding: _TypeAlias = _typing.Literal["_sharding", b"_sharding"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__sharding) -> _WhichOneofReturnType__sharding | None: ...
+
+Global___CompileValue: _TypeAlias = CompileValue  # noqa: Y015
+
+@_typing.final
+class CompileAnswer(_message.Message):
+    """Shardings are serialized xla.OpShardings, one for each operand or result."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROGRAM_FIELD_NUMBER: _builtins.int
+    OPERAND_SHARDINGS_FIELD_NUMBER: _builtins.int
+    RESULT_SHARDINGS_FIELD_NUMBER: _builtins.int
+    program: _builtins.bytes
+    """portable StableHLO, of PARTITION only"""
+    @_builtins.property
+    def operand_shardings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """of PARTITION only"""
+
+    @_builtins.property
+    def result_shardings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """of all but INSPECT"""
+
+    def __init__(
+        self,
+        *,
+        program: _builtins.bytes = ...,
+        operand_shardings: _abc.Iterable[_builtins.bytes] | None = ...,
+        result_shardings: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["operand_shardings", b"operand_shardings", "program", b"program", "result_shardings", b"result_shardings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompileAnswer: _TypeAlias = CompileAnswer  # noqa: Y015

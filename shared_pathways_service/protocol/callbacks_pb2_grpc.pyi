@@ -10,8 +10,13 @@ the bytes that the session named as `sps_callbacks` in its initialization data. 
 is no such session.
 
 A program with callbacks has the attribute `sps.callbacks = "PROGRAM COUNT"` on its module:
-PROGRAM is a number that the client chose, COUNT the number of its callbacks. The attribute
-`sps.callback_names` may name their functions, in an array of as many strings.
+PROGRAM is a number that the client chose, COUNT the number of its functions. The attribute
+`sps.callback_names` may name them, in an array of as many strings.
+
+Functions that the proxy calls while it compiles the program are called by the same messages: the
+one argument is a CompileCall, the one result a CompileAnswer, each serialized, as a vector of
+uint8. Custom calls name them as `backend_config = "sps INDEX"`: `InspectSharding` and
+`CustomSPMDPartitioning`, in which JAX puts addresses of the client's process.
 
 The bytes of arrays follow each other in C order, in memory's byte order (little-endian). A
 message has at most 1 MiB of them; the rest follows in pieces, those of one call in their order.

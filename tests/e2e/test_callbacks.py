@@ -37,6 +37,18 @@ with contextlib.redirect_stdout(seen):
 say("printed", text=seen.getvalue())
 """.strip().replace("\n", "\n    ")
 
+#: XLA calls the function while it compiles.
+INSPECTS = """
+from jax.sharding import NamedSharding, PartitionSpec as P
+whole = NamedSharding(jax.make_mesh((4,), ("x",)), P("x"))
+seen = []
+def inspected(x):
+    jax.debug.inspect_array_sharding(x * 2, callback=seen.append)
+    return x.sum()
+total = float(jax.jit(inspected)(jax.device_put(np.arange(8.0, dtype=np.float32), whole)))
+say("inspected", total=total, specs=[str(sharding.spec) for sharding in seen])
+""".strip().replace("\n", "\n    ")
+
 #: The main thread waits for the callback, is interrupted, and goes on.
 INTERRUPTED = """
 x = jax.jit(out)(jnp.ones(4))
@@ -56,6 +68,7 @@ def test_callbacks_of_connected_programs() -> None:
     with embedded(2):
         prints("{}")
         prints("{'local_devices': False}")
+        inspects()
         is_interrupted()
         is_killed_while_its_callback_is_out()
         sps_run_prints()
@@ -64,6 +77,14 @@ def test_callbacks_of_connected_programs() -> None:
 def prints(options: str) -> None:
     with program(connected(PRINTS, options)) as running:
         assert running.expect("printed")["text"] == "x is [0 1]\n", options
+        assert running.wait() == 0
+    eventually(nothing_left, "the connection to have ended")
+
+
+def inspects() -> None:
+    with program(connected(INSPECTS)) as running:
+        told = running.expect("inspected")
+        assert (told["total"], told["specs"]) == (28, ["P('x',)"])
         assert running.wait() == 0
     eventually(nothing_left, "the connection to have ended")
 

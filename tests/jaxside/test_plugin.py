@@ -46,7 +46,7 @@ def run_foreign(
 FILES = (
     *("callback_barrier", "callback_lanes", "callback_names", "callback_stream", "callback_wire"),
     *("callbacks", "dumps", "explaining", "forked", "greeting", "local", "mending", "quiet"),
-    *("run_notes", "sockets", "strict", "attempts", "executables", "host_copies"),
+    *("run_notes", "sockets", "strict", "attempts", "compile_calls", "executables", "host_copies"),
 )
 
 

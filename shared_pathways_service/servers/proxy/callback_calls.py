@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from jaxlib.mlir import ir
 
 from shared_pathways_service.servers.proxy.callback_messages import CallbackTypes, ValueType
+from shared_pathways_service.servers.proxy.compile_calls import CompileCalls
 from shared_pathways_service.servers.proxy.dtypes import dtype_of, kind_of_element
 from shared_pathways_service.servers.proxy.operation_attributes import (
     ALIASES,
@@ -106,11 +107,13 @@ class CallbackChecker:
 
     Attributes:
       num_devices: The same.
+      compile_calls: Checks those calls that XLA makes while it compiles.
     """
 
     def __init__(self, count: int, num_devices: int) -> None:
         self._count = count
         self.num_devices = num_devices
+        self.compile_calls = CompileCalls(count, num_devices)
         self._types: dict[int, CallbackTypes] = {}
 
     def check(self, call: Any, name: str) -> None:
@@ -129,6 +132,11 @@ class CallbackChecker:
             raise _wrong(name, "a partitioned callback has no results")
         if self._types.setdefault(index, types) != types:
             raise _wrong(name, f"callback {index} is called with different types")
+
+    @property
+    def runs_callbacks(self) -> bool:
+        """Whether the program calls functions while it runs."""
+        return bool(self._types)
 
     def types(self) -> Sequence[CallbackTypes]:
         """Returns the types of each callback; what the program does not call has none."""

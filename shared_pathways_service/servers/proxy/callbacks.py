@@ -23,7 +23,7 @@ from shared_pathways_service.protocol import callbacks_pb2 as pb
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.proxy.callback_messages import argument_bytes, call_messages
 from shared_pathways_service.servers.proxy.memory import HostCharge, HostMemory
-from shared_pathways_service.servers.proxy.pending_callbacks import PendingCallback
+from shared_pathways_service.servers.proxy.pending_callbacks import Caller, PendingCallback
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class SessionCallbacks:
             call.take(message)
             self._settle([call])
 
-    def call(self, program: ProgramCallbacks, index: int, arguments: Sequence[Any]) -> Any:
+    def call(self, program: Caller, index: int, arguments: Sequence[Any]) -> Any:
         """Calls a function of the client; returns its results.
 
         Raises:
@@ -253,7 +253,7 @@ class SessionCallbacks:
 
     def _begin(
         self,
-        program: ProgramCallbacks,
+        program: Caller,
         index: int,
         arguments: Sequence[Any],
         operation: Operation | None,

@@ -23,6 +23,7 @@ from shared_pathways_service.servers.proxy.call_attributes import (
     problem_of_types,
 )
 from shared_pathways_service.servers.proxy.callback_calls import NAMES, CallbackChecker
+from shared_pathways_service.servers.proxy.compile_calls import COMPILE_CALLS
 from shared_pathways_service.servers.proxy.cpu_kernels import (
     KERNELS,
     SPARSE,
@@ -136,6 +137,9 @@ def check_custom_call(
     if callbacks is not None and platform == CPU.name and name in NAMES:
         _typed_attributes(call, name)
         callbacks.check(call, name)
+        return False
+    if callbacks is not None and platform == CPU.name and name in COMPILE_CALLS:
+        callbacks.compile_calls.check(call, name)
         return False
     kernel = KERNELS.get(name) if platform == CPU.name else None
     if kernel is not None:

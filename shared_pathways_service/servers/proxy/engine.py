@@ -75,7 +75,7 @@ class Engine:
         )
         self.compiler = Compiler(self.placings, xla_flags, compile_cache)
         self.compiler.place = last.place("")
-        self.compilations = Compilations(self.compiler.place)
+        self.compilations = self.compiler.turns = Compilations(self.compiler.place)
         self._helpers = futures.ThreadPoolExecutor(_HELPERS, thread_name_prefix="helper")
 
     def run_soon(self, function: Callable[[], None], nbytes: int) -> None:

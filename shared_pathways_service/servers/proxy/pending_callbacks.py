@@ -4,21 +4,49 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from shared_pathways_service.protocol import callbacks_pb2 as pb
-from shared_pathways_service.servers.proxy.callback_messages import Results
+from shared_pathways_service.servers.proxy.callback_messages import CallbackTypes, Results
 from shared_pathways_service.servers.proxy.memory import HostCharge
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
 if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.operations import Operation
-    from shared_pathways_service.servers.proxy.program_callbacks import ProgramCallbacks
 
-__all__ = ["PendingCallback"]
+__all__ = ["Caller", "PendingCallback"]
 
-#: How XLA begins the text of a callback's error, on the CPU as well.
-_PREFIX = "CpuCallback error calling callback: "
+
+class Caller(Protocol):
+    """A program that calls functions of its client, as it runs or as it is compiled."""
+
+    @property
+    def key(self) -> int:
+        """The client's number of the program."""
+
+    @property
+    def name(self) -> str:
+        """Of the program; for messages."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Of its functions."""
+
+    @property
+    def types(self) -> Sequence[CallbackTypes]:
+        """Of its functions."""
+
+    @property
+    def error_prefix(self) -> str:
+        """How the text of a function's error begins."""
+
+    @property
+    def running(self) -> Sequence[Operation]:
+        """Operations that run the program now; calls are not given up where there are none."""
+
+    def step_aside(self) -> None:
+        """Has others go on that would wait for the program."""
 
 
 class PendingCallback:
@@ -46,7 +74,7 @@ class PendingCallback:
     def __init__(
         self,
         number: int,
-        program: ProgramCallbacks,
+        program: Caller,
         index: int,
         charge: HostCharge,
         held: Operation | None = None,
@@ -99,7 +127,7 @@ class PendingCallback:
             if message.HasField("piece"):
                 self._add(message.piece.data)
             elif message.answer.HasField("error"):
-                self.fail(_error_of(message.answer.error))
+                self.fail(_error_of(self.program.error_prefix, message.answer.error))
             elif self._results is None:
                 self._results = Results(self._expected, message.answer)
                 self._add(b"")
@@ -123,6 +151,6 @@ class PendingCallback:
             self._done.set()
 
 
-def _error_of(error: pb.CallbackError) -> StatusError:
+def _error_of(prefix: str, error: pb.CallbackError) -> StatusError:
     text = error.traceback or f"{error.type}: {error.text}"
-    return StatusError(Code.INTERNAL, _PREFIX + text)
+    return StatusError(Code.INTERNAL, prefix + text)

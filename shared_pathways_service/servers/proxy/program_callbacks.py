@@ -44,7 +44,10 @@ class ProgramCallbacks:
       types: The same.
       names: The same.
       name: Of the program; for messages.
+      error_prefix: How XLA begins the text of a callback's error, on the CPU as well.
     """
+
+    error_prefix = "CpuCallback error calling callback: "
 
     def __init__(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from shared_pathways_service.servers.proxy.callback_calls import (
 )
 from shared_pathways_service.servers.proxy.callbacks import SessionCallbacks
 from shared_pathways_service.servers.proxy.compile_cache import CompileCache
+from shared_pathways_service.servers.proxy.compile_callbacks import Turns, bound
 from shared_pathways_service.servers.proxy.dtypes import (
     TOKEN,
     TOKEN_DTYPE,
@@ -157,6 +159,7 @@ class Compiler:
       cache: The same.
       place: Told what is compiled.
       ffi_names: Functions of the user's own libraries that programs may call.
+      turns: Has other programs compiled, while one waits for its client.
       compiled: How many programs XLA compiled.
       compile_ns: How long it took for that, in nanoseconds.
     """
@@ -172,6 +175,7 @@ class Compiler:
         self.cache = cache
         self.place: Place | None = None
         self.ffi_names: frozenset[str] = frozenset()
+        self.turns: Turns | None = None
         self.compiled = 0
         self.compile_ns = 0
 
@@ -198,7 +202,13 @@ class Compiler:
         quick = len(device_ids) == 1 and xla.is_quick(module, calls_back)
         slices = self._placings.slices(device_ids)
         client = self._placings.client(slices)
-        if check_program(module, client.platform, len(device_ids), checker, self.ffi_names):
+        check = functools.partial(
+            check_program,
+            platform=client.platform,
+            num_devices=len(device_ids),
+            ffi_names=self.ffi_names,
+        )
+        if check(module, callbacks=checker):
             program = xla.written(module)
         parsed = client.options(raw, device_ids, self._flags)
         _check_options(parsed.executable_build_options, main)
@@ -206,10 +216,16 @@ class Compiler:
         if mark is None or checker is None:
             executable = self._executable(client, program, module, parsed, device_ids)
         else:
-            callbacks = _callbacks(calls, mark, checker)
-            # (Not of the cache, where a program has no functions.)
-            executable = self._compiled(client, module, device_ids, parsed, callbacks.functions())
-            callbacks.name = executable.hlo_modules()[0].name
+            if calls is None:
+                raise _no_callbacks()
+            if checker.runs_callbacks or not checker.compile_calls.found:
+                callbacks = _callbacks(calls, mark, checker)
+            with bound(calls, mark, module, checker, check=check, turns=self.turns):
+                # (Not of the cache, where a program has no functions.)
+                functions = callbacks.functions() if callbacks else ()
+                executable = self._compiled(client, module, device_ids, parsed, functions)
+            if callbacks is not None:
+                callbacks.name = executable.hlo_modules()[0].name
         results = self._results(main, executable, device_ids)
         result_bytes = tuple(spec.shard_bytes() for spec in results)
         parameters = self._parameters(main, executable, device_ids)
@@ -324,14 +340,16 @@ class Compiler:
         return tuple(found)
 
 
+def _no_callbacks() -> StatusError:
+    return StatusError(
+        Code.FAILED_PRECONDITION,
+        "the program calls functions of its client, whose session named no sps_callbacks",
+    )
+
+
 def _callbacks(
-    calls: SessionCallbacks | None, mark: CallbackMark, checker: CallbackChecker
+    calls: SessionCallbacks, mark: CallbackMark, checker: CallbackChecker
 ) -> ProgramCallbacks:
-    if calls is None:
-        raise StatusError(
-            Code.FAILED_PRECONDITION,
-            "the program calls functions of its client, whose session named no sps_callbacks",
-        )
     is_spread = checker.num_devices > 1
     return ProgramCallbacks(calls, mark.program, checker.types(), mark.names, is_spread=is_spread)
 

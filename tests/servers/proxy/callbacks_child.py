@@ -17,13 +17,14 @@ from tests.servers.proxy.jax_child import answer, compare
 def main(address: str) -> None:
     attach(address)
     from tests.servers.proxy.jax_checks_callbacks import CALLBACK_CHECKS
+    from tests.servers.proxy.jax_checks_compile_time import COMPILE_TIME_CHECKS
     from tests.servers.proxy.jax_compared import COMPARED
 
     def run(name: str) -> None:
         if name in COMPARED:
             compare(name)
         else:
-            CALLBACK_CHECKS[name]()
+            (CALLBACK_CHECKS | COMPILE_TIME_CHECKS)[name]()
 
     answer(run)
 

@@ -1,0 +1,274 @@
+"""Functions of this process that XLA calls while it compiles, in programs for a proxy.
+
+JAX lowers `jax.debug.inspect_array_sharding` and `custom_partitioning` to custom calls that carry
+an address of this process, or a number by which its own registry finds the functions. Neither means
+anything to a proxy. So each is replaced with an index, and the proxy calls the function of that
+index, on the stream of callbacks. The functions run on the thread that compiles, as JAX's do: its
+configuration and meshes are those of that thread.
+
+Like the plug-in the file needs the standard library, numpy and JAX only: it is copied with it.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import importlib
+import io
+import queue
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+# (Relative: the copy is in a package of another name.)
+from . import callback_wire as wire
+
+__all__ = ["Served", "install", "may_call", "take"]
+
+_INSPECT, _PARTITION = "InspectSharding", "CustomSPMDPartitioning"
+_TARGET, _CONFIG = "call_target_name", "backend_config"
+#: By the address that JAX puts into the program.
+_inspected: weakref.WeakValueDictionary[bytes, Callable[[Any], object]] = (
+    weakref.WeakValueDictionary()
+)
+
+
+@functools.cache
+def install() -> None:
+    """Remembers the functions that JAX gives addresses of."""
+    xla_client = _xla_client()
+    original = getattr(xla_client, "encode_inspect_sharding_callback", None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def encode(function: Any) -> bytes:
+        address: bytes = original(function)
+        _inspected[address] = function
+        return address
+
+    xla_client.encode_inspect_sharding_callback = encode
+
+
+def may_call(module: Any) -> bool:
+    """Whether a program seems to call functions while it is compiled."""
+    if not _inspected and not _partitionings():
+        return False
+    data = io.BytesIO()
+    with module.context:
+        module.operation.write_bytecode(file=data)
+    # (A walk over all operations takes far longer.)
+    return any(name.encode() in data.getvalue() for name in (_INSPECT, _PARTITION))
+
+
+def take(module: Any, first: int) -> list[Callable[[Any], Sequence[Any]]]:
+    """Replaces what means something in this process only.
+
+    Args:
+      module: It is changed.
+      first: Index of the first function.
+
+    Returns:
+      What the proxy calls, each with a CompileCall as bytes in a numpy array.
+    """
+    ir = _ir()
+    found: list[Callable[[Any], Sequence[Any]]] = []
+
+    def look(operation: Any) -> Any:
+        if operation.name == "stablehlo.custom_call":
+            attributes = operation.attributes
+            name = attributes[_TARGET].value
+            if name in (_INSPECT, _PARTITION):
+                function = _function(name, attributes[_CONFIG].value_bytes)
+                attributes[_CONFIG] = ir.StringAttr.get(f"sps {first + len(found)}")
+                found.append(function)
+        return ir.WalkResult.ADVANCE
+
+    with module.context:
+        module.operation.walk(look)
+    return found
+
+
+def _function(name: str, key: bytes) -> Callable[[Any], Sequence[Any]]:
+    if name == _INSPECT:
+        return functools.partial(_inspect, _inspected[key])
+    # (As long as the program is compiled, JAX's registry keeps it no less.)
+    return functools.partial(_partition, _partitionings()[key], key)
+
+
+def _inspect(function: Callable[[Any], object], raw: Any) -> Sequence[Any]:
+    call = wire.CompileCall(raw.tobytes())
+    function(_sharding(call.operands[0].sharding))
+    return [_array(b"")]
+
+
+def _partition(_kept: object, key: bytes, raw: Any) -> Sequence[Any]:
+    """Has JAX's own functions do what XLA asks for."""
+    call = wire.CompileCall(raw.tobytes())
+    shapes, shardings = _shapes(call.operands), [_sharding(o.sharding) for o in call.operands]
+    shape = _joined_shape(_shapes(call.results))
+    chosen = [_sharding(one.sharding) for one in call.results]
+    program, operands = b"", []
+    if call.kind == wire.INFER:
+        made = _jaxs("infer_sharding_from_operands")(shapes, shardings, shape, key)
+    elif call.kind == wire.PROPAGATE:
+        made = _jaxs("propagate_user_sharding")(_joined(chosen, shape), shape, key)
+    else:
+        wanted = _joined(chosen, shape)
+        bytecode, taken, made = _jaxs("partition")(shapes, shardings, shape, wanted, key)
+        program, operands = _portable(bytecode), [_serialized(one) for one in taken]
+    return [_array(wire.compile_answer(program, operands, _parts(made, shape)))]
+
+
+def _jaxs(name: str) -> Callable[..., Any]:
+    module = importlib.import_module("jax._src.custom_partitioning")
+    function: Callable[..., Any] = getattr(module, f"_custom_partitioning_{name}")
+    return function
+
+
+def _shapes(values: Sequence[wire.CompileValue]) -> list[Any]:
+    make = _xla_client().Shape.array_shape
+    return [make(wire.dtype_of(value.dtype), value.shape) for value in values]
+
+
+def _joined_shape(shapes: list[Any]) -> Any:
+    return shapes[0] if len(shapes) == 1 else _xla_client().Shape.tuple_shape(shapes)
+
+
+def _joined(shardings: list[Any], shape: Any) -> Any:
+    if not shape.is_tuple():
+        return shardings[0]
+    return _xla_client().HloSharding.tuple_sharding(shape, shardings)
+
+
+def _parts(sharding: Any, shape: Any) -> list[bytes]:
+    parts = sharding.tuple_elements() if shape.is_tuple() else [sharding]
+    return [_serialized(part) for part in parts]
+
+
+def _sharding(serialized: bytes | None) -> Any:
+    if serialized is None:
+        return None
+    message = _xla_client().OpSharding()
+    message.ParseFromString(serialized)
+    return _xla_client().HloSharding.from_proto(message)
+
+
+def _serialized(sharding: Any) -> bytes:
+    data: bytes = sharding.to_proto().SerializeToString()
+    return data
+
+
+def _portable(program: bytes) -> bytes:
+    """Returns a program as a proxy of an older or newer release can read it."""
+    hlo: Any = importlib.import_module("jaxlib.mlir.dialects.stablehlo")
+    jaxlib: Any = importlib.import_module("jaxlib._jax")
+    version = hlo.get_version_from_compatibility_requirement(
+        hlo.StablehloCompatibilityRequirement.WEEK_4
+    )
+    # (Meshes are written as what they are; JAX writes its own programs for a proxy so.)
+    portable: bytes = jaxlib.mlir.serialize_portable_artifact(program, version, True)
+    return portable
+
+
+def _array(data: bytes) -> Any:
+    import numpy as np  # noqa: PLC0415 - other programs need not pay for it
+
+    return np.frombuffer(data, np.uint8)
+
+
+def _partitionings() -> Any:
+    """Returns JAX's registry of functions, by key; nothing where it is not in use."""
+    return getattr(sys.modules.get("jax._src.custom_partitioning"), "_sharding_callbacks", {})
+
+
+def _xla_client() -> Any:
+    return importlib.import_module("jaxlib.xla_client")
+
+
+def _ir() -> Any:
+    return importlib.import_module("jaxlib.mlir.ir")
+
+
+class _Job:
+    """One call that waits for the thread that compiles."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._work = work
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self._done = threading.Event()
+
+    def run(self) -> None:
+        try:
+            self._result = self._work()
+        except Exception as error:  # noqa: BLE001 - raised where the call is answered
+            self._error = error
+        except BaseException as error:
+            self._error = error
+            raise
+        finally:
+            self._done.set()
+
+    def fail(self, error: BaseException) -> None:
+        self._error = error
+        self._done.set()
+
+    def result(self) -> Any:
+        self._done.wait()
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+class Served:
+    """Runs functions on the thread that compiles, which waits for the proxy meanwhile."""
+
+    def __init__(self) -> None:
+        """Serves nothing yet."""
+        self._lock = threading.Lock()
+        self._is_over = False
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+
+    def here(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Returns a function for other threads, which runs on the one that calls `run`."""
+
+        def call(argument: Any) -> Any:
+            job = _Job(functools.partial(function, argument))
+            with self._lock:
+                if self._is_over:
+                    raise RuntimeError("the program is not compiled any more")
+                self._jobs.put(job)
+            return job.result()
+
+        return call
+
+    def run(self, work: Callable[[], Any]) -> Any:
+        """Has a thread do the work, and serves functions until it is done; returns its result."""
+        compiling = _Job(work)
+        context = contextvars.copy_context()
+
+        def run() -> None:
+            try:
+                context.run(compiling.run)
+            finally:
+                self._jobs.put(None)
+
+        try:
+            thread = threading.Thread(target=run, name="sps-compile", daemon=True)
+            thread.start()
+            while (job := self._jobs.get()) is not None:
+                job.run()
+            thread.join()
+        finally:
+            self._end()
+        return compiling.result()
+
+    def _end(self) -> None:
+        with self._lock:
+            self._is_over = True
+        while not self._jobs.empty():
+            if (job := self._jobs.get()) is not None:
+                job.fail(RuntimeError("the program is not compiled any more"))

@@ -1,0 +1,31 @@
+"""Functions that XLA calls while it compiles, through a real proxy process.
+
+Each check of `jax_checks_compile_time` is a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.servers.proxy.jax_checks_compile_time import COMPILE_TIME_CHECKS
+from tests.servers.proxy.jax_compared import COMPARED
+from tests.servers.proxy.jax_parent import RunCheck, child_on_a_proxy
+
+CHILD = "tests.servers.proxy.callbacks_child"
+
+
+@pytest.fixture(scope="module")
+def run_check() -> Iterator[RunCheck]:
+    """Runs a check in a process that has JAX on a proxy; a worker of the tests has one of each."""
+    with child_on_a_proxy(CHILD) as run:
+        yield run
+
+
+@pytest.mark.parametrize(
+    "name", [*COMPILE_TIME_CHECKS, *(name for name in COMPARED if name.startswith("compile_time_"))]
+)
+def test_jax(run_check: RunCheck, name: str) -> None:
+    failure = run_check(name)
+    assert not failure, failure
