@@ -52,3 +52,44 @@ assert again.unsafe_buffer_pointer() and np.from_dlpack(again).tolist() == value
 """,
         proxies[0].address,
     )
+
+
+def test_arrays_of_other_than_cpus_are_left_to_jax(proxies: Proxies) -> None:
+    run_program(
+        PRELUDE
+        + """
+from shared_pathways_service.jaxside import local
+local.is_proxied_cpu = lambda device: False  # as those of TPUs
+attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)
+import jax, jax.numpy as jnp
+x = jnp.arange(8.0)
+
+def guarded():
+    with jax.transfer_guard("disallow"):
+        np.asarray(x)
+
+for function, text in (
+    (x.unsafe_buffer_pointer, "PjRt-compatible backend only"),
+    (lambda: np.from_dlpack(x), "PjRt-compatible backend only"),
+    (lambda: memoryview(x), "Only local arrays"),
+    (guarded, "Disallowed device-to-host transfer"),
+    (jax.devices()[0].memory_stats, "MemoryStats is only supported"),
+):
+    try:
+        function()
+    except (jax.errors.JaxRuntimeError, BufferError) as error:
+        assert text in str(error), error
+    else:
+        raise AssertionError(text)
+assert not hasattr(x, "__cuda_array_interface__")
+values = np.arange(8, dtype=np.float32)
+assert jnp.from_dlpack(values).devices() == {jax.devices("cpu")[0]}
+attachment.detach()
+
+# Without a CPU of its own JAX can place it only there.
+second = attach(ProxyTarget(address=sys.argv[1], local_devices=False), timeout=60)
+assert jnp.from_dlpack(values).devices() == {jax.devices()[0]}
+second.detach()
+""",
+        proxies[0].address,
+    )
