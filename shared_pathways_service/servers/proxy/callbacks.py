@@ -24,7 +24,7 @@ from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.proxy.callback_messages import argument_bytes, call_messages
 from shared_pathways_service.servers.proxy.memory import HostCharge, HostMemory
 from shared_pathways_service.servers.proxy.pending_callbacks import Caller, PendingCallback
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
 
 if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.operations import Operation
@@ -113,8 +113,8 @@ class SessionCallbacks:
         return [OpenCallback(c.program.name, c.function, now - c.began) for c in calls]
 
     @property
-    def has_room_ahead(self) -> bool:
-        """Whether a program may call now without waiting, in its turn: none is before it."""
+    def has_none_ahead(self) -> bool:
+        """Whether a program may call now in its turn: no function of an earlier one is out."""
         return not self._lanes
 
     @contextlib.contextmanager
@@ -276,12 +276,15 @@ class SessionCallbacks:
             self._calls[call.number] = call
             outbox = self._outbox
             lane = self._enter_lane(call)
-        for message in call_messages(call.number, program.key, index, arguments, lane):
-            outbox.put(message, sent)
+        try:
+            for message in call_messages(call.number, program.key, index, arguments, lane):
+                outbox.put(message, sent)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the program is told
+            call.fail(from_exception(error).anew())
+        # (The end of the operation may have come before the call was known.)
         if call.is_forlorn:
-            # (The end of the operation may have come before the call was known.)
             call.fail(StatusError(Code.CANCELLED, "the program was given up"))
-            self._settle([call])
+        self._settle([call])
         return call
 
     def _enter_lane(self, call: PendingCallback) -> int:

@@ -298,9 +298,10 @@ class Operation:
     def _finish(self, error: StatusError | None, arrays: Sequence[Any]) -> None:
         """Settles; or leaves that to the last `release`, where the operation is held."""
         with self._lock:
-            error = self.held_error = self.held_error or error
+            error = self.held_error or error
             if self._holds and not self.done:
                 self._held = arrays
+                self.held_error = None if error is None else error.anew()
                 return
         self._settle(error, arrays)
 
