@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import logging
 import queue
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -30,6 +31,7 @@ class CallbackBarrier:
         self._tokens: queue.SimpleQueue[Sequence[Any]] = queue.SimpleQueue()
         self._done = threading.Event()
         self._error: Exception | None = None
+        self._is_asked = False
         self._thread = threading.Thread(target=self._run, name="sps-callbacks-barrier", daemon=True)
         self._thread.start()
 
@@ -39,6 +41,7 @@ class CallbackBarrier:
         Args:
           count_calls: Returns how many calls have been made: as long as there are more, it waits.
         """
+        self._is_asked = True
         self._tokens.put(_tokens())
         calls = -1
         while not self._done.wait(_QUIET_S):
@@ -50,13 +53,14 @@ class CallbackBarrier:
                     _QUIET_S,
                 )
                 return
-        if self._error is not None:
+        # (An exception on its way out is this one, or says more.)
+        if self._error is not None and sys.exception() is None:
             _log.warning("a program that calls functions of this process failed: %s", self._error)
 
     def close(self) -> None:
-        """Ends the thread, when what it waits for has ended."""
+        """Ends the thread; where it still waits, with the connection."""
         self._tokens.put(())
-        if self._done.is_set():
+        if self._done.is_set() or not self._is_asked:
             self._thread.join()
 
     def _run(self) -> None:

@@ -140,8 +140,8 @@ class Callbacks:
                 self._barrier = CallbackBarrier()
             if self._stream is None:
                 try:
-                    self._stream = self._open(self._take, self._ended)
                     self._lanes = Lanes()
+                    self._stream = self._open(self._take, self._ended)
                 except NotServed as error:
                     _reason = str(error)
                     return False

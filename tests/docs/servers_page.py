@@ -93,6 +93,7 @@ Afterwards they are as before.
 | `JAX_BACKEND_TARGET` | where the proxy answers: `grpc://…` |
 | `IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS` | `true` for plaintext, `false` for ALTS |
 | `SPS_TOKEN_FILE` | the file with the proxy's token, readable by its user only |
+| `SPS_STRICT` | `1` in strict mode; if you set it, `connect()` and `sps run` follow it |
 | `SPS_TRANSFER_DIR` | where large arrays are left for a proxy of this machine |
 """
 

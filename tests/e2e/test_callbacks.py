@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import sys
@@ -51,9 +52,9 @@ say("inspected", total=total, specs=[str(sharding.spec) for sharding in seen])
 
 #: The main thread waits for the callback, is interrupted, and goes on.
 INTERRUPTED = """
-x = jax.jit(out)(jnp.ones(4))
 try:
-    x.block_until_ready()
+    # (The signal may come while the program is still begun.)
+    jax.jit(out)(jnp.ones(4)).block_until_ready()
 except KeyboardInterrupt:
     say("interrupted", other=float(jnp.arange(4.0).sum()))
 """.strip().replace("\n", "\n    ")
@@ -72,6 +73,7 @@ def test_callbacks_of_connected_programs() -> None:
         is_interrupted()
         is_killed_while_its_callback_is_out()
         sps_run_prints()
+        sps_run_is_strict()
 
 
 def prints(options: str) -> None:
@@ -104,6 +106,11 @@ def is_killed_while_its_callback_is_out() -> None:
     with program(connected("jax.jit(out)(jnp.ones(4)).block_until_ready()")) as running:
         running.expect("called")
         eventually(lambda: late() == ["jit_out"], "the callback to be named")
+        [call] = json.loads(sps("status", "--json").stdout)["late_callbacks"]
+        assert (call["program"], call["function"]) == ("jit_out", "waits")
+        assert call["seconds"] >= 10
+        wanted = rf"{call['connection']}: program jit_out has waited \d+ s for its callback waits "
+        assert re.search(wanted, sps("status").stdout)
         running.signal(signal.SIGKILL)
         assert running.wait() == -signal.SIGKILL
     eventually(nothing_left, "the slice to be free")
@@ -122,6 +129,15 @@ def sps_run_prints() -> None:
     done = sps("run", "--slices", "tpuv6e:2x2=1", "--", sys.executable, "-c", source)
     wanted = [f"x is {3 + i * (i - 1) // 2}" for i in range(20)]
     assert [line for line in done.stdout.splitlines() if line.startswith("x is")] == wanted
+
+
+def sps_run_is_strict() -> None:
+    source = "import jax; jax.jit(lambda x: jax.debug.print('x is {}', x))(3)"
+    command = ("--slices", "tpuv6e:2x2=1", "--", sys.executable, "-c", source)
+    done = sps("run", "--strict", *command, check=False)
+    assert "Unsupported host callback type" in done.stderr
+    assert "strict mode" in done.stderr
+    assert done.returncode == 1
 
 
 CELLS = (

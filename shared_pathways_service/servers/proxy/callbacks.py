@@ -15,7 +15,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from google.protobuf.message import DecodeError
 
@@ -23,14 +23,18 @@ from shared_pathways_service.protocol import callbacks_pb2 as pb
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.proxy.callback_messages import argument_bytes, call_messages
 from shared_pathways_service.servers.proxy.memory import HostCharge, HostMemory
-from shared_pathways_service.servers.proxy.pending_callbacks import Caller, PendingCallback
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.pending_callbacks import (
+    Caller,
+    OpenCallback,
+    PendingCallback,
+)
+from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
 
 if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.operations import Operation
     from shared_pathways_service.servers.proxy.program_callbacks import ProgramCallbacks
 
-__all__ = ["AHEAD_BYTES", "LATE_S", "OpenCallback", "Outbox", "SessionCallbacks"]
+__all__ = ["AHEAD_BYTES", "LATE_S", "Outbox", "SessionCallbacks"]
 
 _VERSION = 1
 #: Calls of a session that may be out at a time; and those of them for which XLA does not wait.
@@ -60,14 +64,6 @@ class Outbox(Protocol):
 
     def end(self) -> None:
         """Ends the stream."""
-
-
-class OpenCallback(NamedTuple):
-    """A call that is not answered yet."""
-
-    program: str
-    function: str
-    seconds: float
 
 
 class _Lanes:
@@ -113,8 +109,8 @@ class SessionCallbacks:
         return [OpenCallback(c.program.name, c.function, now - c.began) for c in calls]
 
     @property
-    def has_room_ahead(self) -> bool:
-        """Whether a program may call now without waiting, in its turn: none is before it."""
+    def has_none_ahead(self) -> bool:
+        """Whether a program may call now in its turn: no function of an earlier one is out."""
         return not self._lanes
 
     @contextlib.contextmanager
@@ -276,12 +272,15 @@ class SessionCallbacks:
             self._calls[call.number] = call
             outbox = self._outbox
             lane = self._enter_lane(call)
-        for message in call_messages(call.number, program.key, index, arguments, lane):
-            outbox.put(message, sent)
+        try:
+            for message in call_messages(call.number, program.key, index, arguments, lane):
+                outbox.put(message, sent)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the program is told
+            call.fail(from_exception(error).anew())
+        # (The end of the operation may have come before the call was known.)
         if call.is_forlorn:
-            # (The end of the operation may have come before the call was known.)
             call.fail(StatusError(Code.CANCELLED, "the program was given up"))
-            self._settle([call])
+        self._settle([call])
         return call
 
     def _enter_lane(self, call: PendingCallback) -> int:

@@ -82,6 +82,10 @@ _INSTEAD = {
     "mosaic_gpu_v2": _PALLAS,
     "triton_kernel_call": _PALLAS,
     "__gpu$xla.gpu.triton": _PALLAS,
+    "xla_buffer_python_cpu_callback": (
+        "jax.experimental.buffer_callback, whose function writes to the memory of the device",
+        "jax.pure_callback or io_callback, whose functions return arrays",
+    ),
     "tf.call_tf_function": ("jax2tf.call_tf", "functions of JAX"),
 }
 _CALLBACKS = re.compile(r"xla_(ffi_|buffer_)?(partitioned_)?python_\w*callback")
@@ -165,7 +169,7 @@ def _refuse(name: str, problem: str) -> None:
 
 def _refusal(name: str, platform: str) -> StatusError:
     what, instead = "", f"{_OTHERWISE}, {_OWN_LIBRARY}"
-    known = _CALLBACK if _CALLBACKS.fullmatch(name) else _INSTEAD.get(name)
+    known = _INSTEAD.get(name) or (_CALLBACK if _CALLBACKS.fullmatch(name) else None)
     if known:
         what, instead = f" ({known[0]})", known[1]
     return StatusError(

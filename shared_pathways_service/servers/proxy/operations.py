@@ -8,12 +8,11 @@ placement settles whatever is under way there at once, however long XLA goes on 
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.proxy.executor import Executor
+from shared_pathways_service.servers.proxy.settling import call_in_turn
 from shared_pathways_service.servers.proxy.slices import Epoch
 from shared_pathways_service.servers.proxy.status import StatusError, from_exception
 from shared_pathways_service.servers.proxy.values import Value
@@ -29,19 +28,6 @@ _ENTER_ALL = threading.Lock()
 # What runs on though it was abandoned, perhaps without end: it may hold up its devices, and with
 # them a program that is quick by itself.
 _LEFT_BEHIND: set[Operation] = set()
-
-
-class _Due(threading.local):
-    """What this thread has still to call, because operations have settled; None: it calls nothing.
-
-    One that settles may settle the next, and that one the next again: a chain of any length must
-    not be a stack of that depth.
-    """
-
-    callbacks: deque[Callable[[], None]] | None = None
-
-
-_due = _Due()
 
 
 class Operation:
@@ -312,9 +298,10 @@ class Operation:
     def _finish(self, error: StatusError | None, arrays: Sequence[Any]) -> None:
         """Settles; or leaves that to the last `release`, where the operation is held."""
         with self._lock:
-            error = self.held_error = self.held_error or error
+            error = self.held_error or error
             if self._holds and not self.done:
                 self._held = arrays
+                self.held_error = None if error is None else error.anew()
                 return
         self._settle(error, arrays)
 
@@ -352,21 +339,4 @@ class Operation:
         if self._finished is not None:
             self._finished.set()
         if callbacks:
-            _call(callbacks)
-
-
-def _call(callbacks: Iterable[Callable[[], None]]) -> None:
-    """Calls what waited for an operation: now, or once what this thread is calling is through."""
-    due = _due.callbacks
-    if due is not None:
-        due.extend(callbacks)
-        return
-    due = _due.callbacks = deque(callbacks)
-    try:
-        while due:
-            try:
-                due.popleft()()
-            except Exception as error:  # noqa: BLE001 - the others wait for theirs
-                glog("E", f"a callback failed: {type(error).__name__}: {error}")
-    finally:
-        _due.callbacks = None
+            call_in_turn(callbacks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from shared_pathways_service.protocol import callbacks_pb2 as pb
 from shared_pathways_service.servers.proxy.callback_messages import CallbackTypes, Results
@@ -15,7 +15,7 @@ from shared_pathways_service.servers.proxy.status import Code, StatusError
 if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.operations import Operation
 
-__all__ = ["Caller", "PendingCallback"]
+__all__ = ["Caller", "OpenCallback", "PendingCallback"]
 
 
 class Caller(Protocol):
@@ -47,6 +47,14 @@ class Caller(Protocol):
 
     def step_aside(self) -> None:
         """Has others go on that would wait for the program."""
+
+
+class OpenCallback(NamedTuple):
+    """What is shown of a call that is not answered yet."""
+
+    program: str
+    function: str
+    seconds: float
 
 
 class PendingCallback:

@@ -84,7 +84,7 @@ class ProgramCallbacks:
     @property
     def never_wait(self) -> bool:
         """Whether XLA need not wait for any of the callbacks now."""
-        return self._return_at_once and self._calls.has_room_ahead
+        return self._return_at_once and self._calls.has_none_ahead
 
     def functions(self) -> list[Callable[..., Any]]:
         """Returns what XLA calls, one for each callback."""

@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import hmac
-import re
 import secrets
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
-
-import jaxlib.version
-from google.protobuf.message import DecodeError, Message
+from typing import Any
 
 from shared_pathways_service import allocator
-from shared_pathways_service.core.jax_releases import newest_served
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.protocol.counters import message_of
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.servers.glog import glog
-from shared_pathways_service.servers.proxy import (
-    array_requests,
-    buffer_streams,
-    client_requests,
-    move_requests,
-    program_requests,
-    transfer_requests,
-)
+from shared_pathways_service.servers.proxy import buffer_streams
 from shared_pathways_service.servers.proxy.answers import Answers
 from shared_pathways_service.servers.proxy.buffers import (
     BufferStore,
@@ -40,6 +27,14 @@ from shared_pathways_service.servers.proxy.buffers import (
 from shared_pathways_service.servers.proxy.callbacks import SessionCallbacks
 from shared_pathways_service.servers.proxy.counters import RequestCounts, Transferred, families
 from shared_pathways_service.servers.proxy.engine import Engine
+from shared_pathways_service.servers.proxy.handlers import HANDLERS, NAMED_RESULTS
+from shared_pathways_service.servers.proxy.handshake import (
+    check_token,
+    common_version,
+    compare_jaxlib,
+    parse,
+    transfer_dir,
+)
 from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.memory import HostMemory
 from shared_pathways_service.servers.proxy.operations import Operation
@@ -48,31 +43,13 @@ from shared_pathways_service.servers.proxy.slices import SliceChange
 from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
 from shared_pathways_service.servers.turns import wait_for_event
 
-__all__ = ["HANDLERS", "ProxyService"]
+__all__ = ["ProxyService"]
 
-#: Bytes of a message that holds a few numbers and names, and may come from anybody.
-_LARGEST_NUMBERS = 64 << 10
 #: Seconds that a session waits at most to hear that the tenant may compute. A client that did not
 #: wait for its slices begins without them after this.
 _GRANT_S = 3.0
 #: Bytes that name a session to its stream of callbacks.
 _NONCE_BYTES = 16
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-
-#: What handles each kind of request, by its field in IfrtRequest.
-HANDLERS = {
-    **client_requests.HANDLERS,
-    **array_requests.HANDLERS,
-    **move_requests.HANDLERS,
-    **transfer_requests.HANDLERS,
-    **program_requests.HANDLERS,
-}
-_NAMED_RESULTS = {
-    **array_requests.NAMED_RESULTS,
-    **move_requests.NAMED_RESULTS,
-    **transfer_requests.NAMED_RESULTS,
-    **program_requests.NAMED_RESULTS,
-}
 
 
 class ProxyService:
@@ -103,7 +80,7 @@ class ProxyService:
         newest_version: int | None = None,
     ) -> None:
         self.limits = limits or Limits()
-        self._newest_version = newest_version
+        self._newest_version = newest_version or ifrt.PROTOCOL_MAX
         self.host_memory = HostMemory(self.limits.host_memory_bytes)
         self._engine = engine
         self._token = token
@@ -144,8 +121,8 @@ class ProxyService:
 
     def get_version(self, raw: bytes) -> bytes:
         """Agrees on a version with a client."""
-        request = _parse(proxy_pb2.GrpcGetVersionRequest, raw)
-        version = self._common_version(request.min_version, request.max_version)
+        request = parse(proxy_pb2.GrpcGetVersionRequest, raw)
+        version = common_version(request.min_version, request.max_version, self._newest_version)
         return proxy_pb2.GrpcGetVersionResponse(version=version).SerializeToString()
 
     def open_session(self, metadata: Mapping[str, bytes], answers: Answers) -> Session:
@@ -155,19 +132,17 @@ class ProxyService:
           metadata: Of the stream.
           answers: Takes the serialised responses.
         """
-        message = _parse(
-            proxy_pb2.GrpcIfrtSessionMetadata, metadata.get(ifrt.SESSION_METADATA, b"")
-        )
+        message = parse(proxy_pb2.GrpcIfrtSessionMetadata, metadata.get(ifrt.SESSION_METADATA, b""))
         offered = message.initialization_data.attributes
         if self._token is not None:
             shown = offered["sps_token"].string_value if "sps_token" in offered else b""
-            _check_token(shown, self._token)
-        version = self._common_version(message.version, message.version)
-        transfer_dir = (
+            check_token(shown, self._token)
+        version = common_version(message.version, message.version, self._newest_version)
+        directory = (
             offered["sps_transfer_dir"].string_value if "sps_transfer_dir" in offered else b""
         )
         if "sps_jaxlib_version" in offered:
-            _compare_jaxlib(offered["sps_jaxlib_version"].string_value)
+            compare_jaxlib(offered["sps_jaxlib_version"].string_value)
         # The client heard that its slices are placed by another way, and may be sooner here than
         # the news: what it computed would then fail as if it had lost them.
         wait_for_event(self._engine.slices.granted, _GRANT_S)
@@ -184,14 +159,14 @@ class ProxyService:
                 session_id,
                 self._engine,
                 handlers=HANDLERS,
-                named_results=_NAMED_RESULTS,
+                named_results=NAMED_RESULTS,
                 version=version.protocol_version,
                 answers=answers,
                 limits=self.limits,
                 host_memory=self.host_memory,
             )
             # Here: another session of the same directory may be about to remove it.
-            session.transfer_dir = self._transfer_dir(transfer_dir)
+            session.transfer_dir = transfer_dir(self._large_transfer_dir, directory)
             if "sps_callbacks" in offered:
                 self._offer_callbacks(session, offered["sps_callbacks"].string_value)
             self._sessions[session_id] = session
@@ -229,7 +204,7 @@ class ProxyService:
         """
         if self._token is not None:
             shown = str(metadata.get("authorization", "")).encode()
-            _check_token(shown, dict(bearer(self._token))["authorization"])
+            check_token(shown, dict(bearer(self._token))["authorization"])
         found = self._callbacks.get(metadata.get("sps-callbacks-bin", b""))
         if found is None:
             raise StatusError(Code.NOT_FOUND, "no open session has named these sps_callbacks")
@@ -255,7 +230,7 @@ class ProxyService:
 
     def store(self, metadata: Mapping[str, bytes], messages: Iterable[bytes]) -> None:
         """Takes a host buffer from a stream of messages."""
-        header = _parse(
+        header = parse(
             proxy_pb2.GrpcHostBufferStoreMetadata, metadata.get(ifrt.HOST_BUFFER_METADATA, b"")
         )
         session = self.session(header.session_id)
@@ -284,7 +259,7 @@ class ProxyService:
           raw: The request.
           waiting: Waits for the buffer, as long as the client does.
         """
-        request = _parse(proxy_pb2.GrpcHostBufferLookupRequest, raw)
+        request = parse(proxy_pb2.GrpcHostBufferLookupRequest, raw)
         session = self.session(request.session_id)
         buffer = buffer_streams.wait_for(session.buffers, request.handle, waiting)
         self._sent.add(len(buffer.data))
@@ -292,13 +267,13 @@ class ProxyService:
 
     def delete(self, raw: bytes) -> bytes:
         """Forgets a host buffer."""
-        request = _parse(proxy_pb2.GrpcHostBufferDeleteRequest, raw)
+        request = parse(proxy_pb2.GrpcHostBufferDeleteRequest, raw)
         self.session(request.session_id).buffers.take(request.handle)
         return b""
 
     def read_from_disk(self, raw: bytes) -> bytes:
         """Takes a host buffer that the client left in the shared directory."""
-        header = _parse(proxy_pb2.GrpcHostBufferReadFromDiskRequest, raw).metadata
+        header = parse(proxy_pb2.GrpcHostBufferReadFromDiskRequest, raw).metadata
         session = self.session(header.session_id)
         if session.transfer_dir is None:
             raise StatusError(
@@ -325,7 +300,7 @@ class ProxyService:
           authorization: Of the call: ``Bearer TOKEN``.
         """
         if self._token is not None:
-            _check_token(authorization, dict(bearer(self._token))["authorization"])
+            check_token(authorization, dict(bearer(self._token))["authorization"])
         requests = RequestCounts()
         with self._lock:
             sessions = list(self._sessions.values())
@@ -357,51 +332,6 @@ class ProxyService:
         moved = self._received.buffers + self._sent.buffers
         return moved + sum(one.all_but(passive) for one in counts)
 
-    def _common_version(
-        self, oldest: proxy_pb2.IfrtProxyVersion, newest: proxy_pb2.IfrtProxyVersion
-    ) -> proxy_pb2.IfrtProxyVersion:
-        """Returns the newest version that both sides speak."""
-        newest_here = self._newest_version or ifrt.PROTOCOL_MAX
-        protocol = min(newest.protocol_version, newest_here)
-        served = newest_served(jaxlib.version.__version__)
-        serdes = min(newest.ifrt_serdes_version_number, served)
-        too_new = served < min(newest.ifrt_serdes_version_number, ifrt.SERDES_MAX)
-        if (
-            protocol < max(oldest.protocol_version, ifrt.PROTOCOL_MIN)
-            or serdes < max(oldest.ifrt_serdes_version_number, ifrt.SERDES_MIN)
-            or too_new
-        ):
-            raise StatusError(
-                Code.FAILED_PRECONDITION,
-                f"no common version: the client speaks protocol {oldest.protocol_version} to "
-                f"{newest.protocol_version} and serdes {oldest.ifrt_serdes_version_number} to "
-                f"{newest.ifrt_serdes_version_number}; this proxy protocol {ifrt.PROTOCOL_MIN} to "
-                f"{newest_here} and serdes {ifrt.SERDES_MIN} to {served}",
-            )
-        return proxy_pb2.IfrtProxyVersion(
-            protocol_version=protocol, ifrt_serdes_version_number=serdes
-        )
-
-    def _transfer_dir(self, name: bytes) -> Path | None:
-        """Returns the session's directory for large buffers; None when it named none."""
-        if self._large_transfer_dir is None or not name:
-            return None
-        text = name.decode(errors="replace")
-        path = self._large_transfer_dir / text
-        # A plain name, and no link that leads elsewhere.
-        if not _PLAIN_NAME.fullmatch(text) or path.is_symlink():
-            raise StatusError(
-                Code.INVALID_ARGUMENT, f"sps_transfer_dir {text!r} is no directory of this proxy's"
-            )
-        try:
-            # The client made it; a client that tries again finds it gone with its first session.
-            path.mkdir(mode=0o700, exist_ok=True)
-        except OSError as error:
-            raise StatusError(
-                Code.INVALID_ARGUMENT, f"sps_transfer_dir {text!r} cannot be made: {error}"
-            ) from error
-        return path
-
 
 def _take(path: Path, size: int, store: BufferStore) -> HostBuffer | StatusError:
     """Takes a file as a host buffer; returns why not where that fails."""
@@ -411,29 +341,3 @@ def _take(path: Path, size: int, store: BufferStore) -> HostBuffer | StatusError
     except Exception as error:  # noqa: BLE001 - whatever it is, what is made of it must fail
         # (What was raised holds this frame, and the charge with it.)
         return from_exception(error).anew()
-
-
-M = TypeVar("M", bound=Message)
-
-
-def _parse(kind: type[M], raw: bytes) -> M:
-    name = kind.DESCRIPTOR.name
-    if len(raw) > _LARGEST_NUMBERS:
-        raise StatusError(Code.INVALID_ARGUMENT, f"a {name} of {len(raw)} bytes")
-    try:
-        return kind.FromString(raw)
-    except DecodeError as error:
-        raise StatusError(Code.INVALID_ARGUMENT, f"not a {name}: {error}") from error
-
-
-def _check_token(shown: bytes, due: str) -> None:
-    if not shown:
-        raise StatusError(Code.UNAUTHENTICATED, "this proxy asks for its tenant's token")
-    if not hmac.compare_digest(shown, due.encode()):
-        raise StatusError(Code.PERMISSION_DENIED, "the token is not this tenant's")
-
-
-def _compare_jaxlib(client: bytes) -> None:
-    server = jaxlib.version.__version__
-    if client.decode(errors="replace") != server:
-        glog("W", f"The client has jaxlib {client.decode(errors='replace')}, this proxy {server}")

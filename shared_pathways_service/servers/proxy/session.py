@@ -14,12 +14,12 @@ from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.proxy.answers import Answers
 from shared_pathways_service.servers.proxy.buffers import BufferStore
 from shared_pathways_service.servers.proxy.callbacks import SessionCallbacks
+from shared_pathways_service.servers.proxy.compiled_program import Program
 from shared_pathways_service.servers.proxy.dtypes import dtype_of
 from shared_pathways_service.servers.proxy.engine import Engine
 from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.memory import HostMemory
 from shared_pathways_service.servers.proxy.operations import Operation
-from shared_pathways_service.servers.proxy.programs import Program
 from shared_pathways_service.servers.proxy.slices import Epoch
 from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
 from shared_pathways_service.servers.proxy.user_contexts import UserContexts

@@ -16,7 +16,8 @@ from typing import Any
 
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
-from shared_pathways_service.servers.proxy.service import HANDLERS, ProxyService
+from shared_pathways_service.servers.proxy.handlers import HANDLERS
+from shared_pathways_service.servers.proxy.service import ProxyService
 
 HERE = Path(__file__).parent
 DOCUMENT = HERE.parents[2] / "docs" / "protocol.md"

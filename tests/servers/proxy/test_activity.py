@@ -10,7 +10,7 @@ import pytest
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.servers.proxy.activity import PASSIVE, ActivityReporter
 from shared_pathways_service.servers.proxy.counters import RequestCounts
-from shared_pathways_service.servers.proxy.service import HANDLERS
+from shared_pathways_service.servers.proxy.handlers import HANDLERS
 
 DEADLINE_S = 60.0
 #: Seconds between two looks that are too many to wait for.

@@ -350,7 +350,7 @@ def test_what_is_not_served_is_named(client: RawClient, kind: str) -> None:
 
 
 def test_every_request_of_the_protocol_is_served_or_named_as_not() -> None:
-    from shared_pathways_service.servers.proxy.service import HANDLERS
+    from shared_pathways_service.servers.proxy.handlers import HANDLERS
 
     kinds = {f.name.removesuffix("_request") for f in proxy_pb2.IfrtRequest.DESCRIPTOR.fields}
     served = {name.removesuffix("_request") for name in HANDLERS}

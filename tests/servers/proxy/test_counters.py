@@ -14,7 +14,7 @@ from shared_pathways_service.protocol import proxy_status_pb2 as pb
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.protocol.counters import METHOD, SERVICE, families_of
 from shared_pathways_service.servers.proxy.compile_cache import CompileCache
-from shared_pathways_service.servers.proxy.service import HANDLERS
+from shared_pathways_service.servers.proxy.handlers import HANDLERS
 from tests.openmetrics import text_to_families
 from tests.processes import DEADLINE_S
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy

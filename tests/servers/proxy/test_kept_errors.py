@@ -14,8 +14,8 @@ import pytest
 
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
 from shared_pathways_service.servers.proxy import service
+from shared_pathways_service.servers.proxy.compiled_program import Program
 from shared_pathways_service.servers.proxy.limits import Limits
-from shared_pathways_service.servers.proxy.programs import Program
 from tests.e2e.harness import wait_until
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy
 from tests.servers.proxy.raw import DOUBLE, F32, Failed, RawClient, sharded_double, single, split

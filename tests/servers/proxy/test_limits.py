@@ -28,11 +28,11 @@ from shared_pathways_service.servers.options import parse_flags
 from shared_pathways_service.servers.proxy import buffer_streams, buffers, service, transfers
 from shared_pathways_service.servers.proxy.answers import Answers, QueuedAnswers
 from shared_pathways_service.servers.proxy.buffers import HostBuffer
+from shared_pathways_service.servers.proxy.compiled_program import Program
 from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.memory import Charge, HostCharge
 from shared_pathways_service.servers.proxy.operations import Operation
 from shared_pathways_service.servers.proxy.options import ProxyServerOptions
-from shared_pathways_service.servers.proxy.programs import Program
 from shared_pathways_service.servers.proxy.session import Session
 from shared_pathways_service.servers.proxy.status import StatusError
 from shared_pathways_service.servers.proxy.values import Value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared_pathways_service.protocol import ifrt
-from shared_pathways_service.servers.proxy.service import HANDLERS
+from shared_pathways_service.servers.proxy.handlers import HANDLERS
 from tests.servers.proxy import protocol_table
 
 FACTS = protocol_table.facts()
