@@ -117,10 +117,23 @@ def _after_in_child() -> None:
     xla_bridge: Any = importlib.import_module("jax._src.xla_bridge")
     _keep(dict.values(xla_bridge._backends))  # noqa: SLF001 - JAX has no public way to it
     _refuse()
+    _renew_threads()
     # The end of the process would wait for what was under way in the parent.
     importlib.import_module("jax._src.dispatch").runtime_tokens.clear()
     # What is cached runs without asking any of the methods that refuse.
     importlib.import_module("jax").clear_caches()
+
+
+def _renew_threads() -> None:
+    """Gives the compiler's front end threads of this process, for programs of the local CPU."""
+    mlir: Any = importlib.import_module("jax._src.interpreters.mlir")
+    # (Each may be missing in another version of JAX; the pool of the parent waits for its threads.)
+    if pool := getattr(mlir, "global_thread_pool", None):
+        _keep((pool,))
+        mlir.global_thread_pool = mlir.ir.ThreadPool()
+    if context := getattr(mlir, "_thread_local_context", None):
+        _keep((context.value,))
+        context.set_local(None)
 
 
 def _keep(objects: Iterable[Any]) -> None:
