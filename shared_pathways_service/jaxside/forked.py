@@ -4,7 +4,8 @@ JAX's client of a proxy needs its threads, which a child does not have, and its 
 child shares with its parent: a request of the child's would wait for ever, and its bytes on the
 parent's stream end the parent. So in a child the sockets are replaced by closed ones, what refers
 to the client is never destroyed (that sends requests as well), and whatever would ask the proxy
-raises `RuntimeError` at once. This machine's CPU stays usable.
+raises `RuntimeError` at once. This machine's CPU stays usable, by a client that is made anew;
+arrays of the parent's can be read, not computed with.
 
 Like the plug-in the file needs the standard library and JAX only: both are copied together.
 """
@@ -104,6 +105,7 @@ def _settle() -> None:
 
 def _after_in_child() -> None:
     """Cuts the child off; runs before whatever called `os.fork` goes on."""
+    _renew_threads()
     _inherited.extend(_clients)
     if not _inherited:
         return
@@ -115,9 +117,11 @@ def _after_in_child() -> None:
     # At the end of the process a client of the local CPU would wait for threads that are gone.
     # (Not by the table's own look-up, which makes clients.)
     xla_bridge: Any = importlib.import_module("jax._src.xla_bridge")
-    _keep(dict.values(xla_bridge._backends))  # noqa: SLF001 - JAX has no public way to it
+    _keep(dict.values(xla_bridge._backends))  # noqa: SLF001 - JAX has no public way to these
     _refuse()
-    _renew_threads()
+    factory: Any = getattr(xla_bridge._backend_factories.get("cpu"), "factory", None)  # noqa: SLF001
+    if dict.__contains__(xla_bridge._backends, "cpu") and hasattr(factory, "renew"):  # noqa: SLF001
+        factory.renew()
     # The end of the process would wait for what was under way in the parent.
     importlib.import_module("jax._src.dispatch").runtime_tokens.clear()
     # What is cached runs without asking any of the methods that refuse.
