@@ -109,16 +109,17 @@ def _after_in_child() -> None:
     _inherited.extend(_clients)
     if not _inherited:
         return
+    _refuse()
     for client, peer in _clients.items():
         if peer is not None:
-            sockets.replace(peer)
+            with contextlib.suppress(OSError):  # (no descriptor is left for it)
+                sockets.replace(peer)
         _keep((client, *client.live_arrays(), *client.live_executables()))
     _clients.clear()
     # At the end of the process a client of the local CPU would wait for threads that are gone.
     # (Not by the table's own look-up, which makes clients.)
     xla_bridge: Any = importlib.import_module("jax._src.xla_bridge")
     _keep(dict.values(xla_bridge._backends))  # noqa: SLF001 - JAX has no public way to these
-    _refuse()
     factory: Any = getattr(xla_bridge._backend_factories.get("cpu"), "factory", None)  # noqa: SLF001
     if dict.__contains__(xla_bridge._backends, "cpu") and hasattr(factory, "renew"):  # noqa: SLF001
         factory.renew()
