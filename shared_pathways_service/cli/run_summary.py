@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +18,12 @@ __all__ = ["notes", "warning"]
 def notes(settings: Settings) -> Iterator[Path]:
     """Makes the file to which the program's processes write, for the length of the block."""
     directory = private_directory(settings.state_dir, "SPS_STATE_DIR")
-    with tempfile.NamedTemporaryFile(prefix="run-", suffix=".notes", dir=directory) as file:
-        yield Path(file.name)
+    descriptor, name = tempfile.mkstemp(prefix="run-", suffix=".notes", dir=directory)
+    os.close(descriptor)
+    try:
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
 
 
 def warning(path: Path, *, is_ours: bool) -> str:

@@ -83,6 +83,7 @@ def serve(
         Path | None,
         typer.Option(
             metavar="DIR",
+            envvar="SPS_ALLOW_FFI_LIBRARIES",
             exists=True,
             file_okay=False,
             resolve_path=True,

@@ -4,7 +4,8 @@ JAX's client of a proxy needs its threads, which a child does not have, and its 
 child shares with its parent: a request of the child's would wait for ever, and its bytes on the
 parent's stream end the parent. So in a child the sockets are replaced by closed ones, what refers
 to the client is never destroyed (that sends requests as well), and whatever would ask the proxy
-raises `RuntimeError` at once. This machine's CPU stays usable.
+raises `RuntimeError` at once. This machine's CPU stays usable, by a client that is made anew;
+arrays of the parent's can be read, not computed with.
 
 Like the plug-in the file needs the standard library and JAX only: both are copied together.
 """
@@ -104,23 +105,40 @@ def _settle() -> None:
 
 def _after_in_child() -> None:
     """Cuts the child off; runs before whatever called `os.fork` goes on."""
+    _renew_threads()
     _inherited.extend(_clients)
     if not _inherited:
         return
+    _refuse()
     for client, peer in _clients.items():
         if peer is not None:
-            sockets.replace(peer)
+            with contextlib.suppress(OSError):  # (no descriptor is left for it)
+                sockets.replace(peer)
         _keep((client, *client.live_arrays(), *client.live_executables()))
     _clients.clear()
     # At the end of the process a client of the local CPU would wait for threads that are gone.
     # (Not by the table's own look-up, which makes clients.)
     xla_bridge: Any = importlib.import_module("jax._src.xla_bridge")
-    _keep(dict.values(xla_bridge._backends))  # noqa: SLF001 - JAX has no public way to it
-    _refuse()
+    _keep(dict.values(xla_bridge._backends))  # noqa: SLF001 - JAX has no public way to these
+    factory: Any = getattr(xla_bridge._backend_factories.get("cpu"), "factory", None)  # noqa: SLF001
+    if dict.__contains__(xla_bridge._backends, "cpu") and hasattr(factory, "renew"):  # noqa: SLF001
+        factory.renew()
     # The end of the process would wait for what was under way in the parent.
     importlib.import_module("jax._src.dispatch").runtime_tokens.clear()
     # What is cached runs without asking any of the methods that refuse.
     importlib.import_module("jax").clear_caches()
+
+
+def _renew_threads() -> None:
+    """Gives the compiler's front end threads of this process, for programs of the local CPU."""
+    mlir: Any = importlib.import_module("jax._src.interpreters.mlir")
+    # (Each may be missing in another version of JAX; the pool of the parent waits for its threads.)
+    if pool := getattr(mlir, "global_thread_pool", None):
+        _keep((pool,))
+        mlir.global_thread_pool = mlir.ir.ThreadPool()
+    if context := getattr(mlir, "_thread_local_context", None):
+        _keep((context.value,))
+        context.set_local(None)
 
 
 def _keep(objects: Iterable[Any]) -> None:

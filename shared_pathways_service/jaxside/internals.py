@@ -65,6 +65,11 @@ _PARTS: tuple[tuple[Any, str, str], ...] = (
     (custom_partitioning, "_custom_partitioning_partition", "calls one of them"),
     (custom_partitioning, "_custom_partitioning_infer_sharding_from_operands", "another"),
     (custom_partitioning, "_custom_partitioning_propagate_user_sharding", "another"),
+    # A forked child is refused these, see `forked`.
+    (jaxlib.Client, "compile_and_load", "compiles a program"),
+    (jaxlib.LoadedExecutable, "execute_sharded", "runs a program"),
+    (jaxlib.ArrayImpl, "is_deleted", "is asked before an array is read"),
+    (jaxlib, "batched_device_put", "puts arrays on devices"),
     # A factory can be registered publicly, not removed or put back.
     (xla_bridge, "_backend_factories", "the factories, by platform"),
     # Libraries register by this name or by the public one: both must be deaf to a second `proxy`.

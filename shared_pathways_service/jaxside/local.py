@@ -123,6 +123,15 @@ class LocalCpu:
             xla_bridge._backends = _Backends(xla_bridge._backends)
         return _Later(self)
 
+    def renew(self) -> None:
+        """Has the client made anew, in a forked child: the other one's threads are the parent's."""
+        self.client = None
+        self._making = threading.Lock()
+        xla_bridge = _xla_bridge()
+        table = dict(dict.items(xla_bridge._backends))
+        xla_bridge._backends = _Backends({**table, CPU: _Later(self)})
+        xla_bridge.get_backend.cache_clear()
+
     def made(self) -> Any:
         """Returns the client, which this makes the first time."""
         with self._making:

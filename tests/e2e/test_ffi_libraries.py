@@ -7,8 +7,8 @@ from pathlib import Path
 
 from jax import ffi
 
-from tests.e2e.connecting import embedded, eventually, nothing_left
-from tests.e2e.harness import program
+from tests.e2e.connecting import KIND, embedded, eventually, nothing_left
+from tests.e2e.harness import program, service
 
 SOURCE = Path(__file__).parent / "scale.cc"
 
@@ -114,7 +114,7 @@ def test_a_library_is_loaded_where_the_operator_allows_it(tmp_path: Path) -> Non
     (libraries / "liblink.so").symlink_to(tmp_path / "outside.so")
     (libraries / "libopen.so").write_bytes(b"")
     (libraries / "libopen.so").chmod(0o777)
-    with embedded(1, 0, f"--ffi_library_dir={libraries}"):
+    with service(f"{KIND}=1", 0, ["--allow-ffi-libraries", str(libraries)]):
         run(ALLOWED.replace("LIBRARY", repr(str(library))))
         eventually(nothing_left, "all proxies to be gone")
 

@@ -26,6 +26,7 @@ def calls_back(a):
     jax.debug.callback(called.append, a)
     return jax.pure_callback(lambda b: np.asarray(b) * 3, jax.ShapeDtypeStruct((8,), "float32"), a)
 
+local = jax.device_put(np.ones(2), jax.devices("cpu")[0])
 ahead = jax.jit(lambda a: a + 1).lower(x).compile()
 before = [doubled(x).tolist(), calls_back(x).tolist(), ahead(x).tolist(), ahead(x).tolist()]
 USES = {
@@ -58,8 +59,11 @@ def in_child():
         else:
             raise AssertionError(f"no error: {name}")
     here = jax.devices("cpu")[0]
+    assert np.asarray(local).tolist() == [1, 1]
     with jax.default_device(here):
         assert jax.jit(lambda a: a + 1)(np.ones(2)).tolist() == [2, 2]
+        # Large enough for XLA to use its threads.
+        assert jax.jit(lambda a: (a @ a).sum())(np.ones((512, 512), "float32")) == 512**3
     assert len(jax.devices()) == 4 and x.shape == (8,)
     # What goes must not be destroyed: that asks the proxy, too.
     for name in ("x", "doubled", "ahead", "calls_back", "USES"):

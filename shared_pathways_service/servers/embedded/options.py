@@ -69,7 +69,9 @@ class SupervisorOptions(PolicyOptions):
     max_message_bytes: int = limit_flag("max_message_bytes")
     max_sessions: int = limit_flag("max_sessions")
     ffi_library_dir: str = flag(
-        "", help="Directory of libraries that tenants may load into their proxies; empty: none."
+        "",
+        env="SPS_ALLOW_FFI_LIBRARIES",
+        help="Directory of libraries that tenants may load into their proxies; empty: none.",
     )
     beat_interval_s: float = flag(
         constants.WORKER_BEAT_S, parse=seconds, help="Seconds between two beats of a worker."
