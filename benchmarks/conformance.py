@@ -5,9 +5,9 @@
 `conformance_suites.toml` names the suites and their parts. Each part runs twice at the same time,
 in processes of its own and with the same number of devices: on the local CPU, and through a proxy
 of its own. Tests that pass only directly run once more through another proxy: those that pass then
-were slow or unlucky, and are listed as such. A difference that `conformance.toml` explains is listed
-with its reason; any other one, and a proxy that did not end well, makes the exit code 1. Tests that
-were not reached in time are counted, and not compared.
+were slow or unlucky, and are listed as such. A difference that `conformance.toml` explains is
+listed with its reason; any other one, and a proxy that did not end well, makes the exit code 1.
+Tests that were not reached in time are counted, and not compared.
 """
 
 from __future__ import annotations

@@ -73,8 +73,9 @@ def _suite(name: str, table: dict[str, Any]) -> Suite:
     known = {field.name for field in dataclasses.fields(Suite)} - {"name"}
     if unknown := table.keys() - known:
         raise ValueError(f"suite {name}: {sorted(unknown)} unknown; there is {sorted(known)}")
-    lists = {key: tuple(table[key]) for key in ("requirements", "paths") if key in table}
-    return Suite(name=name, **{**table, **lists})
+    for key in {"requirements", "paths"} & table.keys():
+        table[key] = tuple(table[key])
+    return Suite(name=name, **table)
 
 
 def cache_directory() -> Path:

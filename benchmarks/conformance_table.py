@@ -29,7 +29,7 @@ def rendered(results: Sequence[Mapping[str, Any]]) -> str:
     total = _cells(everything)
     return "\n".join(
         [
-            "| Suite | Version | Pass on the CPU | Pass through a proxy | Explained | Not explained |",
+            "| Suite | Version | On the CPU | Through a proxy | Explained | Not explained |",
             "|---|---|---|---|---|---|",
             *rows,
             f"| all | | {' | '.join(total)} |",
