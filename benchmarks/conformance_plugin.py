@@ -64,6 +64,7 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
         keep(_results(), report.nodeid, "failed", _error(report.longreprtext))
 
 
+@pytest.hookimpl(trylast=True)  # after -k
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     _let_the_proxy_be_the_default()
     if device := os.environ.get(DEVICE_VARIABLE):

@@ -28,7 +28,8 @@ __all__ = ["Suite", "load_suites", "make_environment", "make_source", "versions"
 SUITES = Path(__file__).with_suffix(".toml")
 CONSTRAINTS = ROOT / "constraints.txt"
 #: What every suite is run with.
-BASE = ("pytest>=8.3", "pytest-timeout>=2.3", "absl-py", "scipy")
+#: With grpcio, without which no proxy can call Python functions of a client.
+BASE = ("pytest>=8.3", "pytest-timeout>=2.3", "absl-py", "scipy", "grpcio>=1.85.1")
 #: Says that an environment or a source was made to its end; holds what it was made from.
 COMPLETE = "complete.json"
 PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
