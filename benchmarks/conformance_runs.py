@@ -139,6 +139,7 @@ def _run(
             plugin.VARIABLE: str(results),
             "PYTHONPATH": os.pathsep.join([directory, *paths]),
             "XLA_FLAGS": settings.xla_flags,
+            "TEST_TMPDIR": directory,  # absl's: both runs would share it
             **environment,
         }
         broken = _run_to_the_end(settings, variables, results)

@@ -41,6 +41,8 @@ assert here.platform == "cpu" and here not in there
 assert jax.devices() == there
 x = jax.device_put(jnp.arange(3.0), here)
 assert x.devices() == {here} and (x + 1).devices() == {here}
+mixed = x + jnp.arange(3.0)  # of the proxy, and bound to no device
+assert mixed.devices() == {here} and mixed.tolist() == [0, 2, 4]
 assert jax.local_devices(backend="cpu") == [here] and jax.device_count("cpu") == 1
 assert jax.jit(lambda x: x * 2, backend="cpu")(1.0).devices() == {here}
 assert len(made) == 1
