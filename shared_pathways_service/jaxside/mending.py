@@ -27,6 +27,7 @@ _STRIDES = "Negative or zero strides"
 _ELSEWHERE = (
     "non-PjRt-compatible client",
     "only supports devices that are instances of",
+    "only supports source arrays that are instances of",
     "Unsupported array type for PjRtClient::CopyArrays",
 )
 _NO_CALLBACKS = "Unsupported host callback type"
