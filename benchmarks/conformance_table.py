@@ -27,12 +27,13 @@ def rendered(results: Sequence[Mapping[str, Any]]) -> str:
     rows = [_row(record["suite"], record, record["parts"].values()) for record in results]
     everything = [part for record in results for part in record["parts"].values()]
     total = _cells(everything)
+    head = ("Suite", "Version", "Parts", "On the CPU", "Through a proxy", "Explained")
     return "\n".join(
         [
-            "| Suite | Version | On the CPU | Through a proxy | Explained | Not explained |",
-            "|---|---|---|---|---|---|",
+            f"| {' | '.join(head)} | Not explained | Not reached |",
+            "|---" * (len(head) + 2) + "|",
             *rows,
-            f"| all | | {' | '.join(total)} |",
+            f"| all | | | {' | '.join(total)} |",
             "",
             "| Tests | Why they do not pass through a proxy |",
             "|---|---|",
@@ -45,7 +46,9 @@ def _row(suite: str, record: Mapping[str, Any], parts: Any) -> str:
     release = record["versions"].get(
         suite if suite in record["versions"] else f"{suite}-checkpoint"
     )
-    return f"| {suite} | {release or record['ref']} | {' | '.join(_cells(list(parts)))} |"
+    names = ", ".join(name.removesuffix("_test") for name in record["parts"])
+    cells = " | ".join(_cells(list(parts)))
+    return f"| {suite} | {release or record['ref']} | {names} | {cells} |"
 
 
 def _cells(parts: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -53,8 +56,9 @@ def _cells(parts: Sequence[Mapping[str, Any]]) -> list[str]:
     explained, unexplained = (
         sum(len(part[which]) for part in parts) for which in ("explained", "unexplained")
     )
+    left = sum(max((r["tests"] for r in part["not_reached"].values()), default=0) for part in parts)
     share = f"{proxy / max(1, direct):.2%}"
-    return [str(direct), f"{proxy} ({share})", str(explained), str(unexplained)]
+    return [str(direct), f"{proxy} ({share})", str(explained), str(unexplained), str(left)]
 
 
 def _reasons(results: Sequence[Mapping[str, Any]]) -> list[str]:
