@@ -1,14 +1,15 @@
-"""A plug-in of pytest that keeps each result as it comes, and passes over those that it has.
+"""A pytest plug-in that writes each result when it is there, and skips tests that have one.
 
-JAX's tests run in one process a file; where that process dies, the results until then are kept, and
-another one goes on behind the test that it died in.
+A part of a suite runs in one process. If that process dies, its results remain, and another process
+continues after the test in which it died. The file is copied into a directory of its own, which is
+all that the tests' environment gets of this project.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,8 @@ import pytest
 VARIABLE = "SPS_CONFORMANCE_RESULTS"
 #: Names the device that JAX's tests choose by; JAX 0.12 does not read it from the environment.
 DEVICE_VARIABLE = "JAX_TEST_DUT"
+#: Set where tests must not choose a platform themselves (`jax_platform_name`).
+PROXY_VARIABLE = "SPS_CONFORMANCE_PROXY"
 
 
 def read_results(path: Path) -> dict[str, dict[str, str]]:
@@ -47,14 +50,29 @@ def choice(path: Path) -> Path:
     return path.with_suffix(".only")
 
 
+def backend(path: Path) -> Path:
+    """Returns where the name of the tests' default backend is written."""
+    return path.with_suffix(".backend")
+
+
+def pytest_sessionstart() -> None:
+    _let_the_proxy_be_the_default()
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    if report.outcome == "failed":
+        keep(_results(), report.nodeid, "failed", _error(report.longreprtext))
+
+
+@pytest.hookimpl(trylast=True)  # after -k
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    _let_the_proxy_be_the_default()
     if device := os.environ.get(DEVICE_VARIABLE):
-        # (The setting is there once JAX's tests are imported, no sooner: they bind sys.stdout.)
-        jax = importlib.import_module("jax")
-        jax.config.update(DEVICE_VARIABLE.lower(), device)
+        # (The setting exists only after JAX's tests were imported.)
+        sys.modules["jax"].config.update(DEVICE_VARIABLE.lower(), device)
     results = _results()
     only = set(json.loads(choice(results).read_text()))
-    wanted = {_name(item.nodeid): item for item in items}
+    wanted = {item.nodeid: item for item in items}
     if only:
         wanted = {test: item for test, item in wanted.items() if test in only}
     results.with_suffix(".collected").write_text(json.dumps(list(wanted)))
@@ -64,21 +82,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    keep(_results(), _name(item.nodeid), "")
+    keep(_results(), item.nodeid, "")
     return (yield)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.when == "call" or report.outcome != "passed":
-        # (What fails after its call passed has failed.)
-        lines = report.longreprtext.splitlines() if report.outcome == "failed" else []
-        raised = [line[2:].strip() for line in lines if line.startswith("E ")]
-        keep(_results(), _name(report.nodeid), report.outcome, " ".join(raised)[:300])
+        # (A test that fails after its call has passed counts as failed.)
+        error = _error(report.longreprtext) if report.outcome == "failed" else ""
+        keep(_results(), report.nodeid, report.outcome, error)
+
+
+def pytest_sessionfinish() -> None:
+    if jax := sys.modules.get("jax"):
+        backend(_results()).write_text(jax.default_backend())
+
+
+def _let_the_proxy_be_the_default() -> None:
+    if os.environ.get(PROXY_VARIABLE) and (jax := sys.modules.get("jax")):
+        jax.config.update("jax_platform_name", "")
+
+
+def _error(text: str) -> str:
+    lines = text.splitlines()
+    raised = [line[2:].strip() for line in lines if line.startswith("E ")]
+    return " ".join(raised or lines[-1:])[:300]
 
 
 def _results() -> Path:
     return Path(os.environ[VARIABLE])
-
-
-def _name(nodeid: str) -> str:
-    return ".".join(nodeid.split("::")[1:])

@@ -1,7 +1,7 @@
-"""Runs a test file of JAX's in processes of its own, directly or through a proxy, to its end.
+"""Runs a part of a test suite in processes of its own, directly or through a proxy, to its end.
 
-What ends a process ends one test only: the next process goes on behind it. A test that blocks
-where no timeout of its own reaches it is ended with its process likewise.
+A test that ends its process ends no other test: the next process continues after it. A test that
+blocks where pytest's timeout does not reach it is ended with its process likewise.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,16 +19,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import conformance_plugin as plugin
-from benchmarks.common import ROOT
 from shared_pathways_service.jaxside import standalone
 from tests.processes import ServerProcess
 
 __all__ = ["Run", "Settings", "run_directly", "run_through_proxy"]
 
-#: One slice of eight devices: `jax.make_mesh` refuses several slices.
-SLICE = "tpuv6e:2x4"
+#: One slice with so many devices: `jax.make_mesh` refuses several slices.
+SLICES = {1: "tpuv6e:1x1", 2: "tpuv6e:1x2", 4: "tpuv6e:2x2", 8: "tpuv6e:2x4"}
 PROXY = "shared_pathways_service.servers.proxy"
-#: Processes that a file may take.
+#: Processes that a part may take.
 LIVES = 10
 #: A test that takes so many times its time hangs where pytest cannot end it.
 PATIENCE = 2
@@ -37,40 +37,51 @@ WELL = (0, 143)
 RAN = (0, 1, 5)
 #: Exit codes of pytest that another process would end with too.
 REFUSED = (2, 3, 4)
-DEVICES = "--xla_force_host_platform_device_count=8"
+#: As which pytest loads the plug-in.
+PLUGIN = "sps_conformance_plugin"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How files are run.
+    """How a part of a suite is run.
 
     Attributes:
-      jax: A checkout of JAX; the files are in its `tests`.
-      cases: JAX_NUM_GENERATED_CASES.
+      directory: Where pytest runs, inside the suite's checkout.
+      tests: What pytest is given: files and directories in there, and options.
+      devices: How many devices there are; a key of `SLICES`.
       test_timeout: Seconds that a test may take.
-      file_timeout: Seconds that a file may take; what is not reached by then is not run.
-      pytest: More arguments for pytest.
+      timeout: Seconds that all may take; tests that are not reached by then are not run.
+      environment: More variables for the tests.
+      python: The interpreter of the tests.
     """
 
-    jax: Path
-    cases: int
+    directory: Path
+    tests: Sequence[str]
+    devices: int
     test_timeout: int
-    file_timeout: int
-    pytest: Sequence[str] = ()
+    timeout: int
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    python: Path = Path(sys.executable)
+
+    @property
+    def xla_flags(self) -> str:
+        """How many devices the local CPU has."""
+        return f"--xla_force_host_platform_device_count={self.devices}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run of one file.
+    """One run of one part.
 
     Attributes:
-      collected: All tests that the file has, as ``Class.test``, in its order.
+      collected: All tests that there are, as pytest names them, in their order.
       passed: Those that passed.
       failed: Those that did not, with the first line of what went wrong.
       skipped: Those that passed themselves over.
       seconds: Of the whole.
       broken: What kept it from its end other than time; empty if nothing did.
       proxy: How the proxy ended; empty without one, and where it ended well.
+      backend: JAX's default backend at the end; empty if the tests do not import JAX.
     """
 
     collected: tuple[str, ...]
@@ -80,57 +91,62 @@ class Run:
     seconds: float
     broken: str = ""
     proxy: str = ""
+    backend: str = ""
 
     @property
     def not_reached(self) -> tuple[str, ...]:
-        """Those that there was no time for, in the file's order."""
+        """Those that there was no time for, in their order."""
         reached = self.passed | self.skipped | self.failed.keys()
         return tuple(test for test in self.collected if test not in reached)
 
 
-def run_directly(file: str, settings: Settings) -> Run:
-    """Runs a file on JAX's own CPU backend."""
-    return _run(file, settings, (), {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": DEVICES})
+def run_directly(settings: Settings) -> Run:
+    """Runs a part on JAX's own CPU backend."""
+    return _run(settings, (), {"JAX_PLATFORMS": "cpu"}, ())
 
 
-def run_through_proxy(file: str, settings: Settings, only: Sequence[str] = ()) -> Run:
-    """Runs a file, or some tests of it, through a proxy that serves nobody else."""
+def run_through_proxy(settings: Settings, only: Sequence[str] = ()) -> Run:
+    """Runs a part, or some tests of it, through a proxy of their own."""
     with tempfile.TemporaryDirectory(prefix="sps-") as directory:
         socket = f"{directory}/s"
-        flags = [f"--virtual_slices={SLICE}", f"--server_socket={socket}"]
+        flags = [f"--virtual_slices={SLICES[settings.devices]}", f"--server_socket={socket}"]
         with ServerProcess(PROXY, flags) as proxy:
             if proxy.ready is None:
                 raise RuntimeError("the proxy did not start:\n" + "\n".join(proxy.lines))
             environment = {
                 "JAX_PLATFORMS": "proxy,cpu",  # as with `local_devices`: some tests want both
-                # What JAX's tests choose by, where the platform `proxy` would pass them over.
-                plugin.DEVICE_VARIABLE: "cpu",
+                plugin.PROXY_VARIABLE: "1",
                 "JAX_BACKEND_TARGET": f"grpc://unix:{socket}",
                 "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": "true",
-                "XLA_FLAGS": DEVICES,
-                "PYTHONPATH": f"{standalone.place(Path(directory))}{os.pathsep}{ROOT}",
             }
-            run = _run(file, settings, only, environment)
+            run = _run(settings, only, environment, [str(standalone.place(Path(directory)))])
             code = proxy.stop()
             end = "" if code in WELL else f"ended with {code}: {' / '.join(proxy.lines[-3:])}"
     return dataclasses.replace(run, proxy=end)
 
 
-def _run(file: str, settings: Settings, only: Sequence[str], environment: Mapping[str, str]) -> Run:
+def _run(
+    settings: Settings, only: Sequence[str], environment: Mapping[str, str], paths: Sequence[str]
+) -> Run:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="sps-") as directory:
         results = Path(directory, "results")
         plugin.choice(results).write_text(json.dumps(list(only)))
+        shutil.copy(str(plugin.__file__), Path(directory, f"{PLUGIN}.py"))
         variables = {
             **os.environ,
-            "JAX_NUM_GENERATED_CASES": str(settings.cases),
+            **settings.environment,
             plugin.VARIABLE: str(results),
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": os.pathsep.join([directory, *paths]),
+            "XLA_FLAGS": settings.xla_flags,
+            "TEST_TMPDIR": directory,  # absl's: both runs would share it
             **environment,
         }
-        broken = _run_to_the_end(file, settings, variables, results)
+        broken = _run_to_the_end(settings, variables, results)
         found = plugin.read_results(results)
         collected = plugin.read_collected(results)
+        backend = plugin.backend(results)
+        default = backend.read_text() if backend.exists() else ""
 
     def having(outcome: str) -> frozenset[str]:
         return frozenset(test for test, r in found.items() if r["outcome"] == outcome)
@@ -142,25 +158,23 @@ def _run(file: str, settings: Settings, only: Sequence[str], environment: Mappin
         skipped=having("skipped"),
         seconds=time.monotonic() - began,
         broken=broken or ("" if collected else "no test was found in its time"),
+        backend=default,
     )
 
 
-def _run_to_the_end(
-    file: str, settings: Settings, variables: Mapping[str, str], results: Path
-) -> str:
+def _run_to_the_end(settings: Settings, variables: Mapping[str, str], results: Path) -> str:
     """Starts processes until every test was run or time is over; returns what else went wrong."""
     command = [
-        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
-        *("-p", plugin.__name__, f"--timeout={settings.test_timeout}"),
-        *settings.pytest,
-        f"tests/{file}.py",
+        *(str(settings.python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", PLUGIN),
+        *(f"--timeout={settings.test_timeout}", "--continue-on-collection-errors"),
+        *settings.tests,
     ]
-    until = time.monotonic() + settings.file_timeout
+    until = time.monotonic() + settings.timeout
     died = ""
     for _ in range(LIVES):
         with subprocess.Popen(
             command,
-            cwd=settings.jax,
+            cwd=settings.directory,
             env=variables,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -24,7 +24,12 @@ __all__ = ["mend"]
 
 #: How the refusals begin or what they hold.
 _STRIDES = "Negative or zero strides"
-_ELSEWHERE = ("non-PjRt-compatible client", "only supports devices that are instances of")
+_ELSEWHERE = (
+    "non-PjRt-compatible client",
+    "only supports devices that are instances of",
+    "only supports source arrays that are instances of",
+    "Unsupported array type for PjRtClient::CopyArrays",
+)
 _NO_CALLBACKS = "Unsupported host callback type"
 _NO_STATISTICS = "MemoryStats is only supported"
 

@@ -41,6 +41,16 @@ assert here.platform == "cpu" and here not in there
 assert jax.devices() == there
 x = jax.device_put(jnp.arange(3.0), here)
 assert x.devices() == {here} and (x + 1).devices() == {here}
+mixed = x + jnp.arange(3.0)  # of the proxy, and bound to no device
+assert mixed.devices() == {here} and mixed.tolist() == [0, 2, 4]
+with jax.default_device(here):
+    unbound = jnp.arange(3.0)
+assert unbound.devices() == {here}
+add = jax.jit(lambda x, y: x + y)
+assert {d for a in (add(unbound, jnp.ones(3)), add(jnp.ones(3), unbound)) for d in a.devices()} == {
+    there[0]
+}
+assert (unbound + jax.device_put(1.0, there[-1])).devices() == {there[-1]}
 assert jax.local_devices(backend="cpu") == [here] and jax.device_count("cpu") == 1
 assert jax.jit(lambda x: x * 2, backend="cpu")(1.0).devices() == {here}
 assert len(made) == 1

@@ -7,6 +7,7 @@ from typing import Any
 
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
 from shared_pathways_service.servers.proxy.derived import derive, handles_for, joined
+from shared_pathways_service.servers.proxy.dtypes import TOKEN, TOKEN_DTYPE
 from shared_pathways_service.servers.proxy.session import Call, Handler, Session
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 from shared_pathways_service.servers.proxy.values import Spec, Value, when_all_settled
@@ -16,6 +17,8 @@ __all__ = ["HANDLERS", "NAMED_RESULTS"]
 
 #: Unknown handles that an error names.
 _SHOWN = 10
+#: As JAX joins the tokens of several devices.
+_SHAPE_OF_TOKENS = (0,)
 
 # ---- views
 
@@ -32,13 +35,13 @@ def _assemble(
         dtype = core_pb2.DTypeProto(kind=values[0].known_spec().kind)  # type: ignore[arg-type]
     else:
         raise StatusError(Code.INVALID_ARGUMENT, "no arrays and no dtype to assemble")
-    spec = session.spec(dtype, request.shape, request.sharding)
+    spec = _spec_of_data_or_tokens(session, dtype, request)
     if len(values) != len(spec.placing.device_ids):
         raise StatusError(
             Code.INVALID_ARGUMENT,
             f"{len(values)} arrays for a sharding over {len(spec.placing.device_ids)} devices",
         )
-    shard_shape = spec.placing.shard_shape(spec.shape)
+    shard_shape = () if spec.kind == TOKEN else spec.placing.shard_shape(spec.shape)
     for value, device_id in zip(values, spec.placing.device_ids, strict=True):
         if value.spec is None:
             continue
@@ -66,6 +69,22 @@ def _assemble(
     call.response.assemble_array_from_single_device_arrays_response.array_handle = session.store(
         output, request.result_handle
     )
+
+
+def _spec_of_data_or_tokens(
+    session: Session,
+    dtype: core_pb2.DTypeProto,
+    request: proxy_pb2.AssembleArrayFromSingleDeviceArraysRequest,
+) -> Spec:
+    if dtype.kind != TOKEN:
+        return session.spec(dtype, request.shape, request.sharding)
+    # Of a program over several devices that has ordered effects.
+    if (shape := tuple(request.shape.dims)) != _SHAPE_OF_TOKENS:
+        raise StatusError(
+            Code.INVALID_ARGUMENT,
+            f"an array of tokens has the shape {_SHAPE_OF_TOKENS}, not {shape}",
+        )
+    return Spec(TOKEN, TOKEN_DTYPE, shape, session.engine.placings.from_wire(request.sharding))
 
 
 def _disassemble(

@@ -118,6 +118,7 @@ _DROPPED = frozenset(FILES.values())
 _KEPT = frozenset((TEXTS | HARMLESS).values())
 #: What an override of another XLA's is called that concerns files.
 _LIKE_FILES = re.compile(r"(^|_)dump(_|ing|$)|_(file|filename|dir|directory|path)s?$|_(to|from)$")
+_NAME = re.compile(r"[A-Za-z0-9_]*")
 #: Text that is a switch, a number, or a choice (XLA refuses it if it is none).
 _NO_FILE = re.compile(r"\w*|[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?")
 
@@ -230,7 +231,8 @@ def _override_of_files(field: _Field) -> str:
 
 
 def _concerns_files(name: str, text: str) -> bool:
-    if name in TEXTS or name in HARMLESS:
+    # (XLA refuses a name that none of its options can have.)
+    if name in TEXTS or name in HARMLESS or not _NAME.fullmatch(name):
         return False
     if name in FILES or _LIKE_FILES.search(name):
         return True

@@ -95,6 +95,21 @@ def test_shards_are_assembled_in_the_memory_that_they_are_in(client: RawClient) 
     np.testing.assert_array_equal(client.fetch(assemble(sharding=pinned).array_handle), FOUR)
 
 
+def test_tokens_are_assembled_in_one_shape_and_of_tokens_only(client: RawClient) -> None:
+    token = core_pb2.DTypeProto(kind=core_pb2.DTypeProto.KIND_TOKEN)
+    assemble = functools.partial(
+        client.call,
+        "assemble_array_from_single_device_arrays",
+        dtype=token,
+        sharding=single(0),
+        single_device_array_handles=[client.put(FOUR, single(0))],
+    )
+    for dims, message in (([4], r"the shape \(0,\), not \(4,\)"), ([0], "another device or type")):
+        with pytest.raises(Failed, match=message) as raised:
+            assemble(shape={"dims": dims})
+        assert raised.value.code == INVALID
+
+
 def test_of_many_unknown_handles_the_first_are_named(client: RawClient) -> None:
     array = client.put(FOUR, single(0))
     # (So many that nothing may be done for each pair of them.)

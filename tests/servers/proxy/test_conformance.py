@@ -1,15 +1,21 @@
-"""scripts/conformance, on a file of tests as JAX's are."""
+"""scripts/conformance, on a small suite with tests as JAX's are."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from benchmarks import conformance
-from benchmarks.conformance_runs import Run, Settings, run_directly
+from benchmarks import conformance, conformance_table
+from benchmarks.conformance_compare import compare, is_well, known_differences, reason_of
+from benchmarks.conformance_runs import Run, Settings, run_directly, run_through_proxy
+from benchmarks.conformance_suites import Suite, constraints_of, load_suites, make_source, versions
 
 #: Named by what becomes of each on the CPU and through a proxy.
 TESTS = """
@@ -70,55 +76,80 @@ if __name__ == "__main__":
 KNOWN = """
 [[difference]]
 reason = "the client has no pointers"
-tests = ["own_test::OwnTest.*is_known"]
+tests = ["own/tests/own_test.py::OwnTest::*is_known"]
 
 [[difference]]
 reason = "known since"
-tests = ["other_test::A.b"]
+tests = ["own/tests/other_test.py::A::b"]
 """
+SUITES = """
+[own]
+repository = "owner/own"
+ref = "v1"
+environment = { JAX_TEST_DUT = "cpu" }
+
+[own.parts]
+other = ["tests/other_test.py"]
+own = ["tests/own_test.py"]
+"""
+PREFIX = "tests/own_test.py::OwnTest::"
 
 
-def test_a_file_is_run_both_ways_and_compared(
+def test_a_part_runs_both_ways_and_is_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "own_test.py").write_text(TESTS)
     (tmp_path / "known.toml").write_text(KNOWN)
+    (tmp_path / "suites.toml").write_text(SUITES)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     out = tmp_path / "out.json"
-    earlier = {"explained": {"A.a": "as ever"}, "unexplained": {"A.b": "wrong", "A.c": "worse"}}
-    results = {"other_test": earlier, "own_test": earlier}
-    out.write_text(json.dumps({"jaxlib": version("jaxlib"), "result": results}))
+    earlier = {
+        "explained": {"tests/other_test.py::A::a": "as ever"},
+        "unexplained": {"tests/other_test.py::A::b": "wrong", "tests/other_test.py::A::c": "worse"},
+    }
+    releases = versions(Path(sys.executable), ()) | {"proxy's jaxlib": version("jaxlib")}
+    parts = {"other": earlier, "own": earlier, "gone": earlier}
+    out.write_text(json.dumps({"versions": releases, "parts": parts}))
 
-    known = f"--differences={tmp_path / 'known.toml'}"
-    code = conformance.main([f"--jax-tests={tmp_path}", known, f"--out={out}", "own_test"])
+    code = conformance.main(
+        [
+            *("--suite=own", f"--suites={tmp_path / 'suites.toml'}", f"--source={tmp_path}"),
+            *(f"--differences={tmp_path / 'known.toml'}", f"--python={sys.executable}"),
+            *(f"--out={out}", "own"),
+        ]
+    )
 
     assert code == 1
     kept = json.loads(out.read_text())
-    assert kept["benchmark"] == "conformance"
-    assert kept["result"]["other_test"] == {
-        "explained": {"A.a": "as ever", "A.b": "known since"},
-        "unexplained": {"A.c": "worse"},
-    }, "the results of other files stay"
-    result = kept["result"]["own_test"]
+    assert (kept["suite"], kept["ref"]) == ("own", "v1")
+    assert kept["parts"].keys() == {"other", "own"}
+    assert kept["parts"]["other"] == {
+        "explained": {
+            "tests/other_test.py::A::a": "as ever",
+            "tests/other_test.py::A::b": "known since",
+        },
+        "unexplained": {"tests/other_test.py::A::c": "worse"},
+    }, "the results of other parts stay"
+    result = kept["parts"]["own"]
     assert result["tests"] == 10
     assert (result["direct"], result["proxy"], result["share"]) == (7, 3, round(3 / 7, 4))
     assert result["explained"] == {
-        "OwnTest.test_differs_and_is_known": "the client has no pointers"
+        f"{PREFIX}test_differs_and_is_known": "the client has no pointers"
     }
-    assert set(result["passed_alone"]) == {"OwnTest.test_passes_the_second_time"}
-    assert "the first time" in result["passed_alone"]["OwnTest.test_passes_the_second_time"]
+    assert set(result["passed_alone"]) == {f"{PREFIX}test_passes_the_second_time"}
+    assert "the first time" in result["passed_alone"][f"{PREFIX}test_passes_the_second_time"]
     wrong = result["unexplained"]
-    assert "a copy is necessary" in wrong.pop("OwnTest.test_differs")
+    assert "a copy is necessary" in wrong.pop(f"{PREFIX}test_differs")
     assert wrong == {
-        "OwnTest.test_ends_the_process": "its process ended with 7",
-        "OwnTest.test_skipped_there": "it was skipped",
+        f"{PREFIX}test_ends_the_process": "its process ended with 7",
+        f"{PREFIX}test_skipped_there": "it was skipped",
     }
     assert (result["not_reached"], result["broken"], result["proxy_end"]) == ({}, {}, "")
     printed = capsys.readouterr().out
     assert "7 on the CPU,     3 through the proxy (42.86%)" in printed
-    assert "known: OwnTest.test_differs_and_is_known: the client has no pointers" in printed
-    assert "OwnTest.test_differs: " in printed
+    assert f"known: {PREFIX}test_differs_and_is_known: the client has no pointers" in printed
+    assert f"{PREFIX}test_differs: " in printed
 
 
 #: The second ends neither by itself nor by pytest's timeout.
@@ -145,72 +176,200 @@ def test_a_test_that_cannot_be_ended_ends_with_its_process(tmp_path: Path) -> No
     (tmp_path / "tests" / "own_test.py").write_text(HANGS)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
 
-    settings = Settings(jax=tmp_path, cases=3, test_timeout=4, file_timeout=600)
-    found = run_directly("own_test", settings)
+    settings = Settings(directory=tmp_path, tests=["tests"], devices=8, test_timeout=4, timeout=600)
+    found = run_directly(settings)
 
-    assert found.passed == {"OwnTest.test_a", "OwnTest.test_c"}
-    assert found.failed == {"OwnTest.test_b": "it hung"}
+    assert found.passed == {f"{PREFIX}test_a", f"{PREFIX}test_c"}
+    assert found.failed == {f"{PREFIX}test_b": "it hung"}
     assert (found.broken, found.not_reached) == ("", ())
 
 
-def run(*tests: str, passed: str = "", failed: str = "", broken: str = "") -> Run:
+#: The proxy is the default backend whatever the tests choose; a file that does not import is named.
+CHOOSES = """
+import jax
+
+jax.config.update("jax_platform_name", "cpu")
+
+def test_platform():
+    assert jax.devices()[0].platform != "cpu"
+"""
+
+
+def test_tests_that_choose_the_cpu_run_through_the_proxy_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "test_chooses.py").write_text(CHOOSES)
+    (tmp_path / "test_wrong.py").write_text("import no_such_module")
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+
+    settings = Settings(directory=tmp_path, tests=["."], devices=1, test_timeout=60, timeout=600)
+    found = run_through_proxy(settings)
+
+    assert found.passed == {"test_chooses.py::test_platform"}
+    assert found.backend == "proxy"
+    assert set(found.failed) == {"test_wrong.py"}
+    assert "no_such_module" in found.failed["test_wrong.py"]
+    assert (found.broken, found.proxy, found.not_reached) == ("", "", ())
+
+
+def run(*tests: str, passed: str = "", failed: str = "", backend: str = "") -> Run:
     return Run(
         collected=tests,
         passed=frozenset(passed.split()),
         failed=dict.fromkeys(failed.split(), "wrong"),
         skipped=frozenset(),
         seconds=1,
-        broken=broken,
+        backend=backend,
     )
 
 
-def test_what_was_not_reached_is_no_difference_and_is_counted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def compared(direct: Run, proxied: Run, again: Run | None = None) -> dict[str, Any]:
+    asked: list[Sequence[str]] = []
+
+    def run_again(tests: Sequence[str]) -> Run:
+        asked.append(tests)
+        assert again is not None
+        return again
+
+    return compare("own", direct, proxied, [], run_again) | {"asked": asked}
+
+
+def test_tests_that_were_not_reached_are_no_difference_and_are_counted() -> None:
     direct = run("a", "b", "c", "d", "e", passed="a b c d")
     proxied = run("a", "b", "c", "d", "e", passed="a", failed="b")
-    alone = run("b", failed="b")
-    monkeypatch.setattr(conformance, "run_directly", lambda *_: direct)
-    monkeypatch.setattr(
-        conformance, "run_through_proxy", lambda _f, _s, only=(): alone if only else proxied
-    )
-    settings = Settings(jax=Path(), cases=3, test_timeout=1, file_timeout=1)
 
-    result = conformance.run_file("a_test", settings, [])
+    result = compared(direct, proxied, run("b", failed="b"))
 
     assert (result["direct"], result["proxy"], result["share"]) == (2, 1, 0.5)
     assert result["unexplained"] == {"b": "wrong"}
+    assert result["asked"] == [["b"]]
     assert result["not_reached"] == {
         "direct": {"tests": 1, "from": "e"},
         "proxy": {"tests": 3, "from": "c"},
     }
 
 
+def test_a_run_on_the_local_cpu_is_not_one_through_the_proxy() -> None:
+    same = run("a", passed="a", backend="cpu")
+    assert is_well(compared(same, run("a", passed="a", backend="proxy")))
+    assert not is_well(compared(same, same))
+
+
 def test_a_run_that_broke_is_not_well() -> None:
     well = {"unexplained": {}, "proxy_end": "", "broken": {}}
-    assert conformance.is_well(well)
-    assert not conformance.is_well(well | {"broken": {"direct": "its process ended with 4"}})
-    assert not conformance.is_well(well | {"proxy_end": "ended with -11"})
+    assert is_well(well)
+    assert not is_well(well | {"broken": {"direct": "its process ended with 4"}})
+    assert not is_well(well | {"proxy_end": "ended with -11"})
 
 
-def test_a_part_of_a_file_is_not_kept_for_all_of_it(
+def test_some_tests_of_a_part_are_not_kept_for_all_of_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        conformance.main([f"--jax-tests={tmp_path}", "--pytest=-ka", f"--out={tmp_path / 'o'}"])
-    assert "a part of a file" in capsys.readouterr().err
+        conformance.main(["--suite=optax", "--pytest=-ka", f"--out={tmp_path / 'o'}"])
+    assert "some tests of a part" in capsys.readouterr().err
 
 
-def test_results_with_another_jaxlib_go(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--suite=none"], "--suite none: there is "),
+        (["--suite=optax", "more"], "more: the parts of optax are transforms"),
+    ],
+)
+def test_unknown_names_are_refused_with_those_that_there_are(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        conformance.main(arguments)
+    assert message in capsys.readouterr().err
+
+
+def test_results_with_other_releases_are_dropped(tmp_path: Path) -> None:
+    suite = Suite(name="own", repository="o/n", ref="v1", parts={"a": [], "b": []})
     out = tmp_path / "out.json"
-    out.write_text(json.dumps({"jaxlib": "0.1", "result": {"other_test": {}}}))
-    conformance.keep("a_test", {"direct": 1}, [], out)
-    assert json.loads(out.read_text())["result"] == {"a_test": {"direct": 1}}
+    out.write_text(json.dumps({"versions": {"jax": "0.1"}, "parts": {"b": {}}}))
+    conformance.keep(suite, {"a": {"direct": 1}}, [], {"jax": "0.2"}, out)
+    assert json.loads(out.read_text())["parts"] == {"a": {"direct": 1}}
 
 
-def test_every_known_difference_names_a_file_and_has_a_reason() -> None:
-    for difference in conformance.known_differences(conformance.DIFFERENCES):
-        file, _, test = difference.test.partition("::")
-        assert file in conformance.FILES
-        assert "." in test
+def test_a_suite_chooses_its_own_versions_except_of_jax() -> None:
+    constraints = "# why\nflax==0.12.12; python_version >= '3.12'\njax==0.1\nOptax_x==1\nnumpy==2"
+    chosen = constraints_of(("flax==0.12.7", "optax-x<3", "numpy"), constraints).splitlines()
+    assert chosen == ["# why", "numpy==2", f"jax=={version('jax')}", f"jaxlib=={version('jaxlib')}"]
+
+
+def test_an_unknown_key_of_a_suite_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "suites.toml").write_text("[own]\nreposotory = 'a/b'")
+    with pytest.raises(ValueError, match=r"suite own: .'reposotory'. unknown; there is"):
+        load_suites(tmp_path / "suites.toml")
+
+
+def test_a_source_is_a_shallow_clone_of_its_tag_and_is_made_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = tmp_path / "repository"
+    for arguments in (
+        ["init", "--quiet", str(repository)],
+        ["-C", str(repository), "commit", "--quiet", "--allow-empty", "--message=first"],
+        ["-C", str(repository), "tag", "v1"],
+    ):
+        if "commit" in arguments:
+            (repository / "tests").mkdir()
+            (repository / "tests" / "a_test.py").touch()
+            (repository / "other").touch()
+            git("-C", str(repository), "add", "--all")
+        git(*arguments)
+    monkeypatch.setenv("SPS_CACHE_DIR", str(tmp_path / "cache"))
+    for name, value in (
+        ("COUNT", "1"),
+        ("KEY_0", f"url.{repository}.insteadOf"),
+        ("VALUE_0", "https://github.com/owner/own"),
+    ):
+        monkeypatch.setenv(f"GIT_CONFIG_{name}", value)
+    suite = Suite(name="own", repository="owner/own", ref="v1", parts={}, paths=("tests",))
+
+    source = make_source(suite)
+
+    assert (source / "tests" / "a_test.py").exists()
+    assert not (source / "other").exists()
+    repository.rename(tmp_path / "gone")
+    assert make_source(suite) == source
+
+
+def git(*arguments: str) -> None:
+    identity = ["-c", "user.name=n", "-c", "user.email=e@localhost"]
+    subprocess.run(["git", *identity, *arguments], check=True)
+
+
+def test_patterns_of_differences_take_brackets_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "known.toml").write_text(
+        "[[difference]]\nreason = 'why'\ntests = ['own/a.py::test[1-*]']"
+    )
+    known = known_differences(tmp_path / "known.toml")
+    assert reason_of("own/a.py::test[1-x]", known) == "why"
+    assert reason_of("own/a.py::test1", known) == ""
+
+
+def test_every_known_difference_names_a_suite_and_has_a_reason() -> None:
+    suites = load_suites()
+    for difference in known_differences(conformance.DIFFERENCES):
+        suite, _, test = difference.test.partition("/")
+        assert suite in suites
+        assert "::" in test
         assert difference.reason
+
+
+def test_the_document_shows_the_kept_results() -> None:
+    results = conformance_table.load_results()
+    assert conformance_table.table_of_the_document() == conformance_table.rendered(results)
+    for record in results:
+        assert record["parts"].keys() <= load_suites()[record["suite"]].parts.keys()
+
+
+def test_every_difference_in_the_kept_results_has_a_reason() -> None:
+    results = conformance_table.load_results()
+    assert {record["suite"] for record in results} >= {"jax", "equinox", "flax", "orbax", "keras"}
+    for record in results:
+        for name, part in record["parts"].items():
+            assert part["unexplained"] == {}, (record["suite"], name)
+            assert part["broken"] == {}, (record["suite"], name)
+            assert part["proxy_end"] == "", (record["suite"], name)

@@ -167,6 +167,7 @@ def test_what_is_ignored_is_said_once_a_session(
 
 def test_the_options_of_another_kind_stay_as_they_are() -> None:
     kept = [
+        ("no option's name", "/a/file"),
         ("xla_cpu_enable_fast_math", True),
         ("xla_cpu_max_isa", "AVX2"),
         ("xla_dont_know_this_switch", "true"),
