@@ -338,14 +338,6 @@ def callbacks_over_devices(devices: Devices) -> Told:
 
         return program
 
-    def in_order(note: Any) -> Any:
-        def f(x: Any) -> Any:
-            jax.debug.callback(note, x, ordered=True)
-            return io_callback(np.sin, like(x), x, ordered=True)
-
-        program = jax.jit(f)
-        return program(x), program(x + 1), program(x[4:])
-
     def mapped(note: Any, *, axes: Any = None) -> Any:
         def f(v: Any) -> Any:
             jax.debug.callback(note, v)
@@ -377,7 +369,6 @@ def callbacks_over_devices(devices: Devices) -> Told:
             "whole": noted(debugging(x)),
             "on the second slice": noted(debugging(on_four)),
             "two axes": noted(debugging(square)),
-            "in order": noted(in_order, ordered=True),
             "partitioned": noted(debugging(x, partitioned=True)),
             "pure": lambda: jax.jit(lambda x: jax.pure_callback(np.sin, like(x), x) + x)(x),
             "pure on one": pure_on(3),
@@ -393,6 +384,23 @@ def callbacks_over_devices(devices: Devices) -> Told:
             )(np.arange(8, dtype=F32)),
         },
     )
+
+
+@compared
+def callbacks_in_order_over_devices(devices: Devices) -> Told:
+    x = jax.device_put(
+        np.arange(8, dtype=F32), NamedSharding(Mesh(np.array(devices), ("d",)), P("d"))
+    )
+
+    def in_order(note: Any) -> Any:
+        def f(x: Any) -> Any:
+            jax.debug.callback(note, x, ordered=True)
+            return io_callback(np.sin, like(x), x, ordered=True)
+
+        program = jax.jit(f)
+        return program(x), program(x + 1), program(x[4:])
+
+    return tell_all(devices, {"in order": noted(in_order, ordered=True)})
 
 
 @check
