@@ -15,7 +15,6 @@ import contextlib
 import contextvars
 import functools
 import importlib
-import io
 import itertools
 import logging
 import os
@@ -158,11 +157,13 @@ class Callbacks:
           functions: Those that it calls as it runs; those that XLA calls as it compiles follow.
         """
         key = next(self._keys)
-        copy = _copied(module)
+        copy = compile_calls.copied(module)
         asked = compile_calls.take(copy, len(functions))
+        if not functions and not asked:
+            return compile_without(module)
         served = compile_calls.Served()
         everything = (*functions, *map(served.here, asked))
-        _mark(copy, key, [name_of(one) for one in (*functions, *asked)])
+        _mark(copy, key, [name_of(one) for one in (*functions, *map(compile_calls.users, asked))])
         self._functions[key] = everything
         try:
             made = served.run(lambda: compile_without(copy)) if asked else compile_without(copy)
@@ -244,14 +245,6 @@ class Callbacks:
                 stream.send(message)
         self._answered += 1  # (What it is exactly does not matter: whether it grows.)
         return not failed
-
-
-def _copied(module: Any) -> Any:
-    ir: Any = importlib.import_module("jaxlib.mlir.ir")
-    with module.context:
-        data = io.BytesIO()
-        module.operation.write_bytecode(file=data)
-        return ir.Module.parse(data.getvalue())
 
 
 def _mark(module: Any, key: int, names: Sequence[str]) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 # (Relative: the copy is in a package of another name.)
 from . import callback_wire as wire
 
-__all__ = ["Served", "install", "may_call", "take"]
+__all__ = ["Served", "copied", "install", "may_call", "take", "users"]
 
 _INSPECT, _PARTITION = "InspectSharding", "CustomSPMDPartitioning"
 _TARGET, _CONFIG = "call_target_name", "backend_config"
@@ -56,11 +56,22 @@ def may_call(module: Any) -> bool:
     """Whether a program seems to call functions while it is compiled."""
     if not _inspected and not _partitionings():
         return False
-    data = io.BytesIO()
-    with module.context:
-        module.operation.write_bytecode(file=data)
+    data = _bytecode(module)
     # (A walk over all operations takes far longer.)
-    return any(name.encode() in data.getvalue() for name in (_INSPECT, _PARTITION))
+    return any(name.encode() in data for name in (_INSPECT, _PARTITION))
+
+
+def copied(module: Any) -> Any:
+    """Returns a copy of a module."""
+    with module.context:
+        return _ir().Module.parse(_bytecode(module))
+
+
+def users(function: Any) -> Callable[..., Any]:
+    """Returns what a user gave JAX, or JAX made of it, within what `take` returns."""
+    first = function.args[0]
+    found: Callable[..., Any] = getattr(first, "partition", first)
+    return found
 
 
 def take(module: Any, first: int) -> list[Callable[[Any], Sequence[Any]]]:
@@ -80,8 +91,9 @@ def take(module: Any, first: int) -> list[Callable[[Any], Sequence[Any]]]:
         if operation.name == "stablehlo.custom_call":
             attributes = operation.attributes
             name = attributes[_TARGET].value
-            if name in (_INSPECT, _PARTITION):
-                function = _function(name, attributes[_CONFIG].value_bytes)
+            is_known = name in (_INSPECT, _PARTITION)
+            # (Of a function that is not there any more the proxy gets what it refuses by name.)
+            if is_known and (function := _function(name, attributes[_CONFIG].value_bytes)):
                 attributes[_CONFIG] = ir.StringAttr.get(f"sps {first + len(found)}")
                 found.append(function)
         return ir.WalkResult.ADVANCE
@@ -91,11 +103,21 @@ def take(module: Any, first: int) -> list[Callable[[Any], Sequence[Any]]]:
     return found
 
 
-def _function(name: str, key: bytes) -> Callable[[Any], Sequence[Any]]:
+def _bytecode(module: Any) -> bytes:
+    data = io.BytesIO()
+    with module.context:
+        module.operation.write_bytecode(file=data)
+    return data.getvalue()
+
+
+def _function(name: str, key: bytes) -> Callable[[Any], Sequence[Any]] | None:
+    function = (_inspected if name == _INSPECT else _partitionings()).get(key)
+    if function is None:
+        return None
     if name == _INSPECT:
-        return functools.partial(_inspect, _inspected[key])
+        return functools.partial(_inspect, function)
     # (As long as the program is compiled, JAX's registry keeps it no less.)
-    return functools.partial(_partition, _partitionings()[key], key)
+    return functools.partial(_partition, function, key)
 
 
 def _inspect(function: Callable[[Any], object], raw: Any) -> Sequence[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,9 +12,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax._src import compiler
+from jax._src.interpreters import mlir
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+from jaxlib import xla_client
+from jaxlib.mlir import ir
 
 from tests.servers.proxy.jax_compared import (
     Case,
@@ -320,8 +325,12 @@ def proxied() -> Any:
 
 def told_by(function: Callable[[Any], Any]) -> str:
     """Returns the error of a program that calls the function, and has a use of its result."""
+    return error_of(lambda: jax.jit(lambda x: function(x) + 1)(proxied()))
+
+
+def error_of(function: Callable[[], Any]) -> str:
     try:
-        jax.jit(lambda x: function(x) + 1)(proxied())
+        function()
     except jax.errors.JaxRuntimeError as error:
         return str(error)
     raise AssertionError("it did not fail")
@@ -357,6 +366,24 @@ def functions_run_where_jax_compiles() -> None:
     with jax.enable_x64(True):
         jax.block_until_ready(jax.jit(lambda x: inspect(x * 2, note))(x))
     assert seen == [(threading.current_thread(), True, 8.0)]
+
+
+@check
+def a_program_whose_function_is_gone_is_refused() -> None:
+    """An address says nothing then, and the proxy follows none."""
+    lowered = jax.jit(lambda x: inspect(x * 5, lambda _: None)).lower(proxied())
+    text = lowered.as_text()
+    del lowered
+    gc.collect()
+    client = jax.devices("proxy")[0].client
+    with mlir.make_ir_context():
+        module = ir.Module.parse(text)
+        options = compiler.get_compile_options(1, 8, np.arange(8).reshape(1, 8))
+        devices = xla_client.DeviceList(tuple(jax.devices("proxy")))
+        told = error_of(
+            lambda: compiler.backend_compile_and_load(client, module, devices, options, ())
+        )
+    assert "custom call 'InspectSharding'" in told, told
 
 
 @check
