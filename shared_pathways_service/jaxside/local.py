@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import sys
 import threading
 import warnings
 import weakref
@@ -201,8 +202,9 @@ def _settle_names() -> None:
     xla_bridge = _xla_bridge()
     jaxlib.Client.platform = _renamed(jaxlib.Client.platform, lambda client: client)
     jaxlib.Device.platform = _renamed(jaxlib.Device.platform, lambda device: device.client)
-    xla_bridge.canonicalize_platform = _lowered_for(xla_bridge.canonicalize_platform)
-    xla_bridge._get_backend_uncached = _found_by_name(xla_bridge._get_backend_uncached)
+    look_up = xla_bridge._get_backend_uncached
+    xla_bridge.canonicalize_platform = _lowered_for(xla_bridge.canonicalize_platform, look_up)
+    xla_bridge._get_backend_uncached = _found_by_name(look_up)
     xla_bridge.get_backend.cache_clear()
 
 
@@ -214,12 +216,21 @@ def _renamed(original: Any, client_of: Callable[[Any], Any]) -> property:
     return property(platform, doc=original.__doc__)
 
 
-def _lowered_for(original: Callable[[str], str]) -> Callable[[str], str]:
-    """Returns the function by which JAX finds the rules for a platform, with those for a proxy."""
+def _lowered_for(
+    original: Callable[[str], str], look_up: Callable[..., Any]
+) -> Callable[[str], str]:
+    """Returns the function by which JAX finds the rules for a platform, with those for a proxy.
+
+    Args:
+      original: JAX's.
+      look_up: JAX's look-up of clients. The first one has the proxy's client created, and goes on
+        as it was; it wants the client of that name, not the rules.
+    """
 
     @functools.wraps(original)
     def canonicalize_platform(platform: str) -> str:
-        if platform == PLATFORM:
+        is_look_up = sys._getframe(1).f_code is look_up.__code__
+        if platform == PLATFORM and not is_look_up:
             client = _xla_bridge()._backends.get(PLATFORM)
             if client in _claimed:
                 has: str = client._raw_platform

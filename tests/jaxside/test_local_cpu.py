@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from shared_pathways_service.jaxside import ProxyTarget, standalone
 from tests.jaxside.conftest import PRELUDE, Proxy, run_program
 
@@ -193,6 +195,18 @@ for use in (lambda: jax.devices("cpu"), lambda: jax.debug.print("x")):
 """,
         proxies[0].address,
     )
+
+
+@pytest.mark.parametrize("look_up", ["jax.devices('proxy')", "jax.local_devices(backend='proxy')"])
+def test_the_first_look_up_by_the_proxys_name_finds_the_proxy(
+    proxies: Proxies, foreign_python: str, own_directories: Path, look_up: str
+) -> None:
+    program = f"""
+import jax
+found = {look_up}
+assert found[0].client is jax.devices()[0].client is not jax.devices("cpu")[0].client, found
+"""
+    _by_environment(proxies[1], program, own_directories, foreign_python)
 
 
 def test_the_names_are_the_same_in_a_program_on_the_proxy_by_its_environment(
