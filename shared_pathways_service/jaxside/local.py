@@ -34,6 +34,7 @@ __all__ = [
     "is_hidden",
     "is_proxied_cpu",
     "put_beside",
+    "treat_as_accelerator",
     "warn_of_settings",
 ]
 
@@ -42,6 +43,7 @@ CPU = "cpu"
 
 #: The clients of proxies.
 _claimed: weakref.WeakSet[Any] = weakref.WeakSet()
+_strict: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def claim(client: Any) -> None:
@@ -60,9 +62,14 @@ def is_claimed(client: Any) -> bool:
 
 
 def is_proxied_cpu(device: Any) -> bool:
-    """Whether a device is a CPU of a proxy."""
+    """Whether a device is a CPU of a proxy, and is to behave as this machine's CPU does."""
     client = device.client
-    return is_claimed(client) and client._raw_platform == CPU
+    return is_claimed(client) and client._raw_platform == CPU and client not in _strict
+
+
+def treat_as_accelerator(client: Any) -> None:
+    """Has the CPUs of a proxy behave as its TPUs would: that is strict mode."""
+    _strict.add(client)
 
 
 @functools.cache

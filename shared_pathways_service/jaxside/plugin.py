@@ -211,6 +211,7 @@ def _get_client(target: str, token: str | None, transfer_dir: Path | None, timeo
         raise
     if is_strict:
         callbacks.refuse(client)
+        local.treat_as_accelerator(client)
     else:
         callbacks.serve(client, target.removeprefix("grpc://"), token, nonce)
     return client

@@ -54,13 +54,24 @@ assert again.unsafe_buffer_pointer() and np.from_dlpack(again).tolist() == value
     )
 
 
-def test_arrays_of_other_than_cpus_are_left_to_jax(proxies: Proxies) -> None:
+AS_OF_TPUS = """
+from shared_pathways_service.jaxside import local
+local.is_proxied_cpu = lambda device: False
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "strict"), [(AS_OF_TPUS, False), ("", True)], ids=["TPUs", "strict"]
+)
+def test_arrays_of_tpus_and_in_strict_mode_are_left_to_jax(
+    proxies: Proxies, before: str, strict: bool
+) -> None:
     run_program(
         PRELUDE
+        + before
+        + f"STRICT = {strict}"
         + """
-from shared_pathways_service.jaxside import local
-local.is_proxied_cpu = lambda device: False  # as those of TPUs
-attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)
+attachment = attach(ProxyTarget(address=sys.argv[1], strict=STRICT), timeout=60)
 import jax, jax.numpy as jnp
 x = jnp.arange(8.0)
 
@@ -87,7 +98,7 @@ assert jnp.from_dlpack(values).devices() == {jax.devices("cpu")[0]}
 attachment.detach()
 
 # Without a CPU of its own JAX can place it only there.
-second = attach(ProxyTarget(address=sys.argv[1], local_devices=False), timeout=60)
+second = attach(ProxyTarget(address=sys.argv[1], local_devices=False, strict=STRICT), timeout=60)
 assert jnp.from_dlpack(values).devices() == {jax.devices()[0]}
 second.detach()
 """,
