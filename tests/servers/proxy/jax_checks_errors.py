@@ -159,7 +159,9 @@ _NOT_LISTED = (
     (
         "UNIMPLEMENTED: a proxy for cpu does not run custom call 'no_such_target': it runs XLA's "
         "operations and jaxlib's kernels only. Instead: jax.numpy and jax.lax, or jit the function "
-        "for this machine's CPU"
+        "for this machine's CPU, or, for a library of your own (jax.ffi), an embedded service that "
+        "was started with `sps serve --allow-ffi-libraries DIR`, and "
+        "proxy_options=['ffi_targets:NAME=LIBRARY:SYMBOL']"
     ),
 )
 CLIENTS_OWN["errors_of_programs"] = {

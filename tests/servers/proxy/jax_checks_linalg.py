@@ -10,12 +10,10 @@ import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 import numpy as np
 from jax.experimental import sparse
-from jax.experimental.custom_partitioning import custom_partitioning
 from jax.experimental.layout import Layout, with_layout_constraint
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from tests.servers.proxy.jax_checks import check, fails, on
 from tests.servers.proxy.jax_compared import Devices, Told, compared, mesh, tell_all
 
 _lax: Any = jax.lax.linalg
@@ -129,25 +127,3 @@ def _without_errors(told: Told) -> Told:
     }
     assert not failed, failed
     return told
-
-
-@check
-def what_a_proxy_refuses_by_name() -> None:
-    x = jax.device_put(np.ones((8, 8), np.float32), on("slice", "x"))
-
-    def inspected(y: Any) -> Any:
-        jax.debug.inspect_array_sharding(y * 2, callback=print)
-        return y
-
-    @custom_partitioning
-    def custom(y: Any) -> Any:
-        return y * 2
-
-    custom.def_partition(
-        infer_sharding_from_operands=lambda *_: None,
-        partition=lambda *_: None,
-        sharding_rule="i j -> i j",
-    )
-    fails(lambda: jax.jit(inspected)(x), "UNIMPLEMENTED", "InspectSharding", "its .sharding")
-    fails(lambda: jax.jit(custom)(x), "UNIMPLEMENTED", "CustomSPMDPartitioning", "jax.shard_map")
-    np.testing.assert_array_equal(jax.jit(lambda y: y * 2)(x), np.full((8, 8), 2))
