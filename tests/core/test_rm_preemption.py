@@ -526,3 +526,22 @@ def test_an_elastic_preemptor_that_loses_a_slice_in_the_same_tick_runs_on_the_re
     assert rm.on("vip") == ["slice-1"]
     assert [one.slice_id for one in rm.heard("vip", m.TellPlaced)] == ["slice-1"]
     assert [(one.placed, one.wanted) for one in rm.heard("vip", m.TellRunning)] == [(1, 2)]
+
+
+def test_a_victim_that_hangs_as_its_notice_ends_is_not_preempted_in_vain() -> None:
+    rm = Rm(2, preemption_grace_s=GRACE_S, hung_after_s=GRACE_S)
+    rm.ask("low", 1)
+    rm.ask("vip", 2, priority=1, queue=WAITS)
+    assert set(noticed(rm)) == {"low"}
+    [held_by_low] = rm.on("low")
+    [free] = {"slice-0", "slice-1"} - {held_by_low}
+    rm.said.clear()
+    rm.now += GRACE_S
+    rm.beat(held_by_low)  # all but this one
+    rm.do(m.Tick())
+    assert noticed(rm) == {}
+    assert rm.on("low") == [free]
+    assert [one.withdrawn for one in rm.heard("low", m.TellPreempting)] == [True]
+    assert rm.announced("tenant.preempted") == []
+    rm.join(held_by_low, life="2")
+    assert set(noticed(rm)) == {"low"}, "now it would suffice"

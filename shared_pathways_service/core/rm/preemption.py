@@ -300,6 +300,12 @@ class Preemption:
 
     def _carry_out(self, plan: Plan) -> None:
         tenant = plan.preemptor
+        if tenant in self._ledger.shaken:
+            # It lost a slice at this very moment, and may not suffice any more.
+            del self._ledger.shaken[tenant]
+            self._mend(tenant, plan)
+            if not plan.live or plan.ends_at > self._ledger.now:
+                return
         if not tenant.connected:
             # It may be gone for good, and nobody is to lose its work for that.
             plan.waits = True
