@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 __all__ = [
@@ -212,13 +212,27 @@ def failure(call: int, error: BaseException) -> bytes:
     """Returns the message that answers a call with an error."""
     # (The first frame is of this project.)
     rest = error.__traceback__.tb_next if error.__traceback__ else None
-    lines = traceback.format_exception(type(error), error, rest)
-    texts = (type(error).__name__, str(error), "".join(lines).rstrip())
+    name = type(error).__name__
+    texts = (
+        name,
+        _shown(name, lambda: str(error)),
+        _shown(
+            name, lambda: "".join(traceback.format_exception(type(error), error, rest)).rstrip()
+        ),
+    )
     told = b"".join(
         _bytes(number, text[-_MOST_TEXT:].encode(errors="replace"))
         for number, text in enumerate(texts, 1)
     )
     return _bytes(1, _number(1, call) + _bytes(4, told))
+
+
+def _shown(name: str, text: Callable[[], str]) -> str:
+    """Returns the text of an error, also where the error's own code fails to make it."""
+    try:
+        return text()
+    except Exception as problem:  # noqa: BLE001 - without an answer the program would wait for ever
+        return f"{name} (its text cannot be shown: {type(problem).__name__})"
 
 
 def dtype_of(name: str) -> Any:

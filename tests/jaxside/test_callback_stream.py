@@ -163,6 +163,23 @@ def test_what_is_written_without_protobuf_is_what_protobuf_reads() -> None:
     assert (error.type, error.text) == ("ValueError", "no such thing")
 
 
+class UnshowableError(Exception):
+    def __str__(self) -> str:
+        raise KeyError
+
+
+class UnformattableError(SyntaxError):
+    def __init__(self) -> None:
+        super().__init__("no", ("f", 1, "x", "y"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("error", [UnshowableError(), UnformattableError()])
+def test_an_error_that_cannot_be_shown_is_an_answer_all_the_same(error: Exception) -> None:
+    found = pb.CallbackClientMessage.FromString(wire.failure(5, error)).answer
+    assert (found.call, found.error.type) == (5, type(error).__name__)
+    assert type(error).__name__ in found.error.traceback
+
+
 def test_what_protobuf_writes_is_read_without_it() -> None:
     array = np.arange(1 << 19, dtype=np.float32).reshape(2, -1)
     first, *rest = call_messages(1 << 40, 7, 3, [None, array, np.zeros((0, 3), np.int8)])
