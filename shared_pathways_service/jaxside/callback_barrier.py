@@ -43,7 +43,7 @@ class CallbackBarrier:
         """
         self._is_asked = True
         self._tokens.put(_tokens())
-        calls = -1
+        calls = count_calls()
         while not self._done.wait(_QUIET_S):
             before, calls = calls, count_calls()
             if before == calls:
