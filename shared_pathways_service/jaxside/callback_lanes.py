@@ -57,7 +57,8 @@ class Lanes:
                     return
                 call = queue.popleft()
                 has_failed = lane in self._failed
-            if not call(NotCalled(str(NotCalled.__doc__)) if has_failed else None):
+            went_well = call(NotCalled(str(NotCalled.__doc__)) if has_failed else None)
+            if not went_well and not has_failed:
                 with self._lock:
                     self._failed.append(lane)
 

@@ -70,6 +70,21 @@ def test_after_one_that_failed_the_others_of_its_lane_are_not_called() -> None:
     assert seen == [(1, True), (2, False), (3, False), (4, True)]
 
 
+def test_a_lane_that_failed_is_remembered_while_another_has_many_calls() -> None:
+    seen: list[Any] = []
+    lanes = Lanes()
+    for lane, calls in ((1, 1), (2, 1000)):
+        work = lanes.enter(lane, noting(seen, lane, fails=True))
+        assert work is not None
+        for _ in range(calls - 1):
+            assert lanes.enter(lane, noting(seen, lane)) is None
+        work()
+    work = lanes.enter(1, noting(seen, 3))
+    assert work is not None
+    work()
+    assert seen[-1] == (3, False)
+
+
 class Shown:
     def method(self) -> None:
         pass
