@@ -74,7 +74,12 @@ def _add(record: str) -> bool:
     """Adds a record unless it is there already; returns whether it was added."""
     if not (name := os.environ.get(NOTES_VARIABLE)):
         return False
-    with contextlib.suppress(OSError), Path(name).open("r+", encoding="utf-8") as notes:
+    # (At the end, wherever that is by then: other processes of the program write, too.)
+    flags = os.O_RDWR | os.O_APPEND
+    with (
+        contextlib.suppress(OSError),
+        os.fdopen(os.open(name, flags), "r+", encoding="utf-8") as notes,
+    ):
         if record in notes.read().splitlines():
             return False
         notes.write(f"{record}\n")

@@ -72,3 +72,24 @@ def test_what_processes_record(
     monkeypatch.delenv(run_notes.NOTES_VARIABLE)
     run_notes.note_elsewhere("jax_platforms='cuda'")
     assert not capsys.readouterr().err
+
+
+class Delayed(str):
+    """A record of a process that another one overtakes between its look and its writing."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        run_notes._add("used 1")
+        return str.__eq__(self, other)
+
+
+def test_processes_that_record_at_the_same_time_lose_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes = tmp_path / "notes"
+    notes.write_text("elsewhere 2 a\n")
+    monkeypatch.setenv(run_notes.NOTES_VARIABLE, str(notes))
+    assert run_notes._add(Delayed("elsewhere 3 b"))
+    assert run_notes.read(notes) == run_notes.Usage(used=True, elsewhere=("a", "b"))
