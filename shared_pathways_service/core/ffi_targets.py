@@ -15,6 +15,8 @@ _FORM: Final = re.compile(
     r"(?P<name>[A-Za-z_][\w.]{0,127})=(?P<library>[\w][\w.+-]{0,127}):(?P<symbol>[A-Za-z_]\w{0,254})",
     re.ASCII,
 )
+#: Functions of one proxy.
+_MOST: Final = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,8 +59,11 @@ def read_ffi_targets(texts: Iterable[str], *, field: str) -> tuple[FfiTarget, ..
     """Reads several, each with a name of its own.
 
     Raises:
-      InvalidRequestError: One is not of its form, or two have the same name.
+      InvalidRequestError: One is not of its form, two have the same name, or there are too many.
     """
+    texts = tuple(texts)
+    if len(texts) > _MOST:
+        raise InvalidRequestError(field, f"{len(texts)} ffi_targets", f"at most {_MOST} of them")
     targets = tuple(FfiTarget.parse(text, field=field) for text in texts)
     names = [target.name for target in targets]
     for target in targets:

@@ -38,6 +38,14 @@ def test_a_name_stands_for_one_function() -> None:
         read_ffi_targets(("a=lib.so:A", "a=lib.so:B"), field="f")
 
 
+def test_a_proxy_has_a_bounded_number_of_them() -> None:
+    texts = [f"a{number}=lib.so:A" for number in range(65)]
+    assert len(read_ffi_targets(texts[:64], field="f")) == 64
+    with pytest.raises(InvalidRequestError, match="at most 64") as caught:
+        read_ffi_targets(texts, field="f")
+    assert caught.value.value == "65 ffi_targets"
+
+
 def test_they_are_an_option_of_the_proxy() -> None:
     texts = ("a=lib.so:A", "b=lib.so:B", "c=lib.so:C")
     words = split_options(["ffi_targets:a=lib.so:A,b=lib.so:B,cpu:8", "ffi_targets:c=lib.so:C"])
