@@ -131,9 +131,13 @@ class Callbacks:
     def opened(self) -> bool:
         """Opens the stream, if it is not open; returns whether it is."""
         global _reason  # noqa: PLW0603 - for the error that JAX's client raises next
+        if self._process != os.getpid():
+            # (A thread of the parent may have held the lock at the fork.)
+            _reason = "the connection is that of the parent process"
+            return False
         with self._lock:
-            if self._is_closed or self._process != os.getpid():
-                _reason = "the connection has ended, or is that of the parent process"
+            if self._is_closed:
+                _reason = "the connection has ended"
                 return False
             if self._barrier is None:
                 self._barrier = CallbackBarrier()
@@ -182,13 +186,15 @@ class Callbacks:
 
     def close(self) -> None:
         """Ends the stream and the threads; functions that run go on to their end."""
+        if self._process != os.getpid():
+            return
         with self._lock:
             self._is_closed = True
             stream, self._stream = self._stream, None
             barrier, self._barrier = self._barrier, None
-        if self._process == os.getpid() and stream is not None:
+        if stream is not None:
             stream.close()
-        if self._process == os.getpid() and barrier is not None:
+        if barrier is not None:
             barrier.close()
         self._functions.clear()
 

@@ -81,7 +81,7 @@ def watch(client: Any, address: str) -> None:
     """
     try:
         peer = sockets.peer_at(address, _PEER_S)
-    except OSError:
+    except (OSError, ValueError):  # ValueError: an address of a form that only gRPC knows
         peer = None
     _clients[client] = peer
     _settle()
