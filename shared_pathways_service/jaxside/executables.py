@@ -148,6 +148,11 @@ def _load(client: Any, serialized: bytes, devices: Sequence[Any], options: Any) 
     if len(devices) != len(description["devices"]):
         # JAX names all devices of the client where its caller names none.
         by_id = {device.id: device for device in client.devices()}
+        if missing := [number for number in description["devices"] if number not in by_id]:
+            raise runtime_error()(
+                f"INVALID_ARGUMENT: the program was serialized for devices that are not here, "
+                f"{missing}: name its devices (execution_devices), or compile it anew"
+            )
         devices = [by_id[number] for number in description["devices"]]
     size = description["options"]
     xla_client: Any = importlib.import_module("jaxlib.xla_client")

@@ -61,6 +61,9 @@ assert client.deserialize_executable(program, again).serialize() == program
 other = program.replace(jax.lib.__version__.encode(), b"0.0.1")
 assert other != program
 refused(lambda: client.deserialize_executable(other, again), "jaxlib 0.0.1", "compile it anew")
+other = program.replace(b'"devices": [0]', b'"devices": [0, 99]')
+assert other != program
+refused(lambda: client.deserialize_executable(other, again), "devices that are not here, [99]")
 """,
         proxies[0].address,
         path,
