@@ -95,7 +95,6 @@ Afterwards they are as before.
 | `SPS_TOKEN_FILE` | the file with the proxy's token, readable by its user only |
 | `SPS_STRICT` | `1` in strict mode; if you set it, `connect()` and `sps run` follow it |
 | `SPS_TRANSFER_DIR` | where large arrays are left for a proxy of this machine |
-| `SPS_STRICT` | `1`: programs are refused what Google's proxies refuse |
 | `SPS_RUN_PLATFORMS` | of `sps run`: JAX's platforms as it has set them |
 | `SPS_RUN_NOTES` | of `sps run`: the file in which processes record whether they use the slices |
 """
