@@ -31,7 +31,7 @@ def name_of(function: Callable[..., Any]) -> str:
         if any(one is other for other in seen):
             continue
         seen.append(one)
-        name = str(getattr(one, "__qualname__", "") or getattr(one, "__name__", ""))
+        name = str(_attribute(one, "__qualname__") or _attribute(one, "__name__") or "")
         name = name.rpartition("<locals>.")[2]
         if known := _OF_JAX.get(name):
             return known
@@ -44,14 +44,14 @@ def name_of(function: Callable[..., Any]) -> str:
 def _package(function: Any) -> str:
     if isinstance(function, functools.partial):
         return "jax"  # it is looked into
-    module = getattr(function, "__module__", None) or type(function).__module__
+    module = _attribute(function, "__module__") or type(function).__module__
     return str(module).partition(".")[0]
 
 
 def _within(function: Any) -> Iterator[Any]:
     if isinstance(function, functools.partial):
         yield function.func
-    for cell in getattr(function, "__closure__", None) or ():
+    for cell in _attribute(function, "__closure__") or ():
         try:
             content = cell.cell_contents
         except ValueError:  # it is empty
@@ -59,5 +59,13 @@ def _within(function: Any) -> Iterator[Any]:
         if callable(content) and not isinstance(content, type):
             yield content
     for name in ("callback_func", "__wrapped__"):
-        if (content := getattr(function, name, None)) is not None:
+        if (content := _attribute(function, name)) is not None:
             yield content
+
+
+def _attribute(function: Any, name: str) -> Any:
+    """Returns an attribute; None where there is none, or the object's own code fails to say so."""
+    try:
+        return getattr(function, name, None)
+    except Exception:  # noqa: BLE001 - a name is not worth failing for
+        return None

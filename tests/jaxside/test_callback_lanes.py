@@ -93,6 +93,14 @@ class Shown:
         pass
 
 
+class Unfamiliar:
+    def __call__(self) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        raise KeyError(name)
+
+
 def wrapped_as_jax_does(function: Any) -> Any:
     def _wrapped_callback() -> Any:
         return function()
@@ -114,3 +122,8 @@ def wrapped_as_jax_does(function: Any) -> Any:
 def test_the_name_of_a_function_that_jax_has_wrapped(function: Any, name: str) -> None:
     assert name_of(wrapped_as_jax_does(function)) == name
     assert name_of(wrapped_as_jax_does(None)) == "a function of JAX"
+
+
+def test_the_name_of_a_callable_whose_attributes_raise_errors() -> None:
+    assert name_of(Unfamiliar()) == "Unfamiliar"
+    assert name_of(wrapped_as_jax_does(Unfamiliar())) == "Unfamiliar"
