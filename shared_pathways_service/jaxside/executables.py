@@ -145,15 +145,17 @@ def _load(client: Any, serialized: bytes, devices: Sequence[Any], options: Any) 
                 f"INVALID_ARGUMENT: the program was serialized for {what} {description[what]}, "
                 f"here is {here}: compile it anew"
             )
-    if len(devices) != len(description["devices"]):
-        # JAX names all devices of the client where its caller names none.
+    wanted = description["devices"]
+    if len(devices) != len(wanted) or {device.id for device in devices} == set(wanted):
+        # JAX names all devices of the client, in their order, where its caller names none. A mesh
+        # has them in another one.
         by_id = {device.id: device for device in client.devices()}
-        if missing := [number for number in description["devices"] if number not in by_id]:
+        if missing := [number for number in wanted if number not in by_id]:
             raise runtime_error()(
                 f"INVALID_ARGUMENT: the program was serialized for devices that are not here, "
                 f"{missing}: name its devices (execution_devices), or compile it anew"
             )
-        devices = [by_id[number] for number in description["devices"]]
+        devices = [by_id[number] for number in wanted]
     size = description["options"]
     xla_client: Any = importlib.import_module("jaxlib.xla_client")
     if options is None:

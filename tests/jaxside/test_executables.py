@@ -70,6 +70,32 @@ refused(lambda: client.deserialize_executable(other, again), "devices that are n
     )
 
 
+def test_a_program_keeps_the_order_of_its_devices(proxies: Proxies) -> None:
+    run_program(
+        ATTACHED
+        + """
+there = jax.devices()
+mesh = jax.sharding.Mesh(np.array([*there[:2], *there[:1:-1]]), ("x",))
+split = jax.NamedSharding(mesh, jax.P("x"))
+x = jax.device_put(jnp.arange(16.0), split)
+kept = serialized(jnp.cumsum, x)
+expected = np.cumsum(np.arange(16)).tolist()
+for named in ({}, {"execution_devices": list(mesh.devices.flat)}):
+    loaded = serialize_executable.deserialize_and_load(*kept, **named)
+    assert loaded(x).tolist() == expected, named
+# On other devices.
+pair = jax.NamedSharding(jax.sharding.Mesh(there[:2], ("x",)), jax.P("x"))
+few = jax.device_put(jnp.arange(4.0), pair)
+kept = jax.jit(jnp.cumsum).lower(few).compile().runtime_executable()
+client = there[0].client
+devices = __import__("jaxlib").xla_client.DeviceList(tuple(there[2:4]))
+loaded = client.deserialize_executable(kept.serialize(), devices)
+assert [device.id for device in loaded.local_devices()] == [2, 3]
+""",
+        proxies[0].address,
+    )
+
+
 def test_programs_that_are_too_old_or_call_back_say_so(proxies: Proxies) -> None:
     run_program(
         ATTACHED
