@@ -22,18 +22,19 @@ _INSTEAD_OF_CALLBACKS = (
     'jax.disable_jit(), or under jax.default_device(jax.devices("cpu")[0]), unless the local '
     "devices were switched off (local_devices=False, or JAX_PLATFORMS=proxy without cpu)."
 )
-#: What XLA says where a program calls a library that its process has not loaded.
+#: What XLA says where a program calls a library that its process has not loaded: a proxy's, or
+#: this one, which the error does not tell.
 _NO_HANDLER = "No FFI handler registered"
 _INSTEAD_OF_HANDLERS = (
-    "jax.ffi.register_ffi_target registers a function in this process, but the program runs in a "
-    'proxy, which does not have it. Run the function on this machine (jax.devices("cpu")), or on '
-    "an embedded service that loads the library (sps serve --allow-ffi-libraries DIR)."
+    "If the program runs on a proxy: jax.ffi.register_ffi_target registers a function in this "
+    'process only. Run the program on this machine (jax.devices("cpu")), or on an embedded service '
+    "that loads the library (sps serve --allow-ffi-libraries DIR)."
 )
 
 
 @functools.cache
 def explain() -> None:
-    """Has these errors of JAX say what to do instead; for good, it concerns no others."""
+    """Has these errors of JAX say what to do instead, for good."""
     compiler: Any = importlib.import_module("jax._src.compiler")
     # (An explanation is not worth failing for.)
     if register := getattr(compiler, "register_xla_runtime_error_handler", None):

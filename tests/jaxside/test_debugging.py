@@ -172,6 +172,27 @@ attachment.detach()
     assert sorted(done.stdout.splitlines()) == ["eager 0.0", "x is 1.0", "x is 2.0"]
 
 
+def test_a_missing_library_of_this_process_is_not_said_to_be_missing_in_a_proxy(
+    proxies: Proxies,
+) -> None:
+    run_program(
+        PRELUDE
+        + ATTACHING
+        + """
+attachment.detach()
+import jax
+assert jax.default_backend() == "cpu"
+try:
+    jax.jit(lambda x: jax.ffi.ffi_call("missing", x)(x))(np.ones(2))
+except jax.errors.JaxRuntimeError as error:
+    assert "If the program runs on a proxy: jax.ffi.register_ffi_target" in str(error), error
+else:
+    raise AssertionError("it ran")
+""",
+        proxies[0].address,
+    )
+
+
 def test_a_trace_has_what_this_process_asks_of_the_proxy(
     proxies: Proxies, own_directories: Path
 ) -> None:
