@@ -12,6 +12,7 @@ operation that waits, which settles when the call is answered.
 from __future__ import annotations
 
 import contextlib
+import queue
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,13 +21,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from google.protobuf.message import DecodeError
 
 from shared_pathways_service.protocol import callbacks_pb2 as pb
-from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.proxy.callback_messages import argument_bytes, call_messages
 from shared_pathways_service.servers.proxy.memory import HostCharge, HostMemory
 from shared_pathways_service.servers.proxy.pending_callbacks import (
     Caller,
     OpenCallback,
     PendingCallback,
+    log_late,
 )
 from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
 
@@ -89,14 +90,15 @@ class SessionCallbacks:
 
     def __init__(self, memory: HostMemory) -> None:
         self._memory = memory
-        # Re-entrant: the garbage collector may drop a program while a message is sent.
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         self._outbox: Outbox | None = None
         self._calls: dict[int, PendingCallback] = {}
         # Of those, the ones for which XLA does not wait, by their operation.
         self._lanes: dict[Operation, _Lanes] = {}
         self._ahead = 0
         self._lane_ended = threading.Condition(self._lock)
+        # The client's numbers of programs; None wakes the thread that reads them.
+        self._dropped: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._closed = False
         self.total = 0
 
@@ -117,27 +119,24 @@ class SessionCallbacks:
     def attached(self, outbox: Outbox) -> Iterator[None]:
         """Sends calls on a stream, in place of an older one, as long as it is open."""
         ready = pb.CallbackProxyMessage(ready=pb.CallbackReady(version=_VERSION))
-        failed: Sequence[PendingCallback] = ()
         with self._lock:
             if self._closed:
                 raise StatusError(Code.NOT_FOUND, "the session has ended")
             older, self._outbox = self._outbox, outbox
-            if older is not None:
-                failed = list(self._calls.values())
+            failed = [] if older is None else list(self._calls.values())
             outbox.put(ready.SerializeToString(), None)
         self._fail(failed, "the client has opened another stream for callbacks")
         if older is not None:
             older.end()
         ended = threading.Event()
-        watch = threading.Thread(
-            target=self._watch, args=(ended,), name="late-callbacks", daemon=True
-        )
+        watch = threading.Thread(None, self._watch, "callback-watch", (ended,), daemon=True)
         try:
             watch.start()
             yield
         finally:
             ended.set()
-            failed = ()
+            self._dropped.put(None)
+            failed = []
             with self._lock:
                 if self._outbox is outbox:
                     self._outbox = None
@@ -233,9 +232,12 @@ class SessionCallbacks:
         self._settle(calls)
 
     def send_dropped(self, program: int) -> None:
-        """Notifies the client that a program calls nothing any more."""
-        dropped = pb.CallbackDropped(program=program)
-        self._send(pb.CallbackProxyMessage(dropped=dropped).SerializeToString())
+        """Notifies the client soon that a program calls nothing any more.
+
+        Takes no lock: the garbage collector calls this on threads that may hold any.
+        """
+        if self._outbox is not None:
+            self._dropped.put(program)
 
     def close(self) -> None:
         """Ends the stream and every call: the session has ended."""
@@ -322,12 +324,12 @@ class SessionCallbacks:
     def _send_cancelled(self, call: PendingCallback) -> None:
         if call.is_forlorn:
             cancelled = pb.CallbackCancelled(call=call.number)
-            self._send(pb.CallbackProxyMessage(cancelled=cancelled).SerializeToString())
+            self._send(pb.CallbackProxyMessage(cancelled=cancelled))
 
-    def _send(self, message: bytes) -> None:
+    def _send(self, message: pb.CallbackProxyMessage) -> None:
         with self._lock:
             if self._outbox is not None:
-                self._outbox.put(message, None)
+                self._outbox.put(message.SerializeToString(), None)
 
     def _fail(self, calls: Sequence[PendingCallback], reason: str) -> None:
         for call in calls:
@@ -335,15 +337,13 @@ class SessionCallbacks:
         self._settle(calls)
 
     def _watch(self, ended: threading.Event) -> None:
-        """Has the log name each callback that is late, until the stream ends."""
-        while not ended.wait(min(LATE_S, _LOOK_S)):
-            earliest = time.monotonic() - LATE_S
+        """Notifies of dropped programs and logs late callbacks, until the stream ends."""
+        while not ended.is_set():
+            with contextlib.suppress(queue.Empty):
+                program = self._dropped.get(timeout=min(LATE_S, _LOOK_S))
+                if program is not None:
+                    dropped = pb.CallbackDropped(program=program)
+                    self._send(pb.CallbackProxyMessage(dropped=dropped))
             with self._lock:
-                late = [c for c in self._calls.values() if c.began < earliest and not c.is_reported]
-            for call in late:
-                call.is_reported = True
-                glog(
-                    "W",
-                    f"The callback {call.function} of program {call.program.name} has not returned "
-                    f"for {LATE_S:g} s: the program waits for its client",
-                )
+                calls = list(self._calls.values())
+            log_late(calls, LATE_S)

@@ -26,8 +26,7 @@ class CoreOutbox:
 
     def __init__(self, call: CoreCall) -> None:
         self._call = call
-        # Re-entrant: what drops a program may be the garbage collector.
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         self._is_sending = False
         self._charge: HostCharge | None = None
         self._queue: deque[tuple[bytes, HostCharge | None]] = deque()

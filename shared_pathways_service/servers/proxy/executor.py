@@ -42,6 +42,7 @@ class Executor:
         self._elsewhere = threading.Lock()
         self._threads = 0
         self._running: Operation | None = None
+        self._thread: threading.Thread | None = None
         self._start()
 
     def put(self, operation: Operation) -> None:
@@ -72,11 +73,18 @@ class Executor:
             self._elsewhere.release()
 
     def leave_behind(self, operation: Operation) -> None:
-        """Leaves the present thread to the operation that it is stuck in, if it still is."""
+        """Leaves the present thread to the operation that it is stuck in, if it still is.
+
+        Where the system has no other thread, the queue goes on with this one later.
+        """
         with self._lock:
             if self._running is operation:
                 self._running = None
-                self._start()
+                try:
+                    self._start()
+                except RuntimeError as error:
+                    self._running = operation
+                    glog("E", f"What is behind {operation.name} waits for it: {error}")
 
     def close(self) -> None:
         """Lets the thread end after what it runs now."""
@@ -86,8 +94,13 @@ class Executor:
         self._threads += 1
         name = f"slice-{self._epoch.index}-{self._epoch.generation}-{self._threads}"
         # Assigned before it runs: the loop ends when it finds another thread in its place.
+        present = self._thread
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._thread = present
+            raise
 
     def _loop(self) -> None:
         me = threading.current_thread()

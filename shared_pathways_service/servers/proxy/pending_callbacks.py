@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from shared_pathways_service.protocol import callbacks_pb2 as pb
+from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.proxy.callback_messages import CallbackTypes, Results
 from shared_pathways_service.servers.proxy.memory import HostCharge
 from shared_pathways_service.servers.proxy.status import Code, StatusError
@@ -15,7 +16,7 @@ from shared_pathways_service.servers.proxy.status import Code, StatusError
 if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.operations import Operation
 
-__all__ = ["Caller", "OpenCallback", "PendingCallback"]
+__all__ = ["Caller", "OpenCallback", "PendingCallback", "log_late"]
 
 
 class Caller(Protocol):
@@ -157,6 +158,19 @@ class PendingCallback:
         self.is_done = True
         if self._done is not None:
             self._done.set()
+
+
+def log_late(calls: Iterable[PendingCallback], late_s: float) -> None:
+    """Has the log name each call, once, that has not been answered for so many seconds."""
+    earliest = time.monotonic() - late_s
+    for call in calls:
+        if call.began < earliest and not call.is_reported:
+            call.is_reported = True
+            glog(
+                "W",
+                f"The callback {call.function} of program {call.program.name} has not returned "
+                f"for {late_s:g} s: the program waits for its client",
+            )
 
 
 def _error_of(prefix: str, error: pb.CallbackError) -> StatusError:

@@ -28,6 +28,7 @@ from shared_pathways_service.servers.proxy.dtypes import (
     dtype_of,
     kind_of_element,
 )
+from shared_pathways_service.servers.proxy.hlo_shardings import adapt_options
 from shared_pathways_service.servers.proxy.program_callbacks import ProgramCallbacks
 from shared_pathways_service.servers.proxy.program_checks import check_program
 from shared_pathways_service.servers.proxy.shardings import Placings
@@ -101,6 +102,7 @@ class Compiler:
         if check(module, callbacks=checker):
             program = xla.written(module)
         parsed = client.options(raw, device_ids, self._flags)
+        adapt_options(parsed, module)
         _check_options(parsed.executable_build_options, main)
         callbacks = None
         if mark is None or checker is None:

@@ -19,6 +19,9 @@ __all__ = ["problem_of_mesh", "problem_of_rule", "problem_of_sdy"]
 
 _SHARDING = "sdy.sharding"
 _OF_FUNCTION = ("arg_attrs", "res_attrs")
+#: Devices of a mesh in a program for one device, which XLA does not split: JAX writes abstract
+#: meshes of any size there.
+_MOST_ABSTRACT = 1 << 16
 #: The axes of a mesh as they are printed, and one of them. A name in quotes may have any character.
 _MESH = re.compile(r'mesh<\[((?:[^\]"]|"(?:[^"\\]|\\.)*")*)\]', re.DOTALL)
 _SIZE = re.compile(r'"(?:[^"\\]|\\.)*"=(\d+)', re.DOTALL)
@@ -49,7 +52,8 @@ def problem_of_sdy(operation: Any, num_devices: int) -> str:
 
 def problem_of_mesh(sizes: list[int], num_devices: int) -> str:
     """Says what is wrong with the sizes of a mesh's axes; empty: nothing."""
-    if min(sizes, default=1) < 1 or math.prod(sizes) > num_devices:
+    most = num_devices if num_devices > 1 else _MOST_ABSTRACT
+    if min(sizes, default=1) < 1 or math.prod(sizes) > most:
         written = " x ".join(map(str, sizes))[:200]
         return f"a mesh of {written} devices, in a program for {num_devices}"
     return ""

@@ -34,6 +34,7 @@ from shared_pathways_service.protocol.ifrt import xla_pb2
 from shared_pathways_service.servers.proxy.file_options import check_overrides
 from shared_pathways_service.servers.proxy.named_shardings import as_tiles
 from shared_pathways_service.servers.proxy.platforms import CPU, Platform
+from shared_pathways_service.servers.proxy.program_bytecode import check_bytecode
 from shared_pathways_service.servers.proxy.program_text import check_text
 from shared_pathways_service.servers.proxy.xla_flags import check_debug_options
 from shared_pathways_service.servers.proxy.xla_internals import (
@@ -431,11 +432,12 @@ def parse(program: bytes) -> Any:
       An MLIR module, for `main_types` and `canonical`.
 
     Raises:
-      StatusError: INVALID_ARGUMENT: a text on which the parser would overflow its stack.
+      StatusError: INVALID_ARGUMENT: the parser would end the process.
     """
     check_text(program)
     context = _context()
     with context:
+        check_bytecode(program)
         try:
             read = read_portable_artifact(program, context)
         except Exception:  # noqa: BLE001 - its type is jaxlib's; what is no artifact may be MLIR

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import mmap
 import os
@@ -15,7 +16,7 @@ from shared_pathways_service.protocol.ifrt import xla_pb2
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
-__all__ = ["allow_long_callbacks", "check_debug_options", "use_xla_flags"]
+__all__ = ["allow_long_callbacks", "check_debug_options", "is_known", "use_xla_flags"]
 
 _FORM = re.compile(r"--(xla_[a-z0-9_]+)(=\S*)?")
 #: Flags of libtpu, which does not run here.
@@ -51,7 +52,7 @@ def use_xla_flags(flags: Sequence[str]) -> list[tuple[str, str]]:
             raise InvalidRequestError(flag, flag, "an XLA flag --xla_NAME or --xla_NAME=value")
         if form[1].startswith(_FOR_TPUS):
             glog("W", f"{flag} concerns TPUs only and is left out")
-        elif not _is_known(form[1]):
+        elif not is_known(form[1]):
             raise InvalidRequestError(
                 f"--{form[1]}", flag, "a flag of XLA", message=f"unknown XLA flag --{form[1]}"
             )
@@ -110,8 +111,9 @@ def _expected(name: str, value: object) -> str:
     return ""
 
 
-def _is_known(name: str) -> bool:
-    """Whether jaxlib's library holds the name as a whole string, as it does its flags' names."""
+@functools.cache
+def is_known(name: str) -> bool:
+    """Whether XLA has a flag: jaxlib's library holds the names of its flags as whole strings."""
     spec = importlib.util.find_spec("jaxlib")
     if spec is None or spec.origin is None:
         return False

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental.layout import Format, Layout
-from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 from tests.servers.proxy.jax_compared import (
@@ -195,3 +195,21 @@ def layouts(devices: Devices) -> Told:
             "packed": packed,
         },
     )
+
+
+@compared
+def abstract_meshes(devices: Devices) -> Told:
+    """Of more devices than the program has."""
+    abstract = AbstractMesh((4,), ("x",), axis_types=(AxisType.Auto,))
+    values = np.arange(8, dtype=np.float32)
+
+    def constrained(place: Any) -> Any:
+        with jax.sharding.use_abstract_mesh(abstract):
+            return jax.jit(lambda x: jax.lax.with_sharding_constraint(x, P("x")) * 2)(
+                jax.device_put(values, place)
+            )
+
+    one, two = devices[1], NamedSharding(Mesh(np.array(devices[:2]), ("y",)), P("y"))
+    found = tell_all(devices, {"one device": lambda: constrained(one)})
+    # (XLA and a proxy refuse it in words of their own.)
+    return {**found, "two devices": isinstance(tell(devices, lambda: constrained(two)), tuple)}

@@ -127,6 +127,23 @@ def test_an_executor_goes_on_behind_what_it_is_stuck_in(executor: Executor) -> N
     last.may_end.set()
 
 
+def test_an_executor_goes_on_with_the_thread_that_it_has(
+    executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck, behind = put(executor), put(executor)
+    assert stuck.began.wait(DEADLINE_S)
+
+    def fail(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fail)
+        executor.leave_behind(cast("Operation", stuck))
+    stuck.may_end.set()
+    assert behind.began.wait(DEADLINE_S)
+    behind.may_end.set()
+
+
 def test_an_executor_that_has_moved_on_does_not_run_two_things_at_once(
     executor: Executor,
 ) -> None:

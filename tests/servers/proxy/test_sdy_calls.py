@@ -208,6 +208,18 @@ module @meshes {{
         check(program)
 
 
+@pytest.mark.parametrize(("size", "is_accepted"), [(1 << 16, True), (1 << 17, False)])
+def test_a_program_for_one_device_may_have_an_abstract_mesh(size: int, is_accepted: bool) -> None:
+    text = MANUAL.replace(r"\22a\22=2, \22b\22=2", rf"\22a\22={size}, \22b\22=1")
+    assert text != MANUAL
+    module = xla.parse(text.encode())
+    if is_accepted:
+        check_program(module, "cpu", 1)
+        return
+    with pytest.raises(StatusError, match=f"a mesh of {size} x 1 devices, in a program for 1"):
+        check_program(module, "cpu", 1)
+
+
 @pytest.mark.parametrize(
     ("attributes", "message"),
     [
