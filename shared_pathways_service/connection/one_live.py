@@ -10,7 +10,7 @@ from shared_pathways_service.errors import InvalidRequestError
 __all__ = ["claim", "live_owner", "release"]
 
 _lock = threading.Lock()
-#: Who is live, by name, and in which process: a forked child has a copy.
+#: Process id, name and owner of the live connection. A forked child has a copy.
 _live: tuple[int, str, object] | None = None
 
 

@@ -154,16 +154,21 @@ def sps_running(*words: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def sps(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """Runs an `sps` command to its end."""
-    done = subprocess.run(
-        [sys.executable, "-m", "shared_pathways_service.cli", *arguments],
+def python(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Runs Python with these arguments to its end, in the repository."""
+    return subprocess.run(
+        [sys.executable, *arguments],
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,
         check=False,
         cwd=Path(__file__).parents[2],
     )
+
+
+def sps(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """Runs an `sps` command to its end."""
+    done = python("-m", "shared_pathways_service.cli", *arguments)
     assert not check or done.returncode == 0, done
     return done
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
-from tests.e2e.connecting import DEADLINE_S, KIND, embedded, eventually, nothing_left
-from tests.e2e.harness import program
-
-REPOSITORY = Path(__file__).parents[2]
+from tests.e2e.connecting import KIND, embedded, eventually, nothing_left
+from tests.e2e.harness import program, python, sps
 
 #: Runs in a forked child; `raises` wants the error that tells what to do.
 USES = """
@@ -182,15 +179,7 @@ def test_a_forked_child_gets_an_error_and_its_parent_goes_on() -> None:
             running.expect("done")
             assert running.wait() == 0, running.stderr
         # By the environment alone, too.
-        command = ["-m", "shared_pathways_service.cli", "run", f"--slices={KIND}=1"]
-        done = subprocess.run(
-            [sys.executable, *command, "--", sys.executable, "-c", USES],
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            check=False,
-        )
+        done = sps("run", f"--slices={KIND}=1", "--", sys.executable, "-c", USES, check=False)
         assert done.returncode == 0, done.stderr
         eventually(nothing_left, "all proxies to be gone")
 
@@ -199,14 +188,7 @@ def test_workers_of_pools(tmp_path: Path) -> None:
     script = tmp_path / "pools.py"
     script.write_text(POOLS)
     with embedded(1):
-        done = subprocess.run(
-            [sys.executable, script],
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            check=False,
-        )
+        done = python(script)
         assert done.returncode == 0, done.stderr
         assert done.stdout == "done\n"
         eventually(nothing_left, "all proxies to be gone")

@@ -16,7 +16,7 @@ import jupyter_client
 import pytest
 
 from tests.e2e.connecting import DEADLINE_S, KIND, embedded, eventually, free_slices, nothing_left
-from tests.e2e.harness import program
+from tests.e2e.harness import program, python
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -134,14 +134,7 @@ def test_workers_of_a_data_loader(tmp_path: Path) -> None:
     script = tmp_path / "loads.py"
     script.write_text(LOADS)
     with embedded(1):
-        done = subprocess.run(
-            [sys.executable, script],
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            check=False,
-        )
+        done = python(script)
         assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
         eventually(nothing_left, "its proxy to be gone")
 

@@ -277,7 +277,7 @@ class SessionCallbacks:
         try:
             for message in call_messages(call.number, program.key, index, arguments, lane):
                 outbox.put(message, sent)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the program is told
+        except Exception as error:  # noqa: BLE001 - whatever it is, the program fails with it
             call.fail(from_exception(error).anew())
         # (The end of the operation may have come before the call was known.)
         if call.is_forlorn:

@@ -80,7 +80,7 @@ def _session(calls: Calls, call: CoreCall) -> None:
         end: StatusError | None = None
         try:
             answers.serve(session)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client receives it
             end = from_exception(error).anew()
         calls.note_end(end)
         answers.flush()

@@ -399,7 +399,7 @@ class CoreServer:
         except StatusError as raised:
             # (What was raised refers to this frame: kept here, it would keep all that it passed.)
             error = raised.anew()
-        except Exception as raised:  # noqa: BLE001 - whatever it is, the client is told
+        except Exception as raised:  # noqa: BLE001 - whatever it is, the client receives it
             glog("E", f"a call failed: {type(raised).__name__}: {raised}")
             error = from_exception(raised).anew()
         try:

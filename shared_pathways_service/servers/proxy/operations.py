@@ -280,7 +280,7 @@ class Operation:
         inputs, outputs = self.inputs, self._outputs
         try:
             self._finish(None, run())
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client receives it
             # (Data that was lost meanwhile may have been let go of under the work's hands.)
             lost = (value.failure() for value in inputs)
             self._finish(next(filter(None, lost), None) or from_exception(error), ())

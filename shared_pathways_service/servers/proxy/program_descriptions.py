@@ -55,7 +55,7 @@ def _fill_layouts(
     # Of tokens XLA tells no layouts, and of nothing beside them.
     try:
         layouts = list(map(_layout, get()))
-    except Exception as raised:  # noqa: BLE001 - whatever it is, the client is told
+    except Exception as raised:  # noqa: BLE001 - whatever it is, the client receives it
         from_exception(raised).fill(error)
     else:
         found.SetInParent()
@@ -99,7 +99,7 @@ def _cost_analysis(
             for name, value in program.executable.cost_analysis().items():
                 _fill_attribute(response.attributes.attributes[name], value)
             response.attributes.SetInParent()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client receives it
             from_exception(error).fill(response.status)
         call.answer()
 
@@ -131,7 +131,7 @@ def _program_text(
     def print_program() -> None:
         try:
             response.human_readable_program_text = program.executable.get_hlo_text()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client receives it
             from_exception(error).fill(response.status)
         call.answer()
 

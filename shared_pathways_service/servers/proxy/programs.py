@@ -148,7 +148,7 @@ class Compiler:
     ) -> Any:
         """Returns XLA's program, of the cache where it is there."""
         cache = self.cache
-        # Who asks for dumps wants to see XLA compile; and other proxies may have other libraries.
+        # A program that asks for dumps wants XLA to compile; other proxies have other libraries.
         if cache is None or xla.dumps(options) or self.ffi_names:
             return self._compiled(client, program, device_ids, options)
         # The options name the devices by their numbers in the client: slices share their programs.

@@ -172,7 +172,7 @@ def _copy_to_host(session: Session, request: proxy_pb2.CopyToHostBufferRequest, 
                 raise error.anew()
             charge = session.buffers.charge(math.prod(spec.shape) * spec.dtype.itemsize)
             session.buffers.put(handle, HostBuffer(_to_host(spec, pieces, strides), charge))
-        except Exception as raised:  # noqa: BLE001 - whatever it is, the client is told
+        except Exception as raised:  # noqa: BLE001 - whatever it is, the client receives it
             failed(raised)
         else:
             call.answer()
@@ -186,7 +186,7 @@ def _copy_to_host(session: Session, request: proxy_pb2.CopyToHostBufferRequest, 
             # Now, before a program that takes the memory may run: XLA never overwrites what is
             # looked at.
             pieces = [np.asarray(part) for part in parts_of(value.array)]
-        except Exception as raised:  # noqa: BLE001 - whatever it is, the client is told
+        except Exception as raised:  # noqa: BLE001 - whatever it is, the client receives it
             failed(raised)
             return
         nbytes = math.prod(spec.shape) * spec.dtype.itemsize if len(pieces) > 1 else 0

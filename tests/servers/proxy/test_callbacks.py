@@ -1,4 +1,7 @@
-"""Python callbacks through a real proxy process: each check of `jax_checks_callbacks` is a test."""
+"""Python functions that a program, or XLA while it compiles it, calls through a real proxy process.
+
+Each check of `jax_checks_callbacks` and `jax_checks_compile_time` is a test.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.servers.proxy.jax_checks_callbacks import CALLBACK_CHECKS
+from tests.servers.proxy.jax_checks_compile_time import COMPILE_TIME_CHECKS
 from tests.servers.proxy.jax_compared import COMPARED
 from tests.servers.proxy.jax_parent import RunCheck, child_on_a_proxy
 
@@ -21,7 +25,12 @@ def run_check() -> Iterator[RunCheck]:
 
 
 @pytest.mark.parametrize(
-    "name", [*CALLBACK_CHECKS, *(name for name in COMPARED if name.startswith("callbacks_"))]
+    "name",
+    [
+        *CALLBACK_CHECKS,
+        *COMPILE_TIME_CHECKS,
+        *(name for name in COMPARED if name.startswith(("callbacks_", "compile_time_"))),
+    ],
 )
 def test_jax(run_check: RunCheck, name: str) -> None:
     failure = run_check(name)
