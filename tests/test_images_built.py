@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import psutil
 import pytest
 
 from tests.processes import DEADLINE_S, KIND, REPOSITORY
@@ -37,6 +38,7 @@ LARGEST = 1_000_000_000
 FOUR = np.arange(4, dtype=np.float32)
 #: Starts a container's process 1 as Kubernetes does with `readOnlyRootFilesystem`, `runAsNonRoot`,
 #: `allowPrivilegeEscalation: false`, all capabilities dropped, and an `emptyDir` at /tmp.
+#: A change of user clears the signal that `unshare --kill-child` set, hence `--pdeathsig=keep`.
 START = """
 root=$1; shift
 mount --bind "$root" "$root"
@@ -45,7 +47,7 @@ mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
 mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
 exec chroot "$root" /usr/bin/setpriv --reuid=1000 --regid=1000 --clear-groups --no-new-privs \
-  --bounding-set=-all --inh-caps=-all -- "$@"
+  --bounding-set=-all --inh-caps=-all --pdeathsig=keep -- "$@"
 """
 
 
@@ -145,9 +147,12 @@ class Container:
 
     def close(self) -> None:
         """Kills it, as the end of a PID namespace kills all that is in it."""
+        inside = psutil.Process(self._process.pid).children(recursive=True)
         self._process.kill()
         self._process.wait()
         self._log.close()
+        _, left = psutil.wait_procs(inside, timeout=DEADLINE_S)
+        assert not left, f"still there: {left}"
 
     @property
     def log(self) -> str:

@@ -29,6 +29,8 @@ _ELSEWHERE = (
     "only supports devices that are instances of",
     "only supports source arrays that are instances of",
     "Unsupported array type for PjRtClient::CopyArrays",
+    # JAX 0.9 has only this text.
+    "Operation only supports arrays created via IFRT Proxy client",
 )
 _NO_CALLBACKS = "Unsupported host callback type"
 _NO_STATISTICS = "MemoryStats is only supported"

@@ -171,9 +171,11 @@ def test_deleted_pod_has_its_grace(namespace: Namespace) -> None:
 
 
 def test_deleted_pod_that_obeys_is_gone_at_once(namespace: Namespace) -> None:
-    obeys = container("trap 'exit 0' TERM; while :; do sleep 0.1; done")
+    obeys = container("trap 'exit 0' TERM; echo up; while :; do sleep 0.1; done")
     namespace.create("pods", pod("fast", obeys, terminationGracePeriodSeconds=600))
     namespace.wait_for_pod("fast", lambda p: phase(p) == "Running")
+    # The kernel drops a signal that process 1 of a namespace has no handler for yet.
+    wait_until("its first words", lambda: namespace.log("fast") == "up\n")
     namespace.delete("pods", "fast")
     namespace.wait_until("pods", lambda left: not left, what="end of the pod")
     assert namespace.processes() == {}
