@@ -80,7 +80,9 @@ def _read(site: Path) -> Iterator[tuple[Path, _Loads]]:
 def test_every_page_is_there(site: Path) -> None:
     docs = ROOT / "docs"
     for page in docs.rglob("*.md"):
-        assert (site / page.relative_to(docs)).with_suffix(".html").exists(), page
+        # (A folder's README is its index.)
+        name = "index.html" if page.stem == "README" else f"{page.stem}.html"
+        assert (site / page.relative_to(docs)).with_name(name).exists(), page
 
 
 def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
