@@ -16,7 +16,7 @@ _ROW = re.compile(r"^\| (\d{4}) \| \[(.+)\]\((.+)\) \|$", re.MULTILINE)
 #: Folders of the repository that a record may name files of; other names are of the package's.
 _FOLDERS = ("benchmarks", "docs", "examples", "scripts", "tests")
 _FILE = re.compile(r"`([a-z_]+(?:/[a-z0-9_-]+)*/(?:[a-z0-9_-]+\.[a-z]+)?|[a-z_]+\.py)`")
-_LONGEST = 45
+_LONGEST = 50
 
 
 def _title(text: str) -> str:
