@@ -9,9 +9,9 @@ from collections import Counter
 from typing import Any
 
 from shared_pathways_service.cli.cluster_options import Place
+from shared_pathways_service.cli.embedded_status import read_status
 from shared_pathways_service.cli.local_checks import embedded_checks, machine_checks
 from shared_pathways_service.cli.sessions import journal_entries
-from shared_pathways_service.cli.status import read_status
 from shared_pathways_service.core.checks import Check
 from shared_pathways_service.core.requests import ConnectRequest
 from shared_pathways_service.errors import CleanupError, ServiceNotFound
