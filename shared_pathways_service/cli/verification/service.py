@@ -109,7 +109,7 @@ class ServiceView:
         return left + [f"process {one['pid']} of {one['name']}" for one in processes]
 
     async def _left_in_cluster(self, names: set[str]) -> list[str]:
-        from shared_pathways_service.cli.cluster import opened  # noqa: PLC0415 - aiohttp
+        from shared_pathways_service.cli.open_cluster import opened  # noqa: PLC0415 - aiohttp
         from shared_pathways_service.core.kubernetes.names import (  # noqa: PLC0415
             PROXY_SELECTOR,
         )
