@@ -1,15 +1,16 @@
-"""Which process a process id stood for: an id alone may long be another's."""
+"""Identity of a process (an id alone may be reused), and signals to exactly that process."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Identity", "identity_of"]
+__all__ = ["Identity", "identity_of", "signal_process"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,31 @@ def identity_of(pid: int | None = None) -> Identity:
     if start is None:
         raise ProcessLookupError(f"no process {pid}")
     return Identity(pid=pid, start=start)
+
+
+def signal_process(identity: Identity, sig: signal.Signals) -> bool:
+    """Sends a signal to this very process, never to a later one with its id.
+
+    Returns:
+      False when the process has ended.
+    """
+    try:
+        if sys.platform != "linux":
+            if identity.is_alive():
+                os.kill(identity.pid, sig)
+                return True
+            return False
+        # Opened first: what the descriptor refers to cannot change between look and signal.
+        pidfd = os.pidfd_open(identity.pid)
+        try:
+            if identity.is_alive():
+                signal.pidfd_send_signal(pidfd, sig)
+                return True
+            return False
+        finally:
+            os.close(pidfd)
+    except ProcessLookupError:
+        return False
 
 
 def _start_of(pid: int) -> str | None:

@@ -40,155 +40,155 @@ class _Command:
 
     def load(self) -> Callable[..., None]:
         """Imports the command."""
-        module = importlib.import_module(f"shared_pathways_service.cli.{self.module}")
+        module = importlib.import_module(self.module)
         function: Callable[..., None] = getattr(module, self.function)
         return function
 
 
 COMMANDS = {
     "run": _Command(
-        module="run",
+        module="shared_pathways_service.cli.run",
         function="run",
         help="Run a program on slices of the service.",
         runs_another=True,
     ),
     "serve": _Command(
-        module="serve",
+        module="shared_pathways_service.cli.serve",
         function="serve",
         help="Run the embedded service in the foreground, and show who holds what.",
     ),
     "list": _Command(
-        module="list",
+        module="shared_pathways_service.cli.list",
         function="list_connections",
         help="List your connections. What dead programs left behind is taken down first.",
     ),
     "testbed": _Command(
-        module="testbed",
+        module="shared_pathways_service.cli.testbed",
         function="bring_up",
         help="Bring up Kubernetes on this machine, pods as local processes; Ctrl-C takes all down.",
     ),
     "status": _Command(
-        module="status",
+        module="shared_pathways_service.cli.status",
         function="status",
         help="Show the service: its processes, its slices, who holds them, and who waits.",
     ),
     "logs": _Command(
-        module="logs",
+        module="shared_pathways_service.cli.logs",
         function="logs",
         help="Show the log of a proxy, of the resource manager, or of the workers.",
     ),
     "delete": _Command(
-        module="delete",
+        module="shared_pathways_service.cli.delete",
         function="delete",
         help="End a connection from outside: its proxy, and with it its hold on slices.",
     ),
     "reap": _Command(
-        module="reap",
+        module="shared_pathways_service.cli.reap",
         function="reap",
         help="Take down what your dead programs left behind; nothing of anybody else.",
     ),
     "doctor": _Command(
-        module="doctor",
+        module="shared_pathways_service.cli.doctor",
         function="doctor",
         help="Check all that a connection needs, and say what would mend it.",
     ),
     "verify": _Command(
-        module="verify",
+        module="shared_pathways_service.cli.verify",
         function="verify",
         help="Prove that a service works: connect, compute, share it, disturb it, leave no trace.",
     ),
     "render": _Command(
-        module="render",
+        module="shared_pathways_service.cli.render",
         function="render",
         help="Print objects for `kubectl create -f -`, or the JobSet of a PathwaysJob (--file).",
     ),
     "deploy": _Command(
-        module="deploy",
+        module="shared_pathways_service.cli.deploy",
         function="deploy",
         help="Create a service in a cluster, and wait until all its slices are ready.",
     ),
     "undeploy": _Command(
-        module="undeploy",
+        module="shared_pathways_service.cli.undeploy",
         function="undeploy",
         help="Take a service away, once it has no connections, and wait for the end of its pods.",
     ),
     "upgrade": _Command(
-        module="upgrade",
+        module="shared_pathways_service.cli.upgrade",
         function="upgrade",
         help="Make a service anew with what is said here changed, once it has no connections.",
     ),
     "hotswap": _Command(
-        module="hotswap",
+        module="shared_pathways_service.cli.hotswap",
         function="hotswap",
         help="Drain a node pool under a high-priority JobSet, and time how it moves and returns.",
     ),
     "checkpoints": _Command(
-        module="checkpoints",
+        module="shared_pathways_service.cli.checkpoints",
         function="checkpoints",
         help="List the checkpoints of a run: step, epoch, loss, size, state.",
     ),
     "chaos": _Command(
-        module="chaos",
+        module="shared_pathways_service.cli.chaos",
         function="chaos",
         help="Disturb the embedded service at random moments, to see what becomes of who uses it.",
     ),
     "report": _Command(
-        module="report",
+        module="shared_pathways_service.cli.report",
         function="report",
         help="Show where the time of an elastic training run went, and draw its timeline.",
     ),
     "top": _Command(
-        module="top",
+        module="shared_pathways_service.cli.top",
         function="top",
         help="Show who holds what, who waits for what, and how much is in use, again and again.",
     ),
     "events": _Command(
-        module="events",
+        module="shared_pathways_service.cli.events",
         function="events",
         help="Show what the resource manager decided, the oldest first.",
     ),
     "explain": _Command(
-        module="explain",
+        module="shared_pathways_service.cli.explain",
         function="explain",
         help="Show why a tenant waits, was moved, was refused or ended.",
     ),
     "usage": _Command(
-        module="usage",
+        module="shared_pathways_service.cli.usage",
         function="usage",
         help="Show who used how much: slice-hours held, and hours in the queue.",
     ),
     "cordon": _Command(
-        module="cordon",
+        module="shared_pathways_service.cli.cordon",
         function="cordon",
         help="Have nobody new placed on a slice; who holds it keeps it.",
     ),
     "drain": _Command(
-        module="cordon",
+        module="shared_pathways_service.cli.cordon",
         function="drain",
         help="Cordon a slice, and move its holder to another one after a notice and a grace.",
     ),
     "uncordon": _Command(
-        module="cordon",
+        module="shared_pathways_service.cli.cordon",
         function="uncordon",
         help="Undo `sps cordon` and `sps drain`.",
     ),
     "reserve": _Command(
-        module="reserve",
+        module="shared_pathways_service.cli.reserve",
         function="reserve",
         help="Keep slices of a type for a user or a team, from one moment until another.",
     ),
     "reservations": _Command(
-        module="reserve",
+        module="shared_pathways_service.cli.reserve",
         function="reservations",
         help="List what is reserved: slices, for whom, from when until when, how many are in use.",
     ),
     "unreserve": _Command(
-        module="reserve",
+        module="shared_pathways_service.cli.reserve",
         function="unreserve",
         help="End a reservation before its time; who holds slices by it keeps them.",
     ),
     "replay": _Command(
-        module="replay",
+        module="shared_pathways_service.cli.replay",
         function="replay",
         help="Run a log of events again, and compare what is decided with what was.",
     ),

@@ -1,22 +1,19 @@
-"""A cluster as a command sees it, for the length of a short run of asyncio."""
+"""A namespace of a cluster, as operations on services see it."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from shared_pathways_service.cli.cluster_options import Place
 from shared_pathways_service.core.kubernetes.names import LABEL_USER, PROXY_SELECTOR, label_value
 from shared_pathways_service.core.kubernetes.proxies import KnownProxy, is_proxy, known_proxy
 from shared_pathways_service.core.kubernetes.services import Service, find_service
 from shared_pathways_service.errors import ServiceNotFound
-from shared_pathways_service.kube.access import ClusterChoice, resolve
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.kube.paths import collection, item
 
-__all__ = ["Cluster", "choice_of", "opened"]
+__all__ = ["Cluster", "Object"]
 
 Object = Mapping[str, Any]
 
@@ -31,10 +28,17 @@ class Cluster:
       namespace: Where everything is looked for.
     """
 
-    def __init__(self, api: KubeApi, place: Place) -> None:
+    def __init__(self, api: KubeApi, namespace: str, address: str = "") -> None:
+        """Describes it.
+
+        Args:
+          api: Its server.
+          namespace: Where everything is looked for.
+          address: The service's that `service` finds; empty: the only one's.
+        """
         self.api = api
-        self.namespace = place.namespace
-        self._address = place.pathways_service or ""
+        self.namespace = namespace
+        self._address = address
 
     async def items(self, resource: str, selector: str = "") -> list[Object]:
         """Lists objects."""
@@ -79,25 +83,3 @@ class Cluster:
         """Returns the service of that address, of the one that was named, or the only one."""
         jobsets = await self.items("jobsets")
         return find_service(jobsets, address or self._address, namespace=self.namespace)
-
-
-@contextlib.asynccontextmanager
-async def opened(place: Place) -> AsyncIterator[Cluster]:
-    """Opens the cluster that was named, for the length of the block.
-
-    Raises:
-      SharedPathwaysError: What was named is wrong, or there is no way to it.
-    """
-    async with KubeApi(await resolve(choice_of(place))) as api:
-        yield Cluster(api, place)
-
-
-def choice_of(place: Place) -> ClusterChoice:
-    """Checks what was named, and returns it as `resolve` takes it."""
-    place.request()
-    return ClusterChoice(
-        cluster=place.cluster or "",
-        project=place.project or "",
-        region=place.region or "",
-        context=place.context or "",
-    )

@@ -6,8 +6,8 @@ import functools
 
 import aiohttp
 
-from shared_pathways_service.cli.cluster import opened
 from shared_pathways_service.cli.cluster_options import Place
+from shared_pathways_service.cli.open_cluster import opened
 from shared_pathways_service.constants import RESOURCE_MANAGER_PORT
 from shared_pathways_service.core.checks import Check, Outcome
 from shared_pathways_service.core.kubernetes.checks import Examined

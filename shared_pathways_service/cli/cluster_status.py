@@ -7,9 +7,10 @@ from typing import Any
 
 import grpc.aio
 
-from shared_pathways_service.cli.cluster import Cluster, Object, opened
+from shared_pathways_service.cli.cluster import Cluster, Object
 from shared_pathways_service.cli.cluster_options import Place
 from shared_pathways_service.cli.manager_link import link_to_manager
+from shared_pathways_service.cli.open_cluster import opened
 from shared_pathways_service.cli.output import print_aside
 from shared_pathways_service.cli.status_messages import occupancy_of, only
 from shared_pathways_service.core.kubernetes import names

@@ -100,7 +100,7 @@ def _delete_own(settings: Settings, entry: Entry, *, yes: bool) -> bool:
 
 
 async def _delete_in_cluster(settings: Settings, name: str, place: Place, *, yes: bool) -> bool:
-    from shared_pathways_service.cli.cluster import opened  # noqa: PLC0415 - aiohttp
+    from shared_pathways_service.cli.open_cluster import opened  # noqa: PLC0415 - aiohttp
 
     async with opened(place) as cluster:
         proxy = await cluster.proxy(name)

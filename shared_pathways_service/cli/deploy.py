@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from shared_pathways_service.cli.cluster_options import Place, takes_cluster
-from shared_pathways_service.cli.deploy_display import Look, display
+from shared_pathways_service.cli.deploy_display import display
 from shared_pathways_service.cli.manifests import print_manifests
 from shared_pathways_service.cli.output import AsJson, print_json, print_line, print_note
 from shared_pathways_service.cli.service_options import ServiceOptions, takes_service
 from shared_pathways_service.core.kubernetes.names import instances_text
-from shared_pathways_service.core.kubernetes.readiness import ServiceReadiness
+from shared_pathways_service.core.kubernetes.readiness import Look, ServiceReadiness
 from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs
 from shared_pathways_service.core.kubernetes.service_jobset import service_address, service_jobset
 from shared_pathways_service.errors import InvalidRequestError
@@ -121,7 +121,7 @@ async def _deploy(
     place: Place, inputs: ServiceInputs, *, timeout_s: float | None, look: Look
 ) -> ServiceReadiness | None:
     from shared_pathways_service.cli import deployment  # noqa: PLC0415 - aiohttp
-    from shared_pathways_service.cli.cluster import opened  # noqa: PLC0415
+    from shared_pathways_service.cli.open_cluster import opened  # noqa: PLC0415
 
     async with opened(place) as cluster:
         await deployment.check_priority_class(cluster, inputs.priority_class)

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shared_pathways_service.cli.output import print_note
 from shared_pathways_service.core.kubernetes.overview import processes
-from shared_pathways_service.core.kubernetes.readiness import ServiceReadiness
+from shared_pathways_service.core.kubernetes.readiness import Look, ServiceReadiness
 from shared_pathways_service.terminal import LastingStream, lasting_console
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
 
-__all__ = ["Look", "display"]
+__all__ = ["display"]
 
 Object = Mapping[str, Any]
-
-#: Shows how a service stands: its readiness, and its pods.
-Look = Callable[[ServiceReadiness, Sequence[Object]], None]
 
 
 class _Lines:

@@ -12,11 +12,10 @@ from typing import Any
 import grpc.aio
 
 from shared_pathways_service.cli.cluster import Cluster, Object
-from shared_pathways_service.cli.deploy_display import Look
 from shared_pathways_service.cli.manager_link import link_to_manager
 from shared_pathways_service.core.kubernetes import names
 from shared_pathways_service.core.kubernetes.priority_classes import priority_of
-from shared_pathways_service.core.kubernetes.readiness import ServiceReadiness
+from shared_pathways_service.core.kubernetes.readiness import Look, ServiceReadiness
 from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs
 from shared_pathways_service.core.kubernetes.service_jobset import service_address, service_jobset
 from shared_pathways_service.core.kubernetes.services import Service, read_service

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from shared_pathways_service.cli.cluster import Cluster, Object
-from shared_pathways_service.cli.output import print_note
 from shared_pathways_service.core.kubernetes.names import ANNOTATION_DRAINING, PROXY_SELECTOR
 from shared_pathways_service.core.kubernetes.proxies import KnownProxy
 from shared_pathways_service.core.kubernetes.tenants import in_use, tenants_of
@@ -24,7 +23,13 @@ _ANOTHER_OR_NONE = ("NotFound", "Conflict", "Invalid")
 
 @contextlib.asynccontextmanager
 async def drained(
-    cluster: Cluster, jobset: Object, *, why: str, timeout_s: float, evict: bool
+    cluster: Cluster,
+    jobset: Object,
+    *,
+    why: str,
+    timeout_s: float,
+    evict: bool,
+    note: Callable[[str], object],
 ) -> AsyncIterator[None]:
     """Has a service without tenants for the length of the block.
 
@@ -34,6 +39,7 @@ async def drained(
       why: What those are told who connect meanwhile.
       timeout_s: Seconds for its tenants to leave.
       evict: Whether those that are left then are ended.
+      note: Gets what is under way, as sentences for people.
 
     Raises:
       SlicesTaken: There are tenants still; they are named, and new ones are let in again.
@@ -46,16 +52,18 @@ async def drained(
         raise
     except BaseException:
         # The answer was lost, or not waited for: it may be marked.
-        await _let_in_again(cluster, path, jobset)
+        await _let_in_again(cluster, path, jobset, note)
         raise
     try:
-        await _until_empty(cluster, jobset, timeout_s=timeout_s, evict=evict)
+        await _until_empty(cluster, jobset, timeout_s=timeout_s, evict=evict, note=note)
         yield
     finally:
-        await _let_in_again(cluster, path, jobset)
+        await _let_in_again(cluster, path, jobset, note)
 
 
-async def _let_in_again(cluster: Cluster, path: str, jobset: Object) -> None:
+async def _let_in_again(
+    cluster: Cluster, path: str, jobset: Object, note: Callable[[str], object]
+) -> None:
     """Unmarks a service; that it cannot be is told, as what came before is the error."""
     metadata = jobset["metadata"]
     try:
@@ -65,7 +73,7 @@ async def _let_in_again(cluster: Cluster, path: str, jobset: Object) -> None:
         if isinstance(error, ApiError) and error.reason in _ANOTHER_OR_NONE:
             return
         name = metadata["name"]
-        print_note(
+        note(
             f"the service {name} may take no new connections still: {error.message} hint: "
             f"`kubectl annotate jobset {name} {ANNOTATION_DRAINING}- "
             f"--namespace {cluster.namespace}` lets them in"
@@ -76,11 +84,18 @@ def _mark(uid: str, why: str | None) -> Object:
     return {"metadata": {"uid": uid, "annotations": {ANNOTATION_DRAINING: why}}}
 
 
-async def _until_empty(cluster: Cluster, jobset: Object, *, timeout_s: float, evict: bool) -> None:
+async def _until_empty(
+    cluster: Cluster,
+    jobset: Object,
+    *,
+    timeout_s: float,
+    evict: bool,
+    note: Callable[[str], object],
+) -> None:
     name = str(jobset["metadata"]["name"])
     left = tenants_of(name, await cluster.proxies())
     if left and timeout_s:
-        print_note(f"waiting for {_names(left)} to end, no new connections are let in")
+        note(f"waiting for {_names(left)} to end, no new connections are let in")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await _until_left(cluster, name)
@@ -89,7 +104,7 @@ async def _until_empty(cluster: Cluster, jobset: Object, *, timeout_s: float, ev
         hint = "--drain-timeout waits for their end, --evict ends them"
         raise in_use(name, left, hint=hint)
     if left:
-        print_note(f"ending {_names(left)}")
+        note(f"ending {_names(left)}")
         await asyncio.gather(*(cluster.delete(proxy) for proxy in left))
 
 

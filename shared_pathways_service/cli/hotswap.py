@@ -109,7 +109,7 @@ def hotswap(
 
 async def _hotswap(place: Place, options: _Options) -> Report:
     from shared_pathways_service.cli import hotswap_run  # noqa: PLC0415 - aiohttp
-    from shared_pathways_service.cli.cluster import opened  # noqa: PLC0415
+    from shared_pathways_service.cli.open_cluster import opened  # noqa: PLC0415
 
     high, low = options.high, options.low
     async with opened(place) as cluster:

@@ -112,7 +112,7 @@ def list_connections(
 
 
 async def _proxies(place: Place, user: str) -> list[KnownProxy]:
-    from shared_pathways_service.cli.cluster import opened  # noqa: PLC0415 - aiohttp
+    from shared_pathways_service.cli.open_cluster import opened  # noqa: PLC0415 - aiohttp
 
     async with opened(place) as cluster:
         return await cluster.proxies(user)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from shared_pathways_service.cli.status import read_status
+from shared_pathways_service.cli.embedded_status import read_status
 from shared_pathways_service.errors import ServiceNotFound, ServiceNotReady
 from shared_pathways_service.processes import Identity, identity_of
 from shared_pathways_service.servers.embedded.logs import tail_of

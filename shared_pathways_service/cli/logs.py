@@ -96,7 +96,7 @@ class _Reading:
 
 async def _show_pods(place: Place, wanted: _Reading, service: str, show: _Show) -> None:
     # Without a cluster, what they import is of no use.
-    from shared_pathways_service.cli.cluster import opened  # noqa: PLC0415
+    from shared_pathways_service.cli.open_cluster import opened  # noqa: PLC0415
     from shared_pathways_service.cli.pod_logs import PodLogs, pods_of  # noqa: PLC0415
 
     async with opened(place) as cluster:

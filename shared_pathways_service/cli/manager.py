@@ -128,8 +128,8 @@ async def _embedded(settings: Settings) -> AsyncIterator[Manager]:
 @contextlib.asynccontextmanager
 async def _in_cluster(place: Place, settings: Settings) -> AsyncIterator[Manager]:
     # Without a cluster, what they import is of no use.
-    from shared_pathways_service.cli.cluster import opened  # noqa: PLC0415
     from shared_pathways_service.cli.manager_link import link_to_manager  # noqa: PLC0415
+    from shared_pathways_service.cli.open_cluster import opened  # noqa: PLC0415
 
     async with opened(place) as cluster:
         service = await cluster.service()

@@ -7,8 +7,9 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from shared_pathways_service.cli.cluster import Cluster, opened
+from shared_pathways_service.cli.cluster import Cluster
 from shared_pathways_service.cli.cluster_options import Place
+from shared_pathways_service.cli.open_cluster import opened
 from shared_pathways_service.constants import PROXY_PORT
 from shared_pathways_service.core.checks import Check, Outcome
 from shared_pathways_service.core.kubernetes.names import PROXY_CONTAINER

@@ -104,7 +104,7 @@ def _reap_journal(
 
 
 async def _reap_cluster(settings: Settings, place: Place, *, dry_run: bool) -> list[_Reaped]:
-    from shared_pathways_service.cli.cluster import opened  # noqa: PLC0415 - aiohttp
+    from shared_pathways_service.cli.open_cluster import opened  # noqa: PLC0415 - aiohttp
 
     known = {entry.session for entry in journal_entries(settings)}
     found = []

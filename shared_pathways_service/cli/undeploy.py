@@ -8,7 +8,7 @@ import typer
 
 from shared_pathways_service.cli.cluster_options import Place, takes_cluster
 from shared_pathways_service.cli.draining_options import DrainTimeout, Evict
-from shared_pathways_service.cli.output import AsJson, print_json, print_line
+from shared_pathways_service.cli.output import AsJson, print_json, print_line, print_note
 from shared_pathways_service.cli.undoing import run_undoing
 
 __all__ = ["undeploy"]
@@ -40,11 +40,13 @@ async def _undeploy(
     place: Place, name: str, *, drain_timeout_s: float, evict: bool, timeout_s: float
 ) -> None:
     from shared_pathways_service.cli import deployment  # noqa: PLC0415 - aiohttp
-    from shared_pathways_service.cli.cluster import opened  # noqa: PLC0415
     from shared_pathways_service.cli.draining import drained  # noqa: PLC0415
+    from shared_pathways_service.cli.open_cluster import opened  # noqa: PLC0415
 
     async with opened(place) as cluster:
         jobset, _ = await deployment.jobset_of(cluster, name)
         why = "it is being taken away"
-        async with drained(cluster, jobset, why=why, timeout_s=drain_timeout_s, evict=evict):
+        async with drained(
+            cluster, jobset, why=why, timeout_s=drain_timeout_s, evict=evict, note=print_note
+        ):
             await deployment.delete(cluster, jobset, timeout_s=timeout_s)

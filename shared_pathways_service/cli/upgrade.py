@@ -10,13 +10,13 @@ import typer
 
 from shared_pathways_service.cli.cluster_options import Place, takes_cluster
 from shared_pathways_service.cli.deploy import DryRun, Timeout, deployed_json, print_deployed
-from shared_pathways_service.cli.deploy_display import Look, display
+from shared_pathways_service.cli.deploy_display import display
 from shared_pathways_service.cli.draining_options import DrainTimeout, Evict
 from shared_pathways_service.cli.manifests import print_manifests, yaml_text
 from shared_pathways_service.cli.output import AsJson, print_json, print_line, print_note
 from shared_pathways_service.cli.service_options import ServiceOptions, takes_service
 from shared_pathways_service.cli.undoing import run_undoing
-from shared_pathways_service.core.kubernetes.readiness import ServiceReadiness
+from shared_pathways_service.core.kubernetes.readiness import Look, ServiceReadiness
 from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs
 from shared_pathways_service.core.kubernetes.service_jobset import service_jobset
 from shared_pathways_service.core.kubernetes.service_reading import difference, read_inputs
@@ -98,8 +98,8 @@ async def _upgrade(
     place: Place, name: str, fields: dict[str, Any], options: _Options, look: Look
 ) -> _Upgraded:
     from shared_pathways_service.cli import deployment  # noqa: PLC0415 - aiohttp
-    from shared_pathways_service.cli.cluster import opened  # noqa: PLC0415
     from shared_pathways_service.cli.draining import drained  # noqa: PLC0415
+    from shared_pathways_service.cli.open_cluster import opened  # noqa: PLC0415
 
     async with opened(place) as cluster:
         jobset, service = await deployment.jobset_of(cluster, name)
@@ -118,6 +118,7 @@ async def _upgrade(
             why="it is being upgraded",
             timeout_s=options.drain_timeout_s,
             evict=options.evict,
+            note=print_note,
         ):
             await _replace(cluster, jobset, before, after)
         found = await deployment.wait_until_ready(

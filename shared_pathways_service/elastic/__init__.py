@@ -60,26 +60,25 @@ __all__ = [
     "wait_for_slices",
 ]
 
-_HERE: Final = "shared_pathways_service.elastic"
 _HOMES: Final = {
-    "Attempt": f"{_HERE}.attempt",
-    "Batches": f"{_HERE}.data",
-    "CheckpointError": f"{_HERE}.checkpoint_errors",
-    "CheckpointMismatch": f"{_HERE}.checkpoint_errors",
-    "CheckpointNotFound": f"{_HERE}.checkpoint_errors",
-    "Checkpoints": f"{_HERE}.checkpoints",
-    "CheckpointsBusy": f"{_HERE}.checkpoint_errors",
-    "ElasticRetryLimit": f"{_HERE}.manager",
-    "ElasticRuntimeError": f"{_HERE}.errors",
-    "Manager": f"{_HERE}.manager",
+    "Attempt": "shared_pathways_service.elastic.attempt",
+    "Batches": "shared_pathways_service.elastic.data",
+    "CheckpointError": "shared_pathways_service.elastic.checkpoint_errors",
+    "CheckpointMismatch": "shared_pathways_service.elastic.checkpoint_errors",
+    "CheckpointNotFound": "shared_pathways_service.elastic.checkpoint_errors",
+    "Checkpoints": "shared_pathways_service.elastic.checkpoints",
+    "CheckpointsBusy": "shared_pathways_service.elastic.checkpoint_errors",
+    "ElasticRetryLimit": "shared_pathways_service.elastic.manager",
+    "ElasticRuntimeError": "shared_pathways_service.elastic.errors",
+    "Manager": "shared_pathways_service.elastic.manager",
     "Options": "shared_pathways_service.core.elastic.options",
-    "Progress": f"{_HERE}.progress",
-    "ScaleUpSignalError": f"{_HERE}.errors",
-    "get_active_slice_indices": f"{_HERE}.health_checks",
-    "get_slice_to_devices": f"{_HERE}.health_checks",
-    "is_error_due_to_slice_down": f"{_HERE}.health_checks",
-    "reconnect_with": f"{_HERE}.reconnect",
-    "wait_for_slices": f"{_HERE}.health_checks",
+    "Progress": "shared_pathways_service.elastic.progress",
+    "ScaleUpSignalError": "shared_pathways_service.elastic.errors",
+    "get_active_slice_indices": "shared_pathways_service.elastic.health_checks",
+    "get_slice_to_devices": "shared_pathways_service.elastic.health_checks",
+    "is_error_due_to_slice_down": "shared_pathways_service.elastic.health_checks",
+    "reconnect_with": "shared_pathways_service.elastic.reconnect",
+    "wait_for_slices": "shared_pathways_service.elastic.health_checks",
 }
 
 

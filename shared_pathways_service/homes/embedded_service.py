@@ -21,7 +21,7 @@ from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.protocol import supervisor_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import bearer, read_token
 from shared_pathways_service.protocol.status import error_of
-from shared_pathways_service.servers.embedded.child import child_environment
+from shared_pathways_service.servers.embedded.environment import server_environment
 from shared_pathways_service.servers.embedded.logs import tail_of
 from shared_pathways_service.servers.embedded.paths import RuntimePaths
 from shared_pathways_service.servers.embedded.state import ServiceState, read_state
@@ -261,7 +261,7 @@ def _spawn(settings: Settings, slices: Mapping[str, int], log: Path, ready_fd: i
         f"--idle_s={constants.SERVICE_IDLE_S}",
         f"--ready_fd={inherited}",
     ]
-    environment = child_environment(os.environ)
+    environment = server_environment(os.environ)
     environment["SPS_RUNTIME_DIR"] = str(settings.runtime_dir)
     environment["SPS_STATE_DIR"] = str(settings.state_dir)
     environment["SPS_CACHE_DIR"] = str(settings.cache_dir)

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from shared_pathways_service.constants import LOOPBACK
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     import grpc.aio
 
 __all__ = [
-    "LOOPBACK",
     "SERVER_OPTIONS",
     "STOP_S",
     "Listening",
@@ -26,7 +26,6 @@ __all__ = [
     "stop_server",
 ]
 
-LOOPBACK = "127.0.0.1"
 
 #: For every server: two processes must never share a port by chance.
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (("grpc.so_reuseport", 0),)

@@ -7,7 +7,6 @@ import math
 
 from shared_pathways_service import constants
 from shared_pathways_service.errors import InvalidRequestError
-from shared_pathways_service.servers.listening import LOOPBACK
 from shared_pathways_service.servers.options import flag, port, positive_int, seconds
 
 __all__ = ["PolicyOptions", "policy_flags", "policy_names"]
@@ -113,7 +112,9 @@ class PolicyOptions:
         env="SPS_METRICS_PORT",
         help="TCP port of http://HOST:PORT/metrics; 0: any. By default there is none.",
     )
-    metrics_address: str = flag(LOOPBACK, env="SPS_METRICS_ADDRESS", help="Address to bind for it.")
+    metrics_address: str = flag(
+        constants.LOOPBACK, env="SPS_METRICS_ADDRESS", help="Address to bind for it."
+    )
 
     def __post_init__(self) -> None:
         """Checks what concerns several flags."""

@@ -26,7 +26,6 @@ __all__ = [
     "exit_with_parent",
     "install_stop_signals",
     "report_ready",
-    "signal_process",
 ]
 
 #: What asks a server to end.
@@ -36,28 +35,6 @@ _PR_SET_PDEATHSIG = 1
 
 
 # ---- signals
-
-
-def signal_process(identity: Identity, sig: signal.Signals) -> bool:
-    """Sends a signal to this very process, never to a later one with its id.
-
-    Returns:
-      False when the process has ended.
-    """
-    try:
-        if sys.platform != "linux":
-            if identity.is_alive():
-                os.kill(identity.pid, sig)
-                return True
-            return False
-        # Opened first: what the descriptor refers to cannot change between look and signal.
-        with contextlib.closing(_Descriptor(os.pidfd_open(identity.pid))) as pidfd:
-            if identity.is_alive():
-                signal.pidfd_send_signal(pidfd.fd, sig)
-                return True
-            return False
-    except ProcessLookupError:
-        return False
 
 
 @dataclasses.dataclass

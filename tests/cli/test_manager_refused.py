@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shared_pathways_service.cli import cluster, events
+from shared_pathways_service.cli import events, open_cluster
 from shared_pathways_service.cli.cluster_options import Place
 from shared_pathways_service.cli.manager import manager_of
 from shared_pathways_service.errors import AccessDenied
@@ -34,7 +34,7 @@ def test_each_way_of_asking_ends_with_the_reason(monkeypatch: pytest.MonkeyPatch
         async def opened(_place: Place) -> AsyncIterator[Any]:
             yield SimpleNamespace(api=api, service=service)
 
-        monkeypatch.setattr(cluster, "opened", opened)
+        monkeypatch.setattr(open_cluster, "opened", opened)
         place, settings = Place(context="c"), Settings.load()
         async with asyncio.timeout(90.0), manager_of(place, settings) as manager:
             with pytest.raises(AccessDenied, match="not you"):

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import typer
 
-from shared_pathways_service.cli.deploy_display import Look, display
+from shared_pathways_service.cli.deploy_display import display
 from shared_pathways_service.cli.draining import drained
 from shared_pathways_service.cli.output import print_note
 from shared_pathways_service.cli.undoing import run_undoing
+from shared_pathways_service.core.kubernetes.readiness import Look
 from shared_pathways_service.errors import ServiceNotReady
 from tests.cli.test_deploy_display import FIRST, HEAD, readiness
 from tests.terminals import terminal
@@ -116,7 +117,7 @@ def test_a_terminal_that_is_gone_does_not_become_the_error(
     jobset = {"metadata": {"name": "pw", "uid": "u"}}
 
     async def drain() -> None:
-        async with drained(there, jobset, why="", timeout_s=0, evict=False):
+        async with drained(there, jobset, why="", timeout_s=0, evict=False, note=print_note):
             os.kill(os.getpid(), signal.SIGHUP)
             await asyncio.Event().wait()
 

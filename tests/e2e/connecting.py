@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shared_pathways_service.agent.journal import Entry, Journal
-from shared_pathways_service.cli.status import read_status
+from shared_pathways_service.cli.embedded_status import read_status
 from shared_pathways_service.homes.embedded_service import find
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.settings import Settings

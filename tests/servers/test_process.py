@@ -17,12 +17,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shared_pathways_service.processes import identity_of
+from shared_pathways_service.processes import identity_of, signal_process
 from shared_pathways_service.servers.glog import glog, read_log_format, send_logging_to_glog
 from shared_pathways_service.servers.process import (
     ProcessWatch,
     report_ready,
-    signal_process,
 )
 from tests.processes import DEADLINE_S, REPOSITORY, ServerProcess
 

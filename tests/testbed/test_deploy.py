@@ -13,8 +13,9 @@ import pytest
 import yaml
 
 from shared_pathways_service.cli import deployment, upgrade
-from shared_pathways_service.cli.cluster import Cluster, opened
+from shared_pathways_service.cli.cluster import Cluster
 from shared_pathways_service.cli.cluster_options import Place
+from shared_pathways_service.cli.open_cluster import opened
 from shared_pathways_service.core.kubernetes.names import ANNOTATION_DRAINING
 from shared_pathways_service.core.kubernetes.proxy_job import ProxyJobInputs, proxy_job
 from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs

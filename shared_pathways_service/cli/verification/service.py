@@ -9,9 +9,9 @@ from collections import Counter
 from typing import Any
 
 from shared_pathways_service.cli.cluster_options import Place
+from shared_pathways_service.cli.embedded_status import read_status
 from shared_pathways_service.cli.local_checks import embedded_checks, machine_checks
 from shared_pathways_service.cli.sessions import journal_entries
-from shared_pathways_service.cli.status import read_status
 from shared_pathways_service.core.checks import Check
 from shared_pathways_service.core.requests import ConnectRequest
 from shared_pathways_service.errors import CleanupError, ServiceNotFound
@@ -109,7 +109,7 @@ class ServiceView:
         return left + [f"process {one['pid']} of {one['name']}" for one in processes]
 
     async def _left_in_cluster(self, names: set[str]) -> list[str]:
-        from shared_pathways_service.cli.cluster import opened  # noqa: PLC0415 - aiohttp
+        from shared_pathways_service.cli.open_cluster import opened  # noqa: PLC0415 - aiohttp
         from shared_pathways_service.core.kubernetes.names import (  # noqa: PLC0415
             PROXY_SELECTOR,
         )

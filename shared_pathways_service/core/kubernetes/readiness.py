@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from shared_pathways_service.core.kubernetes import names
@@ -17,6 +17,7 @@ from shared_pathways_service.core.kubernetes.services import Service, WorkerGrou
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotReady
 
 __all__ = [
+    "Look",
     "ServiceReadiness",
     "SlicePods",
     "check_instances",
@@ -119,6 +120,10 @@ class ServiceReadiness:
             pods=self.troubles,
             hint="a longer timeout= waits for it; kubectl describe shows more of a pod",
         )
+
+
+#: Shows how a service stands: its readiness, and its pods.
+Look = Callable[[ServiceReadiness, Sequence[Mapping[str, Any]]], None]
 
 
 def service_selector(service: Service) -> str:

@@ -8,22 +8,15 @@ import dataclasses
 import json
 import os
 import signal
-import sysconfig
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from shared_pathways_service.processes import Identity, identity_of
+from shared_pathways_service.servers.embedded.environment import server_environment
 from shared_pathways_service.servers.embedded.logs import open_log
 
-__all__ = ["Child", "ChildEnded", "Serving", "child_environment"]
-
-#: Variables of whoever started the service that are meant for that program, not for servers.
-_NOT_FOR_SERVERS = ("JAX_", "IFRT_PROXY_", "MEGASCALE_", "TPU_", "PATHWAYS_")
-_NOT_FOR_SERVERS_EXACTLY = frozenset(
-    {"XLA_FLAGS", "LIBTPU_INIT_ARGS", "PYTHONSTARTUP", "PYTHONINSPECT", "NOTIFY_SOCKET"}
-    | {"SPS_TOKEN_FILE", "SPS_BIND_ADDRESS", "SPS_HOST", "SPS_NODE_POOL"}
-)
+__all__ = ["Child", "ChildEnded", "Serving"]
 
 _READY_LIMIT = 4096
 
@@ -111,7 +104,7 @@ class Child:
                 stdout=output,
                 stderr=output,
                 pass_fds=(theirs,),
-                env=child_environment(os.environ),
+                env=server_environment(os.environ),
                 cwd="/",
                 # A terminal's Ctrl-C is for the supervisor, which ends its children in order.
                 start_new_session=True,
@@ -201,20 +194,3 @@ class Child:
             self._serving.set_result(serving)
         finally:
             transport.close()
-
-
-def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment of a server: without what is meant for the user's own program."""
-    kept = {
-        name: value
-        for name, value in environ.items()
-        if not name.startswith(_NOT_FOR_SERVERS) and name not in _NOT_FOR_SERVERS_EXACTLY
-    }
-    # The package is found wherever it was imported from; where it is installed, adding its
-    # directory would put every other package before the standard library.
-    parent = str(Path(__file__).resolve().parents[3])
-    if parent not in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
-        known = kept.get("PYTHONPATH")
-        kept["PYTHONPATH"] = f"{parent}{os.pathsep}{known}" if known else parent
-    kept["PYTHONUNBUFFERED"] = "1"
-    return kept

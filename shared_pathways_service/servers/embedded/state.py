@@ -15,10 +15,9 @@ import psutil
 from filelock import FileLock, Timeout
 
 from shared_pathways_service.errors import PreflightError
-from shared_pathways_service.processes import Identity
+from shared_pathways_service.processes import Identity, signal_process
 from shared_pathways_service.servers.embedded.paths import RuntimePaths
 from shared_pathways_service.servers.glog import glog
-from shared_pathways_service.servers.process import signal_process
 
 __all__ = ["ServiceState", "claim", "kill_children", "read_state", "write_private", "write_state"]
 

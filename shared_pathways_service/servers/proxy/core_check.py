@@ -11,7 +11,8 @@ from typing import Any
 
 import grpc
 
-from shared_pathways_service.servers.listening import LOOPBACK, SERVER_OPTIONS
+from shared_pathways_service.constants import LOOPBACK
+from shared_pathways_service.servers.listening import SERVER_OPTIONS
 from shared_pathways_service.servers.proxy.call_threads import CallThreads
 from shared_pathways_service.servers.proxy.core_server import CoreCall, CoreServer, Route
 

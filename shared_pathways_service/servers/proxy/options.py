@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 from shared_pathways_service import constants
-from shared_pathways_service.constants import PLATFORMS, TRANSPORTS
+from shared_pathways_service.constants import LOOPBACK, PLATFORMS, TRANSPORTS
 from shared_pathways_service.core.priorities import PRIORITIES, parse_priority
 from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.core.validation import check_dns_label
@@ -15,7 +15,6 @@ from shared_pathways_service.servers.connections import ConnectionOptions
 from shared_pathways_service.servers.glog import read_log_format
 from shared_pathways_service.servers.last_requests import LAST_REQUESTS_BYTES
 from shared_pathways_service.servers.limits import limit_flag, limits_of
-from shared_pathways_service.servers.listening import LOOPBACK
 from shared_pathways_service.servers.options import (
     choice,
     comma_separated,

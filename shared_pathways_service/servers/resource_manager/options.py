@@ -11,7 +11,6 @@ from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.servers.connections import ConnectionOptions
 from shared_pathways_service.servers.glog import read_log_format
-from shared_pathways_service.servers.listening import LOOPBACK
 from shared_pathways_service.servers.options import (
     comma_separated,
     count,
@@ -39,7 +38,9 @@ class ResourceManagerOptions(ConnectionOptions, PolicyOptions):
         None, parse=port, help="TCP port; 0: any. By default 29001, or none with --server_socket."
     )
     server_socket: str = flag("", help="Path of a Unix socket to serve on.")
-    bind_address: str = flag(LOOPBACK, env="SPS_BIND_ADDRESS", help="Address to bind for TCP.")
+    bind_address: str = flag(
+        constants.LOOPBACK, env="SPS_BIND_ADDRESS", help="Address to bind for TCP."
+    )
     gcs_scratch_location: str = flag("", help="gs://BUCKET/PATH for scratch data.")
     node_type: str = flag(NODE_TYPE, help=f"Must be {NODE_TYPE}.")
     instance_type: tuple[str, ...] = flag(

@@ -11,7 +11,6 @@ from shared_pathways_service.core.topology import InstanceType
 from shared_pathways_service.core.validation import check_dns_label
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.servers.glog import read_log_format
-from shared_pathways_service.servers.listening import LOOPBACK
 from shared_pathways_service.servers.options import flag, port, positive_int, seconds
 
 __all__ = ["WorkerOptions"]
@@ -45,7 +44,9 @@ class WorkerOptions:
         None, parse=port, help="TCP port; 0: any. By default 29005, or none with --server_socket."
     )
     server_socket: str = flag("", help="Path of a Unix socket to serve on.")
-    bind_address: str = flag(LOOPBACK, env="SPS_BIND_ADDRESS", help="Address to bind for TCP.")
+    bind_address: str = flag(
+        constants.LOOPBACK, env="SPS_BIND_ADDRESS", help="Address to bind for TCP."
+    )
     resource_manager_address: str = flag(
         "", parse=_address, help="The resource manager's: HOST:PORT or unix:/PATH."
     )

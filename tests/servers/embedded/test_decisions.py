@@ -17,9 +17,9 @@ from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.events import Event
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.servers.embedded import logs as logs_module
-from shared_pathways_service.servers.embedded.child import child_environment
 from shared_pathways_service.servers.embedded.commands import resource_manager_command
 from shared_pathways_service.servers.embedded.endings import read_exit_report, reason_of
+from shared_pathways_service.servers.embedded.environment import server_environment
 from shared_pathways_service.servers.embedded.logs import ServiceLogs, tail_of
 from shared_pathways_service.servers.embedded.occupancy import Occupancy
 from shared_pathways_service.servers.embedded.options import SupervisorOptions
@@ -245,7 +245,7 @@ def test_servers_do_not_get_what_is_meant_for_the_users_program() -> None:
         "SPS_TOKEN_FILE": "/t",
         "SPS_RUNTIME_DIR": "/r",
     }
-    kept = child_environment(environ)
+    kept = server_environment(environ)
     assert kept["PATH"] == "/bin"
     assert kept["SPS_RUNTIME_DIR"] == "/r"
     assert kept["PYTHONPATH"].split(os.pathsep)[-1] == "/lib/mine"
