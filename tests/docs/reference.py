@@ -44,8 +44,8 @@ def _elastic() -> str:
 def _testing() -> str:
     return api_page.text(
         "The Python interface for tests",
-        "Faults on purpose ([elastic training](../elastic.md#faults-for-tests)), and a Kubernetes "
-        "on one machine ([the testbed](../testbed.md)).",
+        "Fault injection ([elastic training](../elastic.md#fault-injection-for-tests)), and a "
+        "Kubernetes control plane on one machine ([the testbed](../testbed.md)).",
         {f"{_PACKAGE}.testing.faults": "", f"{_PACKAGE}.testing.testbed": ""},
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -52,12 +53,9 @@ class _Loads(HTMLParser):
             self.paragraphs[-1] += data
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built site; a broken link or a page outside of the navigation ends the build."""
-    directory = tmp_path_factory.mktemp("site")
-    done = subprocess.run(
-        [str(ROOT / "scripts" / "docs"), directory.name],
+def _build(script: Path, directory: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(script), directory.name],
         cwd=directory.parent,
         env={**os.environ, "SPS_ENVIRONMENT": sys.prefix},
         capture_output=True,
@@ -65,6 +63,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         timeout=_DEADLINE_S,
         check=False,
     )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site; a broken link or a page outside of the navigation ends the build."""
+    directory = tmp_path_factory.mktemp("site")
+    done = _build(ROOT / "scripts" / "docs", directory)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == f"{directory}/index.html\n"
     return directory
@@ -83,6 +88,17 @@ def test_every_page_is_there(site: Path) -> None:
         # (A folder's README is its index.)
         name = "index.html" if page.stem == "README" else f"{page.stem}.html"
         assert (site / page.relative_to(docs)).with_name(name).exists(), page
+
+
+def test_a_broken_link_fails_the_build(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    shutil.copytree(ROOT / "scripts", checkout / "scripts")
+    shutil.copy(ROOT / "mkdocs.yml", checkout)
+    (checkout / "docs").mkdir()
+    (checkout / "docs" / "index.md").write_text("# Start\n\n[link](index.md#missing-heading)\n")
+    done = _build(checkout / "scripts" / "docs", tmp_path / "site")
+    assert done.returncode != 0
+    assert "#missing-heading" in done.stderr
 
 
 def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
