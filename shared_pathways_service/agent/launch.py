@@ -8,11 +8,11 @@ import os
 import socket
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from shared_pathways_service.location import with_package_path
 from shared_pathways_service.settings import private_directory
 
 __all__ = ["AGENT_COMMAND", "launch_agent", "let_linger"]
@@ -61,7 +61,7 @@ def launch_agent(
             stdout=output,
             stderr=output,
             pass_fds=[theirs.fileno()],
-            env=_environment(),
+            env=with_package_path(os.environ),
             # Out of reach of a terminal's or a notebook's signals to its process group.
             start_new_session=True,
         )
@@ -72,17 +72,6 @@ def launch_agent(
 def let_linger(process: subprocess.Popen[bytes]) -> None:
     """Leaves an agent to itself that still has something to do; its end is noted some time."""
     _lingering.append(process)
-
-
-def _environment() -> dict[str, str]:
-    """The user's own; and with it, this package is found wherever it was imported from."""
-    environment = dict(os.environ)
-    parent = str(Path(__file__).resolve().parents[2])
-    installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-    if parent not in installed:
-        known = environment.get("PYTHONPATH")
-        environment["PYTHONPATH"] = f"{known}{os.pathsep}{parent}" if known else parent
-    return environment
 
 
 def _thin_out(directory: Path) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import sysconfig
 from collections.abc import Mapping
-from pathlib import Path
 
-import shared_pathways_service
+from shared_pathways_service.location import with_package_path
 
 __all__ = ["server_environment"]
 
@@ -26,11 +23,4 @@ def server_environment(environ: Mapping[str, str]) -> dict[str, str]:
         for name, value in environ.items()
         if not name.startswith(_NOT_FOR_SERVERS) and name not in _NOT_FOR_SERVERS_EXACTLY
     }
-    # The package is found wherever it was imported from; where it is installed, adding its
-    # directory would put every other package before the standard library.
-    parent = str(Path(shared_pathways_service.__file__).resolve().parents[1])
-    if parent not in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
-        known = kept.get("PYTHONPATH")
-        kept["PYTHONPATH"] = f"{parent}{os.pathsep}{known}" if known else parent
-    kept["PYTHONUNBUFFERED"] = "1"
-    return kept
+    return {**with_package_path(kept), "PYTHONUNBUFFERED": "1"}

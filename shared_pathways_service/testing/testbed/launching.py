@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import shared_pathways_service
+from shared_pathways_service.location import PARENT_DIRECTORY
 from shared_pathways_service.testing.testbed.build import find_or_build
 from shared_pathways_service.testing.testbed.errors import TestbedError, TestbedUnavailable
 
@@ -89,6 +89,4 @@ def _check_machine() -> None:
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Returns what the testbed's process gets: it is nobody's JAX program, and no test's child."""
     kept = {name: environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in environ}
-    # The package is found wherever it was imported from.
-    parent = str(Path(shared_pathways_service.__file__).resolve().parents[1])
-    return {**kept, "PYTHONPATH": parent, "PYTHONUNBUFFERED": "1"}
+    return {**kept, "PYTHONPATH": PARENT_DIRECTORY, "PYTHONUNBUFFERED": "1"}

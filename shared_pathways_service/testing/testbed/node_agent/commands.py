@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import shared_pathways_service
+from shared_pathways_service.location import PARENT_DIRECTORY
 from shared_pathways_service.testing.google_images import MACHINE_VARIABLE
 from shared_pathways_service.testing.testbed.api import Object
 from shared_pathways_service.testing.testbed.node_agent.addresses import AddressBook
@@ -106,14 +106,13 @@ class Commands:
         return argv, {**self._basic_environment(), **dict(zip(env, values, strict=True))}
 
     def _basic_environment(self) -> dict[str, str]:
-        package = str(Path(shared_pathways_service.__file__).resolve().parents[1])
         programs = str(Path(sys.executable).parent)
         return {
             "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}",
             "HOME": str(self._directory),
             "TMPDIR": str(self._directory / "tmp"),
             "HOSTNAME": self._pod["spec"].get("hostname") or self._pod["metadata"]["name"],
-            "PYTHONPATH": package,
+            "PYTHONPATH": PARENT_DIRECTORY,
             "PYTHONUNBUFFERED": "1",
         }
 
