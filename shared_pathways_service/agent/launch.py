@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-import shared_pathways_service
 from shared_pathways_service.settings import private_directory
 
 __all__ = ["AGENT_COMMAND", "launch_agent", "let_linger"]
@@ -78,7 +77,7 @@ def let_linger(process: subprocess.Popen[bytes]) -> None:
 def _environment() -> dict[str, str]:
     """The user's own; and with it, this package is found wherever it was imported from."""
     environment = dict(os.environ)
-    parent = str(Path(shared_pathways_service.__file__).resolve().parents[1])
+    parent = str(Path(__file__).resolve().parents[2])
     installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     if parent not in installed:
         known = environment.get("PYTHONPATH")
