@@ -5,23 +5,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from shared_pathways_service.errors import (
-    CredentialsMismatch,
-    ProxyFailed,
-    SharedPathwaysError,
-    TunnelError,
-)
 from shared_pathways_service.jaxside import plugin, sockets
+from shared_pathways_service.jaxside.connection_errors import from_jax, unreachable
 from shared_pathways_service.jaxside.target import ProxyTarget
 
-__all__ = ["make_client", "peer_of", "unreachable"]
+__all__ = ["make_client", "peer_of"]
 
 #: Seconds that an attempt has, however late it is.
 _LEAST_S = 0.1
-
-
-#: What gRPC says where it has no ALTS, which exists only on machines of Google Cloud.
-_NO_CREDENTIALS = ("Invalid credentials", "ChannelCredentials argument is null")
 
 
 def peer_of(target: ProxyTarget, deadline: float) -> sockets.Peer:
@@ -67,33 +58,4 @@ def make_client(target: ProxyTarget, deadline: float) -> Any:
     except TimeoutError as error:
         raise unreachable(target, "it does not answer in time") from error
     except jax.errors.JaxRuntimeError as error:
-        raise _translated(target, str(error)) from error
-
-
-def unreachable(target: ProxyTarget, cause: str) -> TunnelError:
-    """Returns the error for a proxy that does not answer."""
-    return TunnelError(
-        f"the proxy at {target.address} cannot be reached: {cause}",
-        pod=target.address,
-        cause=cause,
-        hint="it may have ended, or the way to it is gone; connect again",
-    )
-
-
-def _translated(target: ProxyTarget, text: str) -> SharedPathwaysError:
-    # The library's errors have no field for the code: their text begins with its name.
-    if text.startswith(("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED")):
-        return unreachable(target, text)
-    if not target.insecure_credentials and any(told in text for told in _NO_CREDENTIALS):
-        return CredentialsMismatch(
-            f"this machine cannot connect to the proxy at {target.address} without plaintext: "
-            f"ALTS, Google's default, exists only on machines of Google Cloud ({text})",
-            client=f"{plugin.INSECURE_VARIABLE}=false",
-            proxy="use_insecure_credentials:false",
-            hint='leave out "use_insecure_credentials:false" of proxy_options=: plaintext stays '
-            "inside the cluster, and what leaves it is TLS",
-        )
-    return ProxyFailed(
-        f"the proxy at {target.address} does not take the connection: {text}",
-        hint="its log says more",
-    )
+        raise from_jax(target, str(error)) from error

@@ -15,8 +15,8 @@ from shared_pathways_service.errors import (
     VersionSkew,
 )
 from shared_pathways_service.jaxside import plugin
+from shared_pathways_service.jaxside.connection_errors import unreachable
 from shared_pathways_service.jaxside.credentials import check_plaintext
-from shared_pathways_service.jaxside.reaching import unreachable
 from shared_pathways_service.jaxside.target import ProxyTarget
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
