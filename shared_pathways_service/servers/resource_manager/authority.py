@@ -28,7 +28,7 @@ from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.resource_manager import status, wire
 from shared_pathways_service.servers.resource_manager.followers import Followers
 from shared_pathways_service.servers.resource_manager.history import Filter, History, Numbered
-from shared_pathways_service.servers.resource_manager.metrics import Meter
+from shared_pathways_service.servers.resource_manager.meter import Meter
 from shared_pathways_service.servers.resource_manager.outbox import Outbox, StreamEnded
 from shared_pathways_service.servers.resource_manager.patience import Patience
 from shared_pathways_service.servers.resource_manager.recording import Recording
