@@ -15,8 +15,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
 
-from shared_pathways_service.servers.proxy.counters import RequestCounts
 from shared_pathways_service.servers.proxy.limits import Limits
+from shared_pathways_service.servers.proxy.request_counts import RequestCounts
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
 __all__ = ["Answer", "Answers", "QueuedAnswers"]

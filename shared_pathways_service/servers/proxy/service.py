@@ -25,7 +25,7 @@ from shared_pathways_service.servers.proxy.buffers import (
     take_file,
 )
 from shared_pathways_service.servers.proxy.callbacks import SessionCallbacks
-from shared_pathways_service.servers.proxy.counters import RequestCounts, Transferred, families
+from shared_pathways_service.servers.proxy.counters import families
 from shared_pathways_service.servers.proxy.engine import Engine
 from shared_pathways_service.servers.proxy.handlers import HANDLERS, NAMED_RESULTS
 from shared_pathways_service.servers.proxy.handshake import (
@@ -37,9 +37,9 @@ from shared_pathways_service.servers.proxy.handshake import (
 )
 from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.memory import HostMemory
-from shared_pathways_service.servers.proxy.operations import Operation
+from shared_pathways_service.servers.proxy.request_counts import RequestCounts, Transferred
 from shared_pathways_service.servers.proxy.session import Session
-from shared_pathways_service.servers.proxy.slices import SliceChange
+from shared_pathways_service.servers.proxy.slices import SliceChange, Work
 from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
 from shared_pathways_service.servers.turns import wait_for_event
 
@@ -75,7 +75,7 @@ class ProxyService:
         *,
         token: str | None = None,
         large_transfer_dir: Path | None = None,
-        on_session_end: Callable[[Sequence[Operation]], None] = lambda _running: None,
+        on_session_end: Callable[[Sequence[Work]], None] = lambda _running: None,
         limits: Limits | None = None,
         newest_version: int | None = None,
     ) -> None:
