@@ -8,18 +8,45 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from shared_pathways_service.servers.proxy.callback_messages import CallbackTypes, zeros
-from shared_pathways_service.servers.proxy.callbacks import AHEAD_BYTES, SessionCallbacks
 from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
 
 if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.operations import Operation
 
-__all__ = ["ProgramCallbacks"]
+__all__ = ["ClientCalls", "ProgramCallbacks"]
 
 _MARK = re.compile(r"sps callback (\d+)\.")
+
+
+class ClientCalls(Protocol):
+    """Calls functions of the session's client: what a program's callbacks need of it."""
+
+    @property
+    def has_none_ahead(self) -> bool:
+        """Whether no call is out for which XLA does not wait."""
+
+    def call(self, program: ProgramCallbacks, index: int, arguments: Sequence[Any]) -> Any:
+        """Calls a function and waits for its results."""
+
+    def call_ahead(
+        self, program: ProgramCallbacks, index: int, arguments: Sequence[Any], operation: Operation
+    ) -> bool:
+        """Calls a function without waiting; False where XLA has to wait for this call."""
+
+    def await_order(self) -> None:
+        """Waits briefly for the calls of earlier programs."""
+
+    def await_before(self, program: ProgramCallbacks, operation: Operation) -> None:
+        """Waits for the calls of this operation for which XLA did not wait."""
+
+    def release_forlorn(self) -> None:
+        """Gives up the calls of operations that have settled without them."""
+
+    def send_dropped(self, program: int) -> None:
+        """Tells the client that a program is gone, by its number."""
 
 
 class _Failed(Exception):  # noqa: N818 - passes through XLA, which keeps the text alone
@@ -35,6 +62,7 @@ class ProgramCallbacks:
       key: The client's number of the program.
       types: Of each callback.
       names: Of their functions.
+      ahead_bytes: Bytes of arguments up to which XLA need not wait for a call.
       is_spread: Whether the program runs on several devices. Where a function fails, the others
         would wait for that device, until XLA ends the process. So the program goes on with zeros in
         place of results, and fails at its end; so do all runs of it at that time.
@@ -51,11 +79,12 @@ class ProgramCallbacks:
 
     def __init__(
         self,
-        calls: SessionCallbacks,
+        calls: ClientCalls,
         key: int,
         types: Sequence[CallbackTypes],
         names: Sequence[str],
         *,
+        ahead_bytes: int,
         is_spread: bool = False,
     ) -> None:
         self.key = key
@@ -70,7 +99,7 @@ class ProgramCallbacks:
         self._is_spread = is_spread
         self._failed: dict[Operation, StatusError] = {}
         self._return_at_once = all(
-            not one.results and sum(a.nbytes for a in one.arguments) <= AHEAD_BYTES for one in types
+            not one.results and sum(a.nbytes for a in one.arguments) <= ahead_bytes for one in types
         )
 
     def __del__(self) -> None:

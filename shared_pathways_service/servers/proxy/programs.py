@@ -18,7 +18,7 @@ from shared_pathways_service.servers.proxy.callback_calls import (
     CallbackMark,
     take_mark,
 )
-from shared_pathways_service.servers.proxy.callbacks import SessionCallbacks
+from shared_pathways_service.servers.proxy.callbacks import AHEAD_BYTES, SessionCallbacks
 from shared_pathways_service.servers.proxy.compile_cache import CompileCache
 from shared_pathways_service.servers.proxy.compile_callbacks import Turns, bound
 from shared_pathways_service.servers.proxy.compiled_program import Parameter, Program
@@ -242,8 +242,14 @@ def _no_callbacks() -> StatusError:
 def _callbacks(
     calls: SessionCallbacks, mark: CallbackMark, checker: CallbackChecker
 ) -> ProgramCallbacks:
-    is_spread = checker.num_devices > 1
-    return ProgramCallbacks(calls, mark.program, checker.types(), mark.names, is_spread=is_spread)
+    return ProgramCallbacks(
+        calls,
+        mark.program,
+        checker.types(),
+        mark.names,
+        ahead_bytes=AHEAD_BYTES,
+        is_spread=checker.num_devices > 1,
+    )
 
 
 def _check_options(build: Any, main: xla.MainTypes) -> None:
