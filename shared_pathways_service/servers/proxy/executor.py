@@ -4,17 +4,39 @@ from __future__ import annotations
 
 import queue
 import threading
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.last_requests import Place
-from shared_pathways_service.servers.proxy.status import from_exception
+from shared_pathways_service.servers.proxy.status import StatusError, from_exception
 
-if TYPE_CHECKING:
-    from shared_pathways_service.servers.proxy.operations import Operation
-    from shared_pathways_service.servers.proxy.slices import Epoch
+__all__ = ["Executor", "Placement", "Task"]
 
-__all__ = ["Executor"]
+
+class Placement(Protocol):
+    """The placement of a virtual slice, as its executor's threads are named after it."""
+
+    @property
+    def index(self) -> int:
+        """The virtual slice."""
+
+    @property
+    def generation(self) -> int | None:
+        """The generation of the placement."""
+
+
+class Task(Protocol):
+    """Work that an executor runs."""
+
+    @property
+    def name(self) -> str:
+        """What runs; for messages."""
+
+    def arrive(self, executor: Executor) -> None:
+        """Runs on the calling thread, which belongs to `executor`."""
+
+    def fail(self, error: StatusError) -> None:
+        """Settles with an error, unless settled already."""
 
 
 class Executor:
@@ -27,25 +49,25 @@ class Executor:
     nothing is in it (`reserve`).
 
     Args:
-      epoch: Whose programs run here.
+      placement: Its programs run here.
       place: Takes note of what runs, should the process not outlive it.
     """
 
-    def __init__(self, epoch: Epoch, place: Place) -> None:
-        self._epoch = epoch
+    def __init__(self, placement: Placement, place: Place) -> None:
+        self._placement = placement
         self._place = place
-        self._queue: queue.SimpleQueue[Operation | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         # Operations that are queued or run, also those that were left behind.
         self._open = 0
         # Held while one runs elsewhere.
         self._elsewhere = threading.Lock()
         self._threads = 0
-        self._running: Operation | None = None
+        self._running: Task | None = None
         self._thread: threading.Thread | None = None
         self._start()
 
-    def put(self, operation: Operation) -> None:
+    def put(self, operation: Task) -> None:
         """Queues an operation whose inputs are there or are made by this queue before it."""
         with self._lock:
             self._open += 1
@@ -72,7 +94,7 @@ class Executor:
             self._open -= 1
             self._elsewhere.release()
 
-    def leave_behind(self, operation: Operation) -> None:
+    def leave_behind(self, operation: Task) -> None:
         """Leaves the present thread to the operation that it is stuck in, if it still is.
 
         Where the system has no other thread, the queue goes on with this one later.
@@ -92,7 +114,8 @@ class Executor:
 
     def _start(self) -> None:
         self._threads += 1
-        name = f"slice-{self._epoch.index}-{self._epoch.generation}-{self._threads}"
+        placement = self._placement
+        name = f"slice-{placement.index}-{placement.generation}-{self._threads}"
         # Assigned before it runs: the loop ends when it finds another thread in its place.
         present = self._thread
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)

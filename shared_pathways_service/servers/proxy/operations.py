@@ -15,7 +15,7 @@ from shared_pathways_service.servers.proxy.executor import Executor
 from shared_pathways_service.servers.proxy.settling import call_in_turn
 from shared_pathways_service.servers.proxy.slices import Epoch
 from shared_pathways_service.servers.proxy.status import StatusError, from_exception
-from shared_pathways_service.servers.proxy.values import Value
+from shared_pathways_service.servers.proxy.values import PendingWork, Value
 
 __all__ = ["Operation", "Runner"]
 
@@ -86,7 +86,7 @@ class Operation:
         epochs: tuple[Epoch, ...],
         session_id: int,
         runner: Runner | None = None,
-        after: Sequence[Operation] = (),
+        after: Sequence[PendingWork] = (),
         quick: bool = False,
         steps_aside: bool = False,
     ) -> None:
@@ -220,7 +220,7 @@ class Operation:
             if self.running:
                 _LEFT_BEHIND.add(self)
 
-    def _unsettled(self) -> list[Operation]:
+    def _unsettled(self) -> list[PendingWork]:
         waiting_for = [operation for operation in self._after if not operation.done]
         for value in self.inputs:
             operation = value.operation

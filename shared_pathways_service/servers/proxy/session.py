@@ -20,7 +20,7 @@ from shared_pathways_service.servers.proxy.engine import Engine
 from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.memory import HostMemory
 from shared_pathways_service.servers.proxy.operations import Operation
-from shared_pathways_service.servers.proxy.slices import Epoch
+from shared_pathways_service.servers.proxy.slices import Epoch, Work
 from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
 from shared_pathways_service.servers.proxy.user_contexts import UserContexts
 from shared_pathways_service.servers.proxy.values import Spec, Value
@@ -193,7 +193,7 @@ class Session:
             if epoch in value.epochs:
                 value.let_go()
 
-    def close(self) -> Sequence[Operation]:
+    def close(self) -> Sequence[Work]:
         """Lets go of everything; what is under way is settled with an error.
 
         Returns:

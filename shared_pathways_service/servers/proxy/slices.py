@@ -10,15 +10,36 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
 if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.executor import Executor
-    from shared_pathways_service.servers.proxy.operations import Operation
 
-__all__ = ["Epoch", "SliceChange", "SliceTable"]
+__all__ = ["Epoch", "SliceChange", "SliceTable", "Work"]
+
+
+class Work(Protocol):
+    """Work under way on placements, until it settles or a placement or its session ends."""
+
+    @property
+    def name(self) -> str:
+        """What runs; for messages."""
+
+    @property
+    def session_id(self) -> int:
+        """The session that asked for it."""
+
+    @property
+    def running(self) -> bool:
+        """Whether it computes now."""
+
+    def abandon(self, error: StatusError) -> bool:
+        """Settles with an error; returns whether it runs on all the same."""
+
+    def note_abandoned(self) -> None:
+        """Prepares to be abandoned, before its placement is replaced."""
 
 
 class Epoch:
@@ -40,7 +61,7 @@ class Epoch:
         self.generation = generation
         self.slice_id = slice_id
         self.lost: StatusError | None = None
-        self.operations: dict[Operation, None] = {}
+        self.operations: dict[Work, None] = {}
         self.executor: Executor | None = None
 
 
@@ -57,7 +78,7 @@ class SliceChange:
     old: Epoch
     new: Epoch
     reason: str
-    running: Sequence[Operation] = ()
+    running: Sequence[Work] = ()
 
 
 class SliceTable:
@@ -180,7 +201,7 @@ class SliceTable:
         return epoch
 
     def _end(self, old: Epoch, new: Epoch, reason: str) -> None:
-        running: list[Operation] = []
+        running: list[Work] = []
         if old.executor is not None and old.lost is not None:
             running = [o for o in list(old.operations) if o.abandon(old.lost)]
             old.executor.close()

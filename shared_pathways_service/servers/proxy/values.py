@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from shared_pathways_service.servers.proxy.countdown import Countdown
 from shared_pathways_service.servers.proxy.status import Code, StatusError
@@ -13,12 +13,30 @@ from shared_pathways_service.servers.proxy.xla import parts_of
 
 if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.memory import Charge
-    from shared_pathways_service.servers.proxy.operations import Operation
     from shared_pathways_service.servers.proxy.shardings import Placing
     from shared_pathways_service.servers.proxy.slices import Epoch
     from shared_pathways_service.servers.proxy.xla import XlaClient
 
-__all__ = ["Spec", "Value", "when_all_settled"]
+__all__ = ["PendingWork", "Spec", "Value", "when_all_settled"]
+
+
+class PendingWork(Protocol):
+    """Work that makes values or reads them."""
+
+    @property
+    def done(self) -> bool:
+        """Whether it has settled, with data or an error."""
+
+    @property
+    def enqueued(self) -> bool:
+        """Whether it is in the queues of its placements, so that what comes later is behind it."""
+
+    @property
+    def epochs(self) -> tuple[Epoch, ...]:
+        """The placements that it runs on."""
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        """Has `callback` called when the work settles; False if it has already."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -84,10 +102,10 @@ class Value:
         self._at_home: Any = None
         self.client: XlaClient | None = None if spec is None else spec.placing.client
         self.error: StatusError | None = None
-        self.operation: Operation | None = None
+        self.operation: PendingWork | None = None
         self.deleted = False
         self.shared = False
-        self.readers: list[Operation] | None = None
+        self.readers: list[PendingWork] | None = None
         self.charge: Charge | tuple[Charge, ...] | None = None
 
     @classmethod

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.proxy.exits import EXIT_LOST_PROGRAM, Ending
-from shared_pathways_service.servers.proxy.operations import Operation
-from shared_pathways_service.servers.proxy.slices import SliceChange
+from shared_pathways_service.servers.proxy.slices import SliceChange, Work
 
 __all__ = ["Watchdog"]
 
@@ -32,7 +31,7 @@ class Watchdog:
         index = change.old.index
         self._watch(change.running, f"the loss of slice {index}", kind="lost_program", slice=index)
 
-    def on_session_end(self, running: Sequence[Operation]) -> None:
+    def on_session_end(self, running: Sequence[Work]) -> None:
         """Takes note of programs that run on though their session has ended.
 
         They hold up other programs over several devices, and nothing tells whether they ever end.
@@ -46,7 +45,7 @@ class Watchdog:
         for timer in timers:
             timer.cancel()
 
-    def _watch(self, running: Sequence[Operation], since: str, **details: object) -> None:
+    def _watch(self, running: Sequence[Work], since: str, **details: object) -> None:
         if not running:
             return
         names = ", ".join(operation.name for operation in running)
