@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""Checks the package's structure: no circular imports, and limits on sizes.
+
+Circles are looked for among modules, packages' ``__init__`` included, and count every import:
+those below ``TYPE_CHECKING`` and those inside functions as well. (import-linter checks that
+folders side by side form no circle.)
+
+A module has at most 350 lines; a class 250 and a function 60, docstrings not counted. What was
+larger when the limits came is in `_LARGER`, which may only shrink.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+import grimp
+
+_MODULE_LINES = 350
+_CLASS_LINES = 250
+_FUNCTION_LINES = 60
+
+#: Lines of modules, classes and functions above their limit; never raise or add a number.
+_LARGER = {
+    "shared_pathways_service.agent.client": 425,
+    "shared_pathways_service.agent.client:AgentSession": 274,
+    "shared_pathways_service.agent.runner:SessionRunner": 263,
+    "shared_pathways_service.cli.doctor:doctor": 71,
+    "shared_pathways_service.cli.render:render": 62,
+    "shared_pathways_service.cli.run:run": 128,
+    "shared_pathways_service.cli.serve:serve": 106,
+    "shared_pathways_service.cli.verification.checks": 375,
+    "shared_pathways_service.connection.connection": 445,
+    "shared_pathways_service.connection.connection:Connection": 314,
+    "shared_pathways_service.core.requests:ConnectRequest.build": 82,
+    "shared_pathways_service.core.rm.ledger": 477,
+    "shared_pathways_service.core.rm.ledger:Ledger": 377,
+    "shared_pathways_service.core.rm.messages": 427,
+    "shared_pathways_service.core.rm.preemption": 356,
+    "shared_pathways_service.core.rm.preemption:Preemption": 282,
+    "shared_pathways_service.core.rm.records": 431,
+    "shared_pathways_service.core.rm.speaker": 392,
+    "shared_pathways_service.core.rm.speaker:Speaker": 260,
+    "shared_pathways_service.core.rm.tenants": 368,
+    "shared_pathways_service.core.rm.tenants:Tenants": 291,
+    "shared_pathways_service.core.session": 446,
+    "shared_pathways_service.core.session:Session": 356,
+    "shared_pathways_service.elastic.attempt": 382,
+    "shared_pathways_service.elastic.checkpoints": 455,
+    "shared_pathways_service.elastic.checkpoints:Checkpoints": 255,
+    "shared_pathways_service.elastic.loop": 445,
+    "shared_pathways_service.elastic.loop:Loop": 329,
+    "shared_pathways_service.elastic.manager": 400,
+    "shared_pathways_service.errors": 400,
+    "shared_pathways_service.homes.kubernetes": 362,
+    "shared_pathways_service.homes.kubernetes:KubernetesHome": 264,
+    "shared_pathways_service.homes.kubernetes_preflight": 364,
+    "shared_pathways_service.homes.kubernetes_proxy": 362,
+    "shared_pathways_service.homes.kubernetes_proxy:ProxyFollower": 263,
+    "shared_pathways_service.kube.api": 358,
+    "shared_pathways_service.servers.embedded.proxies": 390,
+    "shared_pathways_service.servers.proxy.core_server": 424,
+    "shared_pathways_service.servers.proxy.counters:families": 66,
+    "shared_pathways_service.servers.proxy.main:_serve": 85,
+    "shared_pathways_service.servers.proxy.operations:Operation": 269,
+    "shared_pathways_service.servers.proxy.program_requests:_execute": 61,
+    "shared_pathways_service.servers.proxy.xla": 581,
+    "shared_pathways_service.servers.resource_manager.__main__:_serve": 98,
+    "shared_pathways_service.servers.resource_manager.authority": 461,
+    "shared_pathways_service.servers.resource_manager.authority:Authority": 315,
+    "shared_pathways_service.testing.testbed.node_agent.pod": 379,
+    "shared_pathways_service.testing.testbed.node_agent.pod:PodLife": 279,
+}
+
+#: Imports that are part of a circle; never add one. (Those of the resource manager's core end with
+#: its records of slices and tenants, which are to be taken apart.)
+_CIRCULAR = (
+    ("shared_pathways_service.core.rm.holders", "shared_pathways_service.core.rm.records"),
+    ("shared_pathways_service.core.rm.lines", "shared_pathways_service.core.rm.records"),
+    ("shared_pathways_service.core.rm.reserved", "shared_pathways_service.core.rm.records"),
+)
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def circle_errors(package: str, known: Collection[tuple[str, str]]) -> Iterator[str]:
+    """Yields a line for each group of modules that import each other, directly or not."""
+    graph = grimp.build_graph(package, exclude_type_checking_imports=False, cache_dir=None)
+    imports = {m: set(graph.find_modules_directly_imported_by(m)) for m in graph.modules}
+    for importer, imported in known:
+        if imported in imports.get(importer, ()):
+            imports[importer].remove(imported)
+        else:
+            yield f"{importer} does not import {imported}: remove it from _CIRCULAR"
+    reached = {module: _reachable(module, imports) for module in imports}
+    groups = {
+        tuple(sorted(other for other in reached[module] if module in reached[other]))
+        for module in imports
+    }
+    for group in sorted(filter(None, groups)):
+        yield f"circular imports: {', '.join(group)}"
+
+
+def _reachable(start: str, imports: Mapping[str, set[str]]) -> set[str]:
+    reached: set[str] = set()
+    to_visit = list(imports[start])
+    while to_visit:
+        module = to_visit.pop()
+        if module not in reached:
+            reached.add(module)
+            to_visit += imports[module]
+    return reached
+
+
+def sizes(root: Path, package: str) -> Iterator[tuple[str, int, int]]:
+    """Yields the name, the lines and the limit of each module, class and function."""
+    for path in sorted((root / package).rglob("*.py")):
+        if path.stem.endswith(("_pb2", "_pb2_grpc")):
+            continue
+        module = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+        source = path.read_text()
+        yield module, len(source.splitlines()), _MODULE_LINES
+        yield from _definitions(ast.parse(source), f"{module}:")
+
+
+def _definitions(parent: ast.AST, prefix: str) -> Iterator[tuple[str, int, int]]:
+    for node in ast.iter_child_nodes(parent):
+        if isinstance(node, ast.ClassDef | _Function):
+            name = f"{prefix}{node.name}"
+            limit = _CLASS_LINES if isinstance(node, ast.ClassDef) else _FUNCTION_LINES
+            yield name, _lines(node), limit
+            yield from _definitions(node, f"{name}.")
+        else:
+            yield from _definitions(node, prefix)
+
+
+def _lines(definition: ast.ClassDef | _Function) -> int:
+    lines = _span(definition)
+    for node in ast.walk(definition):
+        if isinstance(node, ast.ClassDef | _Function) and ast.get_docstring(node) is not None:
+            lines -= _span(node.body[0])
+    return lines
+
+
+def _span(node: ast.stmt) -> int:
+    assert node.end_lineno is not None
+    return node.end_lineno - node.lineno + 1
+
+
+def size_errors(found: Iterator[tuple[str, int, int]], larger: Mapping[str, int]) -> Iterator[str]:
+    """Yields a line for each size that breaks its limit, and each exception without need."""
+    unneeded = dict(larger)
+    for name, lines, limit in found:
+        if lines <= limit:
+            continue
+        unneeded.pop(name, None)
+        if name not in larger:
+            yield f"{name} has {lines} lines; the limit is {limit}"
+        elif lines > larger[name]:
+            yield f"{name} has grown to {lines} lines from {larger[name]}; the limit is {limit}"
+    for name in unneeded:
+        yield f"{name} is within its limit, or gone: remove it from _LARGER"
+
+
+def errors(
+    root: Path, package: str, *, larger: Mapping[str, int], circular: Collection[tuple[str, str]]
+) -> list[str]:
+    """Returns a line for each broken rule.
+
+    Args:
+      root: The folder that contains the package; must be on the path of imports.
+      package: Its name.
+      larger: Lines of what may exceed its limit.
+      circular: Imports, by importer and imported module, that may be part of a circle.
+    """
+    return [
+        *circle_errors(package, circular),
+        *size_errors(sizes(root, package), larger),
+    ]
+
+
+def main() -> int:
+    """Prints what breaks a rule; returns 1 if there is any."""
+    root = Path(__file__).resolve().parents[1]
+    sys.path.insert(0, str(root))
+    found = errors(root, "shared_pathways_service", larger=_LARGER, circular=_CIRCULAR)
+    for error in found:
+        print(error)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""`scripts/structure.py`, which `scripts/check` runs: circular imports and limits on sizes."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).resolve().parents[1]
+_SCRIPT = runpy.run_path(str(_ROOT / "scripts" / "structure.py"))
+
+Check = Callable[..., list[str]]
+
+
+@pytest.fixture
+def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Check:
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def checked(
+        files: dict[str, str],
+        *,
+        larger: dict[str, int] | None = None,
+        circular: tuple[tuple[str, str], ...] = (),
+    ) -> list[str]:
+        for name, text in {"__init__": "", **files}.items():
+            path = tmp_path / "tried" / f"{name}.py"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        found: list[str] = _SCRIPT["errors"](
+            tmp_path, "tried", larger=larger or {}, circular=circular
+        )
+        return found
+
+    return checked
+
+
+def test_that_the_package_keeps_the_rules() -> None:
+    assert _SCRIPT["main"]() == 0
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "import tried.one",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from tried.one import NAME",
+        "def late():\n    from tried.one import NAME\n    return NAME",
+    ],
+    ids=["plain", "type_checking", "function"],
+)
+def test_that_every_kind_of_import_counts_for_circles(check: Check, hidden: str) -> None:
+    found = check({"one": "from tried import two\nNAME = two", "two": hidden})
+    assert found == ["circular imports: tried.one, tried.two"]
+
+
+def test_that_the_package_itself_counts_for_circles(check: Check) -> None:
+    found = check({"__init__": "from tried.one import NAME", "one": "import tried\nNAME = 1"})
+    assert found == ["circular imports: tried, tried.one"]
+
+
+def test_that_a_known_circular_import_must_still_exist(check: Check) -> None:
+    circular = (("tried.two", "tried.one"),)
+    files = {"one": "import tried.two", "two": "import tried.one"}
+    assert check(files, circular=circular) == []
+    assert check({**files, "two": ""}, circular=circular) == [
+        "tried.two does not import tried.one: remove it from _CIRCULAR"
+    ]
+
+
+def test_that_docstrings_do_not_count_for_functions(check: Check) -> None:
+    documented = '    """One.\n\n    Two.\n    """\n' + "    pass\n" * 59
+    assert check({"one": f"def f():\n{documented}"}) == []
+    assert check({"one": f"def f():\n{documented}    pass\n"}) == [
+        "tried.one:f has 61 lines; the limit is 60"
+    ]
+
+
+def test_that_methods_count_for_themselves_and_for_their_class(check: Check) -> None:
+    body = "        pass\n" * 60
+    methods = "".join(f"    def f{n}(self):\n{body}" for n in range(5))
+    found = check({"one": f"class C:\n{methods}"})
+    assert found[0] == "tried.one:C has 306 lines; the limit is 250"
+    assert found[1:] == [f"tried.one:C.f{n} has 61 lines; the limit is 60" for n in range(5)]
+
+
+def test_that_modules_have_a_limit(check: Check) -> None:
+    assert check({"one": "pass\n" * 351}) == ["tried.one has 351 lines; the limit is 350"]
+    assert check({"one": "pass\n" * 350}) == []
+
+
+def test_that_exceptions_may_only_shrink(check: Check) -> None:
+    assert check({"one": "pass\n" * 360}, larger={"tried.one": 360}) == []
+    assert check({"one": "pass\n" * 361}, larger={"tried.one": 360}) == [
+        "tried.one has grown to 361 lines from 360; the limit is 350"
+    ]
+    assert check({"one": "pass\n" * 350}, larger={"tried.one": 360}) == [
+        "tried.one is within its limit, or gone: remove it from _LARGER"
+    ]
