@@ -6,9 +6,9 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_type_hints
 
-__all__ = ["takes_group"]
+__all__ = ["takes_group", "takes_options"]
 
 
 def takes_group(
@@ -40,3 +40,16 @@ def takes_group(
     wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
     return wrapped
+
+
+def takes_options(
+    parameter: str, group: type[Any]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command the options of a group whose fields are annotated with them.
+
+    Args:
+      parameter: The command takes the group as the parameter of that name.
+      group: A dataclass; each of its fields is ``Annotated`` with a ``typer.Option``.
+    """
+    options = get_type_hints(group, include_extras=True)
+    return functools.partial(takes_group, parameter=parameter, group=group, options=options)

@@ -24,12 +24,11 @@ from shared_pathways_service.cli.child import (
     run_child,
 )
 from shared_pathways_service.cli.cluster_options import Place, takes_place
+from shared_pathways_service.cli.option_groups import takes_options
 from shared_pathways_service.cli.output import print_error
-from shared_pathways_service.core.instances import parse_instance_texts
-from shared_pathways_service.core.priorities import PRIORITIES
-from shared_pathways_service.core.proxy_options import split_options
+from shared_pathways_service.cli.run_options import RunOptions
 from shared_pathways_service.core.requests import ConnectRequest
-from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
+from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.jaxside import ProxyTarget, is_strict, run_notes, standalone
 from shared_pathways_service.progress import Progress
@@ -40,11 +39,10 @@ __all__ = ["run"]
 #: The exit code of our own failures, as that of other programs that run a command.
 _OWN_FAILURE = 125
 _FOREVER = float("inf")
-#: The slice of who names no type but a number, as upstream has it.
-_TYPE = "tpuv6e:2x2"
 
 
 @takes_place
+@takes_options("options", RunOptions)
 def run(
     words: Annotated[
         list[str] | None,
@@ -55,95 +53,7 @@ def run(
         str | None,
         typer.Option("--command", help="The same as one text, split as a shell splits it."),
     ] = None,
-    slices: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="TYPE=COUNT, e.g. tpuv6e:2x2=2 or v6e-16=2; repeatable, or comma-separated."
-        ),
-    ] = None,
-    tpu_type: Annotated[
-        str | None,
-        typer.Option(
-            "--tpu_type", metavar="TYPE", help=f"Instead of --slices; {_TYPE} if omitted."
-        ),
-    ] = None,
-    tpu_count: Annotated[
-        int | None,
-        typer.Option("--tpu_count", metavar="N", help="How many slices of it; 1 if omitted."),
-    ] = None,
-    gcs_bucket: Annotated[
-        str | None,
-        typer.Option("--gcs_bucket", metavar="gs://NAME", help="For the service's files."),
-    ] = None,
-    proxy_job_name: Annotated[
-        str | None, typer.Option("--proxy_job_name", help="The connection's name; made up else.")
-    ] = None,
-    proxy_server_image: Annotated[
-        str | None,
-        typer.Option(
-            "--proxy_server_image",
-            help="The proxy's; without it, the one that matches the service.",
-        ),
-    ] = None,
-    proxy_options: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--proxy_options",
-            metavar="KEY:VALUE",
-            help="e.g. use_insecure_credentials:false or xla_flags:'--xla_a --xla_b'; repeatable, "
-            "or comma-separated.",
-        ),
-    ] = None,
-    collect_service_metrics: Annotated[
-        bool,
-        typer.Option(
-            "--collect_service_metrics/--no_collect_service_metrics",
-            help="Send the service's metrics to Google Cloud Monitoring.",
-        ),
-    ] = False,
-    queue_timeout: Annotated[
-        float | None,
-        typer.Option(help="Seconds to wait for slices that are taken; without it: fail at once."),
-    ] = None,
-    timeout: Annotated[
-        float, typer.Option(help="Seconds for the service and the proxy to become ready.")
-    ] = 300.0,
-    priority: Annotated[
-        str | None,
-        typer.Option(
-            help="Higher goes first in the queue, and may preempt lower ones: a number, or "
-            f"{' or '.join(PRIORITIES)}, in a cluster any of its PriorityClasses; 0 without it."
-        ),
-    ] = None,
-    elastic_slices: Annotated[
-        int, typer.Option(help="How many of the slices may be missing at the start.")
-    ] = 0,
-    local_devices: Annotated[
-        bool,
-        typer.Option(
-            "--local-devices/--no-local-devices",
-            help='Whether this machine\'s CPU is usable beside the slices, as jax.devices("cpu").',
-        ),
-    ] = True,
-    strict: Annotated[
-        bool | None,
-        typer.Option(
-            "--strict/--no-strict",
-            help="Refuse what Google's proxies refuse (Python callbacks inside jit), so that what "
-            "works here works there; without it: as SPS_STRICT says.",
-        ),
-    ] = None,
-    json_events: Annotated[
-        Path | None, typer.Option(help="A file that gets every event, one line of JSON each.")
-    ] = None,
-    tune_allocator: Annotated[
-        bool,
-        typer.Option(
-            "--tune-allocator/--no-tune-allocator",
-            help="Set glibc's MALLOC_... variables, where the environment does not, so that the "
-            "program keeps memory that it had: large arrays are fetched faster.",
-        ),
-    ] = True,
+    options: RunOptions,
     place: Place,
 ) -> None:
     """Run a program on slices of the service.
@@ -154,21 +64,8 @@ def run(
     program = _program(words, command)
     try:
         with raise_on_signals():
-            request = place.request(
-                expected_tpu_instances=_instances(slices, tpu_type, tpu_count),
-                gcs_bucket=gcs_bucket or None,
-                proxy_job_name=proxy_job_name,
-                proxy_server_image=proxy_server_image,
-                proxy_options=split_options(proxy_options or ()),
-                collect_service_metrics=collect_service_metrics,
-                queue_timeout=queue_timeout,
-                timeout=timeout,
-                priority=priority,
-                elastic_slices=elastic_slices,
-                local_devices=local_devices,
-                strict=strict,
-            )
-            code = _run(program, request, json_events, tune_allocator=tune_allocator)
+            request = place.request(**options.keywords())
+            code = _run(program, request, options)
     except Stopped as stopped:
         code = 128 + stopped.number
     except CommandError as error:
@@ -193,19 +90,6 @@ def _program(words: Sequence[str] | None, command: str | None) -> list[str]:
         raise typer.BadParameter(f"--command: {error}.") from error
 
 
-def _instances(
-    slices: Sequence[str] | None, tpu_type: str | None, tpu_count: int | None
-) -> Mapping[str, int] | None:
-    """Returns how many slices of which type; None: one of the service's first type."""
-    if tpu_type is None and tpu_count is None:
-        return parse_instance_texts(slices) if slices else None
-    if slices:
-        raise InvalidRequestError(
-            "--slices", list(slices), "nothing beside --tpu_type, --tpu_count"
-        )
-    return {tpu_type or _TYPE: 1 if tpu_count is None else tpu_count}
-
-
 def _described(error: SharedPathwaysError) -> str:
     return f"{error.message} hint: {error.hint}" if error.hint else error.message
 
@@ -215,19 +99,13 @@ def _complain(message: str, code: int) -> int:
     return code
 
 
-def _run(
-    command: list[str],
-    request: ConnectRequest,
-    json_events: Path | None,
-    *,
-    tune_allocator: bool,
-) -> int:
+def _run(command: list[str], request: ConnectRequest, options: RunOptions) -> int:
     _check_command(command[0])
     settings = Settings.load()
     strict = is_strict(request.strict)
     with contextlib.ExitStack() as undo:
         progress = Progress(quiet=settings.log_level in ("ERROR", "CRITICAL"))
-        events = undo.enter_context(json_events.open("a")) if json_events else None
+        events = undo.enter_context(options.json_events.open("a")) if options.json_events else None
 
         def hear(event: Event) -> None:
             progress(event)
@@ -255,7 +133,7 @@ def _run(
         plugin = standalone.place(settings.cache_dir)
         notes = undo.enter_context(run_summary.notes(settings))
         # What the user has set stays.
-        ours = {**allocator.ENVIRONMENT, **os.environ} if tune_allocator else os.environ
+        ours = {**allocator.ENVIRONMENT, **os.environ} if options.tune_allocator else os.environ
         code = run_child(command, _environment(ours, target, plugin, notes))
         if warning := run_summary.warning(notes, is_ours=agent.token is not None):
             progress.warn(warning)

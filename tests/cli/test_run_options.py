@@ -8,7 +8,8 @@ import typer
 from shared_pathways_service.agent.journal import Entry
 from shared_pathways_service.agent.messages import HomeChoice
 from shared_pathways_service.cli.cluster_options import Place
-from shared_pathways_service.cli.run import _instances, _program
+from shared_pathways_service.cli.run import _program
+from shared_pathways_service.cli.run_options import _instances
 from shared_pathways_service.core.proxy_options import ProxyOptions, split_options
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.processes import identity_of
