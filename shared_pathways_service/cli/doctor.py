@@ -17,6 +17,7 @@ from shared_pathways_service.cli.output import AsJson, print_json
 from shared_pathways_service.core.checks import Check, Outcome
 from shared_pathways_service.core.instances import parse_instance_texts
 from shared_pathways_service.core.proxy_options import split_options
+from shared_pathways_service.core.requests import ConnectRequest
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.settings import Settings
 
@@ -82,22 +83,7 @@ def doctor(
     checks = machine_checks(settings)
     request = place.request(**given)
     if place.is_cluster:
-        from shared_pathways_service.cli.cluster_checks import (  # noqa: PLC0415 - aiohttp
-            cluster_checks,
-        )
-
-        spec = start_of(request, settings).spec
-        checks += asyncio.run(cluster_checks(place, spec, timeout))
-        if proxy_job_name is not None:
-            from shared_pathways_service.cli.proxy_credentials import (  # noqa: PLC0415 - aiohttp
-                proxy_credentials_check,
-            )
-
-            is_plaintext = spec.options.use_insecure_credentials
-            check = proxy_credentials_check(
-                place, proxy_job_name, settings, timeout, is_plaintext=is_plaintext
-            )
-            checks.append(asyncio.run(check))
+        checks += _cluster_checks(place, request, settings, proxy_job_name, timeout)
     else:
         wanted = tuple(map(str, request.virtual_slices))
         checks += asyncio.run(embedded_checks(settings, wanted, timeout))
@@ -108,6 +94,32 @@ def doctor(
     if failed := _failed(checks):
         error = failed[0].error
         raise typer.Exit(exit_code(error) if error is not None else 1)
+
+
+def _cluster_checks(
+    place: Place,
+    request: ConnectRequest,
+    settings: Settings,
+    proxy_job_name: str | None,
+    timeout: float,
+) -> list[Check]:
+    from shared_pathways_service.cli.cluster_checks import (  # noqa: PLC0415 - aiohttp
+        cluster_checks,
+    )
+
+    spec = start_of(request, settings).spec
+    checks = [*asyncio.run(cluster_checks(place, spec, timeout))]
+    if proxy_job_name is not None:
+        from shared_pathways_service.cli.proxy_credentials import (  # noqa: PLC0415 - aiohttp
+            proxy_credentials_check,
+        )
+
+        is_plaintext = spec.options.use_insecure_credentials
+        check = proxy_credentials_check(
+            place, proxy_job_name, settings, timeout, is_plaintext=is_plaintext
+        )
+        checks.append(asyncio.run(check))
+    return checks
 
 
 def _failed(checks: Sequence[Check]) -> list[Check]:

@@ -88,9 +88,7 @@ def render(
     service = wanted.fields()
     _check_goes_together(what, "--file", file)
     _check_goes_together(what, "--name", name, _SERVICE)
-    for field in dataclasses.fields(wanted):
-        option = f"--{field.name.replace('_', '-')}"
-        _check_goes_together(what, option, getattr(wanted, field.name), _SERVICE)
+    _check_service_options(what, wanted)
     _check_goes_together(what, "--user", user, *_RBAC)
     _check_goes_together(what, "--group", group, *_RBAC)
     _check_goes_together(what, "--service-account", service_account, *_RBAC)
@@ -140,3 +138,9 @@ def _check_goes_together(what: str | None, option: str, value: object, *kinds: s
     if value not in (None, []) and what not in (kinds or (None,)):
         where = f"only with {' or '.join(kinds)}" if kinds else "alone"
         raise InvalidRequestError(option, value, where)
+
+
+def _check_service_options(what: str | None, wanted: ServiceOptions) -> None:
+    for field in dataclasses.fields(wanted):
+        option = f"--{field.name.replace('_', '-')}"
+        _check_goes_together(what, option, getattr(wanted, field.name), _SERVICE)

@@ -201,49 +201,25 @@ class ConnectRequest:
           InvalidRequestError: A field is wrong, or two do not go together.
         """
         virtual_slices = parse_instances(expected_tpu_instances)
-        place = _Place.check(
-            cluster=cluster,
-            project=project,
-            region=region,
-            context=context,
-            namespace=namespace,
-            pathways_service=pathways_service,
-        )
-        if place.home == "kubernetes":
-            number, priority_class = cluster_priority(priority)
-        else:
-            number, priority_class = parse_priority(priority), ""
+        place = _Place.check((cluster, project, region), context, namespace, pathways_service)
+        number, priority_class = _priority(place.home, priority)
         return cls(
             **dataclasses.asdict(place),
             gcs_bucket=check_bucket(gcs_bucket),
             virtual_slices=virtual_slices,
-            proxy_job_name=(
-                default_proxy_job_name(user, suffix)
-                if proxy_job_name is None
-                else check_proxy_job_name(proxy_job_name)
-            ),
+            proxy_job_name=_job_name(proxy_job_name, user, suffix),
             is_name_generated=proxy_job_name is None,
             proxy_server_image=check_proxy_image(proxy_server_image, default=DEFAULT_PROXY_IMAGE),
             proxy_options=_options(proxy_options),
             collect_service_metrics=check_bool("collect_service_metrics", collect_service_metrics),
             wait=cast("Wait", check_choice("wait", wait, ("placed", "ready"))),
-            queue_timeout=(
-                None
-                if queue_timeout is None
-                else check_seconds("queue_timeout", queue_timeout, infinity=True)
-            ),
+            queue_timeout=_queue_timeout(queue_timeout),
             timeout=check_seconds("timeout", timeout),
             elastic_slices=_elastic(elastic_slices, len(virtual_slices) or 1),
             priority=number,
             priority_class=priority_class,
             labels=check_labels(labels),
-            max_lifetime=(
-                None
-                if max_lifetime is None
-                else check_seconds(
-                    "max_lifetime", max_lifetime, zero=False, high=LONGEST_LIFETIME_S
-                )
-            ),
+            max_lifetime=_max_lifetime(max_lifetime),
             local_port=None if local_port is None else check_port("local_port", local_port),
             local_devices=check_bool("local_devices", local_devices),
             strict=None if strict is None else check_bool("strict", strict),
@@ -268,14 +244,13 @@ class _Place:
     @classmethod
     def check(
         cls,
-        *,
-        cluster: object,
-        project: object,
-        region: object,
+        gke: tuple[object, object, object],
         context: object,
         namespace: object,
         pathways_service: object,
     ) -> _Place:
+        """Checks a GKE cluster with its project and region, and what else names a service."""
+        cluster, project, region = gke
         place = cls(
             home=_home(cluster, context, pathways_service),
             cluster=check_optional_text("cluster", cluster),
@@ -320,6 +295,25 @@ class _Place:
 def _home(cluster: object, context: object, pathways_service: object) -> HomeName:
     given = any(value is not None for value in (cluster, context, pathways_service))
     return "kubernetes" if given else "embedded"
+
+
+def _priority(home: HomeName, value: object) -> tuple[int, str]:
+    """Returns the number, and the cluster's PriorityClass that has it, if one does."""
+    return cluster_priority(value) if home == "kubernetes" else (parse_priority(value), "")
+
+
+def _job_name(value: object, user: str, suffix: str) -> str:
+    return default_proxy_job_name(user, suffix) if value is None else check_proxy_job_name(value)
+
+
+def _queue_timeout(value: object) -> float | None:
+    return None if value is None else check_seconds("queue_timeout", value, infinity=True)
+
+
+def _max_lifetime(value: object) -> float | None:
+    if value is None:
+        return None
+    return check_seconds("max_lifetime", value, zero=False, high=LONGEST_LIFETIME_S)
 
 
 def _options(value: object) -> ProxyOptions:

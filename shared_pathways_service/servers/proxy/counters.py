@@ -66,22 +66,7 @@ def families(
         *_of_compilation(engine),
         *_of_callbacks(sessions, callbacks_ended),
         _counter("opened_sessions", "Sessions that were begun.", sessions_opened),
-        _gauge("open_sessions", "Sessions that are open.", len(sessions)),
-        _gauge(
-            "held_back_sessions",
-            "Sessions of which no request is read until their client reads answers.",
-            sum(session.answers.held_back for session in sessions),
-        ),
-        _gauge(
-            "unanswered_requests",
-            "Requests that were read and whose answers were not yet taken.",
-            sum(session.answers.open for session in sessions),
-        ),
-        _gauge(
-            "open_handles",
-            "Arrays, programs, executions and futures, also those that are errors.",
-            sum(session.open_handles for session in sessions),
-        ),
+        *_of_sessions(sessions),
         _gauge("live_arrays", "Arrays that clients refer to.", len(live)),
         _gauge("live_programs", "Compiled programs that clients refer to.", programs),
         _gauge(
@@ -90,22 +75,7 @@ def families(
             sum(len(session.buffers) for session in sessions),
         ),
         _gauge("host_memory_bytes", "What host buffers hold.", host_memory_bytes, "bytes"),
-        Family(
-            "sps_proxy_device_memory_bytes",
-            "gauge",
-            "What arrays hold of each device; with a limit, what is counted against it.",
-            [
-                Sample(held, {"device": str(device)})
-                for device, held in enumerate(_device_memory(engine, live))
-            ],
-            "bytes",
-        ),
-        _gauge(
-            "device_memory_limit_bytes",
-            "What each device may hold; 0: no limit.",
-            engine.memory.limit,
-            "bytes",
-        ),
+        *_of_device_memory(engine, live),
     ]
 
 
@@ -166,6 +136,48 @@ def _of_compilation(engine: Engine) -> list[Family]:
         _counter("compile_cache_rejected", "Entries that could not be used.", cache.rejected),
         _counter("compile_cache_stored", "Entries written.", cache.stored),
         _counter("compile_cache_evicted", "Entries removed to make room.", cache.evicted),
+    ]
+
+
+def _of_sessions(sessions: Sequence[Session]) -> list[Family]:
+    return [
+        _gauge("open_sessions", "Sessions that are open.", len(sessions)),
+        _gauge(
+            "held_back_sessions",
+            "Sessions of which no request is read until their client reads answers.",
+            sum(session.answers.held_back for session in sessions),
+        ),
+        _gauge(
+            "unanswered_requests",
+            "Requests that were read and whose answers were not yet taken.",
+            sum(session.answers.open for session in sessions),
+        ),
+        _gauge(
+            "open_handles",
+            "Arrays, programs, executions and futures, also those that are errors.",
+            sum(session.open_handles for session in sessions),
+        ),
+    ]
+
+
+def _of_device_memory(engine: Engine, live: Iterable[Value]) -> list[Family]:
+    return [
+        Family(
+            "sps_proxy_device_memory_bytes",
+            "gauge",
+            "What arrays hold of each device; with a limit, what is counted against it.",
+            [
+                Sample(held, {"device": str(device)})
+                for device, held in enumerate(_device_memory(engine, live))
+            ],
+            "bytes",
+        ),
+        _gauge(
+            "device_memory_limit_bytes",
+            "What each device may hold; 0: no limit.",
+            engine.memory.limit,
+            "bytes",
+        ),
     ]
 
 

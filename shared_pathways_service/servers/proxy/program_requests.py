@@ -134,12 +134,20 @@ def _execute(
     operation.start()
     if not (named and program.outputs_told and session.version >= _OUTPUTS_ONCE):
         program.outputs_told = True
-        for spec, handle in zip(program.results, handles, strict=True):
-            output = response.outputs.add()
-            output.dtype.kind = spec.kind  # type: ignore[assignment]
-            output.shape.dims.extend(spec.shape)
-            output.sharding.CopyFrom(spec.placing.proto)
-            output.array_handle = handle
+        _describe_outputs(program, handles, response)
+
+
+def _describe_outputs(
+    program: Program,
+    handles: Sequence[int],
+    response: proxy_pb2.LoadedExecutableExecuteResponse,
+) -> None:
+    for spec, handle in zip(program.results, handles, strict=True):
+        output = response.outputs.add()
+        output.dtype.kind = spec.kind  # type: ignore[assignment]
+        output.shape.dims.extend(spec.shape)
+        output.sharding.CopyFrom(spec.placing.proto)
+        output.array_handle = handle
 
 
 def _call_back(
