@@ -10,7 +10,7 @@ import os
 import resource
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -132,53 +132,20 @@ def _serve(
     ending = Ending(options.exit_report)
     stop_signals.on_stop = lambda: ending.decide(0, "told to stop")
     with contextlib.ExitStack() as stack:
-        if options.parent_pid:
-            watch = exit_with_parent(
-                options.parent_pid, lambda: ending.decide(0, "the parent has ended")
-            )
-            if watch is not None:
-                stack.callback(watch.close)
+        _watch_parent(options, ending, stack)
         _keep_memory()
         token = read_token(options.token_file)
         rm_token = read_token(
             options.resource_manager_token_file, field="--resource_manager_token_file"
         )
-        allow_long_callbacks()
-        xla_flags = use_xla_flags(options.xla)
-        if options.address_space_limit_bytes:
-            limit = options.address_space_limit_bytes
-            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-        if options.sidecar_name:
-            glog("W", f"--sidecar_name={options.sidecar_name}: no sidecar runs here")
-        from shared_pathways_service.servers.proxy.xla_internals import check  # noqa: PLC0415
-
-        check()
+        xla_flags = _prepare_process(options)
         # Only now: XLA reads its flags once.
         from shared_pathways_service.servers.proxy.activity import Activity  # noqa: PLC0415
-        from shared_pathways_service.servers.proxy.engine import Engine  # noqa: PLC0415
-        from shared_pathways_service.servers.proxy.platforms import make_platform  # noqa: PLC0415
         from shared_pathways_service.servers.proxy.service import ProxyService  # noqa: PLC0415
         from shared_pathways_service.servers.proxy.transport import GrpcTransport  # noqa: PLC0415
         from shared_pathways_service.servers.proxy.watchdog import Watchdog  # noqa: PLC0415
 
-        last_requests = LastRequests(options.last_requests_file, options.last_requests_bytes)
-        # Last of all, as what ends in order does so long before; a crash does not come so far.
-        stack.callback(last_requests.take_back)
-        cache = _compile_cache(options)
-        if cache is not None:
-            stack.callback(cache.close)
-        engine = Engine(
-            options.instance_types(),
-            options.device_memory_limit_bytes,
-            xla_flags,
-            cache,
-            last_requests,
-            platform=make_platform(
-                options.platform, sum(t.chips for t in options.instance_types())
-            ),
-        )
-        stack.callback(engine.close)
-        engine.compiler.ffi_names = _load_handlers(options)
+        engine = _make_engine(options, xla_flags, stack)
         watchdog = Watchdog(ending, options.lost_program_grace_s)
         stack.callback(watchdog.close)
         engine.slices.add_listener(watchdog.on_change)
@@ -209,6 +176,63 @@ def _serve(
         code = ending.wait()
         glog("I", "Pathways Proxy stopping")
         return code
+
+
+def _watch_parent(options: ProxyServerOptions, ending: Ending, stack: contextlib.ExitStack) -> None:
+    if options.parent_pid:
+        watch = exit_with_parent(
+            options.parent_pid, lambda: ending.decide(0, "the parent has ended")
+        )
+        if watch is not None:
+            stack.callback(watch.close)
+
+
+def _prepare_process(options: ProxyServerOptions) -> list[tuple[str, str]]:
+    """Sets what XLA reads once, and this process's limits; returns the flags of each compilation.
+
+    Raises:
+      SharedPathwaysError: A flag is refused, or jaxlib is not as it has to be.
+    """
+    allow_long_callbacks()
+    xla_flags = use_xla_flags(options.xla)
+    if options.address_space_limit_bytes:
+        limit = options.address_space_limit_bytes
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    if options.sidecar_name:
+        glog("W", f"--sidecar_name={options.sidecar_name}: no sidecar runs here")
+    from shared_pathways_service.servers.proxy.xla_internals import check  # noqa: PLC0415
+
+    check()
+    return xla_flags
+
+
+def _make_engine(
+    options: ProxyServerOptions,
+    xla_flags: Sequence[tuple[str, str]],
+    stack: contextlib.ExitStack,
+) -> Engine:
+    """Makes the engine; the stack closes it, and what it uses."""
+    from shared_pathways_service.servers.proxy.engine import Engine  # noqa: PLC0415
+    from shared_pathways_service.servers.proxy.platforms import make_platform  # noqa: PLC0415
+
+    last_requests = LastRequests(options.last_requests_file, options.last_requests_bytes)
+    # Last of all, as what ends in order does so long before; a crash does not come so far.
+    stack.callback(last_requests.take_back)
+    cache = _compile_cache(options)
+    if cache is not None:
+        stack.callback(cache.close)
+    instance_types = options.instance_types()
+    engine = Engine(
+        instance_types,
+        options.device_memory_limit_bytes,
+        xla_flags,
+        cache,
+        last_requests,
+        platform=make_platform(options.platform, sum(t.chips for t in instance_types)),
+    )
+    stack.callback(engine.close)
+    engine.compiler.ffi_names = _load_handlers(options)
+    return engine
 
 
 def _keep_memory() -> None:

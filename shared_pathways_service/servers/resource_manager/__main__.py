@@ -8,7 +8,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import grpc.aio
@@ -125,6 +125,82 @@ def _restore(
     return ResourceManagerCore(config, store.restored, now), store
 
 
+def _make_authority(
+    options: ResourceManagerOptions,
+    on_fatal: Callable[[str], None],
+    stack: contextlib.AsyncExitStack,
+) -> Authority:
+    """Makes the core's owner, on the running event loop; the stack closes it and its recording."""
+    clock = SteadyClock()
+    recording = Recording(options.record_events)
+    stack.callback(recording.close)
+    core, store = _restore(options, clock, recording)
+    authority = Authority(
+        core,
+        store,
+        WorkerStreams(options.beat_interval_s),
+        TenantStreams(
+            options.tenant_ttl_s,
+            options.proxy_memory_limit_bytes or 0,
+            activity_s=options.idle_times[-1],
+        ),
+        clock=clock,
+        watcher_limit=options.watcher_limit,
+        on_event=_SliceCounter(sum(options.instance_count)),
+        on_fatal=on_fatal,
+        recording=recording,
+    )
+    stack.callback(authority.close)
+    return authority
+
+
+def _make_server(
+    options: ResourceManagerOptions,
+    guard: grpc.aio.ServerInterceptor | None,
+    token: str | None,
+    tenant_token: str | None,
+) -> grpc.aio.Server:
+    guards = [] if guard is None else [guard]
+    if token is not None:
+        guards.append(
+            TokenInterceptor(
+                token,
+                open_services=(HEALTH_SERVICE,),
+                lesser={} if tenant_token is None else {tenant_token: _TENANTS_METHODS},
+            )
+        )
+    return grpc.aio.server(
+        interceptors=[*guards, Admission(options)],
+        options=(
+            *SERVER_OPTIONS,
+            *_LIMITS,
+            *options.connection_options(),
+            ("grpc.max_concurrent_streams", options.max_streams_per_connection),
+        ),
+    )
+
+
+async def _serve_metrics(
+    options: ResourceManagerOptions,
+    authority: Authority,
+    token: str | None,
+    stack: contextlib.AsyncExitStack,
+) -> None:
+    """Serves metrics, where there is a port for them; the stack ends that."""
+    if options.metrics_port is None:
+        return
+    from shared_pathways_service.servers.metrics import serve_metrics  # noqa: PLC0415 - aiohttp
+
+    serving = await serve_metrics(
+        lambda: families(authority),
+        address=options.metrics_address,
+        port=options.metrics_port,
+        token=token,
+    )
+    stack.push_async_callback(serving.close)
+    glog("I", f"Metrics at {serving.url}")
+
+
 async def _serve(options: ResourceManagerOptions, guard: grpc.aio.ServerInterceptor | None) -> int:
     """Serves until a stop signal; returns the exit code."""
     loop = asyncio.get_running_loop()
@@ -145,49 +221,13 @@ async def _serve(options: ResourceManagerOptions, guard: grpc.aio.ServerIntercep
             watch = exit_with_parent(options.parent_pid, _stop_self)
             if watch is not None:
                 stack.callback(watch.close)
-        clock = SteadyClock()
-        recording = Recording(options.record_events)
-        stack.callback(recording.close)
-        core, store = _restore(options, clock, recording)
-        authority = Authority(
-            core,
-            store,
-            WorkerStreams(options.beat_interval_s),
-            TenantStreams(
-                options.tenant_ttl_s,
-                options.proxy_memory_limit_bytes or 0,
-                activity_s=options.idle_times[-1],
-            ),
-            clock=clock,
-            watcher_limit=options.watcher_limit,
-            on_event=_SliceCounter(sum(options.instance_count)),
-            on_fatal=fatal,
-            recording=recording,
-        )
-        stack.callback(authority.close)
+        authority = _make_authority(options, fatal, stack)
         if stop.done():
             # What a start leaves in the history could not be written: nobody shall take it for up.
             return stop.result()
         token = read_token(options.token_file)
         tenant_token = read_token(options.tenant_token_file, field="--tenant_token_file")
-        guards = [] if guard is None else [guard]
-        if token is not None:
-            guards.append(
-                TokenInterceptor(
-                    token,
-                    open_services=(HEALTH_SERVICE,),
-                    lesser={} if tenant_token is None else {tenant_token: _TENANTS_METHODS},
-                )
-            )
-        server = grpc.aio.server(
-            interceptors=[*guards, Admission(options)],
-            options=(
-                *SERVER_OPTIONS,
-                *_LIMITS,
-                *options.connection_options(),
-                ("grpc.max_concurrent_streams", options.max_streams_per_connection),
-            ),
-        )
+        server = _make_server(options, guard, token, tenant_token)
         stack.push_async_callback(stop_server, server)
         # Last in, first out: the streams that end with the server are no deaths.
         stack.callback(authority.close)
@@ -206,19 +246,7 @@ async def _serve(options: ResourceManagerOptions, guard: grpc.aio.ServerIntercep
             bind_address=options.bind_address,
         )
         await server.start()
-        if options.metrics_port is not None:
-            from shared_pathways_service.servers.metrics import (  # noqa: PLC0415 - aiohttp
-                serve_metrics,
-            )
-
-            serving = await serve_metrics(
-                lambda: families(authority),
-                address=options.metrics_address,
-                port=options.metrics_port,
-                token=token,
-            )
-            stack.push_async_callback(serving.close)
-            glog("I", f"Metrics at {serving.url}")
+        await _serve_metrics(options, authority, token, stack)
         glog("I", f"Pathways Server serving on {listening.shown}")
         report_ready(options.ready_fd, port=listening.port, socket=listening.socket)
         code = await stop
