@@ -58,7 +58,6 @@ _LARGER = {
     "shared_pathways_service.servers.embedded.proxies": 390,
     "shared_pathways_service.servers.proxy.core_server": 424,
     "shared_pathways_service.servers.proxy.operations:Operation": 269,
-    "shared_pathways_service.servers.proxy.xla": 581,
     "shared_pathways_service.servers.resource_manager.authority": 461,
     "shared_pathways_service.servers.resource_manager.authority:Authority": 315,
     "shared_pathways_service.testing.testbed.node_agent.pod": 379,
