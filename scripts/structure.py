@@ -56,7 +56,6 @@ _LARGER = {
     "shared_pathways_service.homes.kubernetes_proxy:ProxyFollower": 263,
     "shared_pathways_service.kube.api": 358,
     "shared_pathways_service.servers.embedded.proxies": 390,
-    "shared_pathways_service.servers.proxy.core_server": 424,
     "shared_pathways_service.servers.proxy.operations:Operation": 269,
     "shared_pathways_service.servers.resource_manager.authority": 461,
     "shared_pathways_service.servers.resource_manager.authority:Authority": 315,
