@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shared_pathways_service.agent.journal import Journal
+from shared_pathways_service.agent.agent_state import AgentState
+from shared_pathways_service.agent.clean_up import clean_up_sessions, left_over
 from shared_pathways_service.agent.launch import AGENT_COMMAND, launch_agent, let_linger
 from shared_pathways_service.agent.messages import Decoder, MessageError, Start, encode
 from shared_pathways_service.core.session_messages import Phase, Snapshot
@@ -26,7 +27,7 @@ from shared_pathways_service.errors import (
 )
 from shared_pathways_service.events import Event
 
-__all__ = ["AgentLost", "AgentSession", "Sink", "clean_up_sessions"]
+__all__ = ["AgentLost", "AgentSession", "Sink"]
 
 Sink = Callable[[Event], object]
 
@@ -36,8 +37,6 @@ _SLACK_S = 15.0
 _EXIT_S = 5.0
 _LOOK_S = 0.1
 _LOGS_S = 30.0
-#: Seconds for the clean-up of earlier sessions, while somebody waits for it.
-_CLEAN_UP_S = 120.0
 
 _log = logging.getLogger(__name__)
 
@@ -72,17 +71,9 @@ class AgentSession:
         self._on_state = on_state
         self._command = command
         self._changed = threading.Condition()
-        self._snapshot = Snapshot(name=start.spec.name, phase=Phase.NEW)
-        self._token: str | None = None
-        self._token_file: Path | None = None
-        self._insecure_credentials = True
-        self._transfer_dir: Path | None = None
-        self._refusal: SharedPathwaysError | None = None
-        self._said_end = False
-        self._lingers = False
+        self._state = AgentState(Snapshot(name=start.spec.name, phase=Phase.NEW))
         self._lost = False
         self._how_lost = ""
-        self._replies: dict[int, Mapping[str, Any]] = {}
         self._ids = itertools.count(1)
         self._sending = threading.Lock()
         self._closed = False
@@ -103,27 +94,27 @@ class AgentSession:
     @property
     def snapshot(self) -> Snapshot:
         """What the agent told last."""
-        return self._snapshot
+        return self._state.snapshot
 
     @property
     def token(self) -> str | None:
         """What the proxy wants to be shown."""
-        return self._token
+        return self._state.token
 
     @property
     def token_file(self) -> Path | None:
         """Where child processes find the token; None where there is none."""
-        return self._token_file
+        return self._state.token_file
 
     @property
     def insecure_credentials(self) -> bool:
         """Whether the proxy's port is a plain one."""
-        return self._insecure_credentials
+        return self._state.insecure_credentials
 
     @property
     def transfer_dir(self) -> Path | None:
         """A directory in memory that this machine shares with the proxy; None: there is none."""
-        return self._transfer_dir
+        return self._state.transfer_dir
 
     @property
     def pid(self) -> int:
@@ -133,14 +124,12 @@ class AgentSession:
     @property
     def agent_alive(self) -> bool:
         """Whether the agent is there and heard; without it work goes on, but nobody looks on."""
-        return not (self._lost or self._said_end or self._released)
+        return not (self._lost or self._state.has_ended or self._released)
 
     @property
     def failure(self) -> SharedPathwaysError | None:
         """Why the session failed; None when it did not."""
-        if self._snapshot.error is not None:
-            return from_json(self._snapshot.error)
-        return self._refusal
+        return self._state.failure
 
     # ---- waiting
 
@@ -165,11 +154,11 @@ class AgentSession:
         while True:
             with self._changed:
                 self._raise_if_over()
-                if reached(self._snapshot):
-                    return self._snapshot
+                if reached(self.snapshot):
+                    return self.snapshot
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise TimeoutError(f"{self._snapshot.name} is still at {self._snapshot.phase}")
+                    raise TimeoutError(f"{self.snapshot.name} is still at {self.snapshot.phase}")
                 self._changed.wait(min(left, _LOOK_S))
             tick()
 
@@ -183,11 +172,11 @@ class AgentSession:
         if failure := self.failure:
             # The agent still takes things down; whoever closes waits for that.
             raise failure
-        if self._said_end or self._snapshot.ended:
-            raise ConnectionClosed(f"{self._snapshot.name} has ended")
+        if self._state.has_ended or self.snapshot.ended:
+            raise ConnectionClosed(f"{self.snapshot.name} has ended")
         if self._lost:
             raise AgentLost(
-                f"{self._snapshot.name} is not looked after any more: {self._how_lost}",
+                f"{self.snapshot.name} is not looked after any more: {self._how_lost}",
                 hint=f"the agent's log is {self.log}",
             )
 
@@ -201,10 +190,12 @@ class AgentSession:
         number = next(self._ids)
         self._say({"type": "logs", "id": number, "lines": lines})
         with self._changed:
-            self._changed.wait_for(lambda: number in self._replies or not self.agent_alive, _LOGS_S)
-            reply = self._replies.pop(number, None)
+            self._changed.wait_for(
+                lambda: number in self._state.replies or not self.agent_alive, _LOGS_S
+            )
+            reply = self._state.replies.pop(number, None)
         if reply is None:
-            raise AgentLost(f"the agent of {self._snapshot.name} does not answer")
+            raise AgentLost(f"the agent of {self.snapshot.name} does not answer")
         if "error" in reply:
             raise from_json(reply["error"])
         return list(reply["lines"])
@@ -243,18 +234,18 @@ class AgentSession:
             limit = self._start.plan.delete_timeout_s + _SLACK_S
             with self._changed:
                 self._changed.wait_for(lambda: not self.agent_alive, patience_s or limit)
-        if self._said_end:
+        if self._state.has_ended:
             return self._after_a_proper_end()
         if not self._lost:
             # (Hung, or given less time than it needs.)
-            return _left_over([f"proxy {self._snapshot.name}"], self._snapshot.name)
+            return left_over([f"proxy {self.snapshot.name}"], self.snapshot.name)
         return clean_up_sessions(
             Path(self._start.journal), [self._start.spec.session], self.log, self._command
         )
 
     def _after_a_proper_end(self) -> CleanupError | None:
-        if left := self._snapshot.left:
-            return _left_over([left], self._snapshot.name)
+        if left := self.snapshot.left:
+            return left_over([left], self.snapshot.name)
         if self.failure is None:
             with contextlib.suppress(OSError):
                 self.log.unlink()
@@ -268,7 +259,7 @@ class AgentSession:
         if self._reader.ident is not None:
             self._reader.join()
         self._socket.close()
-        if (self._said_end and not self._lingers) or self._lost:
+        if (self._state.has_ended and not self._state.lingers) or self._lost:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_EXIT_S)
         if self._process.poll() is None:
@@ -293,10 +284,10 @@ class AgentSession:
             _log.debug("the agent's stream: %s", error)
         except (MessageError, LookupError, TypeError, ValueError):
             # (As by an agent that runs another version of this package.)
-            _log.exception("the agent of %s said what cannot be read", self._snapshot.name)
+            _log.exception("the agent of %s said what cannot be read", self.snapshot.name)
             unreadable = True
         # (The end that `_let_go` made is not the agent's: it may still be at the deletion.)
-        if not (self._said_end or self._released):
+        if not (self._state.has_ended or self._released):
             how = "said what cannot be read" if unreadable else f"ended{self._exit_text()}"
             self._agent_is_lost(f"the agent {how}")
 
@@ -305,39 +296,19 @@ class AgentSession:
             self._tell(Event.from_dict(message["event"]))
             return
         with self._changed:
-            match message["type"]:
-                case "state":
-                    self._snapshot = Snapshot.from_json(message["state"])
-                case "proxy":
-                    self._token = message["token"]
-                    path = message["token_file"]
-                    self._token_file = Path(path) if path else None
-                    self._insecure_credentials = message["insecure_credentials"]
-                    path = message["transfer_dir"]
-                    self._transfer_dir = Path(path) if path else None
-                case "reply":
-                    self._replies[message["id"]] = message
-                case "ended":
-                    if message.get("state"):
-                        self._snapshot = Snapshot.from_json(message["state"])
-                    if message.get("error"):
-                        self._refusal = from_json(message["error"])
-                    self._lingers = bool(message.get("lingers"))
-                    self._said_end = True
-                case _:
-                    pass
+            self._state.update(message)
             self._changed.notify_all()
         if message["type"] in {"state", "ended"}:
             self._tell_state()
 
     def _agent_is_lost(self, how: str) -> None:
-        pod = self._snapshot.pod
+        pod = self.snapshot.pod
         with self._changed:
             self._lost = True
             self._how_lost = how
             if pod and not self._closed:
                 # The way to a pod leads through the agent.
-                self._refusal = TunnelError(
+                self._state.refusal = TunnelError(
                     f"the connection to pod {pod} is lost: {how}",
                     pod=pod,
                     cause=how,
@@ -349,7 +320,7 @@ class AgentSession:
                 Event(
                     kind="agent.lost",
                     source="connect",
-                    tenant=self._snapshot.name,
+                    tenant=self.snapshot.name,
                     reason=f"{how}; its log is {self.log}",
                     data={"pid": self._process.pid, "pod": pod},
                 )
@@ -374,52 +345,3 @@ class AgentSession:
             self._on_event(event)
         except Exception:  # noqa: BLE001 - it is the user's code
             _log.exception("the hearer of events failed at %s", event.kind)
-
-
-def clean_up_sessions(
-    journal: Path, sessions: Sequence[str], log: Path, command: Sequence[str] = AGENT_COMMAND
-) -> CleanupError | None:
-    """Lets an agent take down what the journal has of these sessions, and waits for it.
-
-    Returns:
-      What could not be taken down; None: nothing.
-    """
-    known = [name for name in sessions if Journal(journal).read(name)]
-    if not known:
-        return None
-    process, sock = launch_agent(log, command)
-    orders = {"type": "cleanup", "journal": str(journal), "sessions": known}
-    try:
-        with sock:
-            sock.settimeout(_CLEAN_UP_S)
-            left = _hear_out(sock, orders)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_EXIT_S)
-    finally:
-        # One that still tries goes on by itself, also when nobody wants to wait any longer.
-        if process.poll() is None:
-            let_linger(process)
-    return left
-
-
-def _hear_out(sock: socket.socket, orders: Mapping[str, Any]) -> CleanupError | None:
-    decoder = Decoder()
-    with contextlib.suppress(OSError, MessageError):
-        sock.sendall(encode(orders))
-        while data := sock.recv(1 << 16):
-            for message in decoder.feed(data):
-                if message["type"] == "ended":
-                    error = from_json(message["error"]) if message["error"] else None
-                    return error if isinstance(error, CleanupError) else None
-    return _left_over(["what the journal names"], "")
-
-
-def _left_over(left: Sequence[str], whose: str) -> CleanupError:
-    command = f"sps delete {whose}" if whose else "sps reap"
-    return CleanupError(
-        f"{whose or 'the clean-up'}: not confirmed deleted: {'; '.join(left)}",
-        left=left,
-        command=command,
-        hint=f"its agent goes on trying for a while; `sps list` shows what is left, `{command}` "
-        "takes it down",
-    )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shared_pathways_service.agent.client import clean_up_sessions
+from shared_pathways_service.agent.clean_up import clean_up_sessions
 from shared_pathways_service.agent.journal import Entry, Journal
 from shared_pathways_service.cli.cluster_options import Place
 from shared_pathways_service.errors import CleanupError

@@ -10,7 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shared_pathways_service.agent.client import AgentLost, AgentSession, clean_up_sessions
+from shared_pathways_service.agent.clean_up import clean_up_sessions
+from shared_pathways_service.agent.client import AgentLost, AgentSession
 from shared_pathways_service.agent.journal import Entry
 from shared_pathways_service.agent.messages import HomeChoice
 from shared_pathways_service.core.session_messages import Phase

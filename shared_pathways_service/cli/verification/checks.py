@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import enum
 import secrets
 import tempfile
 import time
@@ -13,61 +11,23 @@ from pathlib import Path
 from typing import Any, Self
 
 from shared_pathways_service.cli.verification.link import CuttableLink
+from shared_pathways_service.cli.verification.results import Outcome, Result, SkippedError
 from shared_pathways_service.cli.verification.service import ServiceView
 from shared_pathways_service.cli.verification.tenant import Tenant
 from shared_pathways_service.core.checks import Outcome as DoctorOutcome
 from shared_pathways_service.core.requests import ConnectRequest
 from shared_pathways_service.errors import SharedPathwaysError, SlicesTaken
 
-__all__ = ["CHECKS", "Outcome", "Result", "Verification"]
+__all__ = ["CHECKS", "Verification"]
 
 _MIB = 1 << 20
 #: How often a request that must wait or be refused is made anew after it was granted.
 _TRIES = 3
 
 
-class Outcome(enum.StrEnum):
-    """How a check of a verification came out."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    SKIPPED = "skipped"
-    """It could not be made; the verification as a whole has not passed."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Result:
-    """The result of one check.
-
-    Attributes:
-      name: The check's name.
-      found: What was found, or what went wrong.
-      look_at: What to look at after a failure, or what to do about a check that was skipped.
-      seconds: How long the check took.
-    """
-
-    name: str
-    outcome: Outcome
-    found: str
-    look_at: str = ""
-    seconds: float = 0.0
-
-
-class _SkippedError(Exception):
-    """A check cannot be made.
-
-    Attributes:
-      advice: What to do to have it made.
-    """
-
-    def __init__(self, why: str, advice: str = "") -> None:
-        super().__init__(why)
-        self.advice = advice
-
-
-def _granted() -> _SkippedError:
+def _granted() -> SkippedError:
     """Returns the error for requests that should have found too few free slices."""
-    return _SkippedError(
+    return SkippedError(
         f"{_TRIES} requests for one slice more than was free were granted, and ended at once: "
         "other tenants left meanwhile",
         "repeat it when fewer tenants come and go",
@@ -128,7 +88,7 @@ class Verification:
             began, before = time.monotonic(), len(self._tenants)
             try:
                 found, outcome, look_at = look(self), Outcome.PASSED, ""
-            except _SkippedError as reason:
+            except SkippedError as reason:
                 found, outcome, look_at = str(reason), Outcome.SKIPPED, reason.advice
             except SharedPathwaysError as error:
                 found, outcome = error.message, Outcome.FAILED
@@ -225,7 +185,7 @@ class Verification:
         """Has two tenants compute side by side."""
         self._check_connectable()
         if self.count < 2:
-            raise _SkippedError("needs two slices", f"--slices {self._kind}=2")
+            raise SkippedError("needs two slices", f"--slices {self._kind}=2")
         self._leave(self._first)
         first, second = self._tenant(1), self._tenant(self.count - 1)
         for tenant in (first, second):
@@ -260,7 +220,7 @@ class Verification:
             tenant.expect("connected", self._timeout_s)
             self._ask(tenant, "work on")
             if not (cut := link.cut()):
-                raise _SkippedError(
+                raise SkippedError(
                     "the client's connections do not pass through a proxy of this machine",
                     "try a context without proxy-url",
                 )
@@ -314,12 +274,12 @@ class Verification:
 
     def _tenant_of_all(self) -> Tenant:
         if self._first is None:
-            raise _SkippedError("the first tenant is not connected")
+            raise SkippedError("the first tenant is not connected")
         return self._first
 
     def _check_connectable(self) -> None:
         if not self._connectable:
-            raise _SkippedError("the first tenant could not connect")
+            raise SkippedError("the first tenant could not connect")
 
     def _one_connected(self) -> Tenant:
         self._check_connectable()

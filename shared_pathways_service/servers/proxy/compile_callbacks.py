@@ -23,7 +23,7 @@ from jaxlib import xla_client
 from jaxlib.mlir import ir
 
 from shared_pathways_service.protocol import callbacks_pb2 as pb
-from shared_pathways_service.servers.proxy import xla
+from shared_pathways_service.servers.proxy import mlir
 from shared_pathways_service.servers.proxy.callback_calls import CallbackChecker, CallbackMark
 from shared_pathways_service.servers.proxy.callback_messages import (
     BYTES_OF_ANY_LENGTH,
@@ -189,7 +189,7 @@ def bound(
     return CompileCallbacks(
         calls,
         mark,
-        xla.name_of(module),
+        mlir.name_of(module),
         found,
         num_devices=checker.num_devices,
         check=check,

@@ -16,7 +16,7 @@ from jaxlib import xla_client
 
 from shared_pathways_service.protocol import callbacks_pb2 as pb
 from shared_pathways_service.protocol.ifrt import xla_pb2
-from shared_pathways_service.servers.proxy import xla
+from shared_pathways_service.servers.proxy import mlir
 from shared_pathways_service.servers.proxy.dtypes import dtype_of, kind_of_element
 from shared_pathways_service.servers.proxy.named_shardings import as_tiles
 from shared_pathways_service.servers.proxy.op_shardings import checked_op_sharding
@@ -141,12 +141,12 @@ def read_partition(
     """
     taken = _shardings("operand", answer.operand_shardings, operands, num_devices)
     made = _shardings("result", answer.result_shardings, results, num_devices)
-    module = xla.parse(answer.program)
+    module = mlir.parse(answer.program)
     check(module)
-    main = xla.main_types(module)
+    main = mlir.main_types(module)
     _check_types("takes", main.arguments, operands, taken)
     _check_types("returns", main.results, results, made)
-    return Partition(xla.written(module), taken, made)
+    return Partition(mlir.written(module), taken, made)
 
 
 def _serialized(sharding: Any) -> bytes:
@@ -182,7 +182,7 @@ def _sharding(serialized: bytes, rank: int, num_devices: int) -> Any:
 
 
 def _check_types(
-    what: str, types: Sequence[xla.TensorType], values: Values, shardings: Sequence[Any]
+    what: str, types: Sequence[mlir.TensorType], values: Values, shardings: Sequence[Any]
 ) -> None:
     found = [_text(*_type(one)) for one in types]
     tiles = [s.tile(shape) for s, shape in zip(shardings, values.shapes, strict=True)]
@@ -194,7 +194,7 @@ def _check_types(
         )
 
 
-def _type(tensor: xla.TensorType) -> tuple[str, tuple[int, ...]]:
+def _type(tensor: mlir.TensorType) -> tuple[str, tuple[int, ...]]:
     if tensor.element == "token":
         return "token", ()
     return dtype_of(kind_of_element(tensor.element)).name, tensor.shape

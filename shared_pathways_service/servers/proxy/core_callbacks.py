@@ -6,12 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from shared_pathways_service.servers.proxy.core_server import (
-    RECEIVED,
-    SENT,
-    CoreCall,
-    message_of,
-)
+from shared_pathways_service.servers.proxy.core_call import RECEIVED, SENT, CoreCall, message_of
 from shared_pathways_service.servers.proxy.memory import HostCharge
 
 __all__ = ["CoreOutbox"]

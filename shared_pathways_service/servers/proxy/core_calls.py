@@ -13,8 +13,9 @@ from shared_pathways_service.servers.proxy.calls import (
     Call,
     Calls,
 )
+from shared_pathways_service.servers.proxy.core_call import CoreCall
 from shared_pathways_service.servers.proxy.core_callbacks import CoreOutbox
-from shared_pathways_service.servers.proxy.core_server import CoreCall, Route
+from shared_pathways_service.servers.proxy.core_server import Route
 from shared_pathways_service.servers.proxy.core_sessions import CoreAnswers
 from shared_pathways_service.servers.proxy.requests import LateRequests
 from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception

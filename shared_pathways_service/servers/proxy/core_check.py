@@ -14,7 +14,8 @@ import grpc
 from shared_pathways_service.constants import LOOPBACK
 from shared_pathways_service.servers.listening import SERVER_OPTIONS
 from shared_pathways_service.servers.proxy.call_threads import CallThreads
-from shared_pathways_service.servers.proxy.core_server import CoreCall, CoreServer, Route
+from shared_pathways_service.servers.proxy.core_call import CoreCall
+from shared_pathways_service.servers.proxy.core_server import CoreServer, Route
 
 __all__ = ["fault"]
 

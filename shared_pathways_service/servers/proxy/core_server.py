@@ -12,7 +12,7 @@ import functools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple, NoReturn
 
@@ -20,10 +20,11 @@ from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.listening import STOP_S
+from shared_pathways_service.servers.proxy.core_call import CallOver, CoreCall
 from shared_pathways_service.servers.proxy.last_words import LastWords
 from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
 
-__all__ = ["RECEIVED", "SENT", "CallOver", "CoreCall", "CoreServer", "Route", "message_of"]
+__all__ = ["CoreServer", "Route"]
 
 #: Seconds for which a call's thread waits until its last words are taken.
 _LAST_WORDS_S = 0.2
@@ -31,233 +32,7 @@ _LAST_WORDS_S = 0.2
 _PAUSE_S = 0.1
 #: Queues that are kept for calls to come.
 _SPARE_QUEUES = 64
-_NO_FLAGS = 0
-#: More messages follow: core may hold this one back, to write several at once.
-_MORE_FOLLOWS = 1
-
 _CALL, _STOPPED = "call", "stopped"
-#: Tags of operations: a message has come, or none will; one is sent, or could not be.
-RECEIVED, SENT = "received", "sent"
-_CLOSED, _ENDED, _WOKEN = "closed", "ended", "woken"
-
-
-class CallOver(Exception):  # noqa: N818 - not an error: nobody waits for the call any more
-    """The client has gone, or the server stops."""
-
-
-class CoreCall:
-    """One call; all but `send_soon`, `cancel`, `wake` and `fail` is for the call's own thread.
-
-    Args:
-      call: Of gRPC's core.
-      events: The queue where the ends of its operations come; this call's alone.
-      metadata: That the client sent.
-
-    Attributes:
-      metadata: The same, as pairs; values of keys that end in ``-bin`` are bytes.
-      is_over: Nobody waits for it any more.
-    """
-
-    def __init__(self, call: Any, events: Any, metadata: Any) -> None:
-        self._call = call
-        self._events = events
-        self.metadata = dict(metadata)
-        self.is_over = False
-        self._opened = False
-        self._woken = False
-        self._failure: StatusError | None = None
-        # Operations: begun by the call's thread, by any thread, and ended.
-        self._begun_here = 0
-        self._begun = 0
-        self._finished = 0
-        # Messages are sent by other threads too: none may be once the call's thread has ended it.
-        self._lock = threading.Lock()
-        self._ended = False
-
-    def begin(self) -> None:
-        """Begins to watch for the end of the call."""
-        self._begin_here(_CLOSED, cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS))
-
-    def messages(self) -> Iterator[bytes]:
-        """Brings the client's messages.
-
-        Raises:
-          CallOver: It went away amid them.
-        """
-        while True:
-            message = self.receive()
-            if message is None:
-                return
-            yield message
-
-    def receive(self) -> bytes | None:
-        """Returns the next message; None: the client sends no more.
-
-        Raises:
-          CallOver: It has gone.
-          StatusError: As `fail` was told.
-        """
-        self.receive_soon()
-        while (event := self.next_event()).tag is not RECEIVED:
-            if self._failure is not None:
-                raise self._failure
-        message = message_of(event)
-        if message is None and self.is_over:
-            raise CallOver
-        return message
-
-    def send(self, message: bytes) -> None:
-        """Sends a message; returns when core has taken it.
-
-        Raises:
-          CallOver: Nobody takes it.
-        """
-        self.send_soon(message, more_follows=False)
-        while (event := self.next_event()).tag is not SENT:
-            pass
-        if not event.success or self.is_over:
-            raise CallOver
-
-    def receive_soon(self) -> None:
-        """Asks for the next message; `next_event` tells of it."""
-        self._begin_here(RECEIVED, cygrpc.ReceiveMessageOperation(_NO_FLAGS))
-
-    def send_soon(self, message: bytes, *, more_follows: bool) -> bool:
-        """Sends a message, on any thread, one at a time; `next_event` tells when it is sent.
-
-        Args:
-          message: Serialised.
-          more_follows: Whether another one is sent for certain.
-
-        Returns:
-          False: the call has ended, and there will be no event.
-        """
-        flags = _MORE_FOLLOWS if more_follows else _NO_FLAGS
-        with self._lock:
-            if self._ended:
-                return False
-            self._begin(SENT, *self._opening(), cygrpc.SendMessageOperation(message, flags))
-            return True
-
-    def next_event(self, deadline: float | None = None) -> Any:
-        """Waits for the end of an operation.
-
-        Args:
-          deadline: Of the clock (`time.time`); None: for ever, as a call that is over ends all.
-
-        Returns:
-          Its event; its tag tells which one.
-        """
-        event = self._events.poll(deadline=deadline)
-        if event.completion_type == cygrpc.CompletionType.queue_timeout:
-            return event
-        self._finished += 1
-        if event.tag is _CLOSED:
-            self.is_over = self.is_over or event.batch_operations[0].cancelled()
-        return event
-
-    def wait(self, timeout_s: float) -> None:
-        """Waits until `wake` is called or the call is over, for so long at most."""
-        deadline = time.time() + timeout_s
-        while not (self._woken or self.is_over):
-            event = self.next_event(deadline)
-            if event.completion_type == cygrpc.CompletionType.queue_timeout:
-                return
-
-    def wake(self) -> None:
-        """Ends `wait`, on any thread."""
-        self._woken = True
-        self._stir()
-
-    def fail(self, error: StatusError) -> None:
-        """Has `receive`, which waits now, raise an error, on any thread.
-
-        Where the message came first, nothing comes of it: what waits next passes the event over.
-        """
-        self._failure = error
-        self._stir()
-
-    def _stir(self) -> None:
-        with self._lock:
-            if not self._ended:
-                # A batch of nothing ends at once.
-                self._begin(_WOKEN)
-
-    def cancel(self) -> None:
-        """Ends the call, on any thread: what is under way fails."""
-        with self._lock:
-            if not self._ended:
-                self._call.cancel()
-
-    def end(self, error: StatusError | None, message: bytes | None = None) -> None:
-        """Gives the call its status, once; nothing else can be begun from then on.
-
-        Args:
-          error: The status; None: it went well.
-          message: The last one of those that it sends.
-        """
-        code, details = (0, "") if error is None else (error.code.value, error.message)
-        with self._lock:
-            operations = self._opening()
-            if message is not None:
-                operations.append(cygrpc.SendMessageOperation(message, _NO_FLAGS))
-            operations.append(
-                cygrpc.SendStatusFromServerOperation(
-                    (), code, details.encode(errors="replace"), _NO_FLAGS
-                )
-            )
-            self._ended = True
-            self._begin(_ENDED, *operations)
-
-    def give_up(self) -> None:
-        """Ends the call without a status."""
-        with self._lock:
-            self._ended = True
-            self._call.cancel()
-
-    def drain(self, timeout_s: float) -> bool:
-        """Waits until nothing is under way of a call that was ended; returns whether that is so.
-
-        It takes as long as the client takes to read.
-        """
-        # (A deadline of now would be waited for, for a millisecond.)
-        deadline = time.time() + timeout_s if timeout_s else 0.0
-        while self._under_way():
-            event = self.next_event(deadline)
-            if event.completion_type == cygrpc.CompletionType.queue_timeout:
-                return False
-        return True
-
-    def _under_way(self) -> int:
-        with self._lock:
-            return self._begun_here + self._begun - self._finished
-
-    def _opening(self) -> list[Any]:
-        """Returns what has to go before the first message or status."""
-        if self._opened:
-            return []
-        self._opened = True
-        return [cygrpc.SendInitialMetadataOperation((), _NO_FLAGS)]
-
-    def _begin_here(self, tag: str, operation: Any) -> None:
-        self._start(tag, operation)
-        self._begun_here += 1
-
-    def _begin(self, tag: str, *operations: Any) -> None:
-        """Begins operations; the lock is held."""
-        self._start(tag, *operations)
-        self._begun += 1
-
-    def _start(self, tag: str, *operations: Any) -> None:
-        refusal = self._call.start_server_batch(operations, tag)
-        if refusal:
-            raise RuntimeError(f"grpcio's core refuses what should be {tag}: error {refusal}")
-
-
-def message_of(event: Any) -> bytes | None:
-    """Returns the message that was received; None: there are no more."""
-    message: bytes | None = event.batch_operations[-1].message()
-    return message
 
 
 class Route(NamedTuple):

@@ -7,12 +7,7 @@ from collections import deque
 from typing import Any
 
 from shared_pathways_service.servers.proxy.answers import Answer, Answers
-from shared_pathways_service.servers.proxy.core_server import (
-    RECEIVED,
-    SENT,
-    CoreCall,
-    message_of,
-)
+from shared_pathways_service.servers.proxy.core_call import RECEIVED, SENT, CoreCall, message_of
 from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.session import Session
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2, status_pb2, xla_pb2
-from shared_pathways_service.servers.proxy import xla
+from shared_pathways_service.servers.proxy import xla_executables
 from shared_pathways_service.servers.proxy.session import Call, Handler, Session
 from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
 
@@ -24,11 +24,11 @@ def _metadata(
     parameters = executable.get_parameter_shardings()
     if parameters is not None:
         response.parameter_shardings.SetInParent()
-        response.parameter_shardings.shardings.extend(map(xla.op_sharding, parameters))
+        response.parameter_shardings.shardings.extend(map(xla_executables.op_sharding, parameters))
     outputs = executable.get_output_shardings()
     if outputs is not None:
         response.output_shardings.SetInParent()
-        response.output_shardings.shardings.extend(map(xla.op_sharding, outputs))
+        response.output_shardings.shardings.extend(map(xla_executables.op_sharding, outputs))
     _fill_layouts(
         executable.get_parameter_layouts,
         response.parameter_layouts_list,

@@ -11,7 +11,7 @@ from typing import Any
 from shared_pathways_service.protocol.ifrt import core_pb2, xla_pb2
 from shared_pathways_service.servers.glog import glog
 from shared_pathways_service.servers.last_requests import Place
-from shared_pathways_service.servers.proxy import xla
+from shared_pathways_service.servers.proxy import mlir, program_costs, xla, xla_executables
 from shared_pathways_service.servers.proxy.callback_calls import NAMES as CALLBACK_NAMES
 from shared_pathways_service.servers.proxy.callback_calls import (
     CallbackChecker,
@@ -82,15 +82,15 @@ class Compiler:
         """
         raw = core_pb2.XlaCompileOptionsProto.FromString(options).compile_options
         device_ids = self._devices(xla_pb2.CompileOptionsProto.FromString(raw))
-        module = xla.parse(program)
+        module = mlir.parse(program)
         if self.place is not None:
-            self.place.begin(f"the compilation of {xla.name_of(module)}")
-        main = xla.main_types(module)
+            self.place.begin(f"the compilation of {mlir.name_of(module)}")
+        main = mlir.main_types(module)
         mark = take_mark(module)
         checker = None if mark is None else CallbackChecker(len(mark.names), len(device_ids))
         # Over several devices XLA has threads of its own to wait for.
         calls_back = frozenset() if mark is None else CALLBACK_NAMES
-        quick = len(device_ids) == 1 and xla.is_quick(module, calls_back)
+        quick = len(device_ids) == 1 and program_costs.is_quick(module, calls_back)
         slices = self._placings.slices(device_ids)
         client = self._placings.client(slices)
         check = functools.partial(
@@ -100,7 +100,7 @@ class Compiler:
             ffi_names=self.ffi_names,
         )
         if check(module, callbacks=checker):
-            program = xla.written(module)
+            program = mlir.written(module)
         parsed = client.options(raw, device_ids, self._flags)
         adapt_options(parsed, module)
         _check_options(parsed.executable_build_options, main)
@@ -152,13 +152,13 @@ class Compiler:
         if cache is None or xla.dumps(options) or self.ffi_names:
             return self._compiled(client, program, device_ids, options)
         # The options name the devices by their numbers in the client: slices share their programs.
-        key = cache.key(client.identity(), options.SerializeAsString(), xla.canonical(module))
+        key = cache.key(client.identity(), options.SerializeAsString(), mlir.canonical(module))
         found = cache.load(key, lambda data: client.load(data, device_ids, options))
         if found is not None:
             return found
         executable = self._compiled(client, program, device_ids, options)
         try:
-            data = xla.serialized(executable)
+            data = xla_executables.serialized(executable)
         except Exception as error:  # noqa: BLE001 - some programs have no serialised form
             glog("I", f"A program is not kept: {error}")
         else:
@@ -195,7 +195,7 @@ class Compiler:
         return ids
 
     def _results(
-        self, main: xla.MainTypes, executable: Any, device_ids: tuple[int, ...]
+        self, main: mlir.MainTypes, executable: Any, device_ids: tuple[int, ...]
     ) -> tuple[Spec, ...]:
         if not main.results:  # over several devices XLA tells one sharding of none
             return ()
@@ -207,7 +207,7 @@ class Compiler:
             if shardings is None or len(shardings) != len(main.results):
                 raise StatusError(Code.INTERNAL, "XLA told no sharding of the program's results")
             placings = [
-                self._placings.hlo(device_ids, xla.op_sharding(sharding), kind)
+                self._placings.hlo(device_ids, xla_executables.op_sharding(sharding), kind)
                 for sharding, kind in zip(shardings, kinds, strict=True)
             ]
         return tuple(
@@ -216,7 +216,7 @@ class Compiler:
         )
 
     def _parameters(
-        self, main: xla.MainTypes, executable: Any, device_ids: tuple[int, ...]
+        self, main: mlir.MainTypes, executable: Any, device_ids: tuple[int, ...]
     ) -> tuple[Parameter, ...]:
         if not main.arguments:  # of a program from the cache XLA tells a sharding of none
             return ()
@@ -227,7 +227,7 @@ class Compiler:
             raise StatusError(Code.INTERNAL, "XLA told no sharding of the program's arguments")
         found = []
         for argument, sharding in zip(main.arguments, shardings, strict=True):
-            placing = self._placings.hlo(device_ids, xla.op_sharding(sharding))
+            placing = self._placings.hlo(device_ids, xla_executables.op_sharding(sharding))
             found.append(Parameter(*_type(argument), placing.shard_shape(argument.shape)))
         return tuple(found)
 
@@ -252,7 +252,7 @@ def _callbacks(
     )
 
 
-def _check_options(build: Any, main: xla.MainTypes) -> None:
+def _check_options(build: Any, main: mlir.MainTypes) -> None:
     """Refuses what XLA ends the process for.
 
     Args:
@@ -276,7 +276,7 @@ def _check_options(build: Any, main: xla.MainTypes) -> None:
             )
 
 
-def _type(tensor: xla.TensorType) -> tuple[int, Any]:
+def _type(tensor: mlir.TensorType) -> tuple[int, Any]:
     """Returns the DTypeProto.Kind and numpy's type of an argument or result."""
     if tensor.element == "token":
         return TOKEN, TOKEN_DTYPE
@@ -285,7 +285,7 @@ def _type(tensor: xla.TensorType) -> tuple[int, Any]:
 
 
 def _donated(
-    main: xla.MainTypes, parameters: Sequence[Parameter], executable: Any, aliased_bytes: int
+    main: mlir.MainTypes, parameters: Sequence[Parameter], executable: Any, aliased_bytes: int
 ) -> frozenset[int]:
     """Returns which arguments' memory a program takes, of those that it is offered.
 
@@ -296,4 +296,4 @@ def _donated(
         return frozenset()
     if aliased_bytes == sum(math.prod(p.shape) * p.dtype.itemsize for p in offered):
         return frozenset(main.donated)
-    return xla.aliased_parameters(executable)
+    return xla_executables.aliased_parameters(executable)

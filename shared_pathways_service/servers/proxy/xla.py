@@ -1,71 +1,50 @@
 """XLA's client: all that the proxy uses of jaxlib, and of jax where jaxlib alone does not do.
 
 Nothing here knows of requests, handles or slices. The private names that are used, and why:
-`jaxlib._jax` has compile options, device lists, the reading of portable StableHLO and copies
-between devices, none of which has a public name; `jax._src` has the abstract value that jaxlib's
-array functions want, the array class itself, and a context that knows every dialect of a program.
-What of them differs between releases is in `xla_internals`.
+`jaxlib._jax` has compile options, device lists and copies between devices, none of which has a
+public name; `jax._src` has the sharding of several devices.
+What of them differs between releases is in `xla_internals`; programs as MLIR modules are read and
+written in `mlir`, compiled ones are read in `xla_executables`.
 No backend of JAX is ever made in this process: the devices are those of clients made here.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import io
-import math
 import os
-import re
-import sys
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import jax
 import jaxlib.version
 import numpy as np
-from jax._src.interpreters import mlir as _jax_mlir
 from jax._src.sharding_impls import GSPMDSharding
 from jax.sharding import SingleDeviceSharding
 from jaxlib import _jax, cpu_sparse, xla_client
 from jaxlib.cpu import _lapack
-from jaxlib.mlir import ir, passmanager
 
 from shared_pathways_service.protocol.ifrt import xla_pb2
 from shared_pathways_service.servers.proxy.file_options import check_overrides
-from shared_pathways_service.servers.proxy.named_shardings import as_tiles
+from shared_pathways_service.servers.proxy.mlir import mlir_context
 from shared_pathways_service.servers.proxy.platforms import CPU, Platform
-from shared_pathways_service.servers.proxy.program_bytecode import check_bytecode
-from shared_pathways_service.servers.proxy.program_text import check_text
 from shared_pathways_service.servers.proxy.xla_flags import check_debug_options
 from shared_pathways_service.servers.proxy.xla_internals import (
     fingerprint,
-    read_portable_artifact,
     result_handler,
     shaped_array,
-    sharding_proto,
     single_array,
 )
 
 __all__ = [
     "DEVICE_MEMORY",
-    "MainTypes",
-    "TensorType",
-    "aliased_parameters",
     "XlaClient",
-    "canonical",
     "dumps",
     "forget",
     "is_deleted",
-    "main_types",
-    "name_of",
-    "op_sharding",
     "own_debug_options",
-    "parse",
     "parts_of",
     "pointers",
-    "serialized",
     "warm_up",
-    "written",
 ]
 
 Array = Any  # jaxlib's array; it has no type that mypy could know
@@ -104,35 +83,6 @@ DEVICE_MEMORY = "device"
 _COPY = _jax.ArrayCopySemantics.ALWAYS_COPY
 #: XLA reads no other text as a truth value.
 _BOOLEANS = {"true": True, "false": False}
-#: Object files of a program that can be loaded again. XLA's loader nests one deeper for each,
-#: 2.1 kB of a thread's stack that nobody can enlarge: of 2 MiB on Linux, where the process ends at
-#: 998.
-_LOADABLE_OBJECTS = 400 if sys.platform == "linux" else 100
-_OBJECT_FILES = (b"\x7fELF", b"\xcf\xfa\xed\xfe")
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class TensorType:
-    """An argument or result of a program: element type as StableHLO writes it, and shape.
-
-    A token's element is ``token``; it has no dimensions.
-    """
-
-    element: str
-    shape: tuple[int, ...]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class MainTypes:
-    """What a program's main function takes and returns, globally.
-
-    Attributes:
-      donated: Indices of arguments whose memory the program is offered.
-    """
-
-    arguments: tuple[TensorType, ...]
-    results: tuple[TensorType, ...]
-    donated: tuple[int, ...]
 
 
 #: XLA's own debugging aids that end the process instead of the compilation.
@@ -341,15 +291,6 @@ def forget() -> None:
     jax.clear_caches()
 
 
-def serialized(executable: Any) -> bytes | None:
-    """Returns a program as `XlaClient.load` takes it; None: it could not be loaded."""
-    data: bytes = executable.serialize()
-    if executable.local_devices()[0].platform != "cpu":
-        return data
-    objects = sum(data.count(magic) for magic in _OBJECT_FILES)
-    return data if objects <= _LOADABLE_OBJECTS else None
-
-
 def dumps(options: Any) -> bool:
     """Whether these options have XLA write down what it does while it compiles."""
     if options.executable_build_options.debug_options.xla_dump_to:
@@ -376,12 +317,7 @@ def warm_up() -> None:
     # (JAX registers these with jax.experimental.sparse only.)
     for name, kernel, version in cpu_sparse.registrations()["cpu"]:
         xla_client.register_custom_call_target(name, kernel, platform="cpu", api_version=version)
-    _context()
-
-
-@functools.cache
-def _context() -> Any:
-    return _jax_mlir.make_ir_context()
+    mlir_context()
 
 
 def parts_of(array: Array) -> list[Array]:
@@ -399,183 +335,3 @@ def is_deleted(array: Array) -> bool:
 def pointers(array: Array) -> list[int]:
     """Returns where in memory the array's pieces lie."""
     return [part.unsafe_buffer_pointer() for part in parts_of(array)]
-
-
-#: The type of tokens, as MLIR writes it.
-_TYPE_OF_TOKENS = "!stablehlo.token"
-_ALIASES = re.compile(r"input_output_alias=\{((?:[^{}]|\{[^{}]*\})*)\}")
-_ALIASED_PARAMETER = re.compile(r"\((\d+), \{")
-
-
-def aliased_parameters(executable: Any) -> frozenset[int]:
-    """Returns the indices of arguments whose memory the program takes for its results.
-
-    Slow: the whole program is printed, the only form in which jaxlib tells it.
-    """
-    header = executable.hlo_modules()[0].to_string().split("\n", 1)[0]
-    found = _ALIASES.search(header)
-    return frozenset(map(int, _ALIASED_PARAMETER.findall(found[1]))) if found else frozenset()
-
-
-def op_sharding(sharding: Any) -> bytes:
-    """Returns a sharding of an executable as a serialised xla.OpSharding, in tiles."""
-    return as_tiles(xla_pb2.OpSharding.FromString(sharding_proto(sharding))).SerializeToString()
-
-
-def parse(program: bytes) -> Any:
-    """Reads a program.
-
-    Args:
-      program: Portable StableHLO, or MLIR as text or bytecode.
-
-    Returns:
-      An MLIR module, for `main_types` and `canonical`.
-
-    Raises:
-      StatusError: INVALID_ARGUMENT: the parser would end the process.
-    """
-    check_text(program)
-    context = _context()
-    with context:
-        check_bytecode(program)
-        try:
-            read = read_portable_artifact(program, context)
-        except Exception:  # noqa: BLE001 - its type is jaxlib's; what is no artifact may be MLIR
-            read = program
-        if isinstance(read, str):  # of a portable artifact, in some releases
-            read = read.encode()
-            check_text(read, verified=True)
-        return ir.Module.parse(read) if isinstance(read, bytes) else read
-
-
-def name_of(module: Any) -> str:
-    """Returns a parsed program's name; empty if it has none."""
-    with _context():
-        attributes = module.operation.attributes
-        return str(attributes["sym_name"].value) if "sym_name" in attributes else ""
-
-
-def main_types(module: Any) -> MainTypes:
-    """Returns what the main function of a parsed program takes and returns."""
-    with _context():
-        for operation in module.body.operations:
-            if operation.operation.name == "func.func" and operation.name.value == "main":
-                return MainTypes(
-                    tuple(_tensor(t) for t in operation.type.inputs),
-                    tuple(_tensor(t) for t in operation.type.results),
-                    _donated(operation, len(operation.type.inputs)),
-                )
-    raise ValueError("INVALID_ARGUMENT: the program has no main function")
-
-
-#: Operations of StableHLO that do something once for each element, or less.
-_ONCE_AN_ELEMENT = """
-abs add and atan2 bitcast_convert broadcast_in_dim cbrt ceil clamp compare complex concatenate
-constant convert cosine count_leading_zeros create_token divide dynamic_slice dynamic_update_slice
-exponential exponential_minus_one floor imag iota is_finite log log_plus_one logistic maximum
-minimum multiply negate not optimization_barrier or pad popcnt power real reduce remainder reshape
-return reverse round_nearest_afz round_nearest_even rsqrt select shift_left shift_right_arithmetic
-shift_right_logical sign sine slice sqrt subtract tan tanh transpose xor
-"""
-_QUICK = frozenset(f"stablehlo.{name}" for name in _ONCE_AN_ELEMENT.split()) | {
-    "func.func",
-    "func.return",
-}
-#: Operations of a program, and elements of each value, up to which it is a quick one.
-_FEW = 64
-_SMALL = 16 << 10
-
-
-def is_quick(module: Any, custom_calls: Container[str] = ()) -> bool:
-    """Whether a parsed program is sure to end at once, whatever its arguments are.
-
-    It is small, and has no loop, no calls within calls and nothing that may wait.
-
-    Args:
-      module: The program.
-      custom_calls: Names of those that take no time.
-    """
-    with _context():
-        functions: dict[str, Any] = {}
-        for operation in module.body.operations:
-            if operation.operation.name == "func.func":
-                functions[operation.name.value] = operation.operation
-            elif operation.operation.name != "sdy.mesh":
-                return False
-        main = functions.pop("main", None)
-        if main is None:
-            return False
-        costs = {name: _cost(function, {}, custom_calls) for name, function in functions.items()}
-        return _cost(main, costs, custom_calls) <= _FEW
-
-
-def _cost(function: Any, callees: Mapping[str, int], custom_calls: Container[str]) -> int:
-    """Returns how many operations a function does; too many, if one is large or may take long.
-
-    Args:
-      function: Of a module.
-      callees: What it may call, each with its cost.
-      custom_calls: As of `is_quick`.
-    """
-    cost = 0
-
-    def look(operation: Any) -> Any:
-        nonlocal cost
-        cost += 1
-        known = operation.name in _QUICK
-        if operation.name == "func.call":
-            callee = operation.attributes["callee"].value
-            known = callee in callees
-            cost += callees.get(callee, 0)
-        elif operation.name == "stablehlo.custom_call":
-            known = operation.attributes["call_target_name"].value in custom_calls
-        types = [value.type for value in (*operation.operands, *operation.results)]
-        if cost <= _FEW and known and all(map(_is_small, types)):
-            return ir.WalkResult.ADVANCE
-        cost = _FEW + 1
-        return ir.WalkResult.INTERRUPT
-
-    function.walk(look)
-    return cost
-
-
-def _is_small(mlir_type: Any) -> bool:
-    if not isinstance(mlir_type, ir.RankedTensorType):
-        return str(mlir_type) == _TYPE_OF_TOKENS
-    shape = mlir_type.shape
-    # (An unknown dimension is below 0.)
-    return min(shape, default=0) >= 0 and math.prod(shape) <= _SMALL
-
-
-def canonical(module: Any) -> bytes:
-    """Returns a parsed program's bytes without where in which file it was written.
-
-    The module itself loses that too.
-    """
-    with _context():
-        passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
-    return written(module)
-
-
-def written(module: Any) -> bytes:
-    """Returns a parsed program's bytes, as `XlaClient.compile` takes them."""
-    with _context():
-        buffer = io.BytesIO()
-        module.operation.write_bytecode(file=buffer)
-    return buffer.getvalue()
-
-
-def _tensor(mlir_type: Any) -> TensorType:
-    if str(mlir_type) == _TYPE_OF_TOKENS:
-        return TensorType("token", ())
-    ranked = ir.RankedTensorType(mlir_type)
-    return TensorType(str(ranked.element_type), tuple(ranked.shape))
-
-
-def _donated(function: Any, count: int) -> tuple[int, ...]:
-    try:
-        attributes = list(function.arg_attrs)
-    except KeyError:  # written without any attribute
-        return ()
-    donors = {"jax.buffer_donor", "tf.aliasing_output"}
-    return tuple(i for i in range(count) if any(entry.name in donors for entry in attributes[i]))

@@ -11,7 +11,7 @@ import pytest
 from jaxlib.cpu import _lapack, _sparse
 
 from benchmarks.fuzz_custom_calls import REFUSED, odd_program, right_program
-from shared_pathways_service.servers.proxy import xla
+from shared_pathways_service.servers.proxy import mlir
 from shared_pathways_service.servers.proxy.callback_calls import NAMES, CallbackChecker
 from shared_pathways_service.servers.proxy.compile_calls import COMPILE_CALLS
 from shared_pathways_service.servers.proxy.cpu_kernels import KERNELS
@@ -72,7 +72,7 @@ module {{
 
 def refused(program: str, platform: str = "cpu") -> StatusError:
     with pytest.raises(StatusError) as raised:
-        check_program(xla.parse(program.encode()), platform, 1)
+        check_program(mlir.parse(program.encode()), platform, 1)
     return raised.value
 
 
@@ -134,7 +134,7 @@ module {
 @pytest.mark.parametrize("name", sorted(KERNELS))
 def test_kernels_are_accepted_as_jax_calls_them(name: str) -> None:
     program, _ = right_program(random.Random(name), name)
-    check_program(xla.parse(program.encode()), "cpu", 1)
+    check_program(mlir.parse(program.encode()), "cpu", 1)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_kernels_are_accepted_as_jax_calls_them(name: str) -> None:
     ],
 )
 def test_kernels_called_in_another_way_are_refused(old: str, new: str, told: str) -> None:
-    assert not check_program(xla.parse(CHOLESKY.encode()), "cpu", 1)
+    assert not check_program(mlir.parse(CHOLESKY.encode()), "cpu", 1)
     program = CHOLESKY.replace(old, new)
     if old == OF_LAYOUTS:
         program = re.sub(r",\s*operand_layouts = .*\n.*result_layouts = .*\]}", "}", CHOLESKY)
@@ -251,7 +251,7 @@ def test_attributes_that_jax_does_not_give_xlas_calls_are_refused_by_name(
     ],
 )
 def test_attributes_that_jax_gives_xlas_calls_are_accepted(name: str, attributes: str) -> None:
-    assert not check_program(xla.parse(call_of(name, attributes).encode()), "cpu", 1)
+    assert not check_program(mlir.parse(call_of(name, attributes).encode()), "cpu", 1)
 
 
 def test_what_a_cpu_cannot_run_is_refused_by_name() -> None:

@@ -9,7 +9,7 @@ import pytest
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from shared_pathways_service.servers.proxy import xla
+from shared_pathways_service.servers.proxy import mlir
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 from tests.servers.proxy.raw import DOUBLE
 
@@ -69,32 +69,32 @@ def test_aliases_without_results_do_not_end_the_process() -> None:
         (portable, "a custom call with output_operand_aliases, and without results"),
         (plain, "no portable artifact"),
     ):
-        data = write(without_results(xla.parse(ALIASED.encode())))
+        data = write(without_results(mlir.parse(ALIASED.encode())))
         with pytest.raises(StatusError, match=said) as raised:
-            xla.parse(data)
+            mlir.parse(data)
         assert raised.value.code is Code.INVALID_ARGUMENT
 
 
 def test_zeros_behind_names_need_not_be_there() -> None:
     # MLIR does not look at them.
-    data = plain(without_results(xla.parse(ALIASED.encode())))
+    data = plain(without_results(mlir.parse(ALIASED.encode())))
     assert b"\0stablehlo\0" in data
     changed = data.replace(b"stablehlo\0", b"stablehlox").replace(b"custom_call\0", b"custom_callx")
     with pytest.raises(StatusError, match="no portable artifact"):
-        xla.parse(changed)
+        mlir.parse(changed)
 
 
 def test_what_cannot_be_read_is_refused() -> None:
     with pytest.raises(StatusError, match="bytecode is not whole"):
-        xla.parse(b"ML\xefR\x0dMLIR stablehlo.custom_call")
+        mlir.parse(b"ML\xefR\x0dMLIR stablehlo.custom_call")
 
 
 @pytest.mark.parametrize("text", [ALIASED, SINK, STRINGS])
 def test_portable_artifacts_with_custom_calls_are_read(text: str) -> None:
-    module = xla.parse(text.encode())
-    name = xla.name_of(module)
-    assert xla.name_of(xla.parse(portable(module))) == name
+    module = mlir.parse(text.encode())
+    name = mlir.name_of(module)
+    assert mlir.name_of(mlir.parse(portable(module))) == name
 
 
 def test_bytecode_without_custom_calls_is_read() -> None:
-    assert xla.name_of(xla.parse(plain(xla.parse(DOUBLE.encode())))) == "double"
+    assert mlir.name_of(mlir.parse(plain(mlir.parse(DOUBLE.encode())))) == "double"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared_pathways_service.servers.proxy import xla
+from shared_pathways_service.servers.proxy import mlir
 from shared_pathways_service.servers.proxy.call_graph import CallGraph
 from shared_pathways_service.servers.proxy.dtypes import KIND_OF_ELEMENT, UNSUPPORTED_ELEMENTS
 from shared_pathways_service.servers.proxy.program_checks import check_program
@@ -73,7 +73,7 @@ PROGRAMS = {
 
 def refused(program: str) -> StatusError:
     with pytest.raises(StatusError) as raised:
-        check_program(xla.parse(program.encode()), "cpu", 1)
+        check_program(mlir.parse(program.encode()), "cpu", 1)
     return raised.value
 
 
@@ -93,11 +93,11 @@ def test_six_bit_floats_are_refused_wherever_they_are(program: str, element: str
 
 @pytest.mark.parametrize("element", sorted({*KIND_OF_ELEMENT} - {"i1"}))
 def test_other_elements_are_not_refused(element: str) -> None:
-    check_program(xla.parse(ARGUMENT.replace("TYPE", element).encode()), "cpu", 1)
+    check_program(mlir.parse(ARGUMENT.replace("TYPE", element).encode()), "cpu", 1)
 
 
 def test_a_text_that_reads_like_a_type_is_no_type() -> None:
-    check_program(xla.parse(DOUBLE.replace("@main", "@f6E2M3FN").encode()), "cpu", 1)
+    check_program(mlir.parse(DOUBLE.replace("@main", "@f6E2M3FN").encode()), "cpu", 1)
 
 
 # ---- through a proxy
@@ -184,7 +184,7 @@ def chain(length: int) -> str:
 )
 def test_calls_at_which_xla_would_end_the_process(functions: str, body: str, said: str) -> None:
     with pytest.raises(StatusError, match=said) as caught:
-        check_program(xla.parse(of_functions(functions, body).encode()), "cpu", 1)
+        check_program(mlir.parse(of_functions(functions, body).encode()), "cpu", 1)
     assert caught.value.code is Code.INVALID_ARGUMENT
     assert "Traceback" not in caught.value.message
 
@@ -197,7 +197,7 @@ def test_an_error_of_the_checks_is_not_taken_for_text_that_is_not_utf8(
 
     monkeypatch.setattr(CallGraph, "add", fail)
     with pytest.raises(RuntimeError, match="out of order"):
-        check_program(xla.parse(DOUBLE.encode()), "cpu", 1)
+        check_program(mlir.parse(DOUBLE.encode()), "cpu", 1)
 
 
 def test_a_module_has_only_what_jax_sets() -> None:
@@ -207,11 +207,11 @@ def test_a_module_has_only_what_jax_sets() -> None:
         return plain.replace("module {", f"module attributes {{{attributes}}} {{").encode()
 
     with pytest.raises(StatusError, match=r"mhlo\.input_output_alias, which JAX never sets"):
-        check_program(xla.parse(having("mhlo.input_output_alias = [3 : i32]")), "cpu", 1)
+        check_program(mlir.parse(having("mhlo.input_output_alias = [3 : i32]")), "cpu", 1)
     assert not check_program(
-        xla.parse(having("mhlo.num_partitions = 1 : i32, jax.x = true")), "cpu", 1
+        mlir.parse(having("mhlo.num_partitions = 1 : i32, jax.x = true")), "cpu", 1
     )
 
 
 def test_functions_may_be_called_often_and_deep() -> None:
-    assert not check_program(xla.parse(of_functions(chain(900), CALL).encode()), "cpu", 1)
+    assert not check_program(mlir.parse(of_functions(chain(900), CALL).encode()), "cpu", 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared_pathways_service.servers.proxy import xla
+from shared_pathways_service.servers.proxy import mlir
 from shared_pathways_service.servers.proxy.program_text import check_text
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 from tests.servers.proxy.conftest import MakeClient, StartProxy
@@ -54,7 +54,7 @@ TOO_DEEP = {
 def test_what_would_overflow_the_stack_is_refused(name: str) -> None:
     text, said = TOO_DEEP[name]
     with pytest.raises(StatusError, match=said) as caught:
-        xla.parse(text.encode())
+        mlir.parse(text.encode())
     assert caught.value.code is Code.INVALID_ARGUMENT
 
 
@@ -70,7 +70,7 @@ def test_what_would_overflow_the_stack_is_refused(name: str) -> None:
     ],
 )
 def test_brackets_that_nest_nothing_are_not_counted(value: str) -> None:
-    assert xla.name_of(xla.parse(with_attribute(value).encode())) == "double"
+    assert mlir.name_of(mlir.parse(with_attribute(value).encode())) == "double"
 
 
 def test_many_locations_may_have_names() -> None:
@@ -79,9 +79,9 @@ def test_many_locations_may_have_names() -> None:
 
 
 def test_bytecode_is_no_text() -> None:
-    written = xla.written(xla.parse(with_attribute('"' + "[" * 1000 + '"').encode()))
+    written = mlir.written(mlir.parse(with_attribute('"' + "[" * 1000 + '"').encode()))
     assert b"[" * 1000 in written
-    assert xla.name_of(xla.parse(written)) == "double"
+    assert mlir.name_of(mlir.parse(written)) == "double"
 
 
 def test_a_text_that_is_too_deep_does_not_end_the_proxy(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared_pathways_service.servers.proxy import operations, xla
+from shared_pathways_service.servers.proxy import mlir, operations, program_costs
 from shared_pathways_service.servers.proxy.executor import Executor
 from shared_pathways_service.servers.proxy.operations import Operation
 from shared_pathways_service.servers.proxy.status import Code, StatusError
@@ -42,12 +42,12 @@ def texts() -> Mapping[str, str]:
 
 @pytest.mark.parametrize(("name", "sample"), quick_programs.SAMPLES.items())
 def test_what_is_quick(texts: Mapping[str, str], name: str, sample: quick_programs.Sample) -> None:
-    assert xla.is_quick(xla.parse(texts[name].encode())) is sample.quick
+    assert program_costs.is_quick(mlir.parse(texts[name].encode())) is sample.quick
 
 
 def test_what_is_no_longer_known_is_not_quick() -> None:
     dynamic = DOUBLE.replace("4xf32", "?xf32")
-    assert not xla.is_quick(xla.parse(dynamic.encode()))
+    assert not program_costs.is_quick(mlir.parse(dynamic.encode()))
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from jaxlib.mlir import ir
 
-from shared_pathways_service.servers.proxy import xla
+from shared_pathways_service.servers.proxy import mlir
 from shared_pathways_service.servers.proxy.program_checks import check_program
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
@@ -47,7 +47,7 @@ MESHES = r"{mesh = #sdy.mesh<[\22a\22=2, \22b\22=2]>}"
 
 
 def check(program: str) -> None:
-    check_program(xla.parse(program.encode()), "cpu", 4)
+    check_program(mlir.parse(program.encode()), "cpu", 4)
 
 
 def test_what_the_library_writes_is_accepted() -> None:
@@ -212,7 +212,7 @@ module @meshes {{
 def test_a_program_for_one_device_may_have_an_abstract_mesh(size: int, is_accepted: bool) -> None:
     text = MANUAL.replace(r"\22a\22=2, \22b\22=2", rf"\22a\22={size}, \22b\22=1")
     assert text != MANUAL
-    module = xla.parse(text.encode())
+    module = mlir.parse(text.encode())
     if is_accepted:
         check_program(module, "cpu", 1)
         return

@@ -22,7 +22,8 @@ from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.servers.proxy import core_check
 from shared_pathways_service.servers.proxy.call_threads import CallThreads
-from shared_pathways_service.servers.proxy.core_server import CoreCall, CoreServer, Route
+from shared_pathways_service.servers.proxy.core_call import CoreCall
+from shared_pathways_service.servers.proxy.core_server import CoreServer, Route
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 from tests.processes import DEADLINE_S
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy, StartProxy

@@ -1,0 +1,73 @@
+"""What an agent has reported of its session, as its messages come in."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shared_pathways_service.core.session_messages import Snapshot
+from shared_pathways_service.errors import SharedPathwaysError, from_json
+
+__all__ = ["AgentState"]
+
+
+@dataclasses.dataclass
+class AgentState:
+    """The session as the agent reported it last.
+
+    Attributes:
+      snapshot: The state of the session.
+      token: The token that the proxy asks for; None: it asks for none.
+      token_file: The file from which child processes read the token.
+      insecure_credentials: Whether the proxy's port takes plaintext.
+      transfer_dir: A directory in memory that this machine shares with the proxy.
+      refusal: Why the session ended, where the snapshot does not say so.
+      has_ended: Whether the agent has reported the end of the session.
+      lingers: Whether its process goes on after that.
+      replies: Answers to questions, by their numbers.
+    """
+
+    snapshot: Snapshot
+    token: str | None = None
+    token_file: Path | None = None
+    insecure_credentials: bool = True
+    transfer_dir: Path | None = None
+    refusal: SharedPathwaysError | None = None
+    has_ended: bool = False
+    lingers: bool = False
+    replies: dict[int, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def failure(self) -> SharedPathwaysError | None:
+        """Why the session failed; None when it did not."""
+        if self.snapshot.error is not None:
+            return from_json(self.snapshot.error)
+        return self.refusal
+
+    def update(self, message: Mapping[str, Any]) -> None:
+        """Takes in a message other than an event; one of an unknown type changes nothing."""
+        match message["type"]:
+            case "state":
+                self.snapshot = Snapshot.from_json(message["state"])
+            case "proxy":
+                self.token = message["token"]
+                self.token_file = _path(message["token_file"])
+                self.insecure_credentials = message["insecure_credentials"]
+                self.transfer_dir = _path(message["transfer_dir"])
+            case "reply":
+                self.replies[message["id"]] = message
+            case "ended":
+                if message.get("state"):
+                    self.snapshot = Snapshot.from_json(message["state"])
+                if message.get("error"):
+                    self.refusal = from_json(message["error"])
+                self.lingers = bool(message.get("lingers"))
+                self.has_ended = True
+            case _:
+                pass
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None

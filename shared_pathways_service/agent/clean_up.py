@@ -1,0 +1,77 @@
+"""Starts an agent that takes down what the journal has of earlier sessions."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from shared_pathways_service.agent.journal import Journal
+from shared_pathways_service.agent.launch import AGENT_COMMAND, launch_agent, let_linger
+from shared_pathways_service.agent.messages import Decoder, MessageError, encode
+from shared_pathways_service.errors import CleanupError, from_json
+
+__all__ = ["clean_up_sessions", "left_over"]
+
+#: Seconds for the clean-up, while somebody waits for it.
+_CLEAN_UP_S = 120.0
+#: Seconds for an agent to end that has sent its last message.
+_EXIT_S = 5.0
+
+
+def clean_up_sessions(
+    journal: Path, sessions: Sequence[str], log: Path, command: Sequence[str] = AGENT_COMMAND
+) -> CleanupError | None:
+    """Lets an agent take down what the journal has of these sessions, and waits for it.
+
+    Returns:
+      What could not be taken down; None: nothing.
+    """
+    known = [name for name in sessions if Journal(journal).read(name)]
+    if not known:
+        return None
+    process, sock = launch_agent(log, command)
+    orders = {"type": "cleanup", "journal": str(journal), "sessions": known}
+    try:
+        with sock:
+            sock.settimeout(_CLEAN_UP_S)
+            left = _hear_out(sock, orders)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_EXIT_S)
+    finally:
+        # One that still tries goes on by itself, also when nobody wants to wait any longer.
+        if process.poll() is None:
+            let_linger(process)
+    return left
+
+
+def _hear_out(sock: socket.socket, orders: Mapping[str, Any]) -> CleanupError | None:
+    decoder = Decoder()
+    with contextlib.suppress(OSError, MessageError):
+        sock.sendall(encode(orders))
+        while data := sock.recv(1 << 16):
+            for message in decoder.feed(data):
+                if message["type"] == "ended":
+                    error = from_json(message["error"]) if message["error"] else None
+                    return error if isinstance(error, CleanupError) else None
+    return left_over(["what the journal names"], "")
+
+
+def left_over(left: Sequence[str], whose: str) -> CleanupError:
+    """Returns the error for what is not confirmed deleted.
+
+    Args:
+      left: Each thing that may still be there.
+      whose: The session; empty: several.
+    """
+    command = f"sps delete {whose}" if whose else "sps reap"
+    return CleanupError(
+        f"{whose or 'the clean-up'}: not confirmed deleted: {'; '.join(left)}",
+        left=left,
+        command=command,
+        hint=f"its agent goes on trying for a while; `sps list` shows what is left, `{command}` "
+        "takes it down",
+    )
