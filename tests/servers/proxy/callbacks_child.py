@@ -18,13 +18,14 @@ def main(address: str) -> None:
     attach(address)
     from tests.servers.proxy.jax_checks_callbacks import CALLBACK_CHECKS
     from tests.servers.proxy.jax_checks_compile_time import COMPILE_TIME_CHECKS
+    from tests.servers.proxy.jax_checks_nested import NESTED_CHECKS
     from tests.servers.proxy.jax_compared import COMPARED
 
     def run(name: str) -> None:
         if name in COMPARED:
             compare(name)
         else:
-            (CALLBACK_CHECKS | COMPILE_TIME_CHECKS)[name]()
+            (CALLBACK_CHECKS | COMPILE_TIME_CHECKS | NESTED_CHECKS)[name]()
 
     answer(run)
 

@@ -20,6 +20,7 @@ from tests.servers.proxy.raw import (
     Pending,
     RawClient,
     replicated,
+    sharded_double,
     single,
     split,
 )
@@ -346,6 +347,38 @@ def test_over_several_slices(session: RawClient, stream: RawCallbacks) -> None:
     (result,) = session.execute(program, [session.put(EIGHT, split(range(8)))])
     stream.fail(stream.invocation().call, "no such thing")
     raises(session.begin_ready(result), 13, "ValueError: no such thing")
+
+
+@pytest.mark.race
+@pytest.mark.parametrize("end", ["stream", "session", "slice"])
+def test_programs_over_several_devices_that_wait_for_each_other_can_be_ended(
+    proxy: LocalProxy, session: RawClient, stream: RawCallbacks, connect: MakeClient, end: str
+) -> None:
+    """XLA runs one at a time: the client's function waits for one behind the one that calls it."""
+    calls = session.compile(sharded_calling(2), range(2))
+    (outer,) = session.execute(calls, [session.put(EIGHT, split(range(2)))])
+    outer_ready = session.begin_ready(outer)
+    stream.invocation()
+    doubles = session.compile(sharded_double(2), range(2, 4))
+    (inner,) = session.execute(doubles, [session.put(EIGHT, split(range(2, 4)))])
+    inner_ready = session.begin_ready(inner)
+    if end == "slice":
+        proxy.lose(0)
+        raises(outer_ready, 15, "virtual slice 0")
+        raises(inner_ready, 15, "virtual slice 0")
+        assert proxy.slices.place(0, 9, "spare")
+    elif end == "stream":
+        stream.close()
+        raises(outer_ready, 14, "stream for callbacks has ended")
+        np.testing.assert_array_equal(session.fetch(inner), 2 * EIGHT)
+    else:
+        session.close()
+    # All devices are free for others.
+    other = connect(proxy.address)
+    for devices in (range(2), range(2, 4), range(8)):
+        program = other.compile(sharded_double(len(devices)), devices)
+        (result,) = other.execute(program, [other.put(EIGHT, split(devices))])
+        np.testing.assert_array_equal(other.fetch(result), 2 * EIGHT)
 
 
 def test_the_client_is_told_when_a_program_is_dropped(

@@ -1,6 +1,7 @@
 """Python functions that a program, or XLA while it compiles it, calls through a real proxy process.
 
-Each check of `jax_checks_callbacks` and `jax_checks_compile_time` is a test.
+Each check of `jax_checks_callbacks`, `jax_checks_compile_time` and `jax_checks_nested` is a
+test.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import pytest
 
 from tests.servers.proxy.jax_checks_callbacks import CALLBACK_CHECKS
 from tests.servers.proxy.jax_checks_compile_time import COMPILE_TIME_CHECKS
+from tests.servers.proxy.jax_checks_nested import NESTED_CHECKS
 from tests.servers.proxy.jax_compared import COMPARED
 from tests.servers.proxy.jax_parent import RunCheck, child_on_a_proxy
 
@@ -29,6 +31,7 @@ def run_check() -> Iterator[RunCheck]:
     [
         *CALLBACK_CHECKS,
         *COMPILE_TIME_CHECKS,
+        *NESTED_CHECKS,
         *(name for name in COMPARED if name.startswith(("callbacks_", "compile_time_"))),
     ],
 )
