@@ -50,6 +50,16 @@ total = float(jax.jit(inspected)(jax.device_put(np.arange(8.0, dtype=np.float32)
 say("inspected", total=total, specs=[str(sharding.spec) for sharding in seen])
 """.strip().replace("\n", "\n    ")
 
+#: XLA waits for the function, which does not return.
+COMPILES = """
+from jax.sharding import NamedSharding, PartitionSpec as P
+whole = NamedSharding(jax.make_mesh((4,), ("x",)), P("x"))
+def inspected(x):
+    jax.debug.inspect_array_sharding(x * 2, callback=waits)
+    return x.sum()
+jax.jit(inspected)(jax.device_put(np.arange(8.0, dtype=np.float32), whole))
+""".strip().replace("\n", "\n    ")
+
 #: The main thread waits for the callback, is interrupted, and goes on.
 INTERRUPTED = """
 try:
@@ -72,6 +82,7 @@ def test_callbacks_of_connected_programs() -> None:
         inspects()
         is_interrupted()
         is_killed_while_its_callback_is_out()
+        is_killed_while_xla_waits_for_its_function()
         sps_run_prints()
         sps_run_is_strict()
 
@@ -114,6 +125,17 @@ def is_killed_while_its_callback_is_out() -> None:
         running.signal(signal.SIGKILL)
         assert running.wait() == -signal.SIGKILL
     eventually(nothing_left, "the slice to be free")
+
+
+def is_killed_while_xla_waits_for_its_function() -> None:
+    """The slice is free once the client is gone, and the next one computes on it."""
+    with program(connected(COMPILES)) as running:
+        running.expect("called")
+        assert not nothing_left()
+        running.signal(signal.SIGKILL)
+        assert running.wait() == -signal.SIGKILL
+    eventually(nothing_left, "the slice to be free")
+    inspects()
 
 
 def late() -> list[str]:

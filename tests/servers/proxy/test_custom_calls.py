@@ -12,6 +12,8 @@ from jaxlib.cpu import _lapack, _sparse
 
 from benchmarks.fuzz_custom_calls import REFUSED, odd_program, right_program
 from shared_pathways_service.servers.proxy import xla
+from shared_pathways_service.servers.proxy.callback_calls import NAMES, CallbackChecker
+from shared_pathways_service.servers.proxy.compile_calls import COMPILE_CALLS
 from shared_pathways_service.servers.proxy.cpu_kernels import KERNELS
 from shared_pathways_service.servers.proxy.custom_calls import accepted_names
 from shared_pathways_service.servers.proxy.program_checks import check_program
@@ -261,6 +263,27 @@ def test_what_a_cpu_cannot_run_is_refused_by_name() -> None:
 def test_kernels_of_a_gpu_are_refused_on_the_cpu_and_the_other_way_round() -> None:
     assert "cusolver_potrf_ffi" in refused(call_of("cusolver_potrf_ffi")).message
     assert "a proxy for cuda does not run" in refused(CHOLESKY, "cuda").message
+
+
+def test_proxies_on_gpus_refuse_functions_of_clients_by_name() -> None:
+    """Even where the client serves them, and the program is one that a proxy on CPUs accepts."""
+    functions = {
+        **dict.fromkeys(NAMES, ", mhlo.backend_config = {index = 0 : ui64}, api_version = 4 : i32"),
+        "InspectSharding": ', backend_config = "sps 0", has_side_effect = true',
+        "CustomSPMDPartitioning": ', backend_config = "sps 0", api_version = 2 : i32',
+    }
+    assert functions.keys() == NAMES | COMPILE_CALLS.keys()
+    for name, attributes in functions.items():
+        program = call_of(name, attributes)
+        if "partitioned" in name:  # JAX gives it no results
+            program = re.sub(r"%r = ", "", program).replace("%r", "%x")
+            program = re.sub(r"(: \(tensor<4xf32>\)) -> tensor<4xf32>", r"\1 -> ()", program)
+        check_program(xla.parse(program.encode()), "cpu", 2, CallbackChecker(1, 2))
+        with pytest.raises(StatusError) as raised:
+            check_program(xla.parse(program.encode()), "cuda", 2, CallbackChecker(1, 2))
+        assert raised.value.code is Code.UNIMPLEMENTED
+        assert f"a proxy for cuda does not run custom call {name!r}" in raised.value.message
+        assert "Instead: " in raised.value.message
 
 
 # ---- through a proxy
