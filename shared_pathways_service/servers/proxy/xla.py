@@ -33,6 +33,7 @@ from jaxlib.mlir import ir, passmanager
 from shared_pathways_service.protocol.ifrt import xla_pb2
 from shared_pathways_service.servers.proxy.file_options import check_overrides
 from shared_pathways_service.servers.proxy.named_shardings import as_tiles
+from shared_pathways_service.servers.proxy.operation_attributes import TOKEN_TYPE
 from shared_pathways_service.servers.proxy.platforms import CPU, Platform
 from shared_pathways_service.servers.proxy.program_bytecode import check_bytecode
 from shared_pathways_service.servers.proxy.program_text import check_text
@@ -401,8 +402,6 @@ def pointers(array: Array) -> list[int]:
     return [part.unsafe_buffer_pointer() for part in parts_of(array)]
 
 
-#: The type of tokens, as MLIR writes it.
-_TYPE_OF_TOKENS = "!stablehlo.token"
 _ALIASES = re.compile(r"input_output_alias=\{((?:[^{}]|\{[^{}]*\})*)\}")
 _ALIASED_PARAMETER = re.compile(r"\((\d+), \{")
 
@@ -541,7 +540,7 @@ def _cost(function: Any, callees: Mapping[str, int], custom_calls: Container[str
 
 def _is_small(mlir_type: Any) -> bool:
     if not isinstance(mlir_type, ir.RankedTensorType):
-        return str(mlir_type) == _TYPE_OF_TOKENS
+        return str(mlir_type) == TOKEN_TYPE
     shape = mlir_type.shape
     # (An unknown dimension is below 0.)
     return min(shape, default=0) >= 0 and math.prod(shape) <= _SMALL
@@ -566,7 +565,7 @@ def written(module: Any) -> bytes:
 
 
 def _tensor(mlir_type: Any) -> TensorType:
-    if str(mlir_type) == _TYPE_OF_TOKENS:
+    if str(mlir_type) == TOKEN_TYPE:
         return TensorType("token", ())
     ranked = ir.RankedTensorType(mlir_type)
     return TensorType(str(ranked.element_type), tuple(ranked.shape))
