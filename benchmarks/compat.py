@@ -1,8 +1,8 @@
 """Runs JAX of one release on a proxy of another, each pair of those given, and tells what passed.
 
-Each pair runs the checks of `tests/servers/proxy/test_jax.py`: the same functions on the client's
-own CPU and through the proxy, compared bit by bit. `scripts/compat` makes the environments and
-calls this.
+Each pair runs the checks of `tests/servers/proxy/test_jax.py` and `test_callbacks.py`: the same
+functions on the client's own CPU and through the proxy, compared bit by bit. `scripts/compat` makes
+the environments and calls this.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import itertools
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from shared_pathways_service.core.jax_releases import check_pair
@@ -23,11 +24,14 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "compat.json"
 DOCUMENT = ROOT / "docs" / "compatibility.md"
 _BEGIN, _END = "<!-- written by scripts/compat --write -->", "<!-- end -->"
-_CHILD = "tests.servers.proxy.jax_child"
+_JAX, _CALLBACKS = "tests.servers.proxy.jax_child", "tests.servers.proxy.callbacks_child"
+# (In this order: the second import adds to what is compared.)
 _TELL_NAMES = """
 import json
 from tests.servers.proxy.test_jax import CHECKS, COMPARED
-print(json.dumps([*CHECKS, *COMPARED]))
+names = [*CHECKS, *COMPARED]
+from tests.servers.proxy.test_callbacks import NAMES
+print(json.dumps([names, NAMES]))
 """
 
 #: Checks that compare what two releases of XLA say or can do, not what a program computes.
@@ -38,15 +42,24 @@ SAME_RELEASE_ONLY = {
     "linear_algebra_of_every_type": "the last bits of LAPACK's and XLA's results differ",
     "memory_kinds": "JAX 0.9's CPU cannot run programs that place arrays in a host's memory",
 }
-#: What the short form runs: the wire, shardings, programs over slices, and every type.
-SHORT = (
-    "devices",
-    "sharded_jit",
-    "gradients_across_slices",
-    "moves_between_any_two_shardings",
-    "every_dtype",
-    "linear_algebra",
-)
+#: What the short form runs, by the child that runs it: the wire, shardings, programs over slices,
+#: every type; functions that programs call, and XLA while it compiles.
+SHORT = {
+    _JAX: (
+        "devices",
+        "sharded_jit",
+        "gradients_across_slices",
+        "moves_between_any_two_shardings",
+        "every_dtype",
+        "linear_algebra",
+    ),
+    _CALLBACKS: (
+        "callbacks_of_each_kind",
+        "callbacks_in_control_flow",
+        "compile_time_shardings",
+        "compile_time_partitioning",
+    ),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,19 +94,24 @@ def run_pair(client: str, service: str, pythons: dict[str, str], *, short: bool)
         check_pair(client, service, "the service", ours=True)
     except VersionSkew as skew:
         return Outcome(client, service, refused=skew.message)
-    names = list(SHORT) if short else _names(pythons[client])
-    if client != service:
-        names = [name for name in names if name not in SAME_RELEASE_ONLY]
-    with child_on_a_proxy(
-        _CHILD, python=pythons[client], proxys_python=pythons[service]
-    ) as run_check:
-        failures = {name: run_check(name) for name in names}
-    failed = [f"{name}: {how.strip().splitlines()[-1]}" for name, how in failures.items() if how]
-    return Outcome(client, service, len(names) - len(failed), tuple(failed))
+    checks = SHORT if short else _names(pythons[client])
+    passed, failed = 0, list[str]()
+    for child, names in checks.items():
+        with child_on_a_proxy(
+            child, python=pythons[client], proxys_python=pythons[service]
+        ) as run_check:
+            for name in names:
+                if client != service and name in SAME_RELEASE_ONLY:
+                    continue
+                if failure := run_check(name).strip():
+                    failed.append(f"{name}: {failure.splitlines()[-1]}")
+                else:
+                    passed += 1
+    return Outcome(client, service, passed, tuple(failed))
 
 
-def _names(python: str) -> list[str]:
-    """Returns the checks that there are for the release of an interpreter."""
+def _names(python: str) -> dict[str, Sequence[str]]:
+    """Returns the checks for the release of an interpreter, by the child that runs them."""
     told = subprocess.run(
         [python, "-c", _TELL_NAMES],
         cwd=ROOT,
@@ -101,8 +119,7 @@ def _names(python: str) -> list[str]:
         text=True,
         check=True,
     )
-    names: list[str] = json.loads(told.stdout.splitlines()[-1])
-    return names
+    return dict(zip((_JAX, _CALLBACKS), json.loads(told.stdout.splitlines()[-1]), strict=True))
 
 
 def rendered(outcomes: list[Outcome]) -> str:

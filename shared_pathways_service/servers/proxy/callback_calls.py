@@ -23,6 +23,7 @@ from shared_pathways_service.servers.proxy.operation_attributes import (
     FRONTEND,
     SHARDING,
     TARGET,
+    TOKEN_TYPE,
     TYPED_CONFIG,
     VERSION,
     entries,
@@ -39,7 +40,6 @@ _MARK = "sps.callbacks"
 _FUNCTIONS = "sps.callback_names"
 _LONGEST_NAME = 100
 _MARK_FORM = re.compile(r"(\d{1,18}) (\d{1,5})")
-_TYPE_OF_TOKENS = "!stablehlo.token"
 _SHARDY = "sdy.sharding"
 #: On one device, or on each for itself.
 _SHARDING_FORM = re.compile(r"\{(?:maximal device=(\d{1,6})|manual|replicated)\}")
@@ -202,7 +202,7 @@ def _types(values: Any) -> tuple[ValueType, ...]:
 
 
 def _type(mlir_type: Any) -> ValueType:
-    if str(mlir_type) == _TYPE_OF_TOKENS:
+    if str(mlir_type) == TOKEN_TYPE:
         return ValueType(None, ())
     if not isinstance(mlir_type, ir.RankedTensorType) or min(mlir_type.shape, default=0) < 0:
         raise StatusError(Code.INVALID_ARGUMENT, f"a callback has a value of type {mlir_type}")

@@ -15,6 +15,7 @@ __all__ = [
     "SHARDING",
     "SHARDING_RULE",
     "TARGET",
+    "TOKEN_TYPE",
     "TYPED_CONFIG",
     "VERSION",
     "entries",
@@ -32,6 +33,8 @@ FRONTEND, SHARDING = "mhlo.frontend_attributes", "mhlo.sharding"
 SHARDING_RULE = "sdy.sharding_rule"
 #: Of a custom call that stands for an operation of CHLO: the attributes of that operation.
 ATTRIBUTES = "mhlo.attributes"
+#: The type of values that order operations, as it is printed.
+TOKEN_TYPE = "!stablehlo.token"  # noqa: S105
 
 
 def entries(operation: Any) -> list[Any]:

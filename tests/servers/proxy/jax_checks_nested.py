@@ -13,6 +13,8 @@ from jax.experimental import io_callback
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from tests.servers.proxy.jax_compared import JAX_RELEASE
+
 NESTED_CHECKS: dict[str, Callable[[], None]] = {}
 F32 = np.float32
 SCALAR = jax.ShapeDtypeStruct((), F32)
@@ -73,6 +75,8 @@ def a_callback_of_a_program_over_several_devices_runs_programs_on_one() -> None:
         "the local CPU": jax.devices("cpu")[0],
     }
     for where, kind, place in itertools.product((on_one_device, on_each_device), CALLS, places):
+        if (where, kind) == (on_one_device, "ordered io") and JAX_RELEASE < (0, 10):
+            continue  # XLA refuses what JAX 0.9 lowers it to, on the CPU as well
         function = functools.partial(nested, places[place])
         got = where(functools.partial(CALLS[kind], function), x)
         assert float(got) == 28 * 28, (where.__name__, kind, place, got)

@@ -17,6 +17,12 @@ from tests.servers.proxy.jax_compared import COMPARED
 from tests.servers.proxy.jax_parent import RunCheck, child_on_a_proxy
 
 CHILD = "tests.servers.proxy.callbacks_child"
+NAMES = [
+    *CALLBACK_CHECKS,
+    *COMPILE_TIME_CHECKS,
+    *NESTED_CHECKS,
+    *(name for name in COMPARED if name.startswith(("callbacks_", "compile_time_"))),
+]
 
 
 @pytest.fixture(scope="module")
@@ -26,15 +32,7 @@ def run_check() -> Iterator[RunCheck]:
         yield run
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *CALLBACK_CHECKS,
-        *COMPILE_TIME_CHECKS,
-        *NESTED_CHECKS,
-        *(name for name in COMPARED if name.startswith(("callbacks_", "compile_time_"))),
-    ],
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_jax(run_check: RunCheck, name: str) -> None:
     failure = run_check(name)
     assert not failure, failure

@@ -278,9 +278,9 @@ def test_proxies_on_gpus_refuse_functions_of_clients_by_name() -> None:
         if "partitioned" in name:  # JAX gives it no results
             program = re.sub(r"%r = ", "", program).replace("%r", "%x")
             program = re.sub(r"(: \(tensor<4xf32>\)) -> tensor<4xf32>", r"\1 -> ()", program)
-        check_program(xla.parse(program.encode()), "cpu", 2, CallbackChecker(1, 2))
+        check_program(mlir.parse(program.encode()), "cpu", 2, CallbackChecker(1, 2))
         with pytest.raises(StatusError) as raised:
-            check_program(xla.parse(program.encode()), "cuda", 2, CallbackChecker(1, 2))
+            check_program(mlir.parse(program.encode()), "cuda", 2, CallbackChecker(1, 2))
         assert raised.value.code is Code.UNIMPLEMENTED
         assert f"a proxy for cuda does not run custom call {name!r}" in raised.value.message
         assert "Instead: " in raised.value.message

@@ -106,6 +106,63 @@ def test_what_it_would_not_write_is_refused(old: str, new: str, message: str) ->
     assert raised.value.code in {Code.INVALID_ARGUMENT, Code.UNIMPLEMENTED}
 
 
+#: As that library writes an ordered callback in a shard_map, without the call.
+ORDERED = r"""
+module @ordered attributes {
+    mhlo.frontend_attributes = {xla.sdy.meshes = "{mesh = #sdy.mesh<[\22a\22=4]>}"},
+    mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {
+  func.func public @main(%t: !stablehlo.token, %x: tensor<8xf32>)
+      -> (!stablehlo.token, tensor<8xf32>) {
+    %0:2 = stablehlo.custom_call @xla.sdy.GlobalToLocalShape(%t, %x) {has_side_effect = true,
+        mhlo.frontend_attributes = {
+        xla.sdy.in_shardings = "#sdy.sharding_per_value<[<@mesh, []>, <@mesh, [{\22a\22}]>]>",
+        xla.sdy.manual_axes = "#sdy<manual_axes{\22a\22}>"}}
+        : (!stablehlo.token, tensor<8xf32>) -> (!stablehlo.token, tensor<2xf32>)
+    %1:2 = call @xla.sdy.manual_computation_body(%0#0, %0#1)
+        : (!stablehlo.token, tensor<2xf32>) -> (!stablehlo.token, tensor<2xf32>)
+    %2:2 = stablehlo.custom_call @xla.sdy.LocalToGlobalShape(%1#0, %1#1) {has_side_effect = true,
+        mhlo.frontend_attributes = {
+        xla.sdy.manual_axes = "#sdy<manual_axes{\22a\22}>",
+        xla.sdy.out_shardings = "#sdy.sharding_per_value<[<@mesh, []>, <@mesh, [{\22a\22}]>]>"}}
+        : (!stablehlo.token, tensor<2xf32>) -> (!stablehlo.token, tensor<8xf32>)
+    return %2#0, %2#1 : !stablehlo.token, tensor<8xf32>
+  }
+  func.func private @xla.sdy.manual_computation_body(%t: !stablehlo.token, %x: tensor<2xf32>)
+      -> (!stablehlo.token, tensor<2xf32>) {
+    return %t, %x : !stablehlo.token, tensor<2xf32>
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("", "", ""),
+        ("[<@mesh, []>", "[<@mesh, [{}]>", "a sharding of 1 dimensions for !stablehlo"),
+        ("[<@mesh, []>", "[<@mash, []>", "the mesh 'mash'"),
+        ("(%0#0, %0#1)", "(%t, %0#1)", "not used together"),
+    ],
+)
+def test_tokens_pass_a_manual_computation_as_they_are(old: str, new: str, message: str) -> None:
+    program = ORDERED.replace(old, new, 1)
+    if not message:
+        check(program)
+        return
+    assert program != ORDERED
+    with pytest.raises(StatusError, match=message):
+        check(program)
+
+
+def test_a_manual_computation_makes_no_token_of_an_array() -> None:
+    arrays = "(tensor<8xf32>, tensor<8xf32>) -> (!stablehlo.token, tensor<2xf32>)"
+    program = ORDERED.replace("(%t, %x) {has", "(%x, %x) {has")
+    program = program.replace(arrays.replace("tensor<8xf32>", "!stablehlo.token", 1), arrays)
+    assert arrays in program
+    with pytest.raises(StatusError, match="Cannot cast type"):
+        check(program)
+
+
 OTHER = """
   func.func private @other(%arg0: tensor<2x2xf32>) -> tensor<2x2xf32> {
     return %arg0 : tensor<2x2xf32>
