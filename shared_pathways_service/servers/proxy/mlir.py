@@ -10,12 +10,12 @@ from typing import Any
 from jax._src.interpreters import mlir as _jax_mlir
 from jaxlib.mlir import ir, passmanager
 
+from shared_pathways_service.servers.proxy.operation_attributes import TOKEN_TYPE
 from shared_pathways_service.servers.proxy.program_bytecode import check_bytecode
 from shared_pathways_service.servers.proxy.program_text import check_text
 from shared_pathways_service.servers.proxy.xla_internals import read_portable_artifact
 
 __all__ = [
-    "TYPE_OF_TOKENS",
     "MainTypes",
     "TensorType",
     "canonical",
@@ -25,9 +25,6 @@ __all__ = [
     "parse",
     "written",
 ]
-
-#: The type of tokens, as MLIR writes it.
-TYPE_OF_TOKENS = "!stablehlo.token"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -125,7 +122,7 @@ def written(module: Any) -> bytes:
 
 
 def _tensor(mlir_type: Any) -> TensorType:
-    if str(mlir_type) == TYPE_OF_TOKENS:
+    if str(mlir_type) == TOKEN_TYPE:
         return TensorType("token", ())
     ranked = ir.RankedTensorType(mlir_type)
     return TensorType(str(ranked.element_type), tuple(ranked.shape))

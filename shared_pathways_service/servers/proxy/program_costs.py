@@ -8,7 +8,8 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from shared_pathways_service.servers.proxy.mlir import TYPE_OF_TOKENS, mlir_context
+from shared_pathways_service.servers.proxy.mlir import mlir_context
+from shared_pathways_service.servers.proxy.operation_attributes import TOKEN_TYPE
 
 __all__ = ["is_quick"]
 
@@ -85,7 +86,7 @@ def _cost(function: Any, callees: Mapping[str, int], custom_calls: Container[str
 
 def _is_small(mlir_type: Any) -> bool:
     if not isinstance(mlir_type, ir.RankedTensorType):
-        return str(mlir_type) == TYPE_OF_TOKENS
+        return str(mlir_type) == TOKEN_TYPE
     shape = mlir_type.shape
     # (An unknown dimension is below 0.)
     return min(shape, default=0) >= 0 and math.prod(shape) <= _SMALL

@@ -158,7 +158,7 @@ def test_an_ended_session_still_counts_and_holds_nothing(
 ) -> None:
     client = connect(proxy.address)
     run(client)
-    during = told(proxy)
+    during = told_after(proxy, settled=1)
     client.close()
     wait_until(lambda: told(proxy)[f"{NS}_open_sessions"] == 0)
     after = told(proxy)
