@@ -1,13 +1,14 @@
 """Other projects' test suites, directly on the CPU and through a proxy: what passes only directly?
 
-    scripts/conformance --suite NAME [PARTS…] [--write]
+    scripts/conformance --suite NAME [PARTS…] [--continue] [--write]
 
 `conformance_suites.toml` names the suites and their parts. Each part runs twice at the same time,
 in processes of its own and with the same number of devices: on the local CPU, and through a proxy
 of its own. Tests that pass only directly run once more through another proxy: those that pass then
 were slow or unlucky, and are listed as such. A difference that `conformance.toml` explains is
 listed with its reason; any other one, and a proxy that did not end well, makes the exit code 1.
-Tests that were not reached in time are counted, and not compared.
+Tests that were not reached in time are counted, and not compared; `--continue` runs them, and
+adds their results to those that are kept.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from benchmarks.conformance_compare import (
     Difference,
     compare,
     explain,
+    first_not_reached,
     is_well,
     known_differences,
+    merge,
 )
 from benchmarks.conformance_runs import Settings, run_directly, run_through_proxy
 from benchmarks.conformance_suites import (
@@ -77,6 +80,18 @@ def show(part: str, result: Mapping[str, Any]) -> None:
         print(f"  and {more} more", flush=True)
 
 
+def kept_parts(
+    suite: Suite, releases: Mapping[str, str], path: Path | None
+) -> dict[str, dict[str, Any]]:
+    """Returns the parts that are kept of a suite, if they are of the same tests and releases."""
+    if path is None or not path.exists():
+        return {}
+    record = json.loads(path.read_text())
+    if (record["ref"], record["versions"]) != (suite.ref, dict(releases)):
+        return {}
+    return {name: part for name, part in record["parts"].items() if name in suite.parts}
+
+
 def keep(
     suite: Suite,
     result: Mapping[str, dict[str, Any]],
@@ -89,11 +104,7 @@ def keep(
     Tests of those other parts that have been explained since get their reasons. Results of other
     releases are not comparable, so they are dropped.
     """
-    parts: dict[str, Any] = {}
-    if path.exists():
-        earlier = json.loads(path.read_text())
-        parts = earlier["parts"] if earlier["versions"] == dict(releases) else {}
-    parts = {name: other for name, other in parts.items() if name in suite.parts}
+    parts = kept_parts(suite, releases, path)
     for other in parts.values():
         explained, unexplained = explain(suite.name, other["unexplained"], known)
         other["explained"] |= explained
@@ -111,11 +122,17 @@ def keep(
     path.write_text(json.dumps(record, indent=1) + "\n")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Parses the arguments, runs, prints; returns the exit code."""
+def make_parser() -> argparse.ArgumentParser:
+    """Returns the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--suite", required=True, help="as in conformance_suites.toml")
     parser.add_argument("parts", nargs="*", help="all by default")
+    parser.add_argument(
+        "--continue",
+        dest="continues",
+        action="store_true",
+        help="run only what the kept results have not reached (all of a part without results)",
+    )
     parser.add_argument("--test-timeout", type=int, default=300, help="seconds per test")
     parser.add_argument("--timeout", type=int, default=1800, help="seconds per part")
     parser.add_argument("--pytest", action="append", default=[], help="e.g. --pytest=-kdonat")
@@ -125,6 +142,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--python", type=Path, help="an interpreter to use for the tests")
     parser.add_argument("--out", type=Path, help="JSON in which the parts' results are replaced")
     parser.add_argument("--write", action="store_true", help="keep the results, and show them")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parses the arguments, runs, prints; returns the exit code."""
+    parser = make_parser()
     options = parser.parse_args(arguments)
     suites = load_suites(options.suites) if options.suites else load_suites()
     suite = suites.get(options.suite)
@@ -135,12 +158,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out = RESULTS / f"{suite.name}.json" if options.write else options.out
     if out is not None and options.pytest:
         parser.error("--out with --pytest: some tests of a part would stand there for all of it")
+    if out is None and options.continues:
+        parser.error("--continue: --write or --out says which results it goes on from")
     known = known_differences(options.differences)
     python = options.python or make_environment(suite)
     source = options.source or make_source(suite)
     releases = versions(python, suite.requirements) | {"proxy's jaxlib": version("jaxlib")}
+    earlier = kept_parts(suite, releases, out) if options.continues else {}
     well = True
     for part in options.parts or suite.parts:
+        first = first_not_reached(earlier[part]) if part in earlier else ""
+        if part in earlier and not first:
+            print(f"{part:20} nothing is left to run")
+            continue
         settings = Settings(
             directory=source / suite.directory,
             tests=[*options.pytest, *suite.parts[part]],
@@ -148,10 +178,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             environment=suite.environment,
             test_timeout=options.test_timeout,
             timeout=options.timeout,
+            first=first,
             python=python,
         )
         result = run_part(settings, suite.name, known)
         show(part, result)
+        if first:
+            result = merge(earlier[part], result)
         if out is not None:
             keep(suite, {part: result}, known, releases, out)
         if options.write:

@@ -11,7 +11,16 @@ from typing import Any
 
 from benchmarks.conformance_runs import Run
 
-__all__ = ["Difference", "compare", "differences", "explain", "is_well", "known_differences"]
+__all__ = [
+    "Difference",
+    "compare",
+    "differences",
+    "explain",
+    "first_not_reached",
+    "is_well",
+    "known_differences",
+    "merge",
+]
 
 #: Tests of a part that are run again, at most: where more differ, the single test is not the cause.
 AGAIN = 50
@@ -119,6 +128,38 @@ def compare(
         "passed_alone": alone,
         "explained": explained,
         "unexplained": {t: error for t, error in unexplained.items() if t not in alone},
+    }
+
+
+def first_not_reached(result: Mapping[str, Any]) -> str:
+    """Returns the test from which on a part has not been compared; empty if all of it was.
+
+    Of the two runs, the one that came less far counts: what only the other reached is run again.
+    """
+    left = [rest for rest in result["not_reached"].values() if rest["tests"]]
+    return max(left, key=lambda rest: rest["tests"])["from"] if left else ""
+
+
+def merge(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the result of a part that ran in two steps.
+
+    Raises:
+      ValueError: The later one found no tests; the one that it was to start with is gone.
+    """
+    if not later["tests"]:
+        raise ValueError(f"there is no test {first_not_reached(earlier)}: run all, not --continue")
+    added = {key: earlier[key] + later[key] for key in ("direct", "proxy", "direct_s", "proxy_s")}
+    united = {
+        key: {**earlier[key], **later[key]}
+        for key in ("broken", "passed_alone", "explained", "unexplained")
+    }
+    return {
+        **later,
+        **added,
+        **united,
+        "tests": earlier["tests"],
+        "share": round(added["proxy"] / max(1, added["direct"]), 4),
+        "proxy_end": earlier["proxy_end"] or later["proxy_end"],
     }
 
 

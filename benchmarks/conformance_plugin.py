@@ -7,10 +7,11 @@ all that the tests' environment gets of this project.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -45,9 +46,9 @@ def read_collected(path: Path) -> tuple[str, ...]:
     return tuple(json.loads(collected.read_text())) if collected.exists() else ()
 
 
-def choice(path: Path) -> Path:
-    """Returns where it is written which tests are wanted; an empty list: all."""
-    return path.with_suffix(".only")
+def choose(path: Path, only: Sequence[str], first: str) -> None:
+    """Writes which tests are wanted: some (empty: all), and only from the first one on."""
+    _choice(path).write_text(json.dumps({"only": list(only), "first": first}))
 
 
 def backend(path: Path) -> Path:
@@ -71,10 +72,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         # (The setting exists only after JAX's tests were imported.)
         sys.modules["jax"].config.update(DEVICE_VARIABLE.lower(), device)
     results = _results()
-    only = set(json.loads(choice(results).read_text()))
+    choice = json.loads(_choice(results).read_text())
     wanted = {item.nodeid: item for item in items}
-    if only:
+    if only := set(choice["only"]):
         wanted = {test: item for test, item in wanted.items() if test in only}
+    if first := choice["first"]:
+        # (No test is left if there is none of this name, which counts as a broken run.)
+        wanted = dict(itertools.dropwhile(lambda test: test[0] != first, wanted.items()))
     results.with_suffix(".collected").write_text(json.dumps(list(wanted)))
     known = read_results(results)
     items[:] = [item for test, item in wanted.items() if test not in known]
@@ -107,6 +111,10 @@ def _error(text: str) -> str:
     lines = text.splitlines()
     raised = [line[2:].strip() for line in lines if line.startswith("E ")]
     return " ".join(raised or lines[-1:])[:300]
+
+
+def _choice(path: Path) -> Path:
+    return path.with_suffix(".choice")
 
 
 def _results() -> Path:

@@ -7,7 +7,6 @@ blocks where pytest's timeout does not reach it is ended with its process likewi
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import shutil
 import signal
@@ -51,6 +50,7 @@ class Settings:
       devices: How many devices there are; a key of `SLICES`.
       test_timeout: Seconds that a test may take.
       timeout: Seconds that all may take; tests that are not reached by then are not run.
+      first: The test from which on tests are run; empty: all are.
       environment: More variables for the tests.
       python: The interpreter of the tests.
     """
@@ -60,6 +60,7 @@ class Settings:
     devices: int
     test_timeout: int
     timeout: int
+    first: str = ""
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     python: Path = Path(sys.executable)
 
@@ -131,7 +132,7 @@ def _run(
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="sps-") as directory:
         results = Path(directory, "results")
-        plugin.choice(results).write_text(json.dumps(list(only)))
+        plugin.choose(results, only, settings.first)
         shutil.copy(str(plugin.__file__), Path(directory, f"{PLUGIN}.py"))
         variables = {
             **os.environ,

@@ -96,7 +96,7 @@ def _every_chip() -> dict[str, Any]:
         values = _integers(seed, _SIZE)
         result = np.asarray(product(jax.device_put(values, device)))
         if not np.array_equal(result, values @ values.T + 1):
-            wrong.append(str(device))
+            wrong.append(repr(device))
     return {"chips": len(jax.devices()), "wrong": wrong}
 
 

@@ -37,7 +37,8 @@ def _init(session: Session, _request: proxy_pb2.InitRequest, call: Call) -> None
             device_kind=info.kind,
             default_memory_id=info.id,
             memory_ids=[info.id + number * count for number in range(len(memory_kinds))],
-            debug_string=f"{info.kind} {info.id} ({name})",
+            # What str() shows, as of JAX's own CPUs: checkpoints name devices by it.
+            debug_string=f"{platform}:{info.id}",
             to_string=f"{platform}:{info.id} ({name})",
         )
         attributes = device.attributes.attributes

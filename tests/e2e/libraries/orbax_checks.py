@@ -115,6 +115,19 @@ def other_shardings(devices: Devices) -> Told:
 
 
 @compared
+def a_device_by_its_name(devices: Devices) -> Told:
+    saved = {"x": jax.device_put(VALUES, SingleDeviceSharding(devices[5]))}
+    with directory() as path, ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(path / "c", saved)
+        checkpointer.wait_until_finished()
+        restored = checkpointer.restore(path / "c")
+    assert_same(restored, saved)
+    # Among JAX's default devices, whatever the checkpoint was written through.
+    assert restored["x"].sharding == SingleDeviceSharding(jax.devices()[5])
+    return told(restored)
+
+
+@compared
 def pytree_checkpointer(devices: Devices) -> Told:
     where = mesh(devices)
     saved = {name: put(where, VALUES, "slice") for name in ("turned", "numpy", "cast", "left")}

@@ -13,7 +13,14 @@ from typing import Any
 import pytest
 
 from benchmarks import conformance, conformance_table
-from benchmarks.conformance_compare import compare, is_well, known_differences, reason_of
+from benchmarks.conformance_compare import (
+    compare,
+    first_not_reached,
+    is_well,
+    known_differences,
+    merge,
+    reason_of,
+)
 from benchmarks.conformance_runs import Run, Settings, run_directly, run_through_proxy
 from benchmarks.conformance_suites import Suite, constraints_of, load_suites, make_source, versions
 
@@ -110,7 +117,7 @@ def test_a_part_runs_both_ways_and_is_compared(
     }
     releases = versions(Path(sys.executable), ()) | {"proxy's jaxlib": version("jaxlib")}
     parts = {"other": earlier, "own": earlier, "gone": earlier}
-    out.write_text(json.dumps({"versions": releases, "parts": parts}))
+    out.write_text(json.dumps({"ref": "v1", "versions": releases, "parts": parts}))
 
     code = conformance.main(
         [
@@ -150,6 +157,98 @@ def test_a_part_runs_both_ways_and_is_compared(
     assert "7 on the CPU,     3 through the proxy (42.86%)" in printed
     assert f"known: {PREFIX}test_differs_and_is_known: the client has no pointers" in printed
     assert f"{PREFIX}test_differs: " in printed
+
+
+#: The third test fails where the second did not run first; the first fails always.
+CONTINUED = """
+import unittest
+
+from jax._src import test_util  # has the setting that SUITES names
+
+class OwnTest(unittest.TestCase):
+    ran = []
+
+    def test_a(self):
+        self.ran.append("a")
+        self.fail()
+
+    def test_b(self):
+        self.ran.append("b")
+
+    def test_c(self):
+        self.assertEqual(self.ran, ["b"])
+"""
+
+
+def test_a_part_continues_where_the_earlier_run_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "own_test.py").write_text(CONTINUED)
+    (tmp_path / "suites.toml").write_text(SUITES)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    out = tmp_path / "out.json"
+    earlier = part(
+        *(3, 1, 1), direct_left=(1, f"{PREFIX}test_c"), proxy_left=(2, f"{PREFIX}test_b")
+    ) | {"passed_alone": {"x": "slow"}}
+    releases = versions(Path(sys.executable), ()) | {"proxy's jaxlib": version("jaxlib")}
+    parts = {"other": part(2, 2, 2), "own": earlier}
+    out.write_text(json.dumps({"ref": "v1", "versions": releases, "parts": parts}))
+    arguments = [
+        *("--suite=own", f"--suites={tmp_path / 'suites.toml'}", f"--source={tmp_path}"),
+        *(f"--python={sys.executable}", f"--out={out}", "--continue"),
+    ]
+
+    assert conformance.main(arguments) == 0
+
+    kept = json.loads(out.read_text())["parts"]
+    assert kept["other"] == parts["other"]
+    assert (kept["own"]["tests"], kept["own"]["direct"], kept["own"]["proxy"]) == (3, 3, 3)
+    assert (kept["own"]["not_reached"], kept["own"]["unexplained"]) == ({}, {})
+    assert kept["own"]["passed_alone"] == {"x": "slow"}
+    assert kept["own"]["direct_s"] > 10
+    capsys.readouterr()
+    assert conformance.main(arguments) == 0
+    assert capsys.readouterr().out.count("nothing is left to run") == 2
+
+
+def part(tests: int, direct: int, proxy: int, **not_reached: tuple[int, str]) -> dict[str, Any]:
+    """Returns a kept result; ``not_reached`` has how many tests, and from which on, of each run."""
+    return {
+        "tests": tests,
+        "direct": direct,
+        "proxy": proxy,
+        "share": round(proxy / max(1, direct), 4),
+        "direct_s": 10.0,
+        "proxy_s": 10.0,
+        "not_reached": {
+            how.removesuffix("_left"): {"tests": count, "from": first}
+            for how, (count, first) in not_reached.items()
+        },
+        "broken": {},
+        "proxy_end": "",
+        "passed_alone": {},
+        "explained": {},
+        "unexplained": {},
+    }
+
+
+def test_two_steps_of_a_part_are_merged() -> None:
+    earlier = part(9, 3, 2, proxy_left=(5, "e")) | {"unexplained": {"b": "wrong"}}
+    later = part(5, 1, 1, direct_left=(2, "h")) | {"explained": {"f": "why"}}
+
+    merged = merge(earlier, later)
+
+    assert (merged["tests"], merged["direct"], merged["proxy"]) == (9, 4, 3)
+    assert (merged["share"], merged["direct_s"]) == (0.75, 20.0)
+    assert (merged["unexplained"], merged["explained"]) == ({"b": "wrong"}, {"f": "why"})
+    assert first_not_reached(merged) == "h"
+
+
+def test_a_run_that_cannot_continue_is_refused() -> None:
+    earlier = part(9, 3, 2, proxy_left=(5, "e"))
+    with pytest.raises(ValueError, match="there is no test e: run all"):
+        merge(earlier, part(0, 0, 0))
 
 
 #: The second ends neither by itself nor by pytest's timeout.
@@ -273,9 +372,10 @@ def test_some_tests_of_a_part_are_not_kept_for_all_of_it(
     [
         (["--suite=none"], "--suite none: there is "),
         (["--suite=optax", "more"], "more: the parts of optax are transforms"),
+        (["--suite=optax", "--continue"], "--continue: --write or --out says which results"),
     ],
 )
-def test_unknown_names_are_refused_with_those_that_there_are(
+def test_wrong_arguments_are_refused(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
@@ -283,12 +383,16 @@ def test_unknown_names_are_refused_with_those_that_there_are(
     assert message in capsys.readouterr().err
 
 
-def test_results_with_other_releases_are_dropped(tmp_path: Path) -> None:
+def test_results_of_other_releases_and_tests_are_dropped(tmp_path: Path) -> None:
     suite = Suite(name="own", repository="o/n", ref="v1", parts={"a": [], "b": []})
     out = tmp_path / "out.json"
-    out.write_text(json.dumps({"versions": {"jax": "0.1"}, "parts": {"b": {}}}))
-    conformance.keep(suite, {"a": {"direct": 1}}, [], {"jax": "0.2"}, out)
-    assert json.loads(out.read_text())["parts"] == {"a": {"direct": 1}}
+    for record in (
+        {"ref": "v1", "versions": {"jax": "0.1"}, "parts": {"b": {}}},
+        {"ref": "v0", "versions": {"jax": "0.2"}, "parts": {"b": {}}},
+    ):
+        out.write_text(json.dumps(record))
+        conformance.keep(suite, {"a": {"direct": 1}}, [], {"jax": "0.2"}, out)
+        assert json.loads(out.read_text())["parts"] == {"a": {"direct": 1}}
 
 
 def test_a_suite_chooses_its_own_versions_except_of_jax() -> None:
