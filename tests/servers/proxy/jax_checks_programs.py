@@ -79,8 +79,9 @@ def serialized_programs(devices: Devices) -> Told:
         result = again(jnp.copy(argument))
         return result, wanted, result.sharding == wanted.sharding, again.as_text() != ""
 
+    # (Exact in float32: XLA's releases differ in the last bits of others.)
     def on_third(x: Any) -> Any:
-        return jnp.sin(x) @ x
+        return (x * 2) @ x
 
     def with_constant(x: Any) -> Any:
         return x + values
@@ -88,10 +89,10 @@ def serialized_programs(devices: Devices) -> Told:
     return tell_all(
         devices,
         {
-            "spread": lambda: loaded(jnp.sin, jax.device_put(values, split), devices[:8]),
+            "spread": lambda: loaded(jnp.square, jax.device_put(values, split), devices[:8]),
             "on one": lambda: loaded(on_third, jax.device_put(values, devices[2]), [devices[2]]),
             "donated": lambda: loaded(
-                jnp.cos, jax.device_put(values, devices[1]), [devices[1]], donate_argnums=0
+                jnp.negative, jax.device_put(values, devices[1]), [devices[1]], donate_argnums=0
             ),
             "constant": lambda: loaded(
                 with_constant, jax.device_put(values, devices[0]), [devices[0]]
