@@ -35,7 +35,7 @@ import jaxlib.version
 
 from benchmarks.common import ROOT, own_service, write_result
 from benchmarks.growth import Held
-from shared_pathways_service.core.jax_releases import newest_served
+from shared_pathways_service.api.jax_releases import newest_served
 from shared_pathways_service.testing.attacks import ATTACKS, Attack, Target
 
 #: Of the victim's undisturbed rate, what is left to it at least.

@@ -1,6 +1,6 @@
 """Runs JAX of one release on a proxy of another, each pair of those given, and tells what passed.
 
-Each pair runs the checks of `tests/servers/proxy/test_jax.py` and `test_callbacks.py`: the same
+Each pair runs the checks of `tests/servers/proxy/jax/test_jax.py` and `test_callbacks.py`: the same
 functions on the client's own CPU and through the proxy, compared bit by bit. `scripts/compat` makes
 the environments and calls this.
 """
@@ -16,21 +16,24 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from shared_pathways_service.core.jax_releases import check_pair
+from shared_pathways_service.api.jax_releases import check_pair
 from shared_pathways_service.errors import VersionSkew
-from tests.servers.proxy.jax_parent import child_on_a_proxy
+from tests.servers.proxy.jax.jax_parent import child_on_a_proxy
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "compat.json"
 DOCUMENT = ROOT / "docs" / "compatibility.md"
 _BEGIN, _END = "<!-- written by scripts/compat --write -->", "<!-- end -->"
-_JAX, _CALLBACKS = "tests.servers.proxy.jax_child", "tests.servers.proxy.callbacks_child"
+_JAX, _CALLBACKS = (
+    "tests.servers.proxy.jax.jax_child",
+    "tests.servers.proxy.callbacks.callbacks_child",
+)
 # (In this order: the second import adds to what is compared.)
 _TELL_NAMES = """
 import json
-from tests.servers.proxy.test_jax import CHECKS, COMPARED
+from tests.servers.proxy.jax.test_jax import CHECKS, COMPARED
 names = [*CHECKS, *COMPARED]
-from tests.servers.proxy.test_callbacks import NAMES
+from tests.servers.proxy.callbacks.test_callbacks import NAMES
 print(json.dumps([names, NAMES]))
 """
 

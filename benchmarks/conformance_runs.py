@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import conformance_plugin as plugin
-from shared_pathways_service.jaxside import standalone
+from shared_pathways_service.jax_client import standalone
 from tests.processes import ServerProcess
 
 __all__ = ["Run", "Settings", "run_directly", "run_through_proxy"]

@@ -37,8 +37,8 @@ from typing import Any, Literal
 import psutil
 
 from benchmarks.common import ROOT, write_result
-from shared_pathways_service.elastic.checkpoint_files import CheckpointInfo, list_checkpoints
-from shared_pathways_service.elastic.ledger import LEDGER_NAME, read_ledger
+from shared_pathways_service.elastic.checkpoints.files import CheckpointInfo, list_checkpoints
+from shared_pathways_service.elastic.run_ledger import LEDGER_NAME, read_ledger
 from shared_pathways_service.events import Event
 
 #: Seconds that anything may take, and between two looks at a ledger.

@@ -24,8 +24,8 @@ from benchmarks.elastic_soak_disruptions import (
 from benchmarks.elastic_soak_training import Training
 from benchmarks.elastic_soak_worlds import World
 from benchmarks.growth import Held
-from shared_pathways_service import allocator
 from shared_pathways_service.events import Event
+from shared_pathways_service.runtime import allocator
 from tests.elastic import checks
 
 __all__ = ["CHECKPOINT_PERIOD", "WHOLE_S", "Disruptor"]

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import jax
 
 from shared_pathways_service import elastic, isc_pathways
-from shared_pathways_service.elastic.probes import add_one_everywhere
+from shared_pathways_service.elastic.health.probes import add_one_everywhere
 from shared_pathways_service.elastic.slices import slice_index
 from shared_pathways_service.testing.faults import EmbeddedSlices, SimulatedSlices
 from tests.elastic import checks

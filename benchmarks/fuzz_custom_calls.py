@@ -6,9 +6,13 @@ import dataclasses
 import random
 from collections.abc import Callable
 
-from shared_pathways_service.servers.proxy.cpu_kernels import KERNELS, SPARSE, check_kernel
-from shared_pathways_service.servers.proxy.sdy_calls import SDY_CALLS
-from shared_pathways_service.servers.proxy.xla_calls import XLAS
+from shared_pathways_service.servers.proxy.program_checks.cpu_kernels import (
+    KERNELS,
+    SPARSE,
+    check_kernel,
+)
+from shared_pathways_service.servers.proxy.program_checks.sdy_calls import SDY_CALLS
+from shared_pathways_service.servers.proxy.program_checks.xla_calls import XLAS
 
 __all__ = ["REFUSED", "odd_program", "right_program"]
 

@@ -10,8 +10,9 @@ import grpc
 import numpy as np
 
 from benchmarks.fuzz_requests import DEADLINE_S, FuzzError
-from shared_pathways_service.core.openmetrics import values_of
-from shared_pathways_service.protocol import counters, proxy_status_pb2
+from shared_pathways_service.metrics import measurement_messages
+from shared_pathways_service.metrics.openmetrics import values_of
+from shared_pathways_service.protocol import proxy_status_pb2
 from shared_pathways_service.protocol.ifrt import core_pb2
 from tests.servers.proxy.raw import DOUBLE, RawClient, sharded_double, single, split
 
@@ -117,9 +118,11 @@ def check_nothing_left(address: str, deadline_s: float) -> None:
 def counters_of(address: str, deadline_s: float = DEADLINE_S) -> dict[str, Any]:
     """Asks a proxy for its counters."""
     with grpc.insecure_channel(address) as channel:
-        call: Any = channel.unary_unary(f"/{counters.SERVICE}/{counters.METHOD}")
+        call: Any = channel.unary_unary(
+            f"/{measurement_messages.SERVICE}/{measurement_messages.METHOD}"
+        )
         answer = proxy_status_pb2.GetCountersResponse.FromString(call(b"", timeout=deadline_s))
-    return values_of(counters.families_of(answer))
+    return values_of(measurement_messages.families_of(answer))
 
 
 def _held(address: str) -> dict[str, float]:

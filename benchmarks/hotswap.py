@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import own_directories, write_result
-from shared_pathways_service.cli.hotswap_run import Hotswap, Report, create_missing, following
-from shared_pathways_service.core.kubernetes.hotswap_jobset import HIGH, LOW, hotswap_jobset
-from shared_pathways_service.core.kubernetes.priority_classes import priority_classes
 from shared_pathways_service.kube.access import ClusterChoice, resolve
 from shared_pathways_service.kube.api import KubeApi
-from shared_pathways_service.settings import Settings
+from shared_pathways_service.manifests.hotswap_jobset import HIGH, LOW, hotswap_jobset
+from shared_pathways_service.manifests.priority_classes import priority_classes
+from shared_pathways_service.operations.hotswap import Hotswap, Report, create_missing, following
+from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.testing.testbed import Namespace, Testbed, new_namespace
 from tests.testbed.crew import COMMAND, IMAGE
 

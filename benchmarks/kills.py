@@ -31,8 +31,8 @@ import psutil
 
 from benchmarks.common import ROOT, own_directories, write_result
 from shared_pathways_service.agent.journal import Journal
-from shared_pathways_service.core.kubernetes.names import APP, LABEL_APP
-from shared_pathways_service.settings import Settings
+from shared_pathways_service.manifests.names import APP, LABEL_APP
+from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.testing.testbed import Namespace, Testbed, new_namespace
 from shared_pathways_service.testing.testbed.service import DeployedService
 from tests.testbed.clients import deployed

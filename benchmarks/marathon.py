@@ -266,7 +266,7 @@ def serve_laps(address: str, shared: str) -> None:
     from jax.extend.backend import ifrt_proxy
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-    from shared_pathways_service.jaxside import internals
+    from shared_pathways_service.jax_client import internals
 
     # First: where the package is installed, its plug-in would take this client's place.
     internals.discover_plugins()

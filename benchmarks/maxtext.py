@@ -40,7 +40,7 @@ from benchmarks.maxtext_runs import (
     proxy_log,
     train,
 )
-from tests.elastic.object_stores import BUCKET, object_store
+from tests.elastic.checkpoints.object_stores import BUCKET, object_store
 
 STEPS = 20
 CHECKPOINT_PERIOD = 10

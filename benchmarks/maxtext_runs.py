@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from shared_pathways_service.settings import Settings
+from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.testing.faults import EmbeddedSlices
 
 __all__ = [

@@ -27,10 +27,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from shared_pathways_service.core.rm import messages as m
-from shared_pathways_service.core.rm.config import RmConfig
-from shared_pathways_service.core.rm.core import ResourceManagerCore
-from shared_pathways_service.core.topology import InstanceType
+from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.scheduling.book import messages as m
+from shared_pathways_service.scheduling.book.config import RmConfig
+from shared_pathways_service.scheduling.core import ResourceManagerCore
 
 KIND = InstanceType.parse("tpuv6e:2x2")
 #: Simulated seconds between two events.

@@ -2,13 +2,14 @@
 
     python -m benchmarks.rm_kills [--kills 100] [--tenants 50] [--slices 8] [--seed 1] [--out F]
 
-`tests.servers.manager_kills` has 50 tenants of mixed priority at a time come, go and preempt each
-other on 8 slices, whose workers die and which are cordoned and drained now and then; they are the
-proxies' and the workers' own code without devices, over real gRPC. Of five kills two are at any
-moment of the load, two right behind something that happens, and one while everybody comes back
-from the kill before. Behind it (but for those that another one follows at once) all must come to
-rest: nobody has lost a slice without a decision that says why, none is held by two, the history has
-each grant, release and preemption that a tenant was told of once, and its numbers have no gap.
+`tests.servers.resource_manager.manager_kills` has 50 tenants of mixed priority at a time come, go
+and preempt each other on 8 slices, whose workers die and which are cordoned and drained now and
+then; they are the proxies' and the workers' own code without devices, over real gRPC. Of five kills
+two are at any moment of the load, two right behind something that happens, and one while everybody
+comes back from the kill before. Behind it (but for those that another one follows at once) all must
+come to rest: nobody has lost a slice without a decision that says why, none is held by two, the
+history has each grant, release and preemption that a tenant was told of once, and its numbers have
+no gap.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any
 
 from benchmarks.common import own_directories, write_result
 from tests.processes import Service
-from tests.servers.manager_kills import FLAGS, Aim, Kills
+from tests.servers.resource_manager.manager_kills import FLAGS, Aim, Kills
 
 AIMS: tuple[Aim, ...] = ("load", "deed", "load", "deed", "return")
 

@@ -20,10 +20,10 @@ from pathlib import Path
 
 from benchmarks.common import own_directories, write_result
 from shared_pathways_service.homes.base import ProxyHandle, ProxySpec, unheard
-from shared_pathways_service.homes.embedded import EmbeddedHome
-from shared_pathways_service.homes.embedded_service import find, find_or_start
+from shared_pathways_service.homes.embedded.discovery import find, find_or_start
+from shared_pathways_service.homes.embedded.home import EmbeddedHome
 from shared_pathways_service.protocol import supervisor_pb2 as pb
-from shared_pathways_service.settings import Settings
+from shared_pathways_service.runtime.settings import Settings
 
 #: Seconds for another proxy to become warm.
 PAUSE_S = 4.0

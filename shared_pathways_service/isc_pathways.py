@@ -6,12 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from shared_pathways_service.agent.request import build_request
+from shared_pathways_service.api.proxy_options import ProxyOptions
+from shared_pathways_service.api.requests import DEFAULT_NAMESPACE, DEFAULT_PROXY_IMAGE
 from shared_pathways_service.connection import Connection
-from shared_pathways_service.core.proxy_options import ProxyOptions
-from shared_pathways_service.core.requests import (
-    DEFAULT_NAMESPACE,
-    DEFAULT_PROXY_IMAGE,
-)
 from shared_pathways_service.events import Event
 
 __all__ = ["Connection", "DEFAULT_PROXY_IMAGE", "ProxyOptions", "connect"]

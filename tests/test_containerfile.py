@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from shared_pathways_service.core.jax_releases import release_of
-from shared_pathways_service.core.kubernetes.images import Image, is_ours, proxy_image_for
+from shared_pathways_service.api.jax_releases import release_of
+from shared_pathways_service.manifests.image_names import Image, is_ours, proxy_image_for
 from shared_pathways_service.servers.__main__ import module_of
 from shared_pathways_service.version import __version__
 

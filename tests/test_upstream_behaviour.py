@@ -12,23 +12,24 @@ validators: pathways_service                   `test_addresses_of_a_service`
 validators: tpu_instances                      `test_instances`
 validators: proxy_options, xla_flags;          `test_proxy_options`
 isc_pathways: proxy_options_from_list
-validators: sidecar_image_versions;            `core/kubernetes/test_images.py`,
-isc_pathways: connect_with_sidecar             `core/kubernetes/test_checks.py: test_sidecar`
-isc_pathways: wait_for_placement               `test_log_lines.py`, `core/kubernetes/
+validators: sidecar_image_versions;            `manifests/test_images.py`,
+isc_pathways: connect_with_sidecar             `cluster_state/test_checks.py: test_sidecar`
+isc_pathways: wait_for_placement               `connection/test_log_lines.py`, `cluster_state/
                                                test_placement.py: test_the_real_proxys_log`
 isc_pathways: deploy_pathways_proxy_server     `test_the_proxys_job`; image_escaping:
                                                `test_an_image_cannot_change_the_job`
-isc_pathways: pod_wait_failure                 `testbed/test_failures_start.py`
-isc_pathways: isc_pathways (JAX's variables    `e2e/test_connect_cycles.py`,
-inside, and put back)                          `jaxside/test_attach.py`
+isc_pathways: pod_wait_failure                 `testbed/failures/test_failures_start.py`
+isc_pathways: isc_pathways (JAX's variables    `e2e/connect/test_connect_cycles.py`,
+inside, and put back)                          `jax_client/test_attach.py`
 isc_pathways: reports_metrics                  `testbed/test_metrics.py`
 isc_pathways: connect_success                  `test_the_name_made_up`
 isc_pathways: connect_with_non_existent_...    `kube/test_google.py: test_unknown_cluster_...`
 isc_pathways: connect_with_tpuv3               `test_instances`
-tpu_specs                                      `core/test_topology.py`, `core/test_slice_names.py`
-run_workload                                   `testbed/test_upstream.py`, `e2e/test_run_service.py`
-run_connect_example                            `testbed/test_upstream.py`
-deploy_pathways_service                        `core/kubernetes/test_service_jobset.py`,
+tpu_specs                                      `api/test_topology.py`, `api/test_slice_names.py`
+run_workload                                   `testbed/operating/test_upstream.py`,
+                                               `e2e/test_run_service.py`
+run_connect_example                            `testbed/operating/test_upstream.py`
+deploy_pathways_service                        `manifests/test_service_jobset.py`,
                                                `cli/test_absl_flags.py`
 =============================================  ====================================================
 
@@ -47,8 +48,8 @@ from typing import Any
 import pytest
 
 from shared_pathways_service import isc_pathways
-from shared_pathways_service.core.kubernetes.proxy_job import ProxyJobInputs, proxy_job
-from shared_pathways_service.core.metrics import METRICS
+from shared_pathways_service.manifests.proxy_job import ProxyJobInputs, proxy_job
+from shared_pathways_service.session.cloud_metrics import METRICS
 from tests.upstream import service_file
 
 KIND = "tpuv6e:2x2"

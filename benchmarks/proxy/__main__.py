@@ -24,7 +24,7 @@ from pathlib import Path
 
 from benchmarks.common import ROOT, write_result
 from benchmarks.proxy.servers import SLICES
-from shared_pathways_service import allocator
+from shared_pathways_service.runtime import allocator
 from tests.processes import ServerProcess
 
 PROXY = "shared_pathways_service.servers.proxy"

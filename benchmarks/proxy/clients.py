@@ -158,7 +158,7 @@ def arrays(address: str, server: str) -> dict[str, float]:
 
 def _jax_on(address: str, transfer_dir: str = "") -> Any:
 
-    from shared_pathways_service.jaxside import ProxyTarget, attach
+    from shared_pathways_service.jax_client import ProxyTarget, attach
 
     directory = Path(transfer_dir) if transfer_dir else None
     attach(ProxyTarget(address=address, transfer_dir=directory), timeout=60)

@@ -27,10 +27,10 @@ def serve_null(socket: str, kind: str = "auto") -> None:
     What comes once is done really, e.g. a compilation, and the first execution of a program:
     without its result types JAX's client cannot go on.
     """
-    from shared_pathways_service.core.topology import InstanceType
-    from shared_pathways_service.servers.proxy.engine import Engine
-    from shared_pathways_service.servers.proxy.service import ProxyService
-    from shared_pathways_service.servers.proxy.transport import GrpcTransport
+    from shared_pathways_service.api.topology import InstanceType
+    from shared_pathways_service.servers.proxy.engine.engine import Engine
+    from shared_pathways_service.servers.proxy.session.service import ProxyService
+    from shared_pathways_service.servers.proxy.transport.grpc_transport import GrpcTransport
 
     class NullService(ProxyService):
         def open_session(self, *arguments: Any) -> Any:
@@ -49,7 +49,7 @@ def _null_handler(session: Any) -> Any:
     import numpy as np
 
     from shared_pathways_service.protocol.ifrt import proxy_pb2
-    from shared_pathways_service.servers.proxy.buffers import HostBuffer
+    from shared_pathways_service.servers.proxy.session.buffers import HostBuffer
 
     really = session.handle
     executed: set[int] = set()

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shared_pathways_service.core.session_messages import Snapshot
 from shared_pathways_service.errors import SharedPathwaysError, from_json
+from shared_pathways_service.session.messages import Snapshot
 
 __all__ = ["AgentState"]
 

@@ -17,7 +17,6 @@ from shared_pathways_service.agent.agent_state import AgentState
 from shared_pathways_service.agent.clean_up import clean_up_sessions, left_over
 from shared_pathways_service.agent.launch import AGENT_COMMAND, launch_agent, let_linger
 from shared_pathways_service.agent.messages import Decoder, MessageError, Start, encode
-from shared_pathways_service.core.session_messages import Phase, Snapshot
 from shared_pathways_service.errors import (
     CleanupError,
     ConnectionClosed,
@@ -26,6 +25,7 @@ from shared_pathways_service.errors import (
     from_json,
 )
 from shared_pathways_service.events import Event
+from shared_pathways_service.session.messages import Phase, Snapshot
 
 __all__ = ["AgentLost", "AgentSession", "Sink"]
 

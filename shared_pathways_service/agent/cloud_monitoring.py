@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from shared_pathways_service.core.metrics import LABELS, METRICS, PREFIX, Metric, Reading
 from shared_pathways_service.errors import AccessDenied, SharedPathwaysError
 from shared_pathways_service.kube.google_tokens import GoogleUser
+from shared_pathways_service.session.cloud_metrics import LABELS, METRICS, PREFIX, Metric, Reading
 
 if TYPE_CHECKING:
     import grpc
@@ -67,7 +67,7 @@ class CloudMonitoring:
 
     Args:
       project: Whose they are; empty: the one that goes with the user's credentials.
-      labels: Values of `core.metrics.LABELS`.
+      labels: Values of `session.cloud_metrics.LABELS`.
     """
 
     def __init__(self, *, project: str, labels: Mapping[str, str]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shared_pathways_service.agent.messages import HomeChoice
-from shared_pathways_service.processes import Identity
+from shared_pathways_service.runtime.processes import Identity
 
 __all__ = ["Entry", "Journal"]
 

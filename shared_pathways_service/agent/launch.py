@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from shared_pathways_service.location import with_package_path
-from shared_pathways_service.settings import private_directory
+from shared_pathways_service.runtime.location import with_package_path
+from shared_pathways_service.runtime.settings import private_directory
 
 __all__ = ["AGENT_COMMAND", "launch_agent", "let_linger"]
 

@@ -12,9 +12,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from shared_pathways_service.core.proxy_options import ProxyOptions
-from shared_pathways_service.core.session_messages import Plan
+from shared_pathways_service.api.proxy_options import ProxyOptions
 from shared_pathways_service.homes.base import ProxySpec
+from shared_pathways_service.session.messages import Plan
 
 __all__ = [
     "MAX_BYTES",

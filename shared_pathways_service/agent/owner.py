@@ -9,7 +9,7 @@ import select
 import sys
 from collections.abc import Iterator
 
-from shared_pathways_service.processes import Identity
+from shared_pathways_service.runtime.processes import Identity
 
 __all__ = ["wait_for_end"]
 

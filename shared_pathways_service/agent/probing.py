@@ -43,8 +43,8 @@ async def probe(address: str, plaintext: bool = True) -> None:
 
 async def _ask_for_version(address: str, answer_s: float) -> None:
     # Imported here: it brings gRPC along, which an agent with another home has no use for.
-    from shared_pathways_service.jaxside.credentials import check_plaintext  # noqa: PLC0415
-    from shared_pathways_service.protocol.probe import probe_async  # noqa: PLC0415
+    from shared_pathways_service.jax_client.credentials import check_plaintext  # noqa: PLC0415
+    from shared_pathways_service.protocol.ifrt.probe import probe_async  # noqa: PLC0415
 
     try:
         await probe_async(address, answer_s, wait=True)
@@ -55,6 +55,6 @@ async def _ask_for_version(address: str, answer_s: float) -> None:
 
 
 async def _wait_until_silent(address: str, _answer_s: float) -> None:
-    from shared_pathways_service.jaxside.credentials import wait_until_silent  # noqa: PLC0415
+    from shared_pathways_service.jax_client.credentials import wait_until_silent  # noqa: PLC0415
 
     await asyncio.to_thread(wait_until_silent, address, _SILENT_S)

@@ -17,12 +17,12 @@ from shared_pathways_service.agent.messages import VERSION, MessageError, Start,
 from shared_pathways_service.agent.owner import wait_for_end
 from shared_pathways_service.agent.runner import Probe, SessionRunner
 from shared_pathways_service.agent.scraping import SessionMeter, served
-from shared_pathways_service.core.session_messages import Cancelled, Snapshot
 from shared_pathways_service.errors import ProxyFailed, SharedPathwaysError
-from shared_pathways_service.processes import Identity, identity_of
+from shared_pathways_service.runtime.processes import Identity, identity_of
+from shared_pathways_service.session.messages import Cancelled, Snapshot
 
 if TYPE_CHECKING:
-    from shared_pathways_service.agent.metrics import MetricsReporter
+    from shared_pathways_service.agent.metrics_sender import MetricsReporter
 
 __all__ = ["serve"]
 
@@ -130,7 +130,7 @@ def _heed_signals(runner: SessionRunner, name: str) -> None:
 
 def _reporter(start: Start, channel: Channel) -> MetricsReporter:
     # Only here: google-auth takes a while to import.
-    from shared_pathways_service.agent.metrics import MetricsReporter  # noqa: PLC0415
+    from shared_pathways_service.agent.metrics_sender import MetricsReporter  # noqa: PLC0415
 
     return MetricsReporter(start, channel.send)
 

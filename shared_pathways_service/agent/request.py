@@ -12,11 +12,11 @@ import uuid
 from typing import Any
 
 from shared_pathways_service.agent.messages import HomeChoice, Start
-from shared_pathways_service.core.requests import DEFAULT_PROXY_IMAGE, ConnectRequest
-from shared_pathways_service.core.session_messages import Plan
+from shared_pathways_service.api.requests import DEFAULT_PROXY_IMAGE, ConnectRequest
 from shared_pathways_service.homes.base import ProxySpec
-from shared_pathways_service.processes import identity_of
-from shared_pathways_service.settings import Settings, private_directory
+from shared_pathways_service.runtime.processes import identity_of
+from shared_pathways_service.runtime.settings import Settings, private_directory
+from shared_pathways_service.session.messages import Plan
 
 __all__ = ["build_request", "start_of", "user_name"]
 

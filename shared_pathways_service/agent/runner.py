@@ -12,12 +12,12 @@ from typing import Any
 from shared_pathways_service.agent.deletion import delete_for_certain
 from shared_pathways_service.agent.journal import Entry, Journal
 from shared_pathways_service.agent.messages import Start
-from shared_pathways_service.core import session_messages as m
-from shared_pathways_service.core.session import Session
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.homes.base import Home, HomeEvent, ProxyHandle
-from shared_pathways_service.processes import Identity, identity_of
+from shared_pathways_service.runtime.processes import Identity, identity_of
+from shared_pathways_service.session import messages as m
+from shared_pathways_service.session.state_machine import Session
 
 __all__ = ["Probe", "SessionRunner"]
 

@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from shared_pathways_service.agent.messages import Start
-from shared_pathways_service.core.openmetrics import Family, Kind, Sample
-from shared_pathways_service.core.session_messages import Phase, Snapshot
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.homes.base import HomeCounters
+from shared_pathways_service.metrics.openmetrics import Family, Kind, Sample
+from shared_pathways_service.session.messages import Phase, Snapshot
 from shared_pathways_service.version import __version__
 
 __all__ = ["SessionMeter", "served"]
@@ -192,7 +192,7 @@ async def served(
         yield ""
         return
     # Only here: who is not scraped has no use for aiohttp.
-    from shared_pathways_service.servers.metrics import serve_metrics  # noqa: PLC0415
+    from shared_pathways_service.metrics.http_server import serve_metrics  # noqa: PLC0415
 
     address = start.metrics_address
     async with contextlib.AsyncExitStack() as undo:

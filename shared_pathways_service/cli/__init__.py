@@ -47,148 +47,148 @@ class _Command:
 
 COMMANDS = {
     "run": _Command(
-        module="shared_pathways_service.cli.run",
+        module="shared_pathways_service.cli.commands.sessions.run",
         function="run",
         help="Run a program on slices of the service.",
         runs_another=True,
     ),
     "serve": _Command(
-        module="shared_pathways_service.cli.serve",
+        module="shared_pathways_service.serve",
         function="serve",
         help="Run the embedded service in the foreground, and show who holds what.",
     ),
     "list": _Command(
-        module="shared_pathways_service.cli.list",
+        module="shared_pathways_service.cli.commands.sessions.list",
         function="list_connections",
         help="List your connections. What dead programs left behind is taken down first.",
     ),
     "testbed": _Command(
-        module="shared_pathways_service.cli.testbed",
+        module="shared_pathways_service.cli.commands.clusters.testbed",
         function="bring_up",
         help="Bring up Kubernetes on this machine, pods as local processes; Ctrl-C takes all down.",
     ),
     "status": _Command(
-        module="shared_pathways_service.cli.status",
+        module="shared_pathways_service.cli.commands.sessions.status",
         function="status",
         help="Show the service: its processes, its slices, who holds them, and who waits.",
     ),
     "logs": _Command(
-        module="shared_pathways_service.cli.logs",
+        module="shared_pathways_service.cli.commands.sessions.logs",
         function="logs",
         help="Show the log of a proxy, of the resource manager, or of the workers.",
     ),
     "delete": _Command(
-        module="shared_pathways_service.cli.delete",
+        module="shared_pathways_service.cli.commands.sessions.delete",
         function="delete",
         help="End a connection from outside: its proxy, and with it its hold on slices.",
     ),
     "reap": _Command(
-        module="shared_pathways_service.cli.reap",
+        module="shared_pathways_service.cli.commands.sessions.reap",
         function="reap",
         help="Take down what your dead programs left behind; nothing of anybody else.",
     ),
     "doctor": _Command(
-        module="shared_pathways_service.cli.doctor",
+        module="shared_pathways_service.cli.commands.sessions.doctor",
         function="doctor",
         help="Check all that a connection needs, and say what would mend it.",
     ),
     "verify": _Command(
-        module="shared_pathways_service.cli.verify",
+        module="shared_pathways_service.cli.commands.clusters.verify",
         function="verify",
         help="Prove that a service works: connect, compute, share it, disturb it, leave no trace.",
     ),
     "render": _Command(
-        module="shared_pathways_service.cli.render",
+        module="shared_pathways_service.cli.commands.clusters.render",
         function="render",
         help="Print objects for `kubectl create -f -`, or the JobSet of a PathwaysJob (--file).",
     ),
     "deploy": _Command(
-        module="shared_pathways_service.cli.deploy",
+        module="shared_pathways_service.cli.commands.clusters.deploy",
         function="deploy",
         help="Create a service in a cluster, and wait until all its slices are ready.",
     ),
     "undeploy": _Command(
-        module="shared_pathways_service.cli.undeploy",
+        module="shared_pathways_service.cli.commands.clusters.undeploy",
         function="undeploy",
         help="Take a service away, once it has no connections, and wait for the end of its pods.",
     ),
     "upgrade": _Command(
-        module="shared_pathways_service.cli.upgrade",
+        module="shared_pathways_service.cli.commands.clusters.upgrade",
         function="upgrade",
         help="Make a service anew with what is said here changed, once it has no connections.",
     ),
     "hotswap": _Command(
-        module="shared_pathways_service.cli.hotswap",
+        module="shared_pathways_service.cli.commands.clusters.hotswap",
         function="hotswap",
         help="Drain a node pool under a high-priority JobSet, and time how it moves and returns.",
     ),
     "checkpoints": _Command(
-        module="shared_pathways_service.cli.checkpoints",
+        module="shared_pathways_service.cli.commands.training.checkpoints",
         function="checkpoints",
         help="List the checkpoints of a run: step, epoch, loss, size, state.",
     ),
     "chaos": _Command(
-        module="shared_pathways_service.cli.chaos",
+        module="shared_pathways_service.cli.commands.training.chaos",
         function="chaos",
         help="Disturb the embedded service at random moments, to see what becomes of who uses it.",
     ),
     "report": _Command(
-        module="shared_pathways_service.cli.report",
+        module="shared_pathways_service.cli.commands.training.report",
         function="report",
         help="Show where the time of an elastic training run went, and draw its timeline.",
     ),
     "top": _Command(
-        module="shared_pathways_service.cli.top",
+        module="shared_pathways_service.cli.commands.manager.top",
         function="top",
         help="Show who holds what, who waits for what, and how much is in use, again and again.",
     ),
     "events": _Command(
-        module="shared_pathways_service.cli.events",
+        module="shared_pathways_service.cli.commands.manager.events",
         function="events",
         help="Show what the resource manager decided, the oldest first.",
     ),
     "explain": _Command(
-        module="shared_pathways_service.cli.explain",
+        module="shared_pathways_service.cli.commands.manager.explain",
         function="explain",
         help="Show why a tenant waits, was moved, was refused or ended.",
     ),
     "usage": _Command(
-        module="shared_pathways_service.cli.usage",
+        module="shared_pathways_service.cli.commands.manager.usage",
         function="usage",
         help="Show who used how much: slice-hours held, and hours in the queue.",
     ),
     "cordon": _Command(
-        module="shared_pathways_service.cli.cordon",
+        module="shared_pathways_service.cli.commands.manager.cordon",
         function="cordon",
         help="Have nobody new placed on a slice; who holds it keeps it.",
     ),
     "drain": _Command(
-        module="shared_pathways_service.cli.cordon",
+        module="shared_pathways_service.cli.commands.manager.cordon",
         function="drain",
         help="Cordon a slice, and move its holder to another one after a notice and a grace.",
     ),
     "uncordon": _Command(
-        module="shared_pathways_service.cli.cordon",
+        module="shared_pathways_service.cli.commands.manager.cordon",
         function="uncordon",
         help="Undo `sps cordon` and `sps drain`.",
     ),
     "reserve": _Command(
-        module="shared_pathways_service.cli.reserve",
+        module="shared_pathways_service.cli.commands.manager.reserve",
         function="reserve",
         help="Keep slices of a type for a user or a team, from one moment until another.",
     ),
     "reservations": _Command(
-        module="shared_pathways_service.cli.reserve",
+        module="shared_pathways_service.cli.commands.manager.reserve",
         function="reservations",
         help="List what is reserved: slices, for whom, from when until when, how many are in use.",
     ),
     "unreserve": _Command(
-        module="shared_pathways_service.cli.reserve",
+        module="shared_pathways_service.cli.commands.manager.reserve",
         function="unreserve",
         help="End a reservation before its time; who holds slices by it keeps them.",
     ),
     "replay": _Command(
-        module="shared_pathways_service.cli.replay",
+        module="shared_pathways_service.cli.commands.manager.replay",
         function="replay",
         help="Run a log of events again, and compare what is decided with what was.",
     ),
@@ -206,7 +206,6 @@ def main(
     """
     # gRPC would tell on standard error of each connection that ends; commands do that themselves.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    # (Not by list(): once its module is imported, that name is the command `sps list` here.)
     words = [*(sys.argv[1:] if arguments is None else arguments)]
     wanted = next((word for word in words if not word.startswith("-")), None)
     group = typer.main.get_command(_app(wanted))

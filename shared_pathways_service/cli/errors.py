@@ -11,7 +11,7 @@ from typing import ParamSpec
 import typer
 
 from shared_pathways_service import errors
-from shared_pathways_service.cli.output import print_error
+from shared_pathways_service.cli.display.output import print_error
 from shared_pathways_service.errors import SharedPathwaysError
 
 __all__ = [

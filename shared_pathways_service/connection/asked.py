@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from shared_pathways_service.core.proxy_options import ProxyOptions
-from shared_pathways_service.core.requests import ConnectRequest
+from shared_pathways_service.api.proxy_options import ProxyOptions
+from shared_pathways_service.api.requests import ConnectRequest
 
 __all__ = ["AskedFor", "MetricsCollector"]
 

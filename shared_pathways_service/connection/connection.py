@@ -16,17 +16,15 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from shared_pathways_service import allocator
 from shared_pathways_service.agent.client import AgentSession
 from shared_pathways_service.agent.request import start_of
+from shared_pathways_service.api.requests import ConnectRequest
+from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.connection import leaving, one_live, views
 from shared_pathways_service.connection.asked import AskedFor
-from shared_pathways_service.connection.log_lines import LogLines
+from shared_pathways_service.connection.logging_lines import LogLines
 from shared_pathways_service.connection.notebook import Board
-from shared_pathways_service.core.requests import ConnectRequest
-from shared_pathways_service.core.session_messages import Phase, Snapshot
-from shared_pathways_service.core.topology import InstanceType
-from shared_pathways_service.descriptors import check_room
+from shared_pathways_service.connection.progress_display import Progress
 from shared_pathways_service.errors import (
     CleanupError,
     ConnectionClosed,
@@ -36,13 +34,15 @@ from shared_pathways_service.errors import (
     TunnelError,
 )
 from shared_pathways_service.events import Event
-from shared_pathways_service.progress import Progress
-from shared_pathways_service.settings import Settings
+from shared_pathways_service.runtime import allocator
+from shared_pathways_service.runtime.descriptors import check_room
+from shared_pathways_service.runtime.settings import Settings
+from shared_pathways_service.session.messages import Phase, Snapshot
 
 if TYPE_CHECKING:
     import jax
 
-    from shared_pathways_service.jaxside import Attachment
+    from shared_pathways_service.jax_client import Attachment
 
 __all__ = ["Connection"]
 
@@ -65,7 +65,7 @@ class Connection(AskedFor):
     """
 
     def __init__(self, request: ConnectRequest) -> None:
-        from shared_pathways_service.jaxside import is_strict  # noqa: PLC0415 - when it is used
+        from shared_pathways_service.jax_client import is_strict  # noqa: PLC0415 - when it is used
 
         super().__init__(request)
         self._strict = is_strict(request.strict)
@@ -355,11 +355,8 @@ class Connection(AskedFor):
         self._timings["import_jax"] = time.monotonic() - began
 
     def _attach(self, agent: AgentSession) -> None:
-        from shared_pathways_service.jaxside import (  # noqa: PLC0415 - jax
-            ProxyTarget,
-            attach,
-        )
-        from shared_pathways_service.jaxside.dumps import ignored_flags  # noqa: PLC0415 - jax
+        from shared_pathways_service.jax_client import ProxyTarget, attach  # noqa: PLC0415 - jax
+        from shared_pathways_service.jax_client.plugin.dumps import ignored_flags  # noqa: PLC0415 - jax
 
         began = time.monotonic()
         if self._request.tune_allocator:

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shared_pathways_service.core.session_messages import Snapshot
 from shared_pathways_service.events import rfc3339
+from shared_pathways_service.session.messages import Snapshot
 
 __all__ = ["Board"]
 

@@ -7,8 +7,8 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from shared_pathways_service.core.session_messages import SliceView, Snapshot
 from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.session.messages import SliceView, Snapshot
 
 if TYPE_CHECKING:
     import jax

@@ -7,9 +7,9 @@
     manager = elastic.Manager(options=elastic.Options(elastic_min_slice_count=2), directory="run")
     manager.run(train)
 
-Works on any JAX devices that can be grouped into slices. What is decided is in `core.elastic`; here
-is what acts: running, probing, keeping state. Names are looked up when used: who only reads a run's
-ledger needs no JAX.
+Works on any JAX devices that can be grouped into slices. What is decided is in `policy` and
+`accounting`; the rest acts: running, probing, keeping state. Names are looked up when used: who
+only reads a run's ledger needs no JAX.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from shared_pathways_service.core.elastic.options import Options
-    from shared_pathways_service.elastic.attempt import Attempt
-    from shared_pathways_service.elastic.checkpoint_errors import (
+    from shared_pathways_service.elastic.checkpoints.checkpoints import Checkpoints
+    from shared_pathways_service.elastic.checkpoints.errors import (
         CheckpointError,
         CheckpointMismatch,
         CheckpointNotFound,
         CheckpointsBusy,
     )
-    from shared_pathways_service.elastic.checkpoints import Checkpoints
-    from shared_pathways_service.elastic.data import Batches
     from shared_pathways_service.elastic.errors import ElasticRuntimeError, ScaleUpSignalError
-    from shared_pathways_service.elastic.health_checks import (
+    from shared_pathways_service.elastic.health.health_checks import (
         get_active_slice_indices,
         get_slice_to_devices,
         is_error_due_to_slice_down,
         wait_for_slices,
     )
     from shared_pathways_service.elastic.manager import ElasticRetryLimit, Manager
+    from shared_pathways_service.elastic.policy.options import Options
     from shared_pathways_service.elastic.progress import Progress
     from shared_pathways_service.elastic.reconnect import reconnect_with
+    from shared_pathways_service.elastic.training.attempt import Attempt
+    from shared_pathways_service.elastic.training.data import Batches
 
 __all__ = [
     "Attempt",
@@ -61,24 +61,24 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "Attempt": "shared_pathways_service.elastic.attempt",
-    "Batches": "shared_pathways_service.elastic.data",
-    "CheckpointError": "shared_pathways_service.elastic.checkpoint_errors",
-    "CheckpointMismatch": "shared_pathways_service.elastic.checkpoint_errors",
-    "CheckpointNotFound": "shared_pathways_service.elastic.checkpoint_errors",
-    "Checkpoints": "shared_pathways_service.elastic.checkpoints",
-    "CheckpointsBusy": "shared_pathways_service.elastic.checkpoint_errors",
+    "Attempt": "shared_pathways_service.elastic.training.attempt",
+    "Batches": "shared_pathways_service.elastic.training.data",
+    "CheckpointError": "shared_pathways_service.elastic.checkpoints.errors",
+    "CheckpointMismatch": "shared_pathways_service.elastic.checkpoints.errors",
+    "CheckpointNotFound": "shared_pathways_service.elastic.checkpoints.errors",
+    "Checkpoints": "shared_pathways_service.elastic.checkpoints.checkpoints",
+    "CheckpointsBusy": "shared_pathways_service.elastic.checkpoints.errors",
     "ElasticRetryLimit": "shared_pathways_service.elastic.manager",
     "ElasticRuntimeError": "shared_pathways_service.elastic.errors",
     "Manager": "shared_pathways_service.elastic.manager",
-    "Options": "shared_pathways_service.core.elastic.options",
+    "Options": "shared_pathways_service.elastic.policy.options",
     "Progress": "shared_pathways_service.elastic.progress",
     "ScaleUpSignalError": "shared_pathways_service.elastic.errors",
-    "get_active_slice_indices": "shared_pathways_service.elastic.health_checks",
-    "get_slice_to_devices": "shared_pathways_service.elastic.health_checks",
-    "is_error_due_to_slice_down": "shared_pathways_service.elastic.health_checks",
+    "get_active_slice_indices": "shared_pathways_service.elastic.health.health_checks",
+    "get_slice_to_devices": "shared_pathways_service.elastic.health.health_checks",
+    "is_error_due_to_slice_down": "shared_pathways_service.elastic.health.health_checks",
     "reconnect_with": "shared_pathways_service.elastic.reconnect",
-    "wait_for_slices": "shared_pathways_service.elastic.health_checks",
+    "wait_for_slices": "shared_pathways_service.elastic.health.health_checks",
 }
 
 

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TextIO
 
-from shared_pathways_service.core.elastic.lines import lines_of
+from shared_pathways_service.elastic.accounting.console_lines import lines_of
 from shared_pathways_service.events import Event
 
 __all__ = ["ConsoleLines"]

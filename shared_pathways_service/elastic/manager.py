@@ -19,23 +19,23 @@ from typing import Any, Final, ParamSpec, Self, TypeVar
 
 import jax
 
-from shared_pathways_service.core.elastic.options import ALL, Options
-from shared_pathways_service.core.validation import check_int
-from shared_pathways_service.elastic.attempt import Attempt
-from shared_pathways_service.elastic.checkpoints import Checkpoints
+from shared_pathways_service.api.validation import check_int
+from shared_pathways_service.elastic.checkpoints.checkpoints import Checkpoints
 from shared_pathways_service.elastic.console import ConsoleLines
 from shared_pathways_service.elastic.errors import ElasticRuntimeError, ScaleUpSignalError
-from shared_pathways_service.elastic.ledger import Ledger
-from shared_pathways_service.elastic.loop import Callbacks, Loop, Reconnect, RetryPolicy
-from shared_pathways_service.elastic.probes import Probe, add_one_everywhere
-from shared_pathways_service.elastic.profiling import refuse_profile
-from shared_pathways_service.elastic.restoring import States
+from shared_pathways_service.elastic.health.probes import Probe, add_one_everywhere
+from shared_pathways_service.elastic.health.slice_watch import SliceWatch
+from shared_pathways_service.elastic.policy.options import ALL, Options
+from shared_pathways_service.elastic.run_ledger import Ledger
 from shared_pathways_service.elastic.sinks import Sinks, log_failure
 from shared_pathways_service.elastic.slices import SliceKey, group_by_slice, slice_index
-from shared_pathways_service.elastic.snapshot_client import ClientMemory
-from shared_pathways_service.elastic.snapshot_peer import PeerMemory
-from shared_pathways_service.elastic.snapshots import Snapshots, SnapshotStore
-from shared_pathways_service.elastic.watch import SliceWatch
+from shared_pathways_service.elastic.snapshots.client_memory import ClientMemory
+from shared_pathways_service.elastic.snapshots.peer_memory import PeerMemory
+from shared_pathways_service.elastic.snapshots.slots import Snapshots, SnapshotStore
+from shared_pathways_service.elastic.training.attempt import Attempt
+from shared_pathways_service.elastic.training.loop import Callbacks, Loop, Reconnect, RetryPolicy
+from shared_pathways_service.elastic.training.profiling import refuse_profile
+from shared_pathways_service.elastic.training.restoring import States
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.events import Event
 

@@ -1,4 +1,4 @@
-"""Where the service lives: `embedded` (processes of this machine) behind the interface of `base`.
+"""Where the service lives: the interface (`base`), and its two implementations.
 
-The agent knows homes by that interface only; it decides nothing here.
+`embedded/`: processes of this machine. `kubernetes/`: Jobs of a cluster.
 """

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Protocol
 
-from shared_pathways_service.core.proxy_options import ProxyOptions
+from shared_pathways_service.api.proxy_options import ProxyOptions
 from shared_pathways_service.events import Scalar
 
 __all__ = [

@@ -12,10 +12,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from shared_pathways_service.core.kubernetes.permissions import access_denied
-from shared_pathways_service.core.kubernetes.retry import Failure, is_final
 from shared_pathways_service.errors import AccessDenied, SharedPathwaysError
 from shared_pathways_service.kube.paths import Target
+from shared_pathways_service.kube.retry_rules import Failure, is_final
+from shared_pathways_service.manifests.permissions import access_denied
 
 __all__ = ["CONNECT_VERB", "ApiError", "ApiUnreachable", "error_of_answer"]
 

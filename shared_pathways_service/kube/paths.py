@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import quote, unquote
 
-from shared_pathways_service.core.kubernetes.permissions import Permission
+from shared_pathways_service.manifests.permissions import Permission
 
 __all__ = [
     "Target",

@@ -1,5 +1,5 @@
 """The servers of the service: resource manager, worker, proxy, and the embedded supervisor.
 
-Each is a package with a ``__main__``; none imports another. What they share as processes (flags,
-log form, life with a parent) is in `process`.
+No server imports another; what they share is in `serving`. Clients (homes, agent, `sps`) import
+none of them: what both sides need is in `runtime`, `flags`, `metrics` and `protocol`.
 """

@@ -17,7 +17,7 @@ import grpc
 from google.api import metric_pb2
 from google.cloud import monitoring_v3
 
-from shared_pathways_service.servers.listening import stop_blocking_server
+from shared_pathways_service.servers.serving.listening import stop_blocking_server
 
 __all__ = ["FakeMonitoring", "WrittenPoint"]
 

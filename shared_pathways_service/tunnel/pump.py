@@ -13,9 +13,11 @@ import os
 import select
 import socket
 
-from shared_pathways_service.core.tunnel.frames import DATA, Channels
-from shared_pathways_service.core.tunnel.liveness import Liveness, Verdict
-from shared_pathways_service.core.tunnel.websocket import (
+from shared_pathways_service.errors import TunnelError
+from shared_pathways_service.tunnel.counters import TunnelCounters
+from shared_pathways_service.tunnel.frames import DATA, Channels
+from shared_pathways_service.tunnel.liveness import Liveness, Verdict
+from shared_pathways_service.tunnel.websocket import (
     CLOSE,
     KEY_BYTES,
     PING,
@@ -25,9 +27,7 @@ from shared_pathways_service.core.tunnel.websocket import (
     WebSocketViolation,
     control_frame,
 )
-from shared_pathways_service.errors import TunnelError
-from shared_pathways_service.tunnel.counters import TunnelCounters
-from shared_pathways_service.tunnel.upgrade import Upgraded
+from shared_pathways_service.tunnel.websocket_upgrade import Upgraded
 
 __all__ = ["Broken", "Pump", "PumpTimes"]
 

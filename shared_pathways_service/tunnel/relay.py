@@ -15,13 +15,13 @@ from typing import Self
 import aiohttp
 import tenacity
 
-from shared_pathways_service.core.tunnel.websocket import WebSocketViolation
 from shared_pathways_service.errors import AccessDenied, SharedPathwaysError, TunnelError
-from shared_pathways_service.settings import private_directory
+from shared_pathways_service.runtime.settings import private_directory
 from shared_pathways_service.tunnel.counters import TunnelCounters
 from shared_pathways_service.tunnel.places import socket_place
 from shared_pathways_service.tunnel.pump import Broken, Pump, PumpTimes
-from shared_pathways_service.tunnel.upgrade import Dial, Upgraded, upgraded
+from shared_pathways_service.tunnel.websocket import WebSocketViolation
+from shared_pathways_service.tunnel.websocket_upgrade import Dial, Upgraded, upgraded
 
 __all__ = ["FailureKind", "Relay", "RelayOptions", "TunnelFailure", "unheard"]
 

@@ -14,8 +14,8 @@ import pytest
 from shared_pathways_service.agent.probing import probe
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.homes.base import Home, HomeEvent, ProxyHandle, ProxySpec, unheard
-from shared_pathways_service.homes.embedded import EmbeddedHome
-from shared_pathways_service.processes import identity_of
+from shared_pathways_service.homes.embedded.home import EmbeddedHome
+from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.testing.fake_home import FakeHome
 from tests.e2e.connecting import embedded
 from tests.processes import run_async

@@ -7,7 +7,7 @@ import os
 
 from shared_pathways_service.agent.journal import Entry
 from shared_pathways_service.agent.messages import HomeChoice
-from shared_pathways_service.processes import Identity, identity_of
+from shared_pathways_service.runtime.processes import Identity, identity_of
 from tests.agent.support import Bench
 
 ENTRY = Entry(

@@ -19,9 +19,9 @@ from shared_pathways_service.agent.messages import (
     encode,
     last_that_fit,
 )
-from shared_pathways_service.core.proxy_options import ProxyOptions
-from shared_pathways_service.core.session_messages import Plan
+from shared_pathways_service.api.proxy_options import ProxyOptions
 from shared_pathways_service.homes.base import ProxySpec
+from shared_pathways_service.session.messages import Plan
 from tests.agent.fake_agent import COMMAND
 from tests.agent.support import Bench
 

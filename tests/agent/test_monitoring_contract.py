@@ -22,7 +22,7 @@ from shared_pathways_service.agent.cloud_monitoring import (
     Refused,
     Unavailable,
 )
-from shared_pathways_service.core.metrics import LABELS, METRICS, Metric, Reading
+from shared_pathways_service.session.cloud_metrics import LABELS, METRICS, Metric, Reading
 from tests.agent.monitoring import PROJECT, google_user, monitoring_at_hand
 
 [CAPACITY] = [metric for metric in METRICS if metric.name == "capacity_in_use"]

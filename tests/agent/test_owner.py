@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from shared_pathways_service.agent.owner import wait_for_end
-from shared_pathways_service.processes import Identity, identity_of
+from shared_pathways_service.runtime.processes import Identity, identity_of
 from tests.agent.support import Bench, eventually, serve
 
 pytestmark = pytest.mark.race

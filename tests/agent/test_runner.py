@@ -11,8 +11,8 @@ import pytest
 
 from shared_pathways_service.agent import runner as module
 from shared_pathways_service.agent.runner import SessionRunner
-from shared_pathways_service.core.session_messages import Cancelled, Phase
 from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.session.messages import Cancelled, Phase
 from shared_pathways_service.testing.fake_home import FakeHome
 from tests.agent.fake_agent import probe
 from tests.agent.support import DEADLINE_S, Bench

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from shared_pathways_service import cli
-from shared_pathways_service.elastic.checkpoint_files import Folder, write_manifest
+from shared_pathways_service.elastic.checkpoints.files import Folder, write_manifest
 from shared_pathways_service.elastic.progress import Progress
 
 

@@ -62,7 +62,7 @@ def test_wrong_usage_ends_with_2(wrong: tuple[str, ...]) -> None:
     ["list", "status", "logs", "delete", "reap", "doctor", "render", "deploy", "hotswap"],
 )
 def test_who_names_no_cluster_does_not_import_what_reaches_one(command: str) -> None:
-    source = f"import sys, shared_pathways_service.cli.{command}; print('aiohttp' in sys.modules)"
+    source = f"import sys, {COMMANDS[command].module}; print('aiohttp' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", source],
         capture_output=True,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shared_pathways_service.cli.cordon import _holder
+from shared_pathways_service.cli.commands.manager.cordon import _holder
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from tests.cli.test_embedded_commands import HOLDER, failing
 from tests.e2e.connecting import embedded, nothing_left, status

@@ -10,13 +10,13 @@ import sys
 import pytest
 from rich.console import Console
 
-from shared_pathways_service.cli import deploy_display
-from shared_pathways_service.cli.deploy_display import display
-from shared_pathways_service.core.kubernetes.readiness import ServiceReadiness, read_readiness
-from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs
-from shared_pathways_service.core.kubernetes.service_jobset import service_jobset
-from shared_pathways_service.core.kubernetes.services import read_service
-from tests.core.kubernetes.objects import Object, pod, running
+from shared_pathways_service.cli.display import deploy_display
+from shared_pathways_service.cli.display.deploy_display import display
+from shared_pathways_service.cluster_state.readiness import ServiceReadiness, read_readiness
+from shared_pathways_service.cluster_state.services import read_service
+from shared_pathways_service.manifests.service_inputs import ServiceInputs
+from shared_pathways_service.manifests.service_jobset import service_jobset
+from tests.cluster_state.objects import Object, pod, running
 
 INPUTS = ServiceInputs(name="pw", instances={"tpuv6e:2x2": 2})
 

@@ -8,8 +8,8 @@ from typing import Any
 import grpc
 import pytest
 
-from shared_pathways_service.cli import events
-from shared_pathways_service.cli.manager import Manager
+from shared_pathways_service.cli.commands.manager import events
+from shared_pathways_service.cli.lookups.manager_calls import Manager
 from shared_pathways_service.errors import ServiceNotReady
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol.versions import spoken

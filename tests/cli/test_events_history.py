@@ -7,8 +7,8 @@ from typing import Any
 import grpc
 import pytest
 
-from shared_pathways_service.cli import events
-from shared_pathways_service.cli.manager import Manager
+from shared_pathways_service.cli.commands.manager import events
+from shared_pathways_service.cli.lookups.manager_calls import Manager
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.servers.resource_manager.history_wire import window_of
 from tests.processes import run_async

@@ -12,8 +12,8 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from shared_pathways_service.cli.manager import Manager
-from shared_pathways_service.cli.moments import parse_moment
+from shared_pathways_service.cli.display.moments import parse_moment
+from shared_pathways_service.cli.lookups.manager_calls import Manager
 from shared_pathways_service.errors import InvalidRequestError, VersionSkew
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc

@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from shared_pathways_service.cli import events, open_cluster
-from shared_pathways_service.cli.cluster_options import Place
-from shared_pathways_service.cli.manager import manager_of
+from shared_pathways_service.cli.commands.manager import events
+from shared_pathways_service.cli.lookups import open_cluster
+from shared_pathways_service.cli.lookups.manager_calls import manager_of
+from shared_pathways_service.cli.options.cluster_options import Place
 from shared_pathways_service.errors import AccessDenied
 from shared_pathways_service.kube.paths import port_forward
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from shared_pathways_service.settings import Settings
-from tests.core.kubernetes.test_readiness import SERVICE
-from tests.homes.test_kubernetes_manager import ScriptedApi, denied
+from shared_pathways_service.runtime.settings import Settings
+from tests.cluster_state.test_readiness import SERVICE
+from tests.homes.kubernetes.test_manager import ScriptedApi, denied
 from tests.processes import run_async
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import typer
 
+from shared_pathways_service.cli.display.output import print_note
 from shared_pathways_service.cli.errors import reporting_errors
-from shared_pathways_service.cli.output import print_note
 from shared_pathways_service.errors import CapacityError
 from tests.terminals import terminal
 

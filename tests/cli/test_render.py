@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from shared_pathways_service.core.kubernetes.pathways_job import render_pathways_job
+from shared_pathways_service.manifests.pathways_job import render_pathways_job
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "yamls" / "elastic-training.yaml"

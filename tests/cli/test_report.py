@@ -20,7 +20,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from shared_pathways_service import cli
-from shared_pathways_service.cli import report_png
+from shared_pathways_service.cli.display import report_png
 
 SAMPLE = Path(__file__).parent / "sample_run"
 WALL_S = 98.5
@@ -149,7 +149,7 @@ def test_a_picture_without_matplotlib(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_no_command_but_for_a_picture_imports_matplotlib() -> None:
-    source = "import sys, shared_pathways_service.cli.report; print(*sys.modules)"
+    source = "import sys, shared_pathways_service.cli.commands.training.report; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", source],
         capture_output=True,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared_pathways_service.cli.moments import parse_coming
+from shared_pathways_service.cli.display.moments import parse_coming
 from shared_pathways_service.errors import InvalidRequestError
 from tests.cli.test_embedded_commands import HOLDER, failing
 from tests.e2e.connecting import embedded, nothing_left

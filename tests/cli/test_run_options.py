@@ -7,12 +7,12 @@ import typer
 
 from shared_pathways_service.agent.journal import Entry
 from shared_pathways_service.agent.messages import HomeChoice
-from shared_pathways_service.cli.cluster_options import Place
-from shared_pathways_service.cli.run import _program
-from shared_pathways_service.cli.run_options import _instances
-from shared_pathways_service.core.proxy_options import ProxyOptions, split_options
+from shared_pathways_service.api.proxy_options import ProxyOptions, split_options
+from shared_pathways_service.cli.commands.sessions.run import _program
+from shared_pathways_service.cli.options.cluster_options import Place
+from shared_pathways_service.cli.options.run_options import _instances
 from shared_pathways_service.errors import InvalidRequestError
-from shared_pathways_service.processes import identity_of
+from shared_pathways_service.runtime.processes import identity_of
 
 
 def test_the_program_comes_in_one_of_two_ways() -> None:

@@ -16,8 +16,7 @@ import pytest
 
 from shared_pathways_service import errors
 from shared_pathways_service.cli import COMMANDS
-from shared_pathways_service.cli.errors import exit_code
-from shared_pathways_service.cli.serve_display import (
+from shared_pathways_service.cli.display.serve_display import (
     Display,
     JsonLines,
     LiveTable,
@@ -26,9 +25,10 @@ from shared_pathways_service.cli.serve_display import (
     holder_of,
     plain_line,
 )
+from shared_pathways_service.cli.errors import exit_code
 from shared_pathways_service.events import Event
 from tests.processes import DEADLINE_S, KIND, REPOSITORY
-from tests.servers.embedded.support import EmbeddedClient, assert_clean, runtime_paths
+from tests.servers.supervisor.support import EmbeddedClient, assert_clean, runtime_paths
 
 SPS = [sys.executable, "-m", "shared_pathways_service.cli"]
 SMALL = ["--slices", f"{KIND}=1", "--spares", "0", "--standby-proxies", "0"]
@@ -214,7 +214,8 @@ def test_help_lists_the_commands_and_imports_none_of_them() -> None:
         "from shared_pathways_service.cli import main\n"
         "try: main(['--help'])\n"
         "except SystemExit as end: assert not end.code\n"
-        "slow = {'jax', 'grpc', 'rich', 'asyncio', 'psutil', 'shared_pathways_service.cli.run'}\n"
+        "slow = {'jax', 'grpc', 'rich', 'asyncio', 'psutil', "
+        "'shared_pathways_service.cli.commands.sessions.run'}\n"
         "assert not slow & sys.modules.keys(), slow & sys.modules.keys()\n"
     )
     done = subprocess.run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from shared_pathways_service.settings import Settings
+from shared_pathways_service.runtime.settings import Settings
 from tests.e2e.connecting import embedded
 from tests.e2e.harness import program, sps
 from tests.openmetrics import text_to_families

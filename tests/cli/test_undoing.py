@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import typer
 
-from shared_pathways_service.cli.deploy_display import display
-from shared_pathways_service.cli.draining import drained
-from shared_pathways_service.cli.output import print_note
+from shared_pathways_service.cli.display.deploy_display import display
+from shared_pathways_service.cli.display.output import print_note
 from shared_pathways_service.cli.undoing import run_undoing
-from shared_pathways_service.core.kubernetes.readiness import Look
+from shared_pathways_service.cluster_state.readiness import Look
 from shared_pathways_service.errors import ServiceNotReady
+from shared_pathways_service.operations.draining import drained
 from tests.cli.test_deploy_display import FIRST, HEAD, readiness
 from tests.terminals import terminal
 

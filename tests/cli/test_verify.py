@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 
-from shared_pathways_service.cli.cluster_options import Place
+from shared_pathways_service.cli.options.cluster_options import Place
 from shared_pathways_service.cli.verification import (
     CHECKS,
     Outcome,
@@ -26,7 +26,7 @@ from shared_pathways_service.cli.verification.link import CuttableLink
 from shared_pathways_service.cli.verification.service import ServiceView
 from shared_pathways_service.cli.verification.tenant import Tenant
 from shared_pathways_service.errors import SharedPathwaysError, SlicesTaken
-from shared_pathways_service.settings import Settings
+from shared_pathways_service.runtime.settings import Settings
 from tests.e2e.connecting import KIND, embedded, eventually, nothing_left, status
 from tests.e2e.harness import DEADLINE_S, program, sps, sps_running
 

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from shared_pathways_service.settings import Settings
+from shared_pathways_service.runtime.settings import Settings
 from tests.docs.blocks import ROOT, Block, blocks_of, is_run, not_run
 
 __all__ = ["commands_of", "main"]

@@ -8,14 +8,14 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from shared_pathways_service import settings
+from shared_pathways_service.api.proxy_limits import LIMITS
 from shared_pathways_service.constants import PROXY_PORT, RESOURCE_MANAGER_PORT, WORKER_PORT
-from shared_pathways_service.core.proxy_limits import LIMITS
 from shared_pathways_service.errors import InvalidRequestError
-from shared_pathways_service.servers.embedded.options import SupervisorOptions
-from shared_pathways_service.servers.proxy.options import ProxyServerOptions
-from shared_pathways_service.servers.resource_manager.options import ResourceManagerOptions
-from shared_pathways_service.servers.worker.options import WorkerOptions
+from shared_pathways_service.flags.supervisor import SupervisorOptions
+from shared_pathways_service.runtime import settings
+from shared_pathways_service.servers.proxy.flags import ProxyServerOptions
+from shared_pathways_service.servers.resource_manager.flags import ResourceManagerOptions
+from shared_pathways_service.servers.worker.flags import WorkerOptions
 from shared_pathways_service.testing.testbed.supervisor import TestbedOptions
 from tests.docs import docstrings
 from tests.docs.markdown import code, page, table
@@ -37,7 +37,7 @@ SERVERS: Mapping[str, tuple[type, str]] = {
         ProxyServerOptions,
         f"One a tenant: compiles, runs, holds what JAX sends. Port {PROXY_PORT} in a cluster.",
     ),
-    "servers.embedded": (
+    "servers.supervisor": (
         SupervisorOptions,
         "The embedded service: starts the other three here. `sps serve` is the same for a person.",
     ),

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from benchmarks import compat
-from shared_pathways_service.core.jax_releases import check_pair, client_serdes
+from shared_pathways_service.api.jax_releases import check_pair, client_serdes
 from shared_pathways_service.errors import VersionSkew
 
 

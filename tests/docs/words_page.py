@@ -8,12 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from shared_pathways_service.core import checks, session_messages
-from shared_pathways_service.core.elastic import health
-from shared_pathways_service.core.kubernetes.proxy_progress import Outcome
-from shared_pathways_service.core.rm import decisions, messages
-from shared_pathways_service.core.rm.states import SliceState, TenantState, VirtualSliceState
-from shared_pathways_service.elastic import checkpoint_files
+from shared_pathways_service.api import checks
+from shared_pathways_service.cluster_state.proxy_progress import Outcome
+from shared_pathways_service.elastic.checkpoints import files
+from shared_pathways_service.elastic.policy import slice_health
+from shared_pathways_service.scheduling.book import decisions, messages
+from shared_pathways_service.scheduling.book.states import (
+    SliceState,
+    TenantState,
+    VirtualSliceState,
+)
+from shared_pathways_service.session import messages as session_messages
 from tests.docs.markdown import code, page, table
 
 __all__ = ["STATES", "text"]
@@ -35,8 +40,8 @@ STATES: Mapping[str, tuple[str, ...]] = {
     "session": _of(session_messages.Phase),
     "proxy_end": _of(Outcome),
     "check": _of(checks.Outcome),
-    "elastic_slice": _of(health.SliceState),
-    "checkpoint": get_args(checkpoint_files.State),
+    "elastic_slice": _of(slice_health.SliceState),
+    "checkpoint": get_args(files.State),
 }
 
 

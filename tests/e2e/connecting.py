@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from shared_pathways_service.agent.journal import Entry, Journal
-from shared_pathways_service.cli.embedded_status import read_status
-from shared_pathways_service.homes.embedded_service import find
+from shared_pathways_service.cli.lookups.embedded_status import read_status
+from shared_pathways_service.homes.embedded.discovery import find
 from shared_pathways_service.protocol import supervisor_pb2 as pb
-from shared_pathways_service.settings import Settings
+from shared_pathways_service.runtime.settings import Settings
 from tests.e2e.harness import noting_logs, wait_until
 from tests.processes import ServerProcess, run_async
 
@@ -24,7 +24,7 @@ KIND = "tpuv6e:2x2"
 def embedded(slices: int = 2, spares: int = 0, *flags: str) -> Iterator[ServerProcess]:
     """Runs a service with slices of one type for the length of the block, all of them ready."""
     arguments = [f"--slices={KIND}={slices}", f"--spares={spares}", *flags]
-    with ServerProcess("shared_pathways_service.servers.embedded", arguments) as process:
+    with ServerProcess("shared_pathways_service.servers.supervisor", arguments) as process:
         assert process.ready is not None, "\n".join(process.lines)
         try:
             with noting_logs():

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from shared_pathways_service.descriptors import NEEDED
-from shared_pathways_service.settings import Settings
+from shared_pathways_service.runtime.descriptors import NEEDED
+from shared_pathways_service.runtime.settings import Settings
 from tests.e2e.connecting import shut_down
 from tests.processes import DEADLINE_S as START_S
 from tests.processes import KIND, REPOSITORY
@@ -82,7 +82,7 @@ def test_a_low_soft_limit_is_raised_for_the_service_and_left_as_it_is_for_the_pr
     "server",
     [
         ["cli", "serve", f"--slices={KIND}=1"],
-        ["servers.embedded", f"--slices={KIND}=1"],
+        ["servers.supervisor", f"--slices={KIND}=1"],
         [
             "servers.resource_manager",
             "--node_type=resource_manager",

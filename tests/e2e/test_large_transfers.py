@@ -34,8 +34,8 @@ with isc_pathways.connect(tune_allocator=TUNE):
     assert np.array_equal(np.asarray(x), large)
     say("put", variables=variables(), heap=[before, in_heap(np.empty(8 << 20))])
     wait_for("child")
-    from shared_pathways_service.jaxside import standalone
-    from shared_pathways_service.settings import Settings
+    from shared_pathways_service.jax_client import standalone
+    from shared_pathways_service.runtime.settings import Settings
     path = os.pathsep.join(
         [str(standalone.place(Settings.load().cache_dir)), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run([sys.executable, "-c", CHILD], env=dict(os.environ, PYTHONPATH=path),

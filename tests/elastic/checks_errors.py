@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shared_pathways_service import elastic
-from shared_pathways_service.elastic.ledger import read_ledger
+from shared_pathways_service.elastic.run_ledger import read_ledger
 from shared_pathways_service.events import Event
 from shared_pathways_service.testing.faults import fail_at, hang, lie, on_event
 from tests.elastic.checks import (

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from shared_pathways_service import elastic
-from shared_pathways_service.elastic.ledger import read_ledger
+from shared_pathways_service.elastic.run_ledger import read_ledger
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.testing.faults import fail_at, flap, kill, on_event, revive
 from tests.elastic import checks

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from shared_pathways_service import elastic
-from shared_pathways_service.elastic.snapshot_client import HostArray
+from shared_pathways_service.elastic.snapshots.client_memory import HostArray
 from shared_pathways_service.testing.faults import fail_at
 from tests.elastic.checks import STEPS, assert_same, check, options, slice_of, train
 

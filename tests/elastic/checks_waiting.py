@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 from shared_pathways_service import elastic
-from shared_pathways_service.elastic import restoring, snapshot_peer
-from shared_pathways_service.elastic.checkpoint_arrays import Arrays
-from shared_pathways_service.elastic.checkpoints import list_checkpoints
-from shared_pathways_service.elastic.snapshot_client import ClientMemory, HostArray
-from shared_pathways_service.elastic.snapshots import Snapshots
+from shared_pathways_service.elastic.checkpoints.arrays import Arrays
+from shared_pathways_service.elastic.checkpoints.checkpoints import list_checkpoints
+from shared_pathways_service.elastic.snapshots import peer_memory
+from shared_pathways_service.elastic.snapshots.client_memory import ClientMemory, HostArray
+from shared_pathways_service.elastic.snapshots.slots import Snapshots
+from shared_pathways_service.elastic.training import restoring
 from shared_pathways_service.events import Event
 from shared_pathways_service.testing.faults import fail_at, hang, on_event
 from tests.elastic.checks import GONE, STEPS, assert_same, check, options, slice_of, train, world
@@ -238,7 +239,7 @@ def a_save_that_hangs_with_its_slice_is_given_up(directory: Path) -> None:
 def copies_on_a_slice_that_hangs_are_not_waited_for(directory: Path) -> None:
     del directory
     gate = Gate()
-    unchanged = snapshot_peer._is_unchanged
+    unchanged = peer_memory._is_unchanged
     asked: list[int] = []
 
     def is_unchanged(copy: Any) -> bool:
@@ -247,7 +248,7 @@ def copies_on_a_slice_that_hangs_are_not_waited_for(directory: Path) -> None:
             gate.wait()
         return unchanged(copy)
 
-    with mock.patch.object(snapshot_peer, "_is_unchanged", is_unchanged):
+    with mock.patch.object(peer_memory, "_is_unchanged", is_unchanged):
         try:
             done = train(
                 options(
@@ -275,7 +276,7 @@ def a_slice_that_does_not_answer_is_asked_for_one_copy_only(directory: Path) -> 
     mesh = jax.sharding.Mesh(np.array(devices[0]), ("x",))
     spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
     state = {"x": jax.device_put(np.arange(8.0), spread)}
-    unchanged = snapshot_peer._is_unchanged
+    unchanged = peer_memory._is_unchanged
     gate, asked = Gate(), list[int]()
 
     def is_unchanged(copy: Any) -> bool:
@@ -285,10 +286,10 @@ def a_slice_that_does_not_answer_is_asked_for_one_copy_only(directory: Path) -> 
         return unchanged(copy)
 
     with (
-        mock.patch.object(snapshot_peer, "_is_unchanged", is_unchanged),
-        mock.patch.object(snapshot_peer, "_READ_S", 3.0),
+        mock.patch.object(peer_memory, "_is_unchanged", is_unchanged),
+        mock.patch.object(peer_memory, "_READ_S", 3.0),
     ):
-        kept = snapshot_peer.PeerMemory(devices, slice_of).keep(state)
+        kept = peer_memory.PeerMemory(devices, slice_of).keep(state)
         silent = {0}
         try:
             # Of each of the four pieces the first copy lies on the slice that is silent.

@@ -8,7 +8,7 @@ import pytest
 
 from tests.elastic.checks import CHECKS
 from tests.elastic.checks_all import MODULES as MODULES  # noqa: PLC0414 - fills CHECKS
-from tests.servers.proxy.jax_parent import RunCheck, child_that_answers
+from tests.servers.proxy.jax.jax_parent import RunCheck, child_that_answers
 
 
 @pytest.fixture(scope="module")

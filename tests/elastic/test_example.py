@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from shared_pathways_service.elastic.checkpoint_files import list_checkpoints
-from shared_pathways_service.elastic.ledger import read_ledger
+from shared_pathways_service.elastic.checkpoints.files import list_checkpoints
+from shared_pathways_service.elastic.run_ledger import read_ledger
 from tests.e2e.connecting import embedded
 from tests.processes import REPOSITORY
 

@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared_pathways_service.elastic.ledger import LEDGER_NAME, Ledger, read_ledger
+from shared_pathways_service.elastic.run_ledger import LEDGER_NAME, Ledger, read_ledger
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.events import Event
 
 #: Writes events as fast as it can, and says so when there are a thousand.
 _WRITER = """
 import itertools, sys
-from shared_pathways_service.elastic.ledger import Ledger
+from shared_pathways_service.elastic.run_ledger import Ledger
 from shared_pathways_service.events import Event
 
 ledger = Ledger(sys.argv[1])

@@ -13,8 +13,9 @@ import pytest
 
 from shared_pathways_service.errors import CapacityError, SharedPathwaysError, VersionSkew
 from shared_pathways_service.events import Event
-from shared_pathways_service.homes import kubernetes_release, manager_news
-from shared_pathways_service.homes.kubernetes_release import give_back
+from shared_pathways_service.homes import manager_news
+from shared_pathways_service.homes.kubernetes import release
+from shared_pathways_service.homes.kubernetes.release import give_back
 from shared_pathways_service.homes.manager_news import ManagerNews, TenantView
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
@@ -324,7 +325,7 @@ def test_a_proxy_that_asks_while_it_is_deleted_gives_its_slices_back(
         if not is_gone:
             await asyncio.Event().wait()
 
-    monkeypatch.setattr(kubernetes_release, "_wait_until_gone", gone)
+    monkeypatch.setattr(release, "_wait_until_gone", gone)
 
     async def test() -> None:
         manager = LateManager(late)  # type: ignore[abstract]
@@ -361,7 +362,7 @@ def test_who_may_not_listen_still_releases_when_the_proxy_is_gone(
             await asyncio.sleep(0)
         happened.append("gone")
 
-    monkeypatch.setattr(kubernetes_release, "_wait_until_gone", gone)
+    monkeypatch.setattr(release, "_wait_until_gone", gone)
 
     async def test() -> None:
         manager = DeafReleaser(VersionSkew("not yours"), happened)  # type: ignore[abstract]

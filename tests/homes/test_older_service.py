@@ -15,11 +15,11 @@ import pytest
 
 from shared_pathways_service.errors import VersionSkew
 from shared_pathways_service.homes.base import HomeEvent, ProxySpec, unheard
-from shared_pathways_service.homes.embedded import EmbeddedHome
-from shared_pathways_service.processes import identity_of
-from shared_pathways_service.servers.embedded.paths import RuntimePaths
-from shared_pathways_service.servers.embedded.state import ServiceState, write_state
-from shared_pathways_service.settings import Settings, private_directory
+from shared_pathways_service.homes.embedded.home import EmbeddedHome
+from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
+from shared_pathways_service.runtime.embedded.state_file import ServiceState, write_state
+from shared_pathways_service.runtime.processes import identity_of
+from shared_pathways_service.runtime.settings import Settings, private_directory
 from tests.processes import DEADLINE_S, KIND, run_async
 from tests.protocol.first_release import handlers, message, refuse
 

@@ -17,12 +17,12 @@ from typing import Any
 
 from google.auth import crypt, jwt
 
-from shared_pathways_service.core.tunnel.frames import SUBPROTOCOL
-from shared_pathways_service.core.tunnel.websocket import handshake_headers
 from shared_pathways_service.kube.tls import client_tls
 from shared_pathways_service.testing.testbed.build import Programs
 from shared_pathways_service.testing.testbed.daemons import TIED_TO_PARENT
 from shared_pathways_service.testing.testbed.ports import pick_ports
+from shared_pathways_service.tunnel.frames import SUBPROTOCOL
+from shared_pathways_service.tunnel.websocket import handshake_headers
 from tests.conftest import MARK
 from tests.kube.certificates import Authority, new_key
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from shared_pathways_service.core.kubernetes.lifetime import deadline_patch
-from shared_pathways_service.core.kubernetes.names import LABEL_SESSION
 from shared_pathways_service.errors import AccessDenied
 from shared_pathways_service.kube import paths
 from shared_pathways_service.kube.api import KubeApi
@@ -19,6 +17,8 @@ from shared_pathways_service.kube.cluster import ClusterAccess
 from shared_pathways_service.kube.errors import ApiError, ApiUnreachable, error_of_answer
 from shared_pathways_service.kube.kubeconfig import access_of_context, read_kubeconfig
 from shared_pathways_service.kube.tokens import Token, TokenSource
+from shared_pathways_service.manifests.lifetime import deadline_patch
+from shared_pathways_service.manifests.names import LABEL_SESSION
 from tests.kube.control_plane import HANDSHAKE, ControlPlane
 
 WAIT_S = 90.0

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from shared_pathways_service.core.kubernetes.names import LABEL_SESSION, PROXY_CONTAINER
 from shared_pathways_service.homes.base import HomeEvent, ProxySpec
-from shared_pathways_service.homes.kubernetes_proxy import ProxyFollower
+from shared_pathways_service.homes.kubernetes.proxy_watch import ProxyFollower
 from shared_pathways_service.kube import paths
 from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.manifests.names import LABEL_SESSION, PROXY_CONTAINER
 from shared_pathways_service.testing.testbed import TestbedUnavailable
 from shared_pathways_service.testing.testbed.build import find_or_build
 from shared_pathways_service.testing.testbed.ports import pick_ports

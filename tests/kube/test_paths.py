@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shared_pathways_service.core.kubernetes.permissions import Permission, needed
 from shared_pathways_service.kube import paths
+from shared_pathways_service.manifests.permissions import Permission, needed
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from shared_pathways_service.core.kubernetes.permissions import granting_rules
-from shared_pathways_service.core.kubernetes.priority_classes import READING
-from shared_pathways_service.core.priorities import PRIORITIES
+from shared_pathways_service.api.priorities import PRIORITIES
 from shared_pathways_service.errors import AccessDenied, InvalidRequestError
-from shared_pathways_service.homes.kubernetes_priorities import read_priority
+from shared_pathways_service.homes.kubernetes.priority_values import read_priority
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.kubeconfig import access_of_context, read_kubeconfig
+from shared_pathways_service.manifests.permissions import granting_rules
+from shared_pathways_service.manifests.priority_classes import READING
 from tests.kube.control_plane import ControlPlane
 
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"

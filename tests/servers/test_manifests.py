@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
-from shared_pathways_service.servers.options import parse_flags
-from shared_pathways_service.servers.proxy.options import ProxyServerOptions
-from shared_pathways_service.servers.resource_manager.options import ResourceManagerOptions
-from shared_pathways_service.servers.worker.options import WorkerOptions
+from shared_pathways_service.flags.parsing import parse_flags
+from shared_pathways_service.servers.proxy.flags import ProxyServerOptions
+from shared_pathways_service.servers.resource_manager.flags import ResourceManagerOptions
+from shared_pathways_service.servers.worker.flags import WorkerOptions
 
 YAMLS = Path(__file__).parents[2] / "yamls"
 #: What Kubernetes puts in.

@@ -15,11 +15,11 @@ import grpc
 import pytest
 
 from shared_pathways_service.agent.probing import probe
-from shared_pathways_service.processes import identity_of
 from shared_pathways_service.protocol.auth import bearer, read_token
-from shared_pathways_service.servers.embedded.paths import RuntimePaths
-from shared_pathways_service.servers.embedded.state import read_state
-from shared_pathways_service.settings import Settings
+from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
+from shared_pathways_service.runtime.embedded.state_file import read_state
+from shared_pathways_service.runtime.processes import identity_of
+from shared_pathways_service.runtime.settings import Settings
 from tests.e2e.connecting import embedded, eventually, nothing_left
 from tests.processes import DEADLINE_S, KIND, Service, Stream, run_async
 from tests.protocol.first_release import call, handlers, message, refuse, versions

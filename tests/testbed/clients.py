@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from shared_pathways_service.agent.journal import Entry, Journal
-from shared_pathways_service.core.kubernetes.names import APP, LABEL_APP
-from shared_pathways_service.settings import Settings
+from shared_pathways_service.manifests.names import APP, LABEL_APP
+from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.testing.testbed import Namespace
 from shared_pathways_service.testing.testbed.service import DeployedService, deploy_service
 from tests.e2e.harness import Program, program, wait_until

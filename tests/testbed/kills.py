@@ -15,7 +15,7 @@ from shared_pathways_service.constants import RESOURCE_MANAGER_PORT
 from shared_pathways_service.events import Event
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
-from shared_pathways_service.settings import Settings
+from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.testing.testbed import DeployedService, Testbed, new_namespace
 from tests.e2e.harness import wait_until
 from tests.processes import run_async

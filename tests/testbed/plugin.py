@@ -17,8 +17,8 @@ from pathlib import Path
 import filelock
 import pytest
 
-from shared_pathways_service.core.kubernetes.service_inputs import DEFAULT_SERVER_IMAGE
-from shared_pathways_service.settings import Settings
+from shared_pathways_service.manifests.service_inputs import DEFAULT_SERVER_IMAGE
+from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.testing.testbed import (
     Namespace,
     Testbed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shared_pathways_service.core.kubernetes.rbac import Subject, operator_rbac, tenant_rbac
+from shared_pathways_service.manifests.rbac import Subject, operator_rbac, tenant_rbac
 from shared_pathways_service.testing.testbed import Namespace
 from shared_pathways_service.testing.testbed.errors import ApiRefused
 from tests.testbed.clients import home_of

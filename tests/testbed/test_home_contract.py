@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from shared_pathways_service.homes.base import Home
-from shared_pathways_service.homes.kubernetes import KubernetesHome
+from shared_pathways_service.homes.kubernetes.home import KubernetesHome
 from shared_pathways_service.testing.testbed import DeployedService, Testbed
 from shared_pathways_service.testing.testbed.kubeconfig import CONTEXT
 from tests.agent.test_home_contract import (

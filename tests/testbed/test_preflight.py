@@ -10,10 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from shared_pathways_service.core.checks import Check, Outcome
-from shared_pathways_service.core.kubernetes.permissions import granting_rules, needed
-from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs
-from shared_pathways_service.core.kubernetes.service_jobset import service_jobset
+from shared_pathways_service.api.checks import Check, Outcome
 from shared_pathways_service.errors import (
     AccessDenied,
     InvalidRequestError,
@@ -21,9 +18,12 @@ from shared_pathways_service.errors import (
     ServiceNotReady,
 )
 from shared_pathways_service.homes.base import HomeEvent, ProxySpec
-from shared_pathways_service.homes.kubernetes_preflight import Preflight
+from shared_pathways_service.homes.kubernetes.preflight import Preflight
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.kubeconfig import access_of_context, read_kubeconfig
+from shared_pathways_service.manifests.permissions import granting_rules, needed
+from shared_pathways_service.manifests.service_inputs import ServiceInputs
+from shared_pathways_service.manifests.service_jobset import service_jobset
 from shared_pathways_service.testing.testbed import Namespace, deploy_service
 from shared_pathways_service.testing.testbed.audit import AUDIT_LOG, read_audit_log
 

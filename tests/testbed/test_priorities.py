@@ -8,10 +8,10 @@ from datetime import datetime
 
 import pytest
 
-from shared_pathways_service.cli.cluster_options import Place
-from shared_pathways_service.cli.manager import manager_of
+from shared_pathways_service.cli.lookups.manager_calls import manager_of
+from shared_pathways_service.cli.options.cluster_options import Place
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from shared_pathways_service.settings import Settings
+from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.testing.testbed import Namespace
 from shared_pathways_service.testing.testbed.audit import AUDIT_LOG, read_audit_log
 from tests.e2e.harness import program

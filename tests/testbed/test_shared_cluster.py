@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from shared_pathways_service.cli.verification import CHECKS
-from shared_pathways_service.core.kubernetes.names import HEAD_JOB
-from shared_pathways_service.core.kubernetes.permissions import evaluate, needed, rules_review
 from shared_pathways_service.kube.access import resolve
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.cluster import ClusterChoice
 from shared_pathways_service.kube.paths import collection
+from shared_pathways_service.manifests.names import HEAD_JOB
+from shared_pathways_service.manifests.permissions import evaluate, needed, rules_review
 from tests.e2e.harness import sps
 from tests.testbed.plugin import SharedCluster
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from shared_pathways_service.api.checks import Outcome as DoctorOutcome
+from shared_pathways_service.api.requests import ConnectRequest
 from shared_pathways_service.cli.verification.link import CuttableLink
 from shared_pathways_service.cli.verification.results import Outcome, Result, SkippedError
 from shared_pathways_service.cli.verification.service import ServiceView
 from shared_pathways_service.cli.verification.tenant import Tenant
-from shared_pathways_service.core.checks import Outcome as DoctorOutcome
-from shared_pathways_service.core.requests import ConnectRequest
 from shared_pathways_service.errors import SharedPathwaysError, SlicesTaken
 
 __all__ = ["CHECKS", "Verification"]

@@ -8,14 +8,14 @@ import time
 from collections import Counter
 from typing import Any
 
-from shared_pathways_service.cli.cluster_options import Place
-from shared_pathways_service.cli.embedded_status import read_status
-from shared_pathways_service.cli.local_checks import embedded_checks, machine_checks
-from shared_pathways_service.cli.sessions import journal_entries
-from shared_pathways_service.core.checks import Check
-from shared_pathways_service.core.requests import ConnectRequest
+from shared_pathways_service.api.checks import Check
+from shared_pathways_service.api.requests import ConnectRequest
+from shared_pathways_service.cli.lookups.embedded_status import read_status
+from shared_pathways_service.cli.lookups.local_checks import embedded_checks, machine_checks
+from shared_pathways_service.cli.lookups.sessions import journal_entries
+from shared_pathways_service.cli.options.cluster_options import Place
 from shared_pathways_service.errors import CleanupError, ServiceNotFound
-from shared_pathways_service.settings import Settings
+from shared_pathways_service.runtime.settings import Settings
 
 __all__ = ["ServiceView"]
 
@@ -35,9 +35,7 @@ class ServiceView:
         checks = machine_checks(self.settings)
         if self.place.is_cluster:
             from shared_pathways_service.agent.request import start_of  # noqa: PLC0415
-            from shared_pathways_service.cli.cluster_checks import (  # noqa: PLC0415 - aiohttp
-                cluster_checks,
-            )
+            from shared_pathways_service.cli.lookups.cluster_checks import cluster_checks  # noqa: PLC0415 - aiohttp
 
             spec = start_of(request, self.settings).spec
             return checks + asyncio.run(cluster_checks(self.place, spec, timeout_s))
@@ -109,10 +107,8 @@ class ServiceView:
         return left + [f"process {one['pid']} of {one['name']}" for one in processes]
 
     async def _left_in_cluster(self, names: set[str]) -> list[str]:
-        from shared_pathways_service.cli.open_cluster import opened  # noqa: PLC0415 - aiohttp
-        from shared_pathways_service.core.kubernetes.names import (  # noqa: PLC0415
-            PROXY_SELECTOR,
-        )
+        from shared_pathways_service.cli.lookups.open_cluster import opened  # noqa: PLC0415 - aiohttp
+        from shared_pathways_service.manifests.names import PROXY_SELECTOR  # noqa: PLC0415
 
         async with opened(self.place) as cluster:
             return [
@@ -126,8 +122,6 @@ class ServiceView:
     def _status(self) -> dict[str, Any]:
         if not self.place.is_cluster:
             return read_status(self.settings)
-        from shared_pathways_service.cli.cluster_status import (  # noqa: PLC0415 - aiohttp
-            read_cluster_status,
-        )
+        from shared_pathways_service.cli.lookups.cluster_status import read_cluster_status  # noqa: PLC0415 - aiohttp
 
         return asyncio.run(read_cluster_status(self.place, self.settings))

@@ -6,7 +6,7 @@ The messages are in `proxy_pb2` (requests and responses), `core_pb2` (types, sha
 
 from __future__ import annotations
 
-from shared_pathways_service.core.jax_releases import OUR_SERDES
+from shared_pathways_service.api.jax_releases import OUR_SERDES
 
 __all__ = [
     "HOST_BUFFER_METADATA",

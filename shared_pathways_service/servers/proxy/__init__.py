@@ -1,7 +1,9 @@
-"""The proxy: the server side of JAX's IFRT proxy protocol, one process a tenant.
+"""The proxy: the server side of JAX's IFRT proxy protocol, one process per tenant.
 
-From the wire inwards: `transport` (gRPC) over `service` (calls) over `session` (requests, in
-`*_requests`) over `operations` (work that settles once) on `executor`s, one a placement of a slice
-(`slices`), over `xla` (the devices). `rm_link` hears from the resource manager where slices are.
-What lives elsewhere: who gets which slice (the resource manager), health of hosts (workers).
+From the wire inwards: `transport` (gRPC) over `session` (calls, requests and answers of a client)
+over `engine` (programs) over `work` (operations that settle once, on one executor per placement of
+a slice) over `xla` (the devices). `program_checks` refuses programs that would end XLA's process,
+`callbacks` lets programs call functions of their client. `main` is the process; `rm_link` receives
+from the resource manager where slices are. What lives elsewhere: who gets which slice (the resource
+manager), health of hosts (workers).
 """

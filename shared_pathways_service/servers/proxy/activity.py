@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 
 if TYPE_CHECKING:
-    from shared_pathways_service.servers.proxy.engine import Engine
-    from shared_pathways_service.servers.proxy.service import ProxyService
-    from shared_pathways_service.servers.proxy.transfers import Transfers
+    from shared_pathways_service.servers.proxy.engine.engine import Engine
+    from shared_pathways_service.servers.proxy.session.service import ProxyService
+    from shared_pathways_service.servers.proxy.transport.transfers import Transfers
 
 __all__ = ["PASSIVE", "Activity", "ActivityReporter"]
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from shared_pathways_service.servers.glog import glog
+from shared_pathways_service.runtime.glog import glog
 
 __all__ = ["EXIT_FAILED", "EXIT_LOST_PROGRAM", "EXIT_REFUSED", "Ending"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 
-from shared_pathways_service.core.ffi_targets import read_ffi_targets
+from shared_pathways_service.api.ffi_targets import read_ffi_targets
 from shared_pathways_service.errors import InvalidRequestError
-from shared_pathways_service.servers.ffi_libraries import find_library
-from shared_pathways_service.servers.glog import glog
-from shared_pathways_service.servers.proxy.platforms import CPU
+from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.servers.proxy.xla.platforms import CPU
+from shared_pathways_service.servers.serving.ffi_libraries import find_library
 
 __all__ = ["load_handlers"]
 
@@ -37,7 +37,7 @@ def load_handlers(directory: str, texts: Sequence[str], platform: str) -> frozen
         raise InvalidRequestError(_FIELD, str(targets[0]), "a proxy that computes on CPUs")
     from jax import ffi  # noqa: PLC0415 - slow, and seldom needed
 
-    from shared_pathways_service.servers.proxy.custom_calls import is_reserved  # noqa: PLC0415
+    from shared_pathways_service.servers.proxy.program_checks.custom_calls import is_reserved  # noqa: PLC0415
 
     for target in targets:
         if is_reserved(target.name):

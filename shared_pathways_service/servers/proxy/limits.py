@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from shared_pathways_service.core.proxy_limits import ProxyLimits
+from shared_pathways_service.api.proxy_limits import ProxyLimits
 
 __all__ = ["LARGEST_MESSAGE", "Limits"]
 

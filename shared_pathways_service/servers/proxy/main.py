@@ -14,28 +14,32 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from shared_pathways_service import allocator, descriptors
 from shared_pathways_service.constants import PROXY_PORT
 from shared_pathways_service.errors import (
     InvalidRequestError,
     SharedPathwaysError,
     VersionSkew,
 )
+from shared_pathways_service.flags.parsing import flag, parse_or_exit
 from shared_pathways_service.protocol.auth import read_token
-from shared_pathways_service.servers.glog import glog, send_logging_to_glog
-from shared_pathways_service.servers.last_requests import LastRequests
-from shared_pathways_service.servers.options import flag, parse_or_exit
-from shared_pathways_service.servers.process import StopSignals, exit_with_parent, report_ready
+from shared_pathways_service.runtime import allocator, descriptors
+from shared_pathways_service.runtime.glog import glog, send_logging_to_glog
 from shared_pathways_service.servers.proxy.exits import Ending
-from shared_pathways_service.servers.proxy.options import ProxyServerOptions
-from shared_pathways_service.servers.proxy.xla_flags import allow_long_callbacks, use_xla_flags
+from shared_pathways_service.servers.proxy.flags import ProxyServerOptions
+from shared_pathways_service.servers.proxy.xla.xla_flags import allow_long_callbacks, use_xla_flags
+from shared_pathways_service.servers.serving.last_requests_file import LastRequests
+from shared_pathways_service.servers.serving.process import (
+    StopSignals,
+    exit_with_parent,
+    report_ready,
+)
 
 if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.activity import Activity
-    from shared_pathways_service.servers.proxy.compile_cache import CompileCache
-    from shared_pathways_service.servers.proxy.engine import Engine
+    from shared_pathways_service.servers.proxy.engine.compile_cache import CompileCache
+    from shared_pathways_service.servers.proxy.engine.engine import Engine
     from shared_pathways_service.servers.proxy.rm_link import ResourceManagerLink
-    from shared_pathways_service.servers.proxy.service import ProxyService
+    from shared_pathways_service.servers.proxy.session.service import ProxyService
 
 __all__ = ["main"]
 
@@ -90,7 +94,7 @@ def _stand_by(options: _StandbyOptions) -> list[str]:
 
 
 def _load_and_read() -> list[str]:
-    from shared_pathways_service.servers.proxy.xla_internals import check  # noqa: PLC0415
+    from shared_pathways_service.servers.proxy.xla.xla_internals import check  # noqa: PLC0415
 
     try:
         check()
@@ -98,13 +102,11 @@ def _load_and_read() -> list[str]:
         glog("E", str(skew))
         _exit(1)
     # Loaded for its own sake: JAX takes most of a start.
-    from shared_pathways_service.servers.proxy import (  # noqa: PLC0415
-        core_check,
-        engine,  # noqa: F401
-        rm_link,  # noqa: F401
-        transport,  # noqa: F401
-        xla,
-    )
+    from shared_pathways_service.servers.proxy import rm_link  # noqa: F401, PLC0415
+    from shared_pathways_service.servers.proxy.engine import engine  # noqa: F401, PLC0415
+    from shared_pathways_service.servers.proxy.transport import grpc_transport as transport  # noqa: F401, PLC0415
+    from shared_pathways_service.servers.proxy.transport.grpc_core import core_check  # noqa: PLC0415
+    from shared_pathways_service.servers.proxy.xla import xla  # noqa: PLC0415
 
     xla.warm_up()
     core_check.fault()
@@ -141,8 +143,8 @@ def _serve(
         xla_flags = _prepare_process(options)
         # Only now: XLA reads its flags once.
         from shared_pathways_service.servers.proxy.activity import Activity  # noqa: PLC0415
-        from shared_pathways_service.servers.proxy.service import ProxyService  # noqa: PLC0415
-        from shared_pathways_service.servers.proxy.transport import GrpcTransport  # noqa: PLC0415
+        from shared_pathways_service.servers.proxy.session.service import ProxyService  # noqa: PLC0415
+        from shared_pathways_service.servers.proxy.transport.grpc_transport import GrpcTransport  # noqa: PLC0415
         from shared_pathways_service.servers.proxy.watchdog import Watchdog  # noqa: PLC0415
 
         engine = _make_engine(options, xla_flags, stack)
@@ -200,7 +202,7 @@ def _prepare_process(options: ProxyServerOptions) -> list[tuple[str, str]]:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     if options.sidecar_name:
         glog("W", f"--sidecar_name={options.sidecar_name}: no sidecar runs here")
-    from shared_pathways_service.servers.proxy.xla_internals import check  # noqa: PLC0415
+    from shared_pathways_service.servers.proxy.xla.xla_internals import check  # noqa: PLC0415
 
     check()
     return xla_flags
@@ -212,8 +214,8 @@ def _make_engine(
     stack: contextlib.ExitStack,
 ) -> Engine:
     """Makes the engine; the stack closes it, and what it uses."""
-    from shared_pathways_service.servers.proxy.engine import Engine  # noqa: PLC0415
-    from shared_pathways_service.servers.proxy.platforms import make_platform  # noqa: PLC0415
+    from shared_pathways_service.servers.proxy.engine.engine import Engine  # noqa: PLC0415
+    from shared_pathways_service.servers.proxy.xla.platforms import make_platform  # noqa: PLC0415
 
     last_requests = LastRequests(options.last_requests_file, options.last_requests_bytes)
     # Last of all, as what ends in order does so long before; a crash does not come so far.
@@ -242,8 +244,8 @@ def _keep_memory() -> None:
 
 def _compile_cache(options: ProxyServerOptions) -> CompileCache | None:
     """Opens the cache of compiled programs; what cannot be used is done without."""
-    from shared_pathways_service.servers.proxy.compile_cache import CompileCache  # noqa: PLC0415
-    from shared_pathways_service.servers.proxy.machine import machine_identity  # noqa: PLC0415
+    from shared_pathways_service.servers.proxy.engine.compile_cache import CompileCache  # noqa: PLC0415
+    from shared_pathways_service.servers.proxy.xla.host_machine import machine_identity  # noqa: PLC0415
 
     if not options.compile_cache_dir or not options.compile_cache_bytes:
         return None

@@ -19,10 +19,10 @@ from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import bearer
-from shared_pathways_service.servers.glog import glog
+from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.proxy.activity import ActivityReporter
 from shared_pathways_service.servers.proxy.exits import EXIT_FAILED, EXIT_REFUSED, Ending
-from shared_pathways_service.servers.proxy.slices import SliceChange, SliceTable
+from shared_pathways_service.servers.proxy.work.slices import SliceChange, SliceTable
 
 __all__ = ["ResourceManagerLink"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from shared_pathways_service.servers.glog import glog
+from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.proxy.exits import EXIT_LOST_PROGRAM, Ending
-from shared_pathways_service.servers.proxy.slices import SliceChange, Work
+from shared_pathways_service.servers.proxy.work.slices import SliceChange, Work
 
 __all__ = ["Watchdog"]
 

@@ -13,28 +13,32 @@ from typing import cast
 
 import grpc.aio
 
-from shared_pathways_service import descriptors
 from shared_pathways_service.constants import RESOURCE_MANAGER_PORT
-from shared_pathways_service.core.rm.config import RmConfig
-from shared_pathways_service.core.rm.core import ResourceManagerCore
-from shared_pathways_service.core.rm.decisions import Decision, DecisionKind
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.events import Event
+from shared_pathways_service.flags.parsing import parse_or_exit
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import TokenInterceptor, read_token
-from shared_pathways_service.servers.admission import Admission
-from shared_pathways_service.servers.glog import glog, send_logging_to_glog
-from shared_pathways_service.servers.health import HEALTH_SERVICE, health_handler
-from shared_pathways_service.servers.listening import SERVER_OPTIONS, listen, stop_server
-from shared_pathways_service.servers.options import parse_or_exit
-from shared_pathways_service.servers.process import STOP_SIGNALS, exit_with_parent, report_ready
+from shared_pathways_service.runtime import descriptors
+from shared_pathways_service.runtime.glog import glog, send_logging_to_glog
+from shared_pathways_service.scheduling.book.config import RmConfig
+from shared_pathways_service.scheduling.book.decisions import Decision, DecisionKind
+from shared_pathways_service.scheduling.core import ResourceManagerCore
 from shared_pathways_service.servers.resource_manager.authority import Authority, SteadyClock
-from shared_pathways_service.servers.resource_manager.metrics import families
-from shared_pathways_service.servers.resource_manager.options import ResourceManagerOptions
+from shared_pathways_service.servers.resource_manager.flags import ResourceManagerOptions
+from shared_pathways_service.servers.resource_manager.manager_metrics import families
 from shared_pathways_service.servers.resource_manager.recording import Recording
 from shared_pathways_service.servers.resource_manager.service import ResourceManagerService
 from shared_pathways_service.servers.resource_manager.store import Store, open_store
 from shared_pathways_service.servers.resource_manager.streams import TenantStreams, WorkerStreams
+from shared_pathways_service.servers.serving.admission import Admission
+from shared_pathways_service.servers.serving.health_service import HEALTH_SERVICE, health_handler
+from shared_pathways_service.servers.serving.listening import SERVER_OPTIONS, listen, stop_server
+from shared_pathways_service.servers.serving.process import (
+    STOP_SIGNALS,
+    exit_with_parent,
+    report_ready,
+)
 
 #: No message is near these: what is larger is a mistake or an attack.
 _LIMITS = (
@@ -189,7 +193,7 @@ async def _serve_metrics(
     """Serves metrics, where there is a port for them; the stack ends that."""
     if options.metrics_port is None:
         return
-    from shared_pathways_service.servers.metrics import serve_metrics  # noqa: PLC0415 - aiohttp
+    from shared_pathways_service.metrics.http_server import serve_metrics  # noqa: PLC0415 - aiohttp
 
     serving = await serve_metrics(
         lambda: families(authority),

@@ -13,21 +13,26 @@ from collections.abc import Callable
 
 import grpc
 
-from shared_pathways_service.core.rm import messages
-from shared_pathways_service.core.rm.census import Census
-from shared_pathways_service.core.rm.core import ResourceManagerCore
-from shared_pathways_service.core.rm.event_log import decisions_of
-from shared_pathways_service.core.rm.expectation import HoldingTimes, expect
-from shared_pathways_service.core.rm.persisted import Persist
-from shared_pathways_service.core.rm.reserved import Reservation, moment
-from shared_pathways_service.core.rm.status import ReservationStatus, SliceStatus, StatusReport
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from shared_pathways_service.servers.glog import glog
-from shared_pathways_service.servers.resource_manager import status, wire
+from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.scheduling.book import messages
+from shared_pathways_service.scheduling.book.census import Census
+from shared_pathways_service.scheduling.book.holdings import (
+    ReservationStatus,
+    SliceStatus,
+    StatusReport,
+)
+from shared_pathways_service.scheduling.book.persisted import Persist
+from shared_pathways_service.scheduling.book.reserved import Reservation, moment
+from shared_pathways_service.scheduling.core import ResourceManagerCore
+from shared_pathways_service.scheduling.event_log import decisions_of
+from shared_pathways_service.scheduling.history.expectation import HoldingTimes, expect
+from shared_pathways_service.servers.resource_manager import status_report as status
+from shared_pathways_service.servers.resource_manager import wire
 from shared_pathways_service.servers.resource_manager.followers import Followers
-from shared_pathways_service.servers.resource_manager.history import Filter, History, Numbered
+from shared_pathways_service.servers.resource_manager.history_table import Filter, History, Numbered
 from shared_pathways_service.servers.resource_manager.meter import Meter
 from shared_pathways_service.servers.resource_manager.outbox import Outbox, StreamEnded
 from shared_pathways_service.servers.resource_manager.patience import Patience

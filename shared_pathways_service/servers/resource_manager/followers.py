@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from shared_pathways_service.core.rm.expectation import HoldingTimes
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from shared_pathways_service.servers.resource_manager.history import Filter, Numbered
+from shared_pathways_service.scheduling.history.expectation import HoldingTimes
+from shared_pathways_service.servers.resource_manager.history_table import Filter, Numbered
 from shared_pathways_service.servers.resource_manager.history_wire import decision_message
 from shared_pathways_service.servers.resource_manager.outbox import Outbox
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from shared_pathways_service.core.rm.decisions import Decision, DecisionKind
-from shared_pathways_service.core.rm.explain import Explanation, Holding
-from shared_pathways_service.core.rm.usage import UsageBy
-from shared_pathways_service.core.validation import check_dns_label
+from shared_pathways_service.api.validation import check_dns_label
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.events import LAST_MOMENT, Scalar, rfc3339
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from shared_pathways_service.servers.resource_manager.history import Filter
+from shared_pathways_service.scheduling.book.decisions import Decision, DecisionKind
+from shared_pathways_service.scheduling.history.explanations import Explanation, Holding
+from shared_pathways_service.scheduling.history.usage import UsageBy
+from shared_pathways_service.servers.resource_manager.history_table import Filter
 
 __all__ = [
     "decision_message",

@@ -6,14 +6,14 @@ import sys
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from shared_pathways_service.core.rm.expectation import expect
-from shared_pathways_service.core.rm.explain import explain
-from shared_pathways_service.core.rm.usage import Usage
-from shared_pathways_service.core.validation import check_dns_label
+from shared_pathways_service.api.validation import check_dns_label
 from shared_pathways_service.errors import ServiceNotFound
 from shared_pathways_service.events import rfc3339
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from shared_pathways_service.servers.resource_manager.history import Filter
+from shared_pathways_service.scheduling.history.expectation import expect
+from shared_pathways_service.scheduling.history.explanations import explain
+from shared_pathways_service.scheduling.history.usage import Usage
+from shared_pathways_service.servers.resource_manager.history_table import Filter
 from shared_pathways_service.servers.resource_manager.history_wire import (
     decision_message,
     explanation_message,

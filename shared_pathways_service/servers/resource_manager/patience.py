@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared_pathways_service.core.rm import messages
+from shared_pathways_service.scheduling.book import messages
 
 __all__ = ["Patience"]
 

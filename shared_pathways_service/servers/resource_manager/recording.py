@@ -7,13 +7,13 @@ import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from shared_pathways_service.core.rm.config import RmConfig
-from shared_pathways_service.core.rm.decisions import Decision
-from shared_pathways_service.core.rm.event_log import epoch_line, event_line
-from shared_pathways_service.core.rm.messages import ResourceManagerEvent
-from shared_pathways_service.core.rm.persisted import Restored
 from shared_pathways_service.errors import InvalidRequestError, PreflightError
-from shared_pathways_service.servers.glog import glog
+from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.scheduling.book.config import RmConfig
+from shared_pathways_service.scheduling.book.decisions import Decision
+from shared_pathways_service.scheduling.book.messages import ResourceManagerEvent
+from shared_pathways_service.scheduling.book.persisted import Restored
+from shared_pathways_service.scheduling.event_log import epoch_line, event_line
 from shared_pathways_service.version import __version__
 
 __all__ = ["Recording"]

@@ -8,20 +8,20 @@ from typing import Any
 
 import grpc.aio
 
-from shared_pathways_service.core.rm import messages
-from shared_pathways_service.core.topology import InstanceType
-from shared_pathways_service.core.validation import check_dns_label
+from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.api.validation import check_dns_label
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol.versions import negotiate, spoken
-from shared_pathways_service.servers import turns
+from shared_pathways_service.scheduling.book import messages
 from shared_pathways_service.servers.resource_manager import inquiries, wire
 from shared_pathways_service.servers.resource_manager.authority import Authority
-from shared_pathways_service.servers.resource_manager.calls import Context, refusing
-from shared_pathways_service.servers.resource_manager.cordon import CordonCalls
+from shared_pathways_service.servers.resource_manager.call_errors import Context, refusing
+from shared_pathways_service.servers.resource_manager.cordon_calls import CordonCalls
 from shared_pathways_service.servers.resource_manager.history_wire import follow_filter_of
 from shared_pathways_service.servers.resource_manager.outbox import StreamEnded
-from shared_pathways_service.servers.resource_manager.reservations import ReservationCalls
+from shared_pathways_service.servers.resource_manager.reservation_calls import ReservationCalls
+from shared_pathways_service.servers.serving import turns
 
 __all__ = ["ResourceManagerService"]
 

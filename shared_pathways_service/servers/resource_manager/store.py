@@ -16,20 +16,20 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from shared_pathways_service.core.rm.decisions import Decision
-from shared_pathways_service.core.rm.persisted import (
+from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.scheduling.book.decisions import Decision
+from shared_pathways_service.scheduling.book.persisted import (
     Persist,
     PersistedGrant,
     PersistedMark,
     PersistedNotice,
     Restored,
 )
-from shared_pathways_service.core.rm.plain import from_plain, to_plain
-from shared_pathways_service.core.rm.reserved import Reservation
-from shared_pathways_service.core.rm.states import SliceMark
-from shared_pathways_service.core.topology import InstanceType
-from shared_pathways_service.errors import SharedPathwaysError
-from shared_pathways_service.servers.resource_manager.history import (
+from shared_pathways_service.scheduling.book.plain import from_plain, to_plain
+from shared_pathways_service.scheduling.book.reserved import Reservation
+from shared_pathways_service.scheduling.book.states import SliceMark
+from shared_pathways_service.servers.resource_manager.history_table import (
     MAX_AGE_S,
     MAX_ROWS,
     History,

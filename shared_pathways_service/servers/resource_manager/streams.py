@@ -14,9 +14,9 @@ from typing import Generic, TypeVar
 
 import grpc
 
-from shared_pathways_service.core.rm import messages
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.scheduling.book import messages
 from shared_pathways_service.servers.resource_manager import wire
 from shared_pathways_service.servers.resource_manager.outbox import Outbox, StreamEnded
 

@@ -9,18 +9,18 @@ import collections
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from shared_pathways_service.constants import LONGEST_LIFETIME_S
-from shared_pathways_service.core.rm import messages
-from shared_pathways_service.core.topology import InstanceType
-from shared_pathways_service.core.validation import (
+from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.api.validation import (
     check_dns_label,
     check_int,
     check_seconds,
     check_text,
 )
+from shared_pathways_service.constants import LONGEST_LIFETIME_S
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.events import Event
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.scheduling.book import messages
 
 __all__ = [
     "TenantTold",

@@ -14,23 +14,23 @@ import grpc
 
 from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN, WORKER_PORT
 from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.flags.parsing import parse_or_exit
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol.auth import read_token
-from shared_pathways_service.servers.glog import glog, send_logging_to_glog
-from shared_pathways_service.servers.health import health_handler
-from shared_pathways_service.servers.listening import (
+from shared_pathways_service.runtime.glog import glog, send_logging_to_glog
+from shared_pathways_service.servers.serving.health_service import health_handler
+from shared_pathways_service.servers.serving.listening import (
     SERVER_OPTIONS,
     Listening,
     listen,
     stop_blocking_server,
 )
-from shared_pathways_service.servers.options import parse_or_exit
-from shared_pathways_service.servers.process import (
+from shared_pathways_service.servers.serving.process import (
     exit_with_parent,
     install_stop_signals,
     report_ready,
 )
-from shared_pathways_service.servers.worker.options import WorkerOptions
+from shared_pathways_service.servers.worker.flags import WorkerOptions
 from shared_pathways_service.servers.worker.session import Session
 
 _SIGILL_EXIT = 128 + signal.SIGILL

@@ -19,7 +19,7 @@ from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.protocol.status import error_of
-from shared_pathways_service.servers.glog import glog
+from shared_pathways_service.runtime.glog import glog
 
 __all__ = ["Session"]
 

@@ -16,9 +16,9 @@ from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.protocol import supervisor_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import bearer, read_token
 from shared_pathways_service.protocol.status import error_of
-from shared_pathways_service.servers.embedded.paths import RuntimePaths
-from shared_pathways_service.servers.embedded.state import kill_children, read_state
-from shared_pathways_service.settings import Settings, private_directory
+from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
+from shared_pathways_service.runtime.embedded.state_file import kill_children, read_state
+from shared_pathways_service.runtime.settings import Settings, private_directory
 
 __all__ = ["EmbeddedSlices"]
 

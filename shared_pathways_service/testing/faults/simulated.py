@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 import jax
 import numpy as np
 
-from shared_pathways_service.elastic.probes import add_one_everywhere
+from shared_pathways_service.elastic.health.probes import add_one_everywhere
 from shared_pathways_service.elastic.slices import SliceKey
 
 __all__ = ["SimulatedSlices"]

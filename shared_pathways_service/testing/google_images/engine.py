@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from shared_pathways_service.servers.proxy.main import main
 
 if TYPE_CHECKING:
-    from shared_pathways_service.servers.proxy.service import ProxyService
+    from shared_pathways_service.servers.proxy.session.service import ProxyService
 
 
 def _service(*args: Any, **kwargs: Any) -> ProxyService:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from shared_pathways_service.core.kubernetes.log_lines import LogEvent, LogKind, parse_line
+from shared_pathways_service.cluster_state.log_lines import LogEvent, LogKind, parse_line
 
 __all__ = ["googles_form"]
 

@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 
 from shared_pathways_service.protocol.auth import bearer
-from shared_pathways_service.servers.glog import glog
+from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.resource_manager.__main__ import main
 from shared_pathways_service.testing.google_images import peers
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from shared_pathways_service.core.topology import InstanceType
+from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.testing.google_images import MACHINE_VARIABLE
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from shared_pathways_service.constants import PROXY_PORT
 from shared_pathways_service.testing.google_images import PROXY_MODULE, flags, front, peers
-from shared_pathways_service.testing.google_images.handshake import serving_alts
+from shared_pathways_service.testing.google_images.alts_handshake import serving_alts
 
 _INSECURE: Final = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
 _ENGINE: Final = "shared_pathways_service.testing.google_images.engine"

@@ -13,9 +13,9 @@ import sys
 from collections.abc import Sequence
 
 from shared_pathways_service.errors import SharedPathwaysError
-from shared_pathways_service.processes import identity_of
-from shared_pathways_service.servers.options import parse_or_exit
-from shared_pathways_service.servers.process import STOP_SIGNALS, ProcessWatch
+from shared_pathways_service.flags.parsing import parse_or_exit
+from shared_pathways_service.runtime.processes import identity_of
+from shared_pathways_service.servers.serving.process import STOP_SIGNALS, ProcessWatch
 from shared_pathways_service.testing.testbed.supervisor import Supervisor, TestbedOptions
 
 _log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from pathlib import Path
 
-from shared_pathways_service.processes import Identity
+from shared_pathways_service.runtime.processes import Identity
 
 __all__ = ["DESCRIPTION", "Description"]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from shared_pathways_service.settings import Settings
+from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.testing.testbed.api import WAIT_S, Api
 from shared_pathways_service.testing.testbed.audit import (
     AUDIT_LOG,

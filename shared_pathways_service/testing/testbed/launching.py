@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from shared_pathways_service.location import PARENT_DIRECTORY
+from shared_pathways_service.runtime.location import PARENT_DIRECTORY
 from shared_pathways_service.testing.testbed.build import find_or_build
 from shared_pathways_service.testing.testbed.errors import TestbedError, TestbedUnavailable
 

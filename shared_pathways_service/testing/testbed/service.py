@@ -8,14 +8,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shared_pathways_service.core.kubernetes.names import (
+from shared_pathways_service.manifests.names import (
     HEAD_JOB,
     LABEL_JOBSET,
     LABEL_REPLICATED_JOB,
     RM_CONTAINER,
 )
-from shared_pathways_service.core.kubernetes.service_inputs import ServiceInputs
-from shared_pathways_service.core.kubernetes.service_jobset import service_address, service_jobset
+from shared_pathways_service.manifests.service_inputs import ServiceInputs
+from shared_pathways_service.manifests.service_jobset import service_address, service_jobset
 from shared_pathways_service.testing.testbed.api import WAIT_S, Object
 from shared_pathways_service.testing.testbed.errors import TestbedError
 from shared_pathways_service.testing.testbed.namespace import Namespace

@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from shared_pathways_service.core.instances import parse_instance_counts
+from shared_pathways_service.api.instances import parse_instance_counts
+from shared_pathways_service.flags.parsing import flag
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.kubeconfig import access_of_context, read_kubeconfig
-from shared_pathways_service.processes import identity_of
-from shared_pathways_service.servers.options import flag
+from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.testing.testbed.authentication import CACHE_S, Authentication
 from shared_pathways_service.testing.testbed.build import Programs
 from shared_pathways_service.testing.testbed.certificates import make_certificates

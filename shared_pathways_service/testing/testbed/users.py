@@ -6,7 +6,7 @@ import dataclasses
 import secrets
 from collections.abc import Sequence
 
-from shared_pathways_service.core.kubernetes.permissions import granting_rules, needed
+from shared_pathways_service.manifests.permissions import granting_rules, needed
 from shared_pathways_service.testing.testbed.api import Object
 
 __all__ = [

@@ -9,7 +9,7 @@ import importlib
 import sys
 
 from tests.e2e.libraries.comparing import compare
-from tests.servers.proxy.jax_child import answer, attach
+from tests.servers.proxy.jax.jax_child import answer, attach
 
 
 def run(line: str) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from shared_pathways_service.core.topology import InstanceType
-from shared_pathways_service.servers.proxy.compile_cache import CompileCache
-from shared_pathways_service.servers.proxy.engine import Engine
-from shared_pathways_service.servers.proxy.service import ProxyService
-from shared_pathways_service.servers.proxy.transport import GrpcTransport
+from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.servers.proxy.engine.compile_cache import CompileCache
+from shared_pathways_service.servers.proxy.engine.engine import Engine
+from shared_pathways_service.servers.proxy.session.service import ProxyService
+from shared_pathways_service.servers.proxy.transport.grpc_transport import GrpcTransport
 from tests.processes import ServerProcess
 from tests.servers.proxy.raw import RawClient
 

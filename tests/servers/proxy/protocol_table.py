@@ -16,8 +16,8 @@ from typing import Any
 
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
-from shared_pathways_service.servers.proxy.handlers import HANDLERS
-from shared_pathways_service.servers.proxy.service import ProxyService
+from shared_pathways_service.servers.proxy.session.handlers import HANDLERS
+from shared_pathways_service.servers.proxy.session.service import ProxyService
 
 HERE = Path(__file__).parent
 DOCUMENT = HERE.parents[2] / "docs" / "protocol.md"
@@ -30,7 +30,7 @@ Versions {ifrt.PROTOCOL_MIN} to {ifrt.PROTOCOL_MAX} of the IFRT proxy protocol a
 {ifrt.SERDES_MIN} to {ifrt.SERDES_MAX} of IFRT's serialised values: what the clients \
 in jaxlib 0.9 to 0.12 speak.
 Written by `scripts/protocol-table` from the code and from `tests/servers/proxy/protocol.toml`; the
-tests named are in `tests/servers/proxy/`.
+tests named are below `tests/servers/proxy/`.
 """
 _SERVED = """
 ## Requests that are served
@@ -50,11 +50,11 @@ _ANSWERS = """
 ## Answers
 - An error that a request meets at once is its answer, and is kept behind every handle that it named
   for its results; one that comes later is heard by who waits for the array, or for what is made of
-  it: `test_array_requests.py::{failed}`
+  it: `session/test_array_requests.py::{failed}`
 - A request may name a *user context*: what the client keeps to tell where in the user's program it
   was made. It goes back with an answer (`destroyed_user_context_ids`), in the order of `seq_num`,
   once each. A client that is never told keeps half a kilobyte an execution for ever:
-  `test_protocol_contexts.py::{contexts}`
+  `session/test_protocol_contexts.py::{contexts}`
 """
 _VERSIONS = """
 ## Versions
@@ -88,15 +88,15 @@ def named_tests(known: dict[str, Any]) -> Iterator[str]:
         *known["versions"],
     ):
         yield from entry["tests"]
-    yield f"test_array_requests.py::{_ANSWER_TESTS['failed']}"
-    yield f"test_protocol_contexts.py::{_ANSWER_TESTS['contexts']}"
+    yield f"session/test_array_requests.py::{_ANSWER_TESTS['failed']}"
+    yield f"session/test_protocol_contexts.py::{_ANSWER_TESTS['contexts']}"
 
 
 def exists(test: str) -> bool:
     """Whether there is such a test."""
-    if test.startswith("test_jax.py["):
-        name = test.removeprefix("test_jax.py[").removesuffix("]")
-        checks = HERE.glob("jax_checks*.py")
+    if test.startswith("jax/test_jax.py["):
+        name = test.removeprefix("jax/test_jax.py[").removesuffix("]")
+        checks = (HERE / "jax").glob("jax_checks*.py")
         # (A check is one by its decorator.)
         return any(f.name == name and f.decorator_list for path in checks for f in _functions(path))
     file, _, name = test.partition("::")
@@ -154,7 +154,7 @@ def text() -> str:
                         f"`{call}`",
                         str(entry.get("since", "")),
                         entry["does"],
-                        f"`service.{getattr(ProxyService, entry['method']).__qualname__}`",
+                        f"`session.service.{getattr(ProxyService, entry['method']).__qualname__}`",
                         _tests(entry),
                     )
                     for call, entry in known["calls"].items()

@@ -15,7 +15,7 @@ import jaxlib.version
 import numpy as np
 from jaxlib import xla_client
 
-from shared_pathways_service.core.jax_releases import newest_served
+from shared_pathways_service.api.jax_releases import newest_served
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
 from tests.processes import DEADLINE_S

@@ -29,7 +29,7 @@ from tests.servers.proxy.raw import (
     sharded_double,
     single,
 )
-from tests.servers.proxy.test_sessions import wait_until
+from tests.servers.proxy.session.test_sessions import wait_until
 
 INVALID_ARGUMENT, UNIMPLEMENTED = 3, 12
 

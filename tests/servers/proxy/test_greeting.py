@@ -15,10 +15,10 @@ import pytest
 
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
-from shared_pathways_service.servers.proxy.executor import Executor
 from shared_pathways_service.servers.proxy.exits import EXIT_FAILED, Ending
 from shared_pathways_service.servers.proxy.rm_link import ResourceManagerLink
-from shared_pathways_service.servers.proxy.slices import Epoch, SliceTable
+from shared_pathways_service.servers.proxy.work.executor import Executor
+from shared_pathways_service.servers.proxy.work.slices import Epoch, SliceTable
 from tests.processes import DEADLINE_S
 
 _PLACED = pb.Placement(virtual_index=0, state=pb.Placement.PLACED, slice_id="slice-0", generation=7)

@@ -18,11 +18,11 @@ import psutil
 import pytest
 
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotReady, VersionSkew
+from shared_pathways_service.flags.parsing import parse_flags
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from shared_pathways_service.protocol.probe import probe, probe_async
-from shared_pathways_service.servers.last_requests import read_unfinished
-from shared_pathways_service.servers.options import parse_flags
-from shared_pathways_service.servers.proxy.options import ProxyServerOptions
+from shared_pathways_service.protocol.ifrt.probe import probe, probe_async
+from shared_pathways_service.servers.proxy.flags import ProxyServerOptions
+from shared_pathways_service.servers.serving.last_requests_file import read_unfinished
 from tests.processes import DEADLINE_S, REPOSITORY, ServerProcess, run_async
 from tests.servers.attacking import deaf
 from tests.servers.conftest import MakeService

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared_pathways_service.protocol import ifrt
-from shared_pathways_service.servers.proxy.handlers import HANDLERS
+from shared_pathways_service.servers.proxy.session.handlers import HANDLERS
 from tests.servers.proxy import protocol_table
 
 FACTS = protocol_table.facts()
@@ -46,5 +46,5 @@ def test_the_tests_that_it_names_exist(test: str) -> None:
 def test_a_test_that_does_not_exist_is_seen() -> None:
     assert not protocol_table.exists("test_protocol.py::test_of_nothing")
     assert not protocol_table.exists("test_of_nothing.py::test_the_document_is_what_the_code_says")
-    assert not protocol_table.exists("test_jax.py[nothing]")
-    assert not protocol_table.exists("test_jax.py[mesh]")
+    assert not protocol_table.exists("jax/test_jax.py[nothing]")
+    assert not protocol_table.exists("jax/test_jax.py[mesh]")

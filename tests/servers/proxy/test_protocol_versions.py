@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared_pathways_service.core.topology import InstanceType
+from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.protocol import ifrt
-from shared_pathways_service.servers.proxy.engine import Engine
-from shared_pathways_service.servers.proxy.service import ProxyService
-from shared_pathways_service.servers.proxy.transport import GrpcTransport
+from shared_pathways_service.servers.proxy.engine.engine import Engine
+from shared_pathways_service.servers.proxy.session.service import ProxyService
+from shared_pathways_service.servers.proxy.transport.grpc_transport import GrpcTransport
 from tests.processes import DEADLINE_S, REPOSITORY
 from tests.servers.proxy.conftest import KIND, MakeClient, MakeProxy
 from tests.servers.proxy.raw import DOUBLE, F32, single

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from shared_pathways_service.location import PARENT_DIRECTORY
+from shared_pathways_service.runtime.location import PARENT_DIRECTORY
 from shared_pathways_service.testing.google_images import MACHINE_VARIABLE
 from shared_pathways_service.testing.testbed.api import Object
 from shared_pathways_service.testing.testbed.node_agent.addresses import AddressBook

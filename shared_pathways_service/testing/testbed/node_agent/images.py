@@ -6,7 +6,7 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 
-from shared_pathways_service.core.kubernetes.images import Image, is_ours
+from shared_pathways_service.manifests.image_names import Image, is_ours
 from shared_pathways_service.testing.google_images import PROXY_MODULE, SERVER_MODULE
 
 __all__ = [

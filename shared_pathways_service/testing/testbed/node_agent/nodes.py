@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from shared_pathways_service.core.topology import FAMILY_NAMES, InstanceType
+from shared_pathways_service.api.topology import FAMILY_NAMES, InstanceType
 from shared_pathways_service.testing.testbed.api import Object
 
 __all__ = [

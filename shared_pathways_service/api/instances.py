@@ -1,0 +1,113 @@
+"""How many slices of which type: as a mapping, on a command line, as a list of virtual slices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from shared_pathways_service.api.slice_names import EXAMPLES, named_type
+from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.api.validation import check_int
+from shared_pathways_service.errors import InvalidRequestError
+
+__all__ = [
+    "MAX_SLICES",
+    "parse_instance_counts",
+    "parse_instance_texts",
+    "parse_instances",
+    "parse_virtual_slices",
+]
+
+#: More slices than any service has: a guard against numbers that are typing errors.
+MAX_SLICES: Final = 10_000
+
+_MAPPING: Final = "a mapping of instance types to counts, e.g. {'tpuv6e:2x2': 2}"
+_COUNT: Final = re.compile(r"[0-9]{1,9}")
+
+
+def parse_instance_counts(
+    value: object, *, field: str = "expected_tpu_instances"
+) -> dict[InstanceType, int]:
+    """Reads ``{"tpuv6e:2x2": 2}``, in the order given.
+
+    Args:
+      value: What was given; its keys are names as `named_type` reads them.
+      field: What to call it in an error.
+
+    Raises:
+      InvalidRequestError: It is no mapping, or empty, or a type is none or is there under two
+        names, or a count is no whole number from 1 up, or all together are more than `MAX_SLICES`.
+    """
+    if not isinstance(value, Mapping) or not value:
+        raise InvalidRequestError(field, value, _MAPPING)
+    counts: dict[InstanceType, int] = {}
+    for text, count in value.items():
+        kind = named_type(text, field=field)
+        if kind in counts:
+            raise InvalidRequestError(field, text, f"{kind} once")
+        counts[kind] = _count(field, text, count)
+    if sum(counts.values()) > MAX_SLICES:
+        raise InvalidRequestError(field, value, f"at most {MAX_SLICES} slices in all")
+    return counts
+
+
+def _count(field: str, text: object, count: object) -> int:
+    try:
+        return check_int(field, count, low=1)
+    except InvalidRequestError as error:
+        expected = f"{error.expected} as the count of {text!r}"
+        raise InvalidRequestError(field, count, expected) from None
+
+
+def parse_instances(
+    value: object, *, field: str = "expected_tpu_instances"
+) -> tuple[InstanceType, ...]:
+    """Reads ``expected_tpu_instances``: one instance type a virtual slice, in the order given.
+
+    Args:
+      value: A mapping as for `parse_instance_counts`, or None.
+      field: What to call it in an error.
+
+    Returns:
+      The types; empty for None: one slice of the service's first type.
+    """
+    if value is None:
+        return ()
+    counts = parse_instance_counts(value, field=field)
+    return tuple(kind for kind, count in counts.items() for _ in range(count))
+
+
+def parse_instance_texts(texts: Iterable[str], *, field: str = "--slices") -> dict[str, int]:
+    """Reads the command line's form, ``tpuv6e:2x2=2``, repeated or separated by commas.
+
+    GKE's and xpk's names are read too: ``ct6e-standard-4t:4x4=1``, ``v6e-16=1``.
+
+    Args:
+      texts: What was given, one text an occurrence of the option.
+      field: What to call it in an error.
+
+    Returns:
+      A mapping fit for ``expected_tpu_instances``, with Pathways' names of the types.
+
+    Raises:
+      InvalidRequestError: As `parse_instance_counts`, or a type stands there twice.
+    """
+    counts: dict[str, int] = {}
+    for text in texts:
+        for part in text.split(","):
+            name, equals, count = part.strip().partition("=")
+            if not equals or not _COUNT.fullmatch(count):
+                raise InvalidRequestError(field, part, f"TYPE=COUNT, with a TYPE like {EXAMPLES}")
+            if name in counts:
+                raise InvalidRequestError(field, part, f"{name} once")
+            counts[name] = int(count)
+    return {str(kind): count for kind, count in parse_instance_counts(counts, field=field).items()}
+
+
+def parse_virtual_slices(text: str, *, field: str = "--virtual_slices") -> tuple[InstanceType, ...]:
+    """Reads the proxy's form, ``tpuv6e:2x2,tpuv6e:2x2``: one type a virtual slice."""
+    parts = text.split(",")
+    if len(parts) > MAX_SLICES:
+        raise InvalidRequestError(field, text[:80] + "…", f"at most {MAX_SLICES} slices in all")
+    return tuple(InstanceType.parse(part.strip(), field=field) for part in parts)

@@ -1,0 +1,91 @@
+"""Priorities by name or number: the one place that says which names there are.
+
+Named as PriorityClasses of Kubernetes are. In a cluster the manifests of the two are made from
+`PRIORITIES`, so that a name means the same number to its scheduler and to ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from shared_pathways_service.api.request_fields import check_subdomain
+from shared_pathways_service.api.validation import check_int
+from shared_pathways_service.errors import InvalidRequestError
+
+__all__ = ["PRIORITIES", "cluster_priority", "describe_priority", "parse_priority"]
+
+#: Name to number; higher goes first. Who names none has 0.
+PRIORITIES: Final[Mapping[str, int]] = MappingProxyType(
+    {"low-priority-job": 1_000_000, "high-priority-job": 2_000_000}
+)
+
+#: A priority is a signed number of 32 bits, as on the wire and in Kubernetes.
+_INT32 = 2**31
+
+
+def parse_priority(value: object, *, field: str = "priority") -> int:
+    """Returns the number of a priority.
+
+    Args:
+      value: A number from -2,147,483,648 to 2,147,483,647, also as text; a name of `PRIORITIES`;
+        None: 0.
+      field: How the value is called where it was given.
+
+    Raises:
+      InvalidRequestError: It is none of these; the names that are known are listed.
+    """
+    if value is None:
+        return 0
+    if isinstance(value, str):
+        name = value.strip()
+        if name in PRIORITIES:
+            return PRIORITIES[name]
+        try:
+            value = int(name)
+        except ValueError:
+            known = ", ".join(PRIORITIES)
+            raise InvalidRequestError(field, name, f"a number, or one of {known}") from None
+    return check_int(field, value, low=-_INT32, high=_INT32 - 1)
+
+
+def cluster_priority(value: object, *, field: str = "priority") -> tuple[int, str]:
+    """Returns a priority as a request to a cluster has it, whose PriorityClasses have names too.
+
+    Args:
+      value: As for `parse_priority`, or any other name that a PriorityClass may have.
+      field: How the value is called where it was given.
+
+    Returns:
+      The number, and the name of the PriorityClass whose value it is in the cluster. A name that is
+      none of `PRIORITIES` counts as 0 until the cluster was asked; a number has no name.
+
+    Raises:
+      InvalidRequestError: It is neither a number nor a name.
+    """
+    if isinstance(value, str) and not _is_number(value):
+        name = value.strip()
+        try:
+            return PRIORITIES.get(name, 0), check_subdomain(field, name)
+        except InvalidRequestError as error:
+            known = ", ".join(PRIORITIES)
+            expected = f"a number, one of {known}, or another PriorityClass of the cluster"
+            raise InvalidRequestError(field, name, expected) from error
+    return parse_priority(value, field=field), ""
+
+
+def _is_number(text: str) -> bool:
+    try:
+        int(text)
+    except ValueError:
+        return False
+    return True
+
+
+def describe_priority(number: int) -> str:
+    """Returns a priority as people are told it: its name if it has one, and its number."""
+    for name, known in PRIORITIES.items():
+        if known == number:
+            return f"{name} ({number})"
+    return str(number)

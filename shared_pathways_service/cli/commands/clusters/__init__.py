@@ -1,0 +1,1 @@
+"""Commands about services in a cluster: deploy, upgrade, render, hotswap, verify, testbed."""

@@ -1,0 +1,139 @@
+"""`sps deploy`: a service comes to a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Annotated, Any
+
+import typer
+
+from shared_pathways_service.cli.display.deploy_display import display
+from shared_pathways_service.cli.display.manifest_text import print_manifests
+from shared_pathways_service.cli.display.output import AsJson, print_json, print_line, print_note
+from shared_pathways_service.cli.options.cluster_options import Place, takes_cluster
+from shared_pathways_service.cli.options.service_options import ServiceOptions, takes_service
+from shared_pathways_service.cluster_state.readiness import Look, ServiceReadiness
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.manifests.names import instances_text
+from shared_pathways_service.manifests.service_inputs import ServiceInputs
+from shared_pathways_service.manifests.service_jobset import service_address, service_jobset
+from shared_pathways_service.runtime.settings import Settings
+
+__all__ = ["DryRun", "Timeout", "deploy", "deployed_json", "print_deployed"]
+
+#: Options that `sps upgrade` has too.
+Timeout = Annotated[
+    float, typer.Option(min=1, metavar="SECONDS", help="For all slices to become ready.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would be created.")]
+
+
+@takes_service
+@takes_cluster
+def deploy(
+    name: Annotated[
+        str | None, typer.Argument(help="Of the service, new in its namespace.")
+    ] = None,
+    *,
+    jobset_name: Annotated[
+        str | None, typer.Option("--jobset_name", metavar="NAME", help="Upstream's way to name it.")
+    ] = None,
+    wait: Annotated[bool, typer.Option(help="Wait until all slices are ready.")] = True,
+    timeout: Timeout = 900,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    place: Place,
+    wanted: ServiceOptions,
+) -> None:
+    """Create a service in a cluster, and wait until all its slices are ready.
+
+    Without --cluster and --context it is that of the kubeconfig's current context.
+    """
+    fields = wanted.fields()
+    if "instances" not in fields:
+        raise InvalidRequestError("--slices", None, "TYPE=COUNT, e.g. tpuv6e:2x2=2")
+    inputs = ServiceInputs(name=_name(name, jobset_name), namespace=place.namespace, **fields)
+    if dry_run:
+        print_manifests([service_jobset(inputs)], as_json=as_json)
+        return
+    began = time.monotonic()
+    with display(quiet=as_json) as look:
+        found = asyncio.run(_deploy(place, inputs, timeout_s=timeout if wait else None, look=look))
+    seconds = time.monotonic() - began
+    if as_json:
+        print_json(deployed_json(inputs, found, seconds))
+    else:
+        print_deployed(inputs, place, found, seconds)
+
+
+def _name(name: str | None, jobset_name: str | None) -> str:
+    """Returns the service's name, given in either of two ways."""
+    if name is not None and jobset_name is not None:
+        raise InvalidRequestError("--jobset_name", jobset_name, f"nothing beside NAME={name!r}")
+    found = jobset_name if name is None else name
+    if found is None:
+        raise InvalidRequestError("NAME", None, "the service's name, or --jobset_name NAME")
+    return found
+
+
+def deployed_json(
+    inputs: ServiceInputs, found: ServiceReadiness | None, seconds: float
+) -> dict[str, Any]:
+    """Returns what ``--json`` prints of a service that was made.
+
+    Args:
+      inputs: What it was made of.
+      found: How it stands; None: nobody waited.
+      seconds: That it took.
+    """
+    return {
+        "name": inputs.name,
+        "namespace": inputs.namespace,
+        "address": service_address(inputs.name),
+        "image": inputs.image,
+        "slices": {str(kind): count for kind, count in inputs.counts.items()},
+        "ready": None if found is None else found.ready,
+        "wanted": sum(inputs.counts.values()),
+        "seconds": round(seconds, 3),
+    }
+
+
+def print_deployed(
+    inputs: ServiceInputs, place: Place, found: ServiceReadiness | None, seconds: float
+) -> None:
+    """Says what a service that was made is called, and how to connect to it."""
+    kinds = [str(kind) for kind, count in inputs.counts.items() for _ in range(count)]
+    how = "was created" if found is None else f"is ready after {seconds:.1f} s"
+    print_note(f"{inputs.name} with {instances_text(kinds)} {how}; connect by")
+    where = f'context="{place.context}", ' if place.context else ""
+    if place.cluster:
+        names = ("cluster", "project", "region")
+        where = "".join(f'{name}="{getattr(place, name)}", ' for name in names)
+    if inputs.namespace != "default":
+        where += f'namespace="{inputs.namespace}", '
+    print_note(f'  isc_pathways.connect({where}pathways_service="{service_address(inputs.name)}")')
+    # For a script, the address alone.
+    print_line(service_address(inputs.name))
+
+
+async def _deploy(
+    place: Place, inputs: ServiceInputs, *, timeout_s: float | None, look: Look
+) -> ServiceReadiness | None:
+    from shared_pathways_service.cli.lookups.open_cluster import opened  # noqa: PLC0415
+    from shared_pathways_service.operations import deployment  # noqa: PLC0415 - aiohttp
+
+    async with opened(place) as cluster:
+        await deployment.check_priority_class(cluster, inputs.priority_class)
+        await deployment.create(cluster, inputs)
+        if timeout_s is None:
+            return None
+        # Whoever loses patience should know.
+        print_note(f"{inputs.name} is created, and stays if you interrupt this")
+        return await deployment.wait_until_ready(
+            cluster,
+            inputs.name,
+            Settings.load(),
+            timeout_s=timeout_s,
+            look=look,
+        )

@@ -1,0 +1,146 @@
+"""`sps render`: the objects that an operator creates, and the JobSet of a PathwaysJob."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from shared_pathways_service.api.requests import DEFAULT_NAMESPACE
+from shared_pathways_service.api.validation import check_dns_label
+from shared_pathways_service.cli.display.manifest_text import print_manifests
+from shared_pathways_service.cli.display.output import AsJson
+from shared_pathways_service.cli.lookups.manifest_files import read_manifests
+from shared_pathways_service.cli.options.service_options import ServiceOptions, takes_service
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.manifests.hotswap_jobset import recipe
+from shared_pathways_service.manifests.pathways_job import render_pathways_job
+from shared_pathways_service.manifests.pathways_job_spec import is_pathways_job
+from shared_pathways_service.manifests.priority_classes import priority_classes
+from shared_pathways_service.manifests.rbac import (
+    OPERATORS,
+    TENANTS,
+    Subject,
+    operator_rbac,
+    tenant_rbac,
+)
+from shared_pathways_service.manifests.service_inputs import ServiceInputs
+from shared_pathways_service.manifests.service_jobset import service_jobset
+
+__all__ = ["render"]
+
+Objects = list[dict[str, Any]]
+
+_SERVICE = "service"
+_RBAC = ("tenant-rbac", "operator-rbac")
+_HOTSWAP = "hotswap"
+_WHAT = (_SERVICE, *_RBAC, "priority-classes", _HOTSWAP)
+_DEFAULT_NAME = "pathways-cluster"
+
+
+@takes_service
+def render(
+    what: Annotated[str | None, typer.Argument(metavar="|".join(_WHAT), help="What.")] = None,
+    *,
+    file: Annotated[
+        str | None,
+        typer.Option(
+            "--file",
+            "-f",
+            metavar="FILE",
+            help="Of a PathwaysJob: YAML or JSON; -: standard input.",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name",
+            "--jobset_name",
+            help=f"Of the service. [default: {_DEFAULT_NAME}]",
+            show_default=False,
+        ),
+    ] = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Of the objects. [default: {DEFAULT_NAMESPACE}]",
+            show_default=False,
+        ),
+    ] = None,
+    user: Annotated[
+        list[str] | None, typer.Option(help="Who is given the rules; repeatable.")
+    ] = None,
+    group: Annotated[list[str] | None, typer.Option(help="A group that is; repeatable.")] = None,
+    service_account: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAMESPACE:NAME", help="A service account that is; repeatable."),
+    ] = None,
+    as_json: AsJson = False,
+    wanted: ServiceOptions,
+) -> None:
+    """Print objects for `kubectl create -f -`, or the JobSet of a PathwaysJob (--file).
+
+    service: what `sps deploy` creates, by the same options. tenant-rbac, operator-rbac: what those
+    may do. priority-classes, hotswap: docs/operations.md.
+    """
+    service = wanted.fields()
+    _check_goes_together(what, "--file", file)
+    _check_goes_together(what, "--name", name, _SERVICE)
+    _check_service_options(what, wanted)
+    _check_goes_together(what, "--user", user, *_RBAC)
+    _check_goes_together(what, "--group", group, *_RBAC)
+    _check_goes_together(what, "--service-account", service_account, *_RBAC)
+    _check_goes_together(what, "--namespace", namespace, _SERVICE, *_RBAC, _HOTSWAP)
+    namespace = check_dns_label("--namespace", namespace or DEFAULT_NAMESPACE)
+    subjects = _subjects(user, group, service_account)
+    made: dict[str | None, Callable[[], Objects]] = {
+        None: lambda: _from_file(file),
+        _SERVICE: lambda: [_service(name or _DEFAULT_NAME, namespace, service)],
+        "tenant-rbac": lambda: tenant_rbac(namespace, subjects or [TENANTS]),
+        "operator-rbac": lambda: operator_rbac(namespace, subjects or [OPERATORS]),
+        "priority-classes": priority_classes,
+        _HOTSWAP: lambda: [*priority_classes(), *recipe(namespace)],
+    }
+    if what not in made:
+        raise InvalidRequestError("render", what, f"one of {', '.join(_WHAT)}, or --file")
+    print_manifests(made[what](), as_json=as_json)
+
+
+def _from_file(file: str | None) -> Objects:
+    if file is None:
+        raise InvalidRequestError("render", None, f"one of {', '.join(_WHAT)}, or --file")
+    # What is no PathwaysJob passes as it is: all of the file can go to kubectl.
+    return [
+        render_pathways_job(manifest) if is_pathways_job(manifest) else manifest
+        for manifest in read_manifests(file)
+    ]
+
+
+def _service(name: str, namespace: str, fields: dict[str, Any]) -> dict[str, Any]:
+    if "instances" not in fields:
+        raise InvalidRequestError("--slices", None, "TYPE=COUNT, e.g. tpuv6e:2x2=2")
+    return service_jobset(ServiceInputs(name=name, namespace=namespace, **fields))
+
+
+def _subjects(
+    users: list[str] | None, groups: list[str] | None, accounts: list[str] | None
+) -> list[Subject]:
+    return [
+        *(Subject(kind="User", name=name) for name in users or ()),
+        *(Subject(kind="Group", name=name) for name in groups or ()),
+        *(Subject.account(text, field="--service-account") for text in accounts or ()),
+    ]
+
+
+def _check_goes_together(what: str | None, option: str, value: object, *kinds: str) -> None:
+    if value not in (None, []) and what not in (kinds or (None,)):
+        where = f"only with {' or '.join(kinds)}" if kinds else "alone"
+        raise InvalidRequestError(option, value, where)
+
+
+def _check_service_options(what: str | None, wanted: ServiceOptions) -> None:
+    for field in dataclasses.fields(wanted):
+        option = f"--{field.name.replace('_', '-')}"
+        _check_goes_together(what, option, getattr(wanted, field.name), _SERVICE)

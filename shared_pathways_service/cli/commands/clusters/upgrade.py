@@ -1,0 +1,183 @@
+"""`sps upgrade`: a service in a cluster is made anew, with something changed."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shared_pathways_service.cli.commands.clusters.deploy import (
+    DryRun,
+    Timeout,
+    deployed_json,
+    print_deployed,
+)
+from shared_pathways_service.cli.display.deploy_display import display
+from shared_pathways_service.cli.display.manifest_text import print_manifests, yaml_text
+from shared_pathways_service.cli.display.output import AsJson, print_json, print_line, print_note
+from shared_pathways_service.cli.options.cluster_options import Place, takes_cluster
+from shared_pathways_service.cli.options.draining_options import DrainTimeout, Evict
+from shared_pathways_service.cli.options.service_options import ServiceOptions, takes_service
+from shared_pathways_service.cli.undoing import run_undoing
+from shared_pathways_service.cluster_state.readiness import Look, ServiceReadiness
+from shared_pathways_service.cluster_state.service_reading import difference, read_inputs
+from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
+from shared_pathways_service.manifests.service_inputs import ServiceInputs
+from shared_pathways_service.manifests.service_jobset import service_jobset
+from shared_pathways_service.runtime.settings import Settings
+
+if TYPE_CHECKING:
+    from shared_pathways_service.operations.cluster_access import Cluster, Object
+
+__all__ = ["upgrade"]
+
+#: Seconds for the pods of the old one to end.
+_END_S = 120.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Options:
+    """What was asked for beside the service itself."""
+
+    drain_timeout_s: float
+    evict: bool
+    discard_changes: bool
+    timeout_s: float
+    dry_run: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Upgraded:
+    """What came of it; `found` is None where nothing was made."""
+
+    inputs: ServiceInputs
+    found: ServiceReadiness | None = None
+
+
+@takes_service
+@takes_cluster
+def upgrade(
+    name: Annotated[str, typer.Argument(help="The service.")],
+    *,
+    drain_timeout: DrainTimeout = 0,
+    evict: Evict = False,
+    discard_changes: Annotated[
+        bool, typer.Option("--discard-changes", help="Though the JobSet was changed by hand.")
+    ] = False,
+    timeout: Timeout = 900,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    place: Place,
+    wanted: ServiceOptions,
+) -> None:
+    """Make a service anew with what is said here changed, once it has no connections.
+
+    A JobSet cannot be changed in place: it is deleted, and created under the same name and address.
+    What is not said stays as it is.
+    """
+    options = _Options(
+        drain_timeout_s=drain_timeout,
+        evict=evict,
+        discard_changes=discard_changes,
+        timeout_s=timeout,
+        dry_run=dry_run,
+    )
+    began = time.monotonic()
+    with display(quiet=as_json) as look:
+        done = run_undoing(_upgrade(place, name, wanted.fields(), options, look))
+    seconds = time.monotonic() - began
+    if dry_run:
+        print_manifests([service_jobset(done.inputs)], as_json=as_json)
+    elif as_json:
+        changed = done.found is not None
+        print_json({**deployed_json(done.inputs, done.found, seconds), "changed": changed})
+    elif done.found is None:
+        print_line(f"{name} is so already")
+    else:
+        print_deployed(done.inputs, place, done.found, seconds)
+
+
+async def _upgrade(
+    place: Place, name: str, fields: dict[str, Any], options: _Options, look: Look
+) -> _Upgraded:
+    from shared_pathways_service.cli.lookups.open_cluster import opened  # noqa: PLC0415
+    from shared_pathways_service.operations import deployment  # noqa: PLC0415 - aiohttp
+    from shared_pathways_service.operations.draining import drained  # noqa: PLC0415
+
+    async with opened(place) as cluster:
+        jobset, service = await deployment.jobset_of(cluster, name)
+        before = read_inputs(jobset, service)
+        after = dataclasses.replace(before, **fields)
+        if not options.discard_changes:
+            await _check_unchanged(cluster, jobset, before)
+        if options.dry_run or after == before:
+            return _Upgraded(inputs=after)
+        await deployment.check_priority_class(cluster, after.priority_class)
+        # What the cluster would refuse must be known before the old one is gone.
+        await deployment.try_to_create(cluster, after)
+        async with drained(
+            cluster,
+            jobset,
+            why="it is being upgraded",
+            timeout_s=options.drain_timeout_s,
+            evict=options.evict,
+            note=print_note,
+        ):
+            await _replace(cluster, jobset, before, after)
+        found = await deployment.wait_until_ready(
+            cluster, name, Settings.load(), timeout_s=options.timeout_s, look=look
+        )
+        return _Upgraded(inputs=after, found=found)
+
+
+async def _check_unchanged(cluster: Cluster, jobset: Object, before: ServiceInputs) -> None:
+    """Refuses to make anew what would lose something that somebody wrote into the JobSet."""
+    from shared_pathways_service.operations import deployment  # noqa: PLC0415 - aiohttp
+
+    # With the defaults that the cluster's own webhooks fill in, and under a name that is free.
+    made = await deployment.try_to_create(cluster, before)
+    where = difference(made["spec"], jobset["spec"])
+    if where:
+        raise InvalidRequestError(
+            "NAME",
+            before.name,
+            "a service as `sps deploy` makes it",
+            message=f"the JobSet {before.name} was changed by hand at {where}, which would be lost",
+            hint="--discard-changes makes it anew all the same",
+        )
+
+
+async def _replace(
+    cluster: Cluster, jobset: Object, before: ServiceInputs, after: ServiceInputs
+) -> None:
+    from shared_pathways_service.operations import deployment  # noqa: PLC0415 - aiohttp
+
+    try:
+        await deployment.delete(cluster, jobset, timeout_s=_END_S)
+        await deployment.create(cluster, after)
+    except BaseException:
+        # An interrupt too: in between there is no service at all.
+        await _make_again(cluster, before)
+        raise
+
+
+async def _make_again(cluster: Cluster, before: ServiceInputs) -> None:
+    """Makes the old service again where there is none now, or says what it was."""
+    from shared_pathways_service.operations import deployment  # noqa: PLC0415 - aiohttp
+
+    name = before.name
+    try:
+        if await deployment.exists(cluster, name):
+            return
+        await deployment.create(cluster, before)
+    except SharedPathwaysError as error:
+        # Nobody else knows it any more.
+        print_note(
+            f"there may be no service {name} now, and the old one could not be made again: "
+            f"{error.message}\nsps: it was this, for `kubectl create -f -`:\n"
+            f"{yaml_text(service_jobset(before)).rstrip()}"
+        )
+    else:
+        print_note(f"the new {name} was not created; the old one was, again")

@@ -1,0 +1,1 @@
+"""Commands that ask or tell the resource manager: events, usage, cordon, reserve, replay."""

@@ -1,0 +1,136 @@
+"""`sps delete`: a connection ended from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Annotated
+
+import typer
+
+from shared_pathways_service.agent.journal import Entry
+from shared_pathways_service.agent.request import user_name
+from shared_pathways_service.cli.commands.sessions.reap import why_not_reaped
+from shared_pathways_service.cli.display.output import AsJson, print_aside, print_json, print_line
+from shared_pathways_service.cli.errors import FAILED, INTERRUPTED
+from shared_pathways_service.cli.lookups.completion import connection_names
+from shared_pathways_service.cli.lookups.sessions import (
+    clean_up_entries,
+    find_entry,
+    forget_entry,
+    journal_entries,
+)
+from shared_pathways_service.cli.options.cluster_options import Place, takes_place
+from shared_pathways_service.cluster_state.proxy_jobs import KnownProxy
+from shared_pathways_service.errors import InvalidRequestError, ServiceNotFound
+from shared_pathways_service.runtime.settings import Settings
+
+__all__ = ["delete"]
+
+
+@takes_place
+def delete(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="The connection, as `sps list` shows it.", autocompletion=connection_names
+        ),
+    ],
+    *,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask, though its owner may live.")
+    ] = False,
+    forget: Annotated[
+        bool,
+        typer.Option(
+            "--forget",
+            help="Only strike one of yours whose program has ended off the list, when where it ran "
+            "is gone for good or cannot be reached any more. A proxy there ends by its deadline.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+    place: Place,
+) -> None:
+    """End a connection from outside: its proxy, and with it its hold on slices.
+
+    What runs on its slices is lost; its program is told that the proxy was deleted.
+    """
+    settings = Settings.load()
+    entry = find_entry(settings, name, place)
+    if forget:
+        _forget(settings, name, entry)
+        deleted = False
+    elif entry is not None:
+        deleted = _delete_own(settings, entry, yes=yes)
+    elif place.is_cluster:
+        deleted = asyncio.run(_delete_in_cluster(settings, name, place, yes=yes))
+    else:
+        place.request()
+        names = sorted(e.name for e in journal_entries(settings))
+        raise ServiceNotFound(
+            f"you have no connection {name} on this machine",
+            candidates=names,
+            hint=f"there are {', '.join(names)}" if names else "--cluster or --context looks there",
+        )
+    if as_json:
+        print_json({"name": name, "deleted": deleted} | ({"forgotten": True} if forget else {}))
+    elif forget:
+        print_line(f"forgot {name}")
+    else:
+        print_line(f"deleted {name}" if deleted else f"{name} was gone already")
+
+
+def _forget(settings: Settings, name: str, entry: Entry | None) -> None:
+    if entry is None or not entry.abandoned:
+        # (While one of the two lives, it would be written down again.)
+        lives = f"process {entry.owner.pid} or its agent lives" if entry else "there is none"
+        raise InvalidRequestError(
+            "--forget", name, "a connection of yours whose program has ended", hint=lives
+        )
+    forget_entry(settings, entry)
+
+
+def _delete_own(settings: Settings, entry: Entry, *, yes: bool) -> bool:
+    if entry.owner.is_alive() and not yes:
+        _confirm(f"{entry.name} is in use by process {entry.owner.pid}, which would lose its work")
+    left = clean_up_entries(settings, [entry])
+    if left is not None:
+        raise left
+    return True
+
+
+async def _delete_in_cluster(settings: Settings, name: str, place: Place, *, yes: bool) -> bool:
+    from shared_pathways_service.cli.lookups.open_cluster import opened  # noqa: PLC0415 - aiohttp
+
+    async with opened(place) as cluster:
+        proxy = await cluster.proxy(name)
+        if not yes:
+            _confirm_proxy(settings, proxy)
+        return await cluster.delete(proxy)
+
+
+def _confirm_proxy(settings: Settings, proxy: KnownProxy) -> None:
+    why = why_not_reaped(settings, proxy)
+    if not why or proxy.state == "ended":
+        return
+    whose = "yours" if proxy.holder.user == user_name() else f"{proxy.holder.user or 'unknown'}'s"
+    _confirm(f"{proxy.name} ({whose}, on {proxy.holder.host or 'an unknown host'}): {why}")
+
+
+def _confirm(what: str) -> None:
+    """Asks; returns when the answer is yes.
+
+    Raises:
+      InvalidRequestError: There is nobody to ask.
+      typer.Exit: It is not.
+    """
+    if not sys.stdin.isatty():
+        hint = "--yes deletes it all the same"
+        raise InvalidRequestError("--yes", False, "True", message=what, hint=hint)
+    try:
+        sure = typer.confirm(f"{what}. Delete it?", err=True)
+    except typer.Abort:  # Ctrl-C, or the terminal's end
+        raise typer.Exit(INTERRUPTED) from None
+    if not sure:
+        print_aside("nothing was deleted")
+        raise typer.Exit(FAILED)

@@ -1,0 +1,139 @@
+"""`sps doctor`: all that a connection needs, looked at without connecting."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from shared_pathways_service.agent.request import start_of
+from shared_pathways_service.api.checks import Check, Outcome
+from shared_pathways_service.api.instances import parse_instance_texts
+from shared_pathways_service.api.proxy_options import split_options
+from shared_pathways_service.api.requests import ConnectRequest
+from shared_pathways_service.cli.display.output import AsJson, print_json
+from shared_pathways_service.cli.errors import exit_code
+from shared_pathways_service.cli.lookups.local_checks import embedded_checks, machine_checks
+from shared_pathways_service.cli.options.cluster_options import Place, takes_place
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.runtime.settings import Settings
+
+__all__ = ["doctor"]
+
+_SIGNS = {
+    Outcome.OK: "ok     ",
+    Outcome.WARNING: "warning",
+    Outcome.FAILED: "FAILED ",
+    Outcome.UNKNOWN: "unknown",
+}
+_INDENT = " " * 9
+
+
+@takes_place
+def doctor(
+    *,
+    slices: Annotated[
+        list[str] | None,
+        typer.Option(help="TYPE=COUNT that would be asked for; repeatable, or comma-separated."),
+    ] = None,
+    gcs_bucket: Annotated[
+        str | None, typer.Option("--gcs_bucket", help="The bucket that would be named.")
+    ] = None,
+    proxy_server_image: Annotated[
+        str | None, typer.Option("--proxy_server_image", help="The image that would be named.")
+    ] = None,
+    proxy_options: Annotated[
+        list[str] | None,
+        typer.Option("--proxy_options", metavar="KEY:VALUE", help="As for `sps run`."),
+    ] = None,
+    proxy_job_name: Annotated[
+        str | None,
+        typer.Option(
+            "--proxy_job_name",
+            help="A proxy that runs in the cluster: does it use the same gRPC credentials?",
+        ),
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds for all checks of the service.")] = 20.0,
+    as_json: AsJson = False,
+    place: Place,
+) -> None:
+    """Check all that a connection needs, and say what would mend it.
+
+    Nothing is created. Ends with 0 when nothing failed, else with the code that `sps run` has for
+    the first failure's kind: 2 usage, 3 not ready or not found, 5 access denied, 1 anything else.
+    """
+    if not 0 < timeout < float("inf"):
+        raise InvalidRequestError("--timeout", timeout, "seconds, more than 0")
+    if proxy_job_name is not None and not place.is_cluster:
+        raise InvalidRequestError(
+            "--proxy_job_name", proxy_job_name, "a proxy in a cluster, with --context or --cluster"
+        )
+    settings = Settings.load()
+    given: dict[str, Any] = {
+        "gcs_bucket": gcs_bucket,
+        "proxy_options": split_options(proxy_options or ()),
+    }
+    if proxy_server_image:
+        given["proxy_server_image"] = proxy_server_image
+    if slices:
+        given["expected_tpu_instances"] = parse_instance_texts(slices)
+    checks = machine_checks(settings)
+    request = place.request(**given)
+    if place.is_cluster:
+        checks += _cluster_checks(place, request, settings, proxy_job_name, timeout)
+    else:
+        wanted = tuple(map(str, request.virtual_slices))
+        checks += asyncio.run(embedded_checks(settings, wanted, timeout))
+    if as_json:
+        print_json({"ok": not _failed(checks), "checks": [_as_data(check) for check in checks]})
+    else:
+        _print(checks)
+    if failed := _failed(checks):
+        error = failed[0].error
+        raise typer.Exit(exit_code(error) if error is not None else 1)
+
+
+def _cluster_checks(
+    place: Place,
+    request: ConnectRequest,
+    settings: Settings,
+    proxy_job_name: str | None,
+    timeout: float,
+) -> list[Check]:
+    from shared_pathways_service.cli.lookups.cluster_checks import cluster_checks  # noqa: PLC0415 - aiohttp
+
+    spec = start_of(request, settings).spec
+    checks = [*asyncio.run(cluster_checks(place, spec, timeout))]
+    if proxy_job_name is not None:
+        from shared_pathways_service.cli.lookups.proxy_credentials import proxy_credentials_check  # noqa: PLC0415 - aiohttp
+
+        is_plaintext = spec.options.use_insecure_credentials
+        check = proxy_credentials_check(
+            place, proxy_job_name, settings, timeout, is_plaintext=is_plaintext
+        )
+        checks.append(asyncio.run(check))
+    return checks
+
+
+def _failed(checks: Sequence[Check]) -> list[Check]:
+    return [check for check in checks if check.outcome is Outcome.FAILED]
+
+
+def _as_data(check: Check) -> dict[str, Any]:
+    return {
+        "name": check.name,
+        "outcome": check.outcome.value,
+        "found": check.found,
+        "fix": check.fix or None,
+    }
+
+
+def _print(checks: Sequence[Check]) -> None:
+    for check in checks:
+        lines = [f"{_SIGNS[check.outcome]}  {check.name}: {check.found}"]
+        if check.outcome is not Outcome.OK and check.fix:
+            lines += [f"{_INDENT}fix: {check.fix.replace(chr(10), chr(10) + _INDENT)}"]
+        sys.stdout.write("\n".join(lines) + "\n")

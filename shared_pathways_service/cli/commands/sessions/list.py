@@ -1,0 +1,131 @@
+"""`sps list`: this user's connections, from the journal and from the labels in a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from shared_pathways_service.agent.journal import Entry
+from shared_pathways_service.agent.request import user_name
+from shared_pathways_service.cli.display.output import (
+    AsJson,
+    print_error,
+    print_json,
+    print_line,
+    print_table,
+)
+from shared_pathways_service.cli.lookups.sessions import clean_up_entries, journal_entries
+from shared_pathways_service.cli.options.cluster_options import Place, takes_place
+from shared_pathways_service.cluster_state.proxy_jobs import KnownProxy
+from shared_pathways_service.runtime.settings import Settings
+
+__all__ = ["ListedConnection", "list_connections"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ListedConnection:
+    """A connection as `sps list --json` shows it.
+
+    Attributes:
+      slices: How many of each instance type; null where the service's first type was asked for.
+      state: The session's phase; ``orphaned`` when its agent is gone and its owner is not. Of
+        others' proxies, as in `KnownProxy`.
+      pid: The owning process, on `host`.
+    """
+
+    name: str
+    home: str
+    namespace: str | None
+    service: str | None
+    slices: dict[str, int] | None
+    state: str
+    since: str
+    host: str | None
+    pid: int | None
+    user: str | None
+
+    @classmethod
+    def of(cls, entry: Entry) -> ListedConnection:
+        """Makes it of the journal's entry."""
+        return cls(
+            name=entry.name,
+            home=entry.home.name,
+            namespace=entry.namespace or None,
+            service=entry.service or None,
+            slices=dict(Counter(entry.slices)) or None,
+            state=entry.state if entry.agent.is_alive() else "orphaned",
+            since=entry.since,
+            host=entry.host or None,
+            pid=entry.owner.pid,
+            user=entry.user or None,
+        )
+
+    @classmethod
+    def of_proxy(cls, proxy: KnownProxy) -> ListedConnection:
+        """Makes it of a proxy's Job."""
+        return cls(
+            name=proxy.name,
+            home="kubernetes",
+            namespace=proxy.namespace,
+            service=proxy.holder.service or None,
+            slices=proxy.slices or None,
+            state=proxy.state,
+            since=proxy.since,
+            host=proxy.holder.host or None,
+            pid=proxy.pid or None,
+            user=proxy.holder.user or None,
+        )
+
+
+@takes_place
+def list_connections(
+    *,
+    everybody: Annotated[
+        bool, typer.Option("--all", help="Other users' too, in the cluster that is named.")
+    ] = False,
+    as_json: AsJson = False,
+    place: Place,
+) -> None:
+    """List your connections. What dead programs left behind is taken down first."""
+    settings = Settings.load()
+    abandoned = [entry for entry in journal_entries(settings) if entry.abandoned]
+    error = clean_up_entries(settings, abandoned)
+    if error is not None:
+        print_error(str(error))
+    entries = journal_entries(settings)
+    listed = [ListedConnection.of(entry) for entry in entries]
+    if place.is_cluster:
+        proxies = asyncio.run(_proxies(place, "" if everybody else user_name()))
+        known = {entry.session for entry in entries}
+        listed += [ListedConnection.of_proxy(p) for p in proxies if p.session not in known]
+    else:
+        place.request()
+    if as_json:
+        print_json([dataclasses.asdict(item) for item in listed])
+    else:
+        _print_table(listed)
+
+
+async def _proxies(place: Place, user: str) -> list[KnownProxy]:
+    from shared_pathways_service.cli.lookups.open_cluster import opened  # noqa: PLC0415 - aiohttp
+
+    async with opened(place) as cluster:
+        return await cluster.proxies(user)
+
+
+def _print_table(listed: Sequence[ListedConnection]) -> None:
+    if not listed:
+        print_line("no connections")
+        return
+    rows = []
+    for item in listed:
+        slices = ", ".join(f"{name}={count}" for name, count in (item.slices or {}).items())
+        where = f"{item.home} {item.namespace}" if item.namespace else item.home
+        who = f"{item.user or '?'}@{item.host or '?'}"
+        rows.append((item.name, where, slices, item.state, item.since, who, str(item.pid or "-")))
+    print_table(("NAME", "HOME", "SLICES", "STATE", "SINCE", "USER", "PID"), rows)

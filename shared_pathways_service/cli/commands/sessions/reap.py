@@ -1,0 +1,134 @@
+"""`sps reap`: what has no owner any more is taken down."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import platform
+import time
+from typing import Annotated
+
+import typer
+
+from shared_pathways_service.agent.request import user_name
+from shared_pathways_service.cli.display.output import AsJson, print_json, print_line
+from shared_pathways_service.cli.lookups.sessions import clean_up_entries, journal_entries
+from shared_pathways_service.cli.options.cluster_options import Place, takes_place
+from shared_pathways_service.cluster_state.proxy_jobs import KnownProxy, why_kept
+from shared_pathways_service.errors import CleanupError
+from shared_pathways_service.runtime.processes import identity_of
+from shared_pathways_service.runtime.settings import Settings
+
+__all__ = ["reap", "why_not_reaped"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Reaped:
+    """What was found to have no owner.
+
+    Attributes:
+      outcome: ``deleted``, ``gone`` (it was, already), ``kept`` (with the reason), or
+        ``would be deleted``.
+    """
+
+    name: str
+    home: str
+    namespace: str | None
+    outcome: str
+    reason: str
+
+
+@takes_place
+def reap(
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be taken down.")
+    ] = False,
+    as_json: AsJson = False,
+    place: Place,
+) -> None:
+    """Take down what your dead programs left behind; nothing of anybody else.
+
+    On this machine by the journal; in the cluster that is named also proxies that were made here
+    for a process that has ended.
+    """
+    settings = Settings.load()
+    place.request()
+    found, left = _reap_journal(settings, dry_run=dry_run)
+    if place.is_cluster:
+        found += asyncio.run(_reap_cluster(settings, place, dry_run=dry_run))
+    if as_json:
+        print_json([dataclasses.asdict(item) for item in found])
+    else:
+        for item in found:
+            print_line(f"{item.outcome}: {item.name} ({item.reason})")
+        if not found:
+            print_line("nothing is left behind")
+    if left is not None:
+        raise left
+
+
+def why_not_reaped(settings: Settings, proxy: KnownProxy) -> str:
+    """Says why a proxy in a cluster is not this machine's to take down; empty: it is."""
+    for entry in journal_entries(settings):
+        if entry.session == proxy.session and not entry.abandoned:
+            return f"process {entry.owner.pid} or its agent lives"
+    return why_kept(
+        proxy,
+        user=user_name(),
+        host=platform.node(),
+        is_alive=_is_alive,
+        now=time.time(),
+        ahead_s=settings.proxy_deadline_s,
+    )
+
+
+def _reap_journal(
+    settings: Settings, *, dry_run: bool
+) -> tuple[list[_Reaped], CleanupError | None]:
+    abandoned = [entry for entry in journal_entries(settings) if entry.abandoned]
+    left = None if dry_run else clean_up_entries(settings, abandoned)
+    still = {entry.session for entry in journal_entries(settings)}
+    found = []
+    for entry in abandoned:
+        outcome = "kept" if entry.session in still else "deleted"
+        item = _Reaped(
+            name=entry.name,
+            home=entry.home.name,
+            namespace=entry.namespace or None,
+            outcome="would be deleted" if dry_run else outcome,
+            reason=f"its owner, process {entry.owner.pid}, has ended",
+        )
+        found.append(item)
+    return found, left
+
+
+async def _reap_cluster(settings: Settings, place: Place, *, dry_run: bool) -> list[_Reaped]:
+    from shared_pathways_service.cli.lookups.open_cluster import opened  # noqa: PLC0415 - aiohttp
+
+    known = {entry.session for entry in journal_entries(settings)}
+    found = []
+    async with opened(place) as cluster:
+        for proxy in await cluster.proxies(user_name()):
+            if proxy.holder.host != platform.node() or proxy.session in known:
+                continue
+            why = why_not_reaped(settings, proxy)
+            outcome = "kept" if why else "would be deleted"
+            if not why and not dry_run:
+                outcome = "deleted" if await cluster.delete(proxy) else "gone"
+            item = _Reaped(
+                name=proxy.name,
+                home="kubernetes",
+                namespace=proxy.namespace,
+                outcome=outcome,
+                reason=why or f"its owner, process {proxy.pid}, has ended",
+            )
+            found.append(item)
+    return found
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return identity_of(pid).is_alive()
+    except ProcessLookupError:
+        return False

@@ -1,0 +1,1 @@
+"""Commands about elastic training: report, checkpoints, chaos."""

@@ -1,0 +1,38 @@
+"""A decision of the resource manager, as commands print it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shared_pathways_service.cli.display.moments import shown
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.protocol.event_messages import event_of
+from shared_pathways_service.scheduling.book.decisions import Decision, sentence
+
+__all__ = ["decision_dict", "decision_line"]
+
+
+def decision_dict(message: pb.EventMessage) -> dict[str, Any]:
+    """Returns a decision as JSON has it: an event, and its number in the history."""
+    told = event_of(message).to_dict()
+    # (The clock of the process that decided it tells nothing here.)
+    del told["monotonic"]
+    return {**({"sequence": message.sequence} if message.sequence else {}), **told}
+
+
+def decision_line(message: pb.EventMessage) -> str:
+    """Returns a decision as one line for people."""
+    data = event_of(message).data
+    index = data.get("virtual_index")
+    # Only its times' difference is told.
+    decision = Decision(
+        time=message.duration_s,
+        kind=message.kind,
+        tenant=message.tenant,
+        slice=message.slice,
+        virtual_index=index if isinstance(index, int) else None,
+        instance_type=str(data.get("instance_type", "")),
+        reason=" ".join(message.reason.split()),
+        began=0.0 if message.HasField("duration_s") else None,
+    )
+    return f"{shown(message.time)} {message.kind:<17} {sentence(decision)}"

@@ -1,0 +1,44 @@
+"""What `sps run` says at the end about a program that did not use its slices."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from shared_pathways_service.jax_client.plugin import run_notes
+from shared_pathways_service.runtime.settings import Settings, private_directory
+
+__all__ = ["notes", "warning"]
+
+
+@contextlib.contextmanager
+def notes(settings: Settings) -> Iterator[Path]:
+    """Makes the file to which the program's processes write, for the length of the block."""
+    directory = private_directory(settings.state_dir, "SPS_STATE_DIR")
+    descriptor, name = tempfile.mkstemp(prefix="run-", suffix=".notes", dir=directory)
+    os.close(descriptor)
+    try:
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def warning(path: Path, *, is_ours: bool) -> str:
+    """Returns what to say about a program that has ended; empty: it used its slices.
+
+    Args:
+      path: The file of notes.
+      is_ours: Whether the proxy is this project's, which only the plug-in can connect to.
+    """
+    usage = run_notes.read(path)
+    if usage.used or not (is_ours or usage.elsewhere):
+        return ""
+    why = (
+        f"it ran on this machine ({', '.join(usage.elsewhere)})"
+        if usage.elsewhere
+        else "no process of it used JAX with this environment"
+    )
+    return f"the program has not used its slices: {why}"

@@ -1,0 +1,124 @@
+"""What a resource manager answers, as `sps status --json` has it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from shared_pathways_service.cli.display.moments import shown
+from shared_pathways_service.errors import ServiceNotFound
+from shared_pathways_service.events import rfc3339
+from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
+
+__all__ = ["occupancy_of", "only", "owner_of", "reservation_dict", "reservation_line"]
+
+
+def occupancy_of(manager: rm_pb.GetStatusResponse) -> dict[str, list[dict[str, Any]]]:
+    """Returns ``slices``, ``tenants``, ``queue`` and ``reservations``."""
+    return {
+        "slices": [_slice(item) for item in manager.slices],
+        "tenants": [_tenant(tenant) for tenant in manager.tenants],
+        "queue": [_queued(entry) for entry in manager.queue],
+        "reservations": [reservation_dict(one) for one in manager.reservations],
+    }
+
+
+def only(told: Mapping[str, Any], name: str, known: Collection[str] = ()) -> dict[str, Any]:
+    """Returns what concerns one connection.
+
+    Args:
+      told: What ``sps status --json`` prints of all.
+      name: The connection.
+      known: Connections that need not be tenants (any more).
+
+    Raises:
+      ServiceNotFound: There is none of that name.
+    """
+    tenants = [tenant for tenant in told["tenants"] if tenant["name"] == name]
+    if not tenants and name not in known:
+        names = sorted(tenant["name"] for tenant in told["tenants"])
+        raise ServiceNotFound(
+            f"the service has no connection {name}",
+            candidates=names,
+            hint=f"it has {', '.join(names) or 'none'}",
+        )
+    return {
+        "service": told["service"],
+        "processes": [item for item in told["processes"] if item["name"] == name],
+        "slices": [item for item in told["slices"] if item["tenant"] == name],
+        "tenants": tenants,
+        "queue": [entry for entry in told["queue"] if entry["tenant"] == name],
+        "reservations": [],
+    }
+
+
+def reservation_dict(one: rm_pb.ReservationStatus) -> dict[str, Any]:
+    """Returns a reservation as ``sps reservations --json`` prints it."""
+    return {
+        "id": one.name,
+        "instance_type": one.instance_type,
+        "count": one.count,
+        "held": one.held,
+        "user": one.user or None,
+        "team": one.team or None,
+        "starts": rfc3339(one.starts),
+        "ends": rfc3339(one.ends),
+    }
+
+
+def owner_of(told: Mapping[str, Any]) -> str:
+    """Tells for whom a reservation is."""
+    return f"user {told['user']}" if told["user"] else f"team {told['team']}"
+
+
+def reservation_line(told: Mapping[str, Any]) -> str:
+    """Tells of one for people."""
+    return (
+        f"{told['id']}: {told['count']} x {told['instance_type']} for {owner_of(told)} from "
+        f"{shown(told['starts'])} until {shown(told['ends'])}, {told['held']} in use"
+    )
+
+
+def _slice(item: rm_pb.SliceStatus) -> dict[str, Any]:
+    return {
+        "id": item.id,
+        "instance_type": item.instance_type,
+        "state": item.state,
+        "tenant": item.tenant or None,
+        "virtual_index": item.virtual_index if item.HasField("virtual_index") else None,
+        "since": item.since or None,
+        "node_pool": item.node_pool or None,
+    }
+
+
+def _tenant(tenant: rm_pb.TenantStatus) -> dict[str, Any]:
+    slices = [
+        {
+            "index": item.index,
+            "instance_type": item.instance_type,
+            "state": item.state,
+            "slice_id": item.slice_id or None,
+        }
+        for item in tenant.slices
+    ]
+    return {
+        "name": tenant.name,
+        "user": tenant.user or None,
+        "host": tenant.host or None,
+        "team": tenant.team or None,
+        "priority": tenant.priority,
+        "state": tenant.state,
+        "slices": slices,
+        "since": tenant.since or None,
+        "idle_s": tenant.idle_s if tenant.HasField("idle_s") else None,
+    }
+
+
+def _queued(entry: rm_pb.QueueEntry) -> dict[str, Any]:
+    return {
+        "tenant": entry.tenant,
+        "position": entry.position,
+        "wants": dict(entry.wants),
+        "reason": entry.reason or None,
+        "waiting_s": entry.waiting_s,
+    }

@@ -1,0 +1,1 @@
+"""Finds and reads for commands: services, sessions, logs, status, checks."""

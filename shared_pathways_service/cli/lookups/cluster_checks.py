@@ -1,0 +1,56 @@
+"""Checks of a cluster and of a service in it, for `sps doctor`: those of connect()."""
+
+from __future__ import annotations
+
+import functools
+
+import aiohttp
+
+from shared_pathways_service.api.checks import Check, Outcome
+from shared_pathways_service.cli.lookups.open_cluster import opened
+from shared_pathways_service.cli.options.cluster_options import Place
+from shared_pathways_service.cluster_state.preflight_checks import Examined
+from shared_pathways_service.constants import RESOURCE_MANAGER_PORT
+from shared_pathways_service.errors import SharedPathwaysError, TunnelError
+from shared_pathways_service.homes.base import ProxySpec
+from shared_pathways_service.homes.kubernetes.dial import dial_pod
+from shared_pathways_service.homes.kubernetes.preflight import Preflight
+from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.tunnel.websocket_upgrade import upgraded
+
+__all__ = ["cluster_checks"]
+
+
+async def cluster_checks(place: Place, spec: ProxySpec, timeout_s: float) -> list[Check]:
+    """Makes the preflight's checks, and opens a tunnel.
+
+    Args:
+      place: The cluster and the service.
+      spec: What would be asked for.
+      timeout_s: Seconds for the preflight.
+    """
+    try:
+        async with opened(place) as cluster:
+            preflight = Preflight(cluster.api, cluster.namespace, place.pathways_service or "")
+            examined = await preflight.examine(spec, timeout_s)
+            return [*examined.checks, *await _tunnel_check(cluster.api, examined)]
+    except SharedPathwaysError as error:
+        return [Check.failed("cluster", error)]
+
+
+async def _tunnel_check(api: KubeApi, examined: Examined) -> list[Check]:
+    """Opens a port-forward, as connect() does: not every proxy on the way lets one through."""
+    service, found = examined.service, examined.readiness
+    if service is None or found is None or found.head is None or not found.head.ready:
+        return []
+    head = found.head.name
+    dial = functools.partial(dial_pod, api, service.namespace, head, RESOURCE_MANAGER_PORT)
+    try:
+        (await upgraded(dial)).close()
+    except SharedPathwaysError as error:
+        return [Check.failed("tunnel", error)]
+    except (aiohttp.ClientError, OSError) as error:
+        fix = "connect() needs WebSockets to the API server: is there a proxy that lets none pass?"
+        broken = TunnelError(f"no port-forward to {head}: {error}", pod=head, hint=fix)
+        return [Check.failed("tunnel", broken)]
+    return [Check(name="tunnel", outcome=Outcome.OK, found=f"{found.head.name} can be reached")]

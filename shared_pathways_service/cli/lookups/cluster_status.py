@@ -1,0 +1,121 @@
+"""How a service in a cluster stands, for `sps status`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc.aio
+
+from shared_pathways_service.cli.display.output import print_aside
+from shared_pathways_service.cli.display.status_messages import occupancy_of, only
+from shared_pathways_service.cli.lookups.open_cluster import opened
+from shared_pathways_service.cli.options.cluster_options import Place
+from shared_pathways_service.cluster_state.overview import occupancy, processes
+from shared_pathways_service.cluster_state.readiness import ServiceReadiness, read_readiness
+from shared_pathways_service.cluster_state.services import Service, find_service
+from shared_pathways_service.errors import ServiceNotReady, SharedPathwaysError
+from shared_pathways_service.homes.base import HomeEvent
+from shared_pathways_service.homes.kubernetes.preflight import Preflight
+from shared_pathways_service.manifests import names
+from shared_pathways_service.operations.cluster_access import Cluster, Object
+from shared_pathways_service.operations.manager_link import link_to_manager
+from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
+from shared_pathways_service.protocol.status import error_of
+from shared_pathways_service.runtime.settings import Settings
+
+__all__ = ["read_cluster_status"]
+
+
+async def read_cluster_status(
+    place: Place, settings: Settings, name: str | None = None, *, wait_s: float = 0.0
+) -> dict[str, Any]:
+    """Returns what ``sps status --json`` prints of a service in a cluster.
+
+    With images of ours its resource manager is asked; Google's tells nothing, and what pods and
+    labels say is all there is.
+
+    Args:
+      place: Where it is.
+      settings: For the way to the resource manager.
+      name: A connection; None: all of them.
+      wait_s: Seconds for all slices to be ready; 0: whatever there is.
+
+    Raises:
+      ServiceNotFound: There is no service, or no connection of that name.
+      ServiceNotReady: Not all slices were ready in time.
+    """
+    async with opened(place) as cluster:
+        if wait_s:
+            await _wait_until_ready(cluster, place.pathways_service or "", wait_s)
+        return await _read(cluster, place, settings, name)
+
+
+async def _read(
+    cluster: Cluster, place: Place, settings: Settings, name: str | None
+) -> dict[str, Any]:
+    jobsets, servers, clients, proxies = await asyncio.gather(
+        cluster.items("jobsets"),
+        cluster.items("pods", names.LABEL_JOBSET),
+        cluster.items("pods", names.PROXY_SELECTOR),
+        cluster.proxies(),
+    )
+    service = find_service(jobsets, place.pathways_service or "", namespace=place.namespace)
+    found = read_readiness(service, servers)
+    mine = [proxy for proxy in proxies if proxy.holder.service in ("", service.name)]
+    told = {
+        "service": {
+            "address": service.address,
+            "version": service.image,
+            "home": "kubernetes",
+            "since": _since(jobsets, service),
+            "spares": None,  # only the resource manager knows it
+        },
+        "processes": processes(found, [*servers, *clients], mine),
+        **occupancy(found, mine),
+    }
+    if service.is_ours and found.head_ready:
+        try:
+            status = await _ask_manager(cluster, found, settings)
+            told |= occupancy_of(status)
+            told["service"]["spares"] = status.spares
+        except SharedPathwaysError as error:
+            print_aside(f"warning: {error}; what follows is from pods and labels")
+    known = {proxy.name for proxy in mine}
+    return told if name is None else only(told, name, known)
+
+
+async def _ask_manager(
+    cluster: Cluster, found: ServiceReadiness, settings: Settings
+) -> rm_pb.GetStatusResponse:
+    async with link_to_manager(cluster, found.service, settings, found=found) as link:
+        try:
+            return await link.status()
+        except grpc.aio.AioRpcError as error:
+            who = f"the resource manager of {found.service.name}"
+            raise error_of(error, service=who, address=found.service.address) from error
+
+
+async def _wait_until_ready(cluster: Cluster, address: str, wait_s: float) -> None:
+    last = HomeEvent(kind="service.waiting", reason="it did not answer")
+
+    def hear(news: HomeEvent) -> None:
+        nonlocal last
+        if news.kind == "service.waiting":
+            last = news
+
+    try:
+        async with asyncio.timeout(wait_s):
+            await Preflight(cluster.api, cluster.namespace, address).wait_until_complete(hear)
+    except TimeoutError as error:
+        raise ServiceNotReady(
+            f"not ready within {wait_s:g} s: {last.reason}",
+            pods=str(last.data.get("pods") or "").splitlines(),
+        ) from error
+
+
+def _since(jobsets: list[Object], service: Service) -> str | None:
+    for jobset in jobsets:
+        if jobset["metadata"]["uid"] == service.uid:
+            return str(jobset["metadata"]["creationTimestamp"])
+    return None

@@ -1,0 +1,19 @@
+"""What a shell offers while a line is typed."""
+
+from __future__ import annotations
+
+from shared_pathways_service.cli.lookups.sessions import journal_entries
+from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.runtime.settings import Settings
+
+__all__ = ["connection_names"]
+
+
+def connection_names(incomplete: str) -> list[str]:
+    """Returns this user's connections that begin so; none where they cannot be told."""
+    try:
+        names = {entry.name for entry in journal_entries(Settings.load())}
+    except (SharedPathwaysError, OSError):
+        # A message here would stand in the middle of the line that is being typed.
+        return []
+    return sorted(name for name in names if name.startswith(incomplete))

@@ -1,0 +1,125 @@
+"""Reads the status of the user's embedded service, for commands."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Mapping
+from typing import Any, TypeVar
+
+import grpc.aio
+
+from shared_pathways_service.cli.display.status_messages import occupancy_of, only
+from shared_pathways_service.cli.lookups.embedded_link import embedded_link
+from shared_pathways_service.cli.lookups.status_counters import limits_of
+from shared_pathways_service.errors import ServiceNotFound, ServiceNotReady
+from shared_pathways_service.homes.embedded.discovery import ServiceLink
+from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
+from shared_pathways_service.protocol import supervisor_pb2 as sup_pb
+from shared_pathways_service.protocol.status import error_of
+from shared_pathways_service.runtime.settings import Settings
+
+__all__ = ["read_status"]
+
+_Answer = TypeVar("_Answer")
+
+#: Seconds for the service to answer; a resource manager that restarts has them too.
+_ANSWER_S = 10.0
+#: Seconds between two looks while waiting.
+_LOOK_S = 0.1
+
+
+def read_status(
+    settings: Settings, name: str | None = None, *, wait_s: float = 0.0
+) -> dict[str, Any]:
+    """Returns what ``sps status --json`` prints.
+
+    Args:
+      settings: Where the service is looked for.
+      name: A connection; None: all of them.
+      wait_s: Seconds for the service to be there with all slices ready; 0: whatever there is.
+
+    Raises:
+      ServiceNotFound: There is no service, or no connection of that name.
+      ServiceNotReady: It does not answer, or not all slices were ready in time.
+    """
+    deadline = time.monotonic() + wait_s
+    while time.monotonic() < deadline:
+        with contextlib.suppress(ServiceNotFound, ServiceNotReady):
+            told, to_come = asyncio.run(_read(settings, name))
+            if not to_come and not _unready(told):
+                return told
+        time.sleep(_LOOK_S)
+    told, to_come = asyncio.run(_read(settings, name))
+    unready = [*_unready(told), *([f"{to_come} that never came"] if to_come else [])]
+    if wait_s and unready:
+        raise ServiceNotReady(
+            f"not ready within {wait_s:g} s: {', '.join(unready)}",
+            ready=len(told["slices"]) - len(_unready(told)),
+            wanted=len(told["slices"]) + to_come,
+            pods=unready,
+        )
+    return told
+
+
+def _unready(told: Mapping[str, Any]) -> list[str]:
+    return [item["id"] for item in told["slices"] if item["state"] != "ready"]
+
+
+async def _read(settings: Settings, name: str | None) -> tuple[dict[str, Any], int]:
+    """Returns what there is, and how many slices of the service nobody has heard of yet."""
+    async with embedded_link(settings) as link:
+        supervisor, manager = await _ask(link)
+    told = {
+        "service": {
+            "address": link.state.address,
+            "version": link.state.version,
+            "home": "embedded",
+            "since": link.state.since,
+            "proxy_limits": limits_of(supervisor.proxy_limits),
+            "spares": manager.spares,
+        },
+        "processes": [_process(process) for process in supervisor.processes],
+        **occupancy_of(manager),
+    }
+    # The resource manager learns of a slice from its first worker.
+    planned = sum(count + link.state.spares for count in link.state.slices.values())
+    to_come = max(0, planned - len(manager.slices))
+    if name is not None:
+        told = only(told, name, {proxy.name for proxy in supervisor.proxies})
+    return told, to_come
+
+
+async def _ask(link: ServiceLink) -> tuple[sup_pb.GetProcessesResponse, rm_pb.GetStatusResponse]:
+    processes = link.supervisor.GetProcesses(
+        sup_pb.GetProcessesRequest(),
+        metadata=link.metadata,
+        timeout=_ANSWER_S,
+        wait_for_ready=True,
+    )
+    occupancy = link.resource_manager.GetStatus(
+        rm_pb.GetStatusRequest(), metadata=link.metadata, timeout=_ANSWER_S, wait_for_ready=True
+    )
+    return await asyncio.gather(
+        _answer(processes, "the supervisor of the service", link),
+        _answer(occupancy, "the resource manager of the service", link),
+    )
+
+
+async def _answer(call: Awaitable[_Answer], who: str, link: ServiceLink) -> _Answer:
+    try:
+        return await call
+    except grpc.aio.AioRpcError as error:
+        raise error_of(error, service=who, address=link.state.address) from error
+
+
+def _process(process: sup_pb.GetProcessesResponse.Process) -> dict[str, Any]:
+    return {
+        "role": process.role,
+        "name": process.name or None,
+        "pid": process.pid,
+        "port": process.port or None,
+        "slice": process.slice or None,
+        "restarts": process.restarts,
+    }

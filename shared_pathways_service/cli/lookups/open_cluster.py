@@ -1,0 +1,35 @@
+"""Opens the cluster that a command names, for the length of a short run of asyncio."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from shared_pathways_service.cli.options.cluster_options import Place
+from shared_pathways_service.kube.access import ClusterChoice, resolve
+from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.operations.cluster_access import Cluster
+
+__all__ = ["choice_of", "opened"]
+
+
+@contextlib.asynccontextmanager
+async def opened(place: Place) -> AsyncIterator[Cluster]:
+    """Opens the cluster that was named, for the length of the block.
+
+    Raises:
+      SharedPathwaysError: What was named is wrong, or there is no way to it.
+    """
+    async with KubeApi(await resolve(choice_of(place))) as api:
+        yield Cluster(api, place.namespace, place.pathways_service or "")
+
+
+def choice_of(place: Place) -> ClusterChoice:
+    """Checks what was named, and returns it as `resolve` takes it."""
+    place.request()
+    return ClusterChoice(
+        cluster=place.cluster or "",
+        project=place.project or "",
+        region=place.region or "",
+        context=place.context or "",
+    )

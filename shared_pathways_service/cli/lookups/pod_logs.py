@@ -1,0 +1,228 @@
+"""Logs of pods, followed over ends of streams, restarts of containers and replaced pods."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from shared_pathways_service.cli.lookups.log_files import Component
+from shared_pathways_service.cluster_state.log_cursor import LogCursor
+from shared_pathways_service.cluster_state.readiness import service_selector
+from shared_pathways_service.errors import ServiceNotFound
+from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
+from shared_pathways_service.kube.paths import collection, pod_log
+from shared_pathways_service.kube.watch import WatchEvent, watch
+from shared_pathways_service.manifests import names
+from shared_pathways_service.operations.cluster_access import Cluster
+
+__all__ = ["PodLogs", "PodSelection", "pods_of"]
+
+Object = Mapping[str, Any]
+
+_JOB_LABEL = "batch.kubernetes.io/job-name"
+#: Seconds until a stream that broke off is asked for again.
+_PAUSE_S = 1.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PodSelection:
+    """Pods, and the container in each.
+
+    Attributes:
+      what: For people.
+      several: Whether there may be more than one at a time.
+      ends: Whether a pod that has ended is the last of them.
+    """
+
+    what: str
+    selector: str
+    container: str
+    several: bool = False
+    ends: bool = False
+
+
+async def pods_of(
+    cluster: Cluster, component: Component, *, name: str, service: str = ""
+) -> PodSelection:
+    """Says which pods have the logs.
+
+    Args:
+      cluster: Where.
+      component: Whose.
+      name: A connection; empty: none in particular.
+      service: The address of its service, where that is known.
+
+    Raises:
+      ServiceNotFound: There is no such connection, or service.
+    """
+    if component == "proxy":
+        return PodSelection(
+            what=f"proxy {name}",
+            selector=f"{_JOB_LABEL}={name},{names.PROXY_SELECTOR}",
+            container=names.PROXY_CONTAINER,
+            ends=True,
+        )
+    found = await cluster.service(service)
+    jobs = [group.name for group in found.workers] if component == "worker" else [names.HEAD_JOB]
+    is_rm = component == "rm"
+    return PodSelection(
+        what=f"{'resource manager' if is_rm else 'workers'} of {found.name}",
+        selector=f"{service_selector(found)},{names.LABEL_REPLICATED_JOB} in ({','.join(jobs)})",
+        container=names.RM_CONTAINER if is_rm else names.WORKER_CONTAINER,
+        several=not is_rm,
+    )
+
+
+class PodLogs:
+    """The logs of some pods.
+
+    Args:
+      api: The server.
+      namespace: Where they are.
+      pods: Which they are.
+      show: Takes whose line it is (empty where there can be one only), and the line.
+    """
+
+    def __init__(
+        self, api: KubeApi, namespace: str, pods: PodSelection, show: Callable[[str, str], None]
+    ) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._pods = pods
+        self._show = show
+        self._path = collection("pods", namespace)
+        self._params = {"labelSelector": pods.selector}
+
+    async def read(self, lines: int) -> None:
+        """Shows the last lines of each.
+
+        Raises:
+          ServiceNotFound: There is no such pod.
+          SharedPathwaysError: A log cannot be read.
+        """
+        pods = (await self._api.get(self._path, params=self._params)).get("items") or []
+        if not pods:
+            raise self._none()
+        for pod in sorted(pods, key=_name):
+            if _began(pod, self._pods.container):
+                await self._stream(_name(pod), LogCursor(), {"tailLines": str(lines)})
+
+    async def follow(self, lines: int) -> None:
+        """Shows the last lines of each, and what comes: until the end of a proxy, else for ever.
+
+        Raises:
+          ServiceNotFound: There is no such pod, and none is to come.
+          SharedPathwaysError: They cannot be followed.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self._follow(lines, group)
+        except BaseExceptionGroup as errors:
+            # The first is why the others were broken off.
+            raise errors.exceptions[0] from None
+
+    async def _follow(self, lines: int, group: asyncio.TaskGroup) -> None:
+        followed: dict[str, _Followed] = {}
+        async with contextlib.aclosing(
+            watch(self._api, self._path, params=self._params)
+        ) as changes:
+            async for change in changes:
+                if change.kind == "SYNCED":
+                    if self._pods.ends and not followed:
+                        raise self._none()
+                    continue
+                uid = str(change.object["metadata"]["uid"])
+                if uid not in followed:
+                    pod = followed[uid] = _Followed(_name(change.object), lines, self._stream)
+                    group.create_task(pod.run())
+                followed[uid].hear(change, self._pods.container)
+                if self._pods.ends and followed[uid].ended:
+                    # What was written until the end is still on its way, and waited for.
+                    return
+
+    async def _stream(self, name: str, cursor: LogCursor, params: Mapping[str, str]) -> None:
+        asked = {**params, "timestamps": "true", "container": self._pods.container}
+        cursor.restart()
+        stream = self._api.stream_lines(pod_log(self._namespace, name), params=asked)
+        async with contextlib.aclosing(stream):
+            async for line in stream:
+                if (text := cursor.take(line)) is not None:
+                    self._show(name if self._pods.several else "", text)
+
+    def _none(self) -> ServiceNotFound:
+        return ServiceNotFound(
+            f"there is no pod of the {self._pods.what} in namespace {self._namespace}",
+            hint="`sps list --all` shows the connections there; logs end with their pods",
+        )
+
+
+class _Followed:
+    """One pod whose log is followed.
+
+    Args:
+      name: The pod's.
+      lines: How many of the last lines to begin with.
+      stream: Shows a log from a place on, until the server ends it.
+
+    Attributes:
+      ended: Whether nothing more comes but what was written before.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        lines: int,
+        stream: Callable[[str, LogCursor, Mapping[str, str]], Awaitable[None]],
+    ) -> None:
+        self.ended = False
+        self._name = name
+        self._lines = lines
+        self._stream = stream
+        self._has_log = asyncio.Event()
+
+    def hear(self, change: WatchEvent, container: str) -> None:
+        """Takes in how the pod is now."""
+        phase = (change.object.get("status") or {}).get("phase")
+        self.ended = change.kind == "DELETED" or phase in ("Succeeded", "Failed")
+        if self.ended or _began(change.object, container):
+            self._has_log.set()
+        else:
+            self._has_log.clear()
+
+    async def run(self) -> None:
+        """Shows the log, until nothing more comes.
+
+        Raises:
+          AccessDenied: It must not be read.
+        """
+        cursor = LogCursor()
+        params = {"tailLines": str(self._lines)}
+        while True:
+            await self._has_log.wait()
+            is_last = self.ended
+            # It may be gone, or not begun again yet: who watches hears of that, and of a server
+            # that is away for long.
+            with contextlib.suppress(ApiError, ApiUnreachable):
+                await self._stream(self._name, cursor, {**params, "follow": "true"})
+            if is_last:
+                return
+            if cursor.since:
+                params = {"sinceTime": cursor.since}
+            await asyncio.sleep(_PAUSE_S)
+
+
+def _name(pod: Object) -> str:
+    return str(pod["metadata"]["name"])
+
+
+def _began(pod: Object, container: str) -> bool:
+    """Whether a container has begun, so that it has a log."""
+    status = pod.get("status") or {}
+    every = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
+    mine: Object = next((s for s in every if s.get("name") == container), {})
+    state = mine.get("state") or {}
+    return "running" in state or "terminated" in state or bool(mine.get("restartCount"))

@@ -1,0 +1,71 @@
+"""This user's sessions on this machine, as the journal has them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from shared_pathways_service.agent.clean_up import clean_up_sessions
+from shared_pathways_service.agent.journal import Entry, Journal
+from shared_pathways_service.cli.options.cluster_options import Place
+from shared_pathways_service.errors import CleanupError
+from shared_pathways_service.runtime.settings import Settings
+
+__all__ = ["clean_up_entries", "find_entry", "forget_entry", "journal_entries", "metrics_of"]
+
+
+def journal_entries(settings: Settings) -> list[Entry]:
+    """Returns all sessions that may have something left, the oldest first."""
+    directory = _journal(settings)
+    return Journal(directory).entries() if directory.is_dir() else []
+
+
+def forget_entry(settings: Settings, entry: Entry) -> None:
+    """Strikes a session off the list, whatever it has left."""
+    Journal(_journal(settings)).remove(entry.session)
+
+
+def find_entry(settings: Settings, name: str, place: Place) -> Entry | None:
+    """Returns the latest session of that name, where the place is named only one there."""
+    named = [e for e in journal_entries(settings) if e.name == name and place.has(e)]
+    return named[-1] if named else None
+
+
+def metrics_of(settings: Settings, place: Place, name: str | None) -> list[dict[str, Any]]:
+    """Returns where this user's agents serve metrics, as `sps status --json` has it.
+
+    Args:
+      settings: Where the journal is.
+      place: Whose connections.
+      name: A connection; None: all of them there.
+    """
+    home = "kubernetes" if place.is_cluster else "embedded"
+    return [
+        {"name": entry.name, "pid": entry.agent.pid, "metrics": entry.metrics}
+        for entry in journal_entries(settings)
+        if entry.metrics
+        and entry.home.name == home
+        and place.has(entry)
+        and name in (None, entry.name)
+        and entry.agent.is_alive()
+    ]
+
+
+def clean_up_entries(settings: Settings, entries: Sequence[Entry]) -> CleanupError | None:
+    """Has an agent take down what sessions left, and waits for it.
+
+    Returns:
+      What could not be taken down; None: nothing.
+    """
+    if not entries:
+        return None
+    # (A log of its own: those are thinned out, one that all share would grow for ever.)
+    log = settings.state_dir / "agents" / f"clean-up-{os.getpid()}.log"
+    sessions = [entry.session for entry in entries]
+    return clean_up_sessions(_journal(settings), sessions, log)
+
+
+def _journal(settings: Settings) -> Path:
+    return settings.state_dir / "journal"

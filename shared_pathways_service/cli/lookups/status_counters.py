@@ -1,0 +1,129 @@
+"""What the proxies of the embedded service tell of themselves, for `sps status`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import grpc.aio
+
+from shared_pathways_service.api.proxy_limits import LIMITS
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.homes.embedded.discovery import find
+from shared_pathways_service.metrics.measurement_messages import families_of
+from shared_pathways_service.metrics.openmetrics import Family, labelled, render, values_of
+from shared_pathways_service.protocol import proxy_status_pb2 as pb
+from shared_pathways_service.protocol import proxy_status_pb2_grpc as pb_grpc
+from shared_pathways_service.protocol import supervisor_pb2 as sup_pb
+from shared_pathways_service.protocol.auth import bearer, read_token
+from shared_pathways_service.protocol.status import error_of
+from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
+from shared_pathways_service.runtime.settings import Settings
+
+__all__ = ["Told", "late_callbacks_of", "limits_of", "proxies_of", "read_counters", "text_of"]
+
+#: Seconds for a proxy to answer: one that is busy or wedged must not hold up the rest.
+_ANSWER_S = 5.0
+_LATE = "sps_proxy_late_callback_seconds"
+
+
+@dataclasses.dataclass(frozen=True)
+class ToldProxy:
+    """One proxy.
+
+    Attributes:
+      limits: What it gives its clients at most.
+      families: What it counts; None: it did not answer.
+    """
+
+    limits: sup_pb.ProxyLimits
+    families: Sequence[Family] | None
+
+
+#: By the connection's name.
+Told = Mapping[str, ToldProxy]
+
+
+async def read_counters(settings: Settings, name: str | None = None) -> Told:
+    """Asks the proxies that serve, at the same time.
+
+    Args:
+      settings: Where the service is looked for; without one nobody tells anything.
+      name: One connection; None: all of them.
+
+    Raises:
+      ServiceNotReady: The service does not answer.
+    """
+    link = await find(settings)
+    if link is None:
+        return {}
+    async with contextlib.AsyncExitStack() as undo:
+        undo.push_async_callback(link.close)
+        try:
+            found = await link.supervisor.GetProcesses(
+                sup_pb.GetProcessesRequest(), metadata=link.metadata, timeout=_ANSWER_S
+            )
+        except grpc.aio.AioRpcError as error:
+            raise error_of(error, service="the service", address=link.state.address) from error
+    paths = RuntimePaths(settings.runtime_dir)
+    serving = [
+        proxy
+        for proxy in found.proxies
+        if proxy.state == sup_pb.Proxy.SERVING and name in {None, proxy.name}
+    ]
+    answers = await asyncio.gather(*(_ask(paths, proxy) for proxy in serving))
+    return {
+        proxy.name: ToldProxy(proxy.limits, families)
+        for proxy, families in zip(serving, answers, strict=True)
+    }
+
+
+async def _ask(paths: RuntimePaths, proxy: sup_pb.Proxy) -> list[Family] | None:
+    try:
+        # Files of the service are this user's own, and so are its tenants' tokens.
+        token = read_token(str(paths.proxy_token(proxy.uid)))
+        async with grpc.aio.insecure_channel(proxy.address) as channel:
+            response = await pb_grpc.ProxyStatusStub(channel).GetCounters(
+                pb.GetCountersRequest(), metadata=bearer(token), timeout=_ANSWER_S
+            )
+    except (grpc.aio.AioRpcError, InvalidRequestError):
+        # Gone meanwhile, or wedged: the rest of the status is worth having all the same.
+        return None
+    return families_of(response)
+
+
+def proxies_of(told: Told) -> list[dict[str, Any]]:
+    """Returns ``proxies`` of ``sps status --json``."""
+    return [
+        {
+            "name": name,
+            "limits": limits_of(proxy.limits),
+            "counters": None if proxy.families is None else values_of(proxy.families),
+        }
+        for name, proxy in told.items()
+    ]
+
+
+def late_callbacks_of(told: Told) -> list[dict[str, Any]]:
+    """Returns ``late_callbacks`` of ``sps status --json``: calls that clients do not answer."""
+    return [
+        {"connection": name, **sample.labels, "seconds": sample.value}
+        for name, proxy in told.items()
+        for family in proxy.families or ()
+        if family.name == _LATE
+        for sample in family.samples
+    ]
+
+
+def limits_of(limits: sup_pb.ProxyLimits) -> dict[str, int | None]:
+    """Returns limits by name; None where there is none."""
+    return {name: getattr(limits, name) or None for name in LIMITS}
+
+
+def text_of(told: Told) -> str:
+    """Returns the same as OpenMetrics text; each sample bears the label ``connection``."""
+    answered = {name: p.families for name, p in told.items() if p.families is not None}
+    return render(labelled(answered, "connection"))

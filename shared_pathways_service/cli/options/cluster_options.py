@@ -1,0 +1,114 @@
+"""The options that name a cluster and a service in it: the same ones for every command."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from shared_pathways_service.agent.journal import Entry
+from shared_pathways_service.agent.request import build_request
+from shared_pathways_service.api.requests import DEFAULT_NAMESPACE, ConnectRequest
+from shared_pathways_service.cli.options.option_groups import takes_group
+
+__all__ = ["Place", "takes_cluster", "takes_place"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where the service is, as the user named it.
+
+    Attributes:
+      cluster: A GKE cluster, with its `project` and `region`.
+      context: A kubeconfig context.
+      pathways_service: ``host:port`` of the resource manager.
+    """
+
+    cluster: str | None = None
+    project: str | None = None
+    region: str | None = None
+    context: str | None = None
+    namespace: str = DEFAULT_NAMESPACE
+    pathways_service: str | None = None
+
+    @classmethod
+    def of(cls, entry: Entry) -> Place:
+        """Returns where a session of the journal is."""
+        options = entry.home.options
+        return cls(
+            **{field.name: options[field.name] for field in _FIELDS if options.get(field.name)}
+        )
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether a cluster is named; else it is the embedded service."""
+        return any((self.cluster, self.context, self.pathways_service))
+
+    def has(self, entry: Entry) -> bool:
+        """Whether a session of the journal is here; when nothing is named, it may be anywhere."""
+        if self == Place():
+            return True
+        there = Place.of(entry)
+        here = self._settled() if there.context else self
+        # (One service of several is not where the cluster is.)
+        mine, theirs = (dataclasses.replace(p, pathways_service=None) for p in (here, there))
+        return entry.home.name == "kubernetes" and mine == theirs
+
+    def _settled(self) -> Place:
+        """Returns it with the context that stands for an ambient cluster now, as a session has."""
+        from shared_pathways_service.kube.access import (  # noqa: PLC0415 - as the cluster is
+            ClusterChoice,
+            settled,
+        )
+
+        if self.cluster or not self.is_cluster:
+            return self
+        context = settled(ClusterChoice(context=self.context or "")).context
+        return dataclasses.replace(self, context=context or None)
+
+    def request(self, **keywords: object) -> ConnectRequest:
+        """Checks it, together with other keywords of connect().
+
+        Raises:
+          InvalidRequestError: Something is wrong, or does not go together.
+        """
+        return build_request(**dataclasses.asdict(self), **keywords)
+
+
+_FIELDS = dataclasses.fields(Place)
+_OPTIONS: dict[str, Any] = {
+    "cluster": Annotated[
+        str | None,
+        typer.Option("--cluster", help="A GKE cluster; with --project and --region."),
+    ],
+    "project": Annotated[str | None, typer.Option("--project", help="Its Google Cloud project.")],
+    "region": Annotated[str | None, typer.Option("--region", help="Its region or zone.")],
+    "context": Annotated[
+        str | None,
+        typer.Option("--context", help="A kubeconfig context, instead of --cluster."),
+    ],
+    "namespace": Annotated[str, typer.Option("--namespace", help="Of the service in the cluster.")],
+    "pathways_service": Annotated[
+        str | None,
+        typer.Option(
+            "--pathways_service",
+            metavar="HOST:PORT",
+            help="The resource manager; without it, of the one service there is.",
+        ),
+    ],
+}
+
+
+_CLUSTER_OPTIONS = {name: option for name, option in _OPTIONS.items() if name != "pathways_service"}
+
+
+def takes_place(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the options that name a cluster and a service; it takes its `place`."""
+    return takes_group(command, "place", Place, _OPTIONS)
+
+
+def takes_cluster(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the options that name a cluster, as its `place`; it has a name itself."""
+    return takes_group(command, "place", Place, _CLUSTER_OPTIONS)

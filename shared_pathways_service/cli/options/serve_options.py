@@ -1,0 +1,137 @@
+"""The options of `sps serve`, but for those of the resource manager's policies."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shared_pathways_service import constants
+from shared_pathways_service.api.instances import parse_instance_texts
+from shared_pathways_service.api.proxy_limits import LARGEST_LIMIT, LIMITS, ProxyLimits
+from shared_pathways_service.cli.options.policy_options import Policies
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.flags.supervisor import DEFAULT_SLICES, SupervisorOptions
+
+__all__ = ["ServeOptions"]
+
+
+def _limit(name: str) -> Any:
+    """Returns the option of a proxy's limit; the variable is also the proxy's own."""
+    limit = LIMITS[name]
+    return typer.Option(min=limit.least, max=LARGEST_LIMIT, help=limit.help, envvar=limit.variable)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    """What the embedded service runs, and how it is shown."""
+
+    slices: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"TYPE=COUNT, repeatable or comma-separated; by default {DEFAULT_SLICES}. "
+            "Spares come on top: see --spares."
+        ),
+    ] = None
+    spares: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Slices of each type that start in addition to --slices and replace failed ones; "
+            "no request gets them. 0: none.",
+        ),
+    ] = 1
+    max_slice_restarts: Annotated[
+        int,
+        typer.Option(min=0, help="Restarts of a slice's workers before the slice is given up."),
+    ] = constants.MAX_SLICE_RESTARTS
+    standby_proxies: Annotated[
+        int, typer.Option(min=0, help="Proxies kept warm for the next tenants.")
+    ] = 1
+    platform: Annotated[
+        str,
+        typer.Option(
+            envvar="SPS_PLATFORM",
+            help="What proxies compute on: cpu, or cuda: each chip of a slice is a GPU.",
+        ),
+    ] = "cpu"
+    device_memory_limit_bytes: Annotated[int, _limit("device_memory_limit_bytes")] = (
+        ProxyLimits.device_memory_limit_bytes
+    )
+    host_memory_limit_bytes: Annotated[int | None, _limit("host_memory_limit_bytes")] = None
+    max_handles: Annotated[int, _limit("max_handles")] = ProxyLimits.max_handles
+    max_requests: Annotated[int, _limit("max_requests")] = ProxyLimits.max_requests
+    max_message_bytes: Annotated[int, _limit("max_message_bytes")] = ProxyLimits.max_message_bytes
+    max_sessions: Annotated[int, _limit("max_sessions")] = ProxyLimits.max_sessions
+    allow_ffi_libraries: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            envvar="SPS_ALLOW_FFI_LIBRARIES",
+            exists=True,
+            file_okay=False,
+            resolve_path=True,
+            help="Directory of shared libraries that tenants may load into their own proxies, by "
+            "proxy_options=['ffi_targets:NAME=LIBRARY:SYMBOL']; without it: none.",
+        ),
+    ] = None
+    beat_interval: Annotated[float, typer.Option(help="Seconds between two beats of a worker.")] = (
+        constants.WORKER_BEAT_S
+    )
+    hung_after: Annotated[
+        float, typer.Option(help="Seconds without a beat after which a worker counts as hung.")
+    ] = constants.WORKER_HUNG_S
+    tenant_ttl: Annotated[
+        float, typer.Option(help="Seconds that slices outlive the stream of their tenant's proxy.")
+    ] = constants.TENANT_TTL_S
+    lost_program_grace: Annotated[
+        float, typer.Option(help="Seconds that a program may go on running on a lost slice.")
+    ] = constants.LOST_PROGRAM_GRACE_S
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print every event as a line of JSON.")
+    ] = False
+
+    def for_supervisor(self, policies: Policies) -> SupervisorOptions:
+        """Returns the options of the supervisor.
+
+        Raises:
+          InvalidRequestError: An option is wrong.
+        """
+        self._check()
+        counts = parse_instance_texts(self.slices or [DEFAULT_SLICES])
+        return SupervisorOptions(
+            slices=tuple(counts.items()),
+            spares=self.spares,
+            max_slice_restarts=self.max_slice_restarts,
+            standby_proxies=self.standby_proxies,
+            platform=self.platform,
+            device_memory_limit_bytes=self.device_memory_limit_bytes,
+            host_memory_limit_bytes=self.host_memory_limit_bytes,
+            max_handles=self.max_handles,
+            max_requests=self.max_requests,
+            max_message_bytes=self.max_message_bytes,
+            max_sessions=self.max_sessions,
+            ffi_library_dir=str(self.allow_ffi_libraries or ""),
+            beat_interval_s=self.beat_interval,
+            hung_after_s=self.hung_after,
+            tenant_ttl_s=self.tenant_ttl,
+            lost_program_grace_s=self.lost_program_grace,
+            **dataclasses.asdict(policies),
+        )
+
+    def _check(self) -> None:
+        for field, value in (
+            ("--beat-interval", self.beat_interval),
+            ("--hung-after", self.hung_after),
+            ("--tenant-ttl", self.tenant_ttl),
+            ("--lost-program-grace", self.lost_program_grace),
+        ):
+            if not 0 < value < float("inf"):
+                raise InvalidRequestError(field, value, "seconds, more than 0")
+        if self.platform not in constants.PLATFORMS:
+            known = ", ".join(constants.PLATFORMS)
+            raise InvalidRequestError("--platform", self.platform, f"one of {known}")
+        if self.hung_after <= self.beat_interval:
+            raise InvalidRequestError("--hung-after", self.hung_after, "more than --beat-interval")

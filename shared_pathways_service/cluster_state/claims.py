@@ -1,0 +1,199 @@
+"""Slices that proxies hold, read from their pods: for services whose resource manager does not say.
+
+Google's resource manager answers no questions, and its proxy's log does not distinguish a slice
+that is placed slowly from one that another tenant holds. The other proxies' pods do: each names its
+service and its slices in its arguments. Whether its slices are placed is only in its log; proxies
+whose log does not say so are assumed to be placed in the order in which they started.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from shared_pathways_service.cluster_state.services import Service, flags_of
+from shared_pathways_service.manifests import names
+from shared_pathways_service.manifests.names import Holder, holder_of
+
+__all__ = ["POD_SELECTOR", "Claim", "Shortage", "claims_to_check", "find_shortage", "read_claims"]
+
+_LABEL_JOB: Final = "job-name"
+#: Finds the pods of Jobs, but for those of a JobSet, such as a service's own.
+POD_SELECTOR: Final = f"{_LABEL_JOB},!{names.LABEL_JOBSET}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Claim:
+    """Slices of a service that a running proxy needs.
+
+    Attributes:
+      holder: The proxy's Job, and its user as far as the Job says.
+      slices: By instance type; those that the proxy can start without are left out.
+      since: When its container started (RFC 3339, UTC).
+      pod: The name of its pod.
+      virtual_slices: Instance types, one per virtual slice.
+      num_elastic_slices: How many of them may be missing at the start.
+      placed: Whether its slices are known to be placed.
+    """
+
+    holder: Holder
+    slices: Mapping[str, int]
+    since: str
+    pod: str = ""
+    virtual_slices: tuple[str, ...] = ()
+    num_elastic_slices: int = 0
+    placed: bool = False
+
+    @property
+    def order(self) -> tuple[bool, str, str]:
+        """Sorts claims: those that are placed come first, then the first one to start."""
+        return not self.placed, self.since, self.holder.name
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Identifies one run of the proxy's container."""
+        return self.pod, self.since
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shortage:
+    """Why a proxy cannot be placed now.
+
+    Attributes:
+      wanted: Slices by instance type.
+      free: The same, of the types of which too few are free.
+      holders: Who holds the others.
+      waiting: Who waits for them since earlier.
+      reason: All of that in words.
+    """
+
+    wanted: Mapping[str, int]
+    free: Mapping[str, int]
+    holders: tuple[str, ...]
+    waiting: tuple[str, ...] = ()
+    reason: str
+
+
+def read_claims(
+    service: Service,
+    pods: Iterable[Mapping[str, Any]],
+    placed: Collection[tuple[str, str]] = (),
+) -> list[Claim]:
+    """Returns the claims of the proxies that run on a service, and are not being deleted.
+
+    Args:
+      service: The service.
+      pods: Of its namespace; see `POD_SELECTOR`.
+      placed: Keys of claims that are known to be placed.
+    """
+    claims = [claim for pod in pods if (claim := _claim(service, pod)) is not None]
+    claims = [dataclasses.replace(claim, placed=claim.key in placed) for claim in claims]
+    return sorted(claims, key=lambda claim: claim.order)
+
+
+def claims_to_check(service: Service, name: str, claims: Sequence[Claim]) -> list[Claim]:
+    """Returns the other claims of which it matters whether they are placed: all do not fit.
+
+    Args:
+      service: The service.
+      name: The Job of the proxy that waits.
+      claims: Of all proxies.
+    """
+    mine = next((claim for claim in claims if claim.holder.name == name), None)
+    if mine is None:
+        return []
+    wanted: Counter[str] = Counter()
+    for claim in claims:
+        wanted.update(claim.slices)
+    scarce = {kind for kind in mine.slices if _exceeds(wanted[kind], service.instances.get(kind))}
+    others = [claim for claim in claims if claim is not mine and not claim.placed]
+    return [claim for claim in others if any(claim.slices.get(kind) for kind in scarce)]
+
+
+def find_shortage(service: Service, name: str, claims: Sequence[Claim]) -> Shortage | None:
+    """Returns why other proxies leave too few slices to one of them; None: they leave enough.
+
+    Only proxies that are placed or started earlier count, and of those only the ones whose claims
+    fit into what the proxies before them leave. The others wait too, and hold no slices. Of two
+    that start together and do not both fit, exactly one is then behind the other.
+
+    Args:
+      service: The service.
+      name: The Job of the proxy that waits.
+      claims: Of all proxies.
+    """
+    mine = next((claim for claim in claims if claim.holder.name == name), None)
+    if mine is None:
+        return None
+    free = Counter(service.instances)
+    holding: list[Claim] = []
+    waiting: list[Claim] = []
+    for claim in sorted(claims, key=lambda claim: claim.order):
+        short = [kind for kind, count in claim.slices.items() if _exceeds(count, free.get(kind))]
+        if claim is mine:
+            break
+        (waiting if short else holding).append(claim)
+        if not short:
+            free.subtract({kind: claim.slices[kind] for kind in claim.slices if kind in free})
+    if not short:
+        return None
+    told = [
+        f"{mine.slices[kind]} x {kind} wanted, and other connections hold "
+        f"{service.instances[kind] - free[kind]} of {service.instances[kind]}"
+        for kind in short
+    ]
+    queue = tuple(str(c.holder) for c in waiting if any(c.slices.get(k) for k in short))
+    if queue:
+        told.append(f"waiting since earlier: {', '.join(queue)}")
+    return Shortage(
+        wanted=dict(mine.slices),
+        free={kind: free[kind] for kind in short},
+        holders=tuple(str(c.holder) for c in holding if any(c.slices.get(k) for k in short)),
+        waiting=queue,
+        reason="; ".join(told),
+    )
+
+
+def _exceeds(count: int, free: int | None) -> bool:
+    # (Of types that the service does not name, it is not known how many are free.)
+    return free is not None and count > free
+
+
+def _claim(service: Service, pod: Mapping[str, Any]) -> Claim | None:
+    metadata, status = pod.get("metadata") or {}, pod.get("status") or {}
+    containers = (pod.get("spec") or {}).get("containers") or ()
+    proxy = next((c for c in containers if c.get("name") == names.PROXY_CONTAINER), None)
+    statuses = status.get("containerStatuses") or ()
+    states = (s.get("state") or {} for s in statuses if s.get("name") == names.PROXY_CONTAINER)
+    running = next(states, {}).get("running")
+    if proxy is None or running is None or metadata.get("deletionTimestamp"):
+        return None
+    flags = flags_of(proxy)
+    if _place(flags.get("resource_manager_address", "")) != _place(service.address):
+        return None
+    kinds = [kind for kind in flags.get("virtual_slices", "").split(",") if kind]
+    elastic = flags.get("num_elastic_slices", "")
+    spare = int(elastic) if elastic.isdecimal() else 0
+    # Which of several types may be missing is not known: as many of each as may be.
+    slices = {kind: max(0, count - spare) for kind, count in Counter(kinds).items()}
+    job = str(names.labels_of(pod).get(_LABEL_JOB, ""))
+    holder = dataclasses.replace(
+        holder_of(pod), name=job, instances=names.instances_text(kinds), service=service.name
+    )
+    return Claim(
+        holder=holder,
+        slices=slices,
+        since=str(running.get("startedAt") or ""),
+        pod=str(metadata.get("name") or ""),
+        virtual_slices=tuple(kinds),
+        num_elastic_slices=spare,
+    )
+
+
+def _place(address: str) -> tuple[str, str]:
+    """Returns a resource manager's host within its namespace, and its port."""
+    host, _, port = address.lower().rpartition(":")
+    # NAME.SUBDOMAIN, with or without the namespace and the cluster's domain.
+    return ".".join(host.split(".")[:2]), port

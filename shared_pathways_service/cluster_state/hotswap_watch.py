@@ -1,0 +1,231 @@
+"""What becomes of two JobSets while a node pool goes and comes: when, and who was where.
+
+Events in, moments out; the clock is the caller's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from shared_pathways_service.cluster_state.pods import condition
+from shared_pathways_service.manifests import names
+
+__all__ = ["PHASES", "Crew", "HotswapWatch"]
+
+Object = Mapping[str, Any]
+
+#: What is told, in the order in which it comes.
+PHASES: Final = {
+    "disrupted": "the disruption began",
+    "not_ready": "a node is not heard of any more",
+    "lost": "the first pod of the higher one was told to go, or went",
+    "ended": "the last of its pods was gone",
+    "created": "the first of its new pods was there",
+    "preempted": "the first pod of the lower one was told to go",
+    "cleared": "the last pod of the lower one was gone",
+    "bound": "all new pods of the higher one had nodes",
+    "ready": "all of them were ready",
+    "restored": "the nodes were given back",
+    "low_bound": "all pods of the lower one had nodes",
+    "low_ready": "all of them were ready",
+}
+
+#: By these a disruption is seen that somebody else began.
+_FIRST: Final = ("not_ready", "lost")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Crew:
+    """A JobSet whose pods are all there, or none of its work is done.
+
+    Attributes:
+      name: The JobSet's.
+      pods: How many it has.
+    """
+
+    name: str
+    pods: int
+
+    @classmethod
+    def of(cls, jobset: Object) -> Crew:
+        """Reads a JobSet."""
+        jobs = (jobset.get("spec") or {}).get("replicatedJobs") or ()
+        return cls(name=str(jobset["metadata"]["name"]), pods=sum(map(_pods_of, jobs)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Pod:
+    name: str
+    node: str
+    ready: bool
+    #: Told to go, or gone wrong: no part of a crew that works.
+    leaving: bool
+    #: None of its processes is left.
+    over: bool
+
+
+class HotswapWatch:
+    """Follows the pods of two JobSets.
+
+    Args:
+      high: Of the higher priority.
+      low: Of the lower one.
+
+    Attributes:
+      moments: When each of `PHASES` came, on the caller's clock.
+      shared: Node pools that had pods of both at one time, with the names of two.
+    """
+
+    def __init__(self, high: Crew, low: Crew) -> None:
+        self._crews = {crew.name: crew for crew in (high, low)}
+        self._high, self._low = high, low
+        self._pods: dict[str, dict[str, _Pod]] = {name: {} for name in self._crews}
+        #: Of each crew, those that were there when the disruption began.
+        self._before: dict[str, set[str]] = {}
+        #: Where the higher one was then.
+        self._had: set[str] = set()
+        self._pools: dict[str, str] = {}
+        self._silent: set[str] = set()
+        self._began = False
+        self.moments: dict[str, float] = {}
+        self.shared: dict[str, str] = {}
+
+    # ---- events
+
+    def take_node(self, node: Object, at_s: float) -> None:
+        """Takes a node in, as it is now."""
+        name = str(node["metadata"]["name"])
+        labels = names.labels_of(node)
+        self._pools[name] = labels.get("cloud.google.com/gke-nodepool", "")
+        if condition(node, "Ready").get("status") == "True":
+            self._silent.discard(name)
+        else:
+            self._silent.add(name)
+            if self._began and self._uses(name):
+                self._mark("not_ready", at_s)
+
+    def take_pod(self, pod: Object, at_s: float, *, gone: bool = False) -> None:
+        """Takes a pod in, as it is now; those of other JobSets are passed over.
+
+        Args:
+          pod: The object.
+          at_s: Now.
+          gone: Whether it was deleted.
+        """
+        crew = names.labels_of(pod).get(names.LABEL_JOBSET, "")
+        if crew not in self._crews:
+            return
+        uid = str(pod["metadata"]["uid"])
+        if gone:
+            self._pods[crew].pop(uid, None)
+        else:
+            self._pods[crew][uid] = _read(pod)
+        self._look_for_sharing()
+        if self._began:
+            self._judge(at_s)
+
+    def begun(self) -> None:
+        """From here on it matters what becomes of pods; a disruption begins where one is seen."""
+        self._before = {name: set(pods) for name, pods in self._pods.items()}
+        self._had = set(self.pools_of(self._high.name))
+        self._began = True
+        self.moments = {}
+
+    def disrupted(self, at_s: float) -> None:
+        """Who watches begins to take nodes away."""
+        self.begun()
+        self._mark("disrupted", at_s)
+
+    def restored(self, at_s: float) -> None:
+        """They are given back."""
+        self._mark("restored", at_s)
+        self._judge(at_s)
+
+    # ---- how things stand
+
+    def is_ready(self, name: str) -> bool:
+        """Whether all pods of a crew are ready."""
+        ready = [pod for pod in self._pods[name].values() if pod.ready]
+        return len(ready) >= self._crews[name].pods
+
+    def pools_of(self, name: str) -> list[str]:
+        """Returns the node pools where a crew has pods."""
+        return sorted({self._pools.get(pod.node, "") for pod in self._bound(name)})
+
+    def broken_pools(self) -> list[str]:
+        """Returns the node pools of the higher crew with a node that is not heard of."""
+        silent = {self._pools.get(node, "") for node in self._silent}
+        return sorted(silent & self._had)
+
+    def seconds(self, phase: str, since: str) -> float | None:
+        """Returns the seconds between two phases; None where one did not come."""
+        if phase not in self.moments or since not in self.moments:
+            return None
+        return self.moments[phase] - self.moments[since]
+
+    # ---- what follows
+
+    def _mark(self, phase: str, at_s: float) -> None:
+        if phase in _FIRST:
+            self.moments.setdefault("disrupted", at_s)
+        self.moments.setdefault(phase, at_s)
+
+    def _judge(self, at_s: float) -> None:
+        high, low = self._high.name, self._low.name
+        self._judge_end(high, "lost", "ended", at_s)
+        if "lost" in self.moments:
+            self._judge_end(low, "preempted", "cleared", at_s)
+        self._judge_begin(self._high, "bound", "ready", "lost", at_s)
+        self._judge_begin(self._low, "low_bound", "low_ready", "restored", at_s)
+        if self._pods[high].keys() - self._before[high]:
+            self._mark("created", at_s)
+
+    def _judge_end(self, crew: str, begins: str, ends: str, at_s: float) -> None:
+        pods, before = self._pods[crew], self._before[crew]
+        there = [pods[uid] for uid in before if uid in pods]
+        if len(there) < len(before) or any(pod.leaving for pod in there):
+            self._mark(begins, at_s)
+        if before and not there:
+            self._mark(ends, at_s)
+
+    def _judge_begin(self, crew: Crew, bound: str, ready: str, after: str, at_s: float) -> None:
+        if after not in self.moments:
+            return
+        working = [pod for pod in self._pods[crew.name].values() if not pod.leaving]
+        if sum(bool(pod.node) for pod in working) >= crew.pods:
+            self._mark(bound, at_s)
+        if sum(pod.ready for pod in working) >= crew.pods:
+            self._mark(ready, at_s)
+
+    def _bound(self, crew: str) -> Iterable[_Pod]:
+        return (pod for pod in self._pods[crew].values() if pod.node and not pod.over)
+
+    def _uses(self, node: str) -> bool:
+        return any(pod.node == node for pod in self._bound(self._high.name))
+
+    def _look_for_sharing(self) -> None:
+        there = {self._pools.get(pod.node, ""): pod.name for pod in self._bound(self._high.name)}
+        for pod in self._bound(self._low.name):
+            pool = self._pools.get(pod.node, "")
+            if pool in there:
+                self.shared.setdefault(pool, f"{there[pool]} and {pod.name}")
+
+
+def _pods_of(job: Object) -> int:
+    spec = (job.get("template") or {}).get("spec") or {}
+    return int(job.get("replicas") or 1) * int(spec.get("completions") or 1)
+
+
+def _read(pod: Object) -> _Pod:
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    over = status.get("phase") in ("Failed", "Succeeded")
+    leaving = over or bool(metadata.get("deletionTimestamp"))
+    return _Pod(
+        name=str(metadata["name"]),
+        node=str((pod.get("spec") or {}).get("nodeName") or ""),
+        ready=condition(pod, "Ready").get("status") == "True" and not leaving,
+        leaving=leaving,
+        over=over,
+    )

@@ -1,0 +1,242 @@
+"""The checks of the preflight in a cluster, from what its API server answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from shared_pathways_service.api.checks import Check, Outcome, judge
+from shared_pathways_service.api.proxy_options import ProxyOptions
+from shared_pathways_service.api.request_fields import check_bucket
+from shared_pathways_service.cluster_state.readiness import ServiceReadiness, check_instances
+from shared_pathways_service.cluster_state.services import Service, find_service
+from shared_pathways_service.errors import (
+    InvalidRequestError,
+    ServiceNotFound,
+    ServiceNotReady,
+    SharedPathwaysError,
+)
+from shared_pathways_service.manifests import names
+from shared_pathways_service.manifests.image_names import (
+    Versions,
+    check_skew,
+    proxy_image_for,
+    sidecar_skew,
+)
+from shared_pathways_service.manifests.permissions import Permission, access_denied
+from shared_pathways_service.manifests.proxy_job import check_limits
+
+__all__ = [
+    "READINESS",
+    "Examined",
+    "bucket_check",
+    "ffi_check",
+    "head_check",
+    "image_check",
+    "jax_check",
+    "limits_check",
+    "permissions_check",
+    "service_check",
+    "sidecar_check",
+    "slices_check",
+    "types_check",
+]
+
+#: Checks that may come right by waiting.
+READINESS: Final = ("resource manager", "slices")
+
+
+class Examined:
+    """The checks that were made, in their order, and what later ones stand on."""
+
+    def __init__(self) -> None:
+        self.checks: list[Check] = []
+        self.service: Service | None = None
+        self.readiness: ServiceReadiness | None = None
+
+    def add(self, *checks: Check) -> None:
+        """Adds checks."""
+        self.checks += checks
+
+    @property
+    def final_failure(self) -> SharedPathwaysError | None:
+        """The error of the first check that failed and that waiting does not mend."""
+        failed = (check for check in self.checks if check.outcome is Outcome.FAILED)
+        return next((check.error for check in failed if check.name not in READINESS), None)
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What may go wrong later."""
+        return [check.found for check in self.checks if check.outcome is Outcome.WARNING]
+
+
+def permissions_check(
+    wanted: Sequence[Permission], missing: Sequence[Permission], namespace: str
+) -> Check:
+    """Says whether everything needed is permitted.
+
+    Args:
+      wanted: What is needed.
+      missing: What of it is not permitted.
+      namespace: Where.
+    """
+    if missing:
+        return Check.failed("permissions", access_denied(missing, namespace))
+    return Check(
+        name="permissions",
+        outcome=Outcome.OK,
+        found=f"all {len(wanted)} that are needed in namespace {namespace}",
+    )
+
+
+def service_check(
+    jobsets: Iterable[Mapping[str, Any]], address: str, *, namespace: str
+) -> tuple[Check, Service | None]:
+    """Looks for the service; see `find_service`."""
+    try:
+        service = find_service(jobsets, address, namespace=namespace)
+    except ServiceNotFound as error:
+        return Check.failed("service", error), None
+    if service.ended:
+        ended = ServiceNotReady(f"the service {service.name} is over: {service.ended}")
+        return Check.failed("service", ended), service
+    if service.draining:
+        closed = ServiceNotReady(
+            f"the service {service.name} takes no new connections: {service.draining}",
+            hint="connect again when that is done",
+        )
+        return Check.failed("service", closed), service
+    whose = "an image of this project" if service.is_ours else "an image of Pathways on Cloud"
+    found = f"{service.name} at {service.address}, {whose}"
+    return Check(name="service", outcome=Outcome.OK, found=found), service
+
+
+def types_check(service: Service, virtual_slices: Sequence[str]) -> Check:
+    """Compares the request with what the resource manager was started with."""
+
+    def look() -> str:
+        check_instances(service, virtual_slices)
+        return ", ".join(f"{count} x {kind}" for kind, count in service.instances.items())
+
+    if not service.instances:
+        why = "the resource manager's arguments do not tell its instance types"
+        return Check.unknown("instance types", why)
+    return judge("instance types", look)
+
+
+def image_check(service: Service, chosen: str) -> tuple[Check, str]:
+    """Says which image the proxy will have.
+
+    Args:
+      service: Whose resource manager's image tells.
+      chosen: By the user; empty: the one that goes with the resource manager's.
+
+    Returns:
+      The check, and the image; empty when there is none.
+    """
+    try:
+        image = chosen or proxy_image_for(service.image)
+    except InvalidRequestError as error:
+        return Check.failed("proxy image", error), ""
+    return Check(name="proxy image", outcome=Outcome.OK, found=image), image
+
+
+def jax_check(client: Versions, image: str) -> Check:
+    """Compares the client's JAX with that of an image."""
+    check = judge(
+        "JAX", lambda: f"{client.jax} here and in {image}", warns=lambda: check_skew(client, image)
+    )
+    # (Nothing can be known of an image whose tag does not tell; the probe compares then.)
+    if check.outcome is Outcome.OK and "jax" not in image.rpartition(":")[2]:
+        return Check.unknown("JAX", f"{client.jax} here; the tag of {image} does not tell its own")
+    return check
+
+
+def limits_check(options: ProxyOptions, image: str) -> Check:
+    """Says whether the limits that were asked for mean anything to an image."""
+
+    def look() -> str:
+        check_limits(options, image)
+        return ", ".join(f"{name}:{value}" for name, value in options.limits.items())
+
+    return judge("limits", look)
+
+
+def ffi_check(options: ProxyOptions) -> Check:
+    """Says that libraries of users are for embedded services only."""
+    error = InvalidRequestError(
+        "proxy_options",
+        f"ffi_targets:{','.join(options.ffi_targets)}",
+        "none in a cluster: an embedded service can load libraries of users "
+        "(`sps serve --allow-ffi-libraries DIR`)",
+    )
+    return Check.failed("ffi", error)
+
+
+def sidecar_check(client: Versions, service: Service) -> Check:
+    """Compares the client with the sidecar for colocated Python, which was asked for."""
+
+    def look() -> str:
+        return f"Python {client.python} and JAX {client.jax} here and in {service.sidecar_image}"
+
+    if not service.sidecar_image:
+        error = InvalidRequestError(
+            "proxy_options",
+            "sidecar:true",
+            f"a service with a colocated Python sidecar; {service.name} has none",
+        )
+        return Check.failed("sidecar", error)
+    return judge("sidecar", look, warns=lambda: sidecar_skew(client, service.sidecar_image))
+
+
+def bucket_check(service: Service, chosen: str) -> Check:
+    """Checks the form of the bucket for scratch data."""
+    bucket = chosen or service.gcs_scratch_location
+    if not bucket:
+        return Check.unknown("bucket", "none is named, neither here nor by the resource manager")
+    whose = "as asked for" if chosen else "as the resource manager has it"
+    return judge("bucket", lambda: f"{check_bucket(bucket, field='gcs_bucket')}, {whose}")
+
+
+def head_check(found: ServiceReadiness) -> Check:
+    """Says whether the resource manager's pod is ready."""
+    if found.head is not None and found.head.ready:
+        where = f" on {found.head.node}" if found.head.node else ""
+        return Check(
+            name="resource manager", outcome=Outcome.OK, found=f"{found.head.name}{where} is ready"
+        )
+    lacking = "; ".join(filter(None, ("the head has no pod", found.detail)))
+    what = str(found.head) if found.head is not None else lacking
+    return _not_ready("resource manager", found, what)
+
+
+def slices_check(
+    found: ServiceReadiness, virtual_slices: Sequence[str], num_elastic_slices: int
+) -> Check:
+    """Says whether enough slices are ready for the request."""
+    have = f"{found.ready} of {found.wanted} slices are ready"
+    if found.ready >= found.wanted:
+        return Check(name="slices", outcome=Outcome.OK, found=have)
+    # (The resource manager has a check of its own.)
+    troubles = [t for t in found.troubles if found.head is None or t != str(found.head)]
+    what = "; ".join(filter(None, (have, *troubles, found.detail)))
+    if found.head_ready and found.suffices_for(virtual_slices, num_elastic_slices):
+        return Check(
+            name="slices",
+            outcome=Outcome.WARNING,
+            found=what,
+            fix="enough for this request, if others leave them",
+        )
+    return _not_ready("slices", found, what)
+
+
+def _not_ready(name: str, found: ServiceReadiness, what: str) -> Check:
+    describe = f"kubectl describe pods --selector {names.LABEL_JOBSET}={found.service.name}"
+    error = ServiceNotReady(
+        f"the service {found.service.name} is not ready: {what}",
+        ready=found.ready,
+        wanted=found.wanted,
+        pods=found.troubles,
+        hint=f"connect() waits for it up to timeout=; more: {describe}",
+    )
+    return Check(name=name, outcome=Outcome.FAILED, found=what, fix=error.hint, error=error)

@@ -1,0 +1,301 @@
+"""Whether a service in a cluster is ready, and what it lacks, from its pods.
+
+Log lines only add detail: logs rotate, so that a line's absence proves nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from shared_pathways_service.cluster_state.log_lines import LogEvent, LogKind
+from shared_pathways_service.cluster_state.pods import PodState, Trouble, pod_state
+from shared_pathways_service.cluster_state.services import Service, WorkerGroup
+from shared_pathways_service.errors import InvalidRequestError, ServiceNotReady
+from shared_pathways_service.manifests import names
+
+__all__ = [
+    "Look",
+    "ServiceReadiness",
+    "SlicePods",
+    "check_instances",
+    "is_over",
+    "read_readiness",
+    "service_selector",
+]
+
+_POD_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+#: Pods that an error names.
+_SHOWN: Final = 8
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SlicePods:
+    """A slice as its pods tell of it.
+
+    Attributes:
+      name: Of its replicated job and its place there, e.g. ``worker-0``.
+      ready: Whether the workers of all its hosts are.
+    """
+
+    name: str
+    instance_type: str
+    ready: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServiceReadiness:
+    """How a service's pods stand.
+
+    Attributes:
+      head: The resource manager's pod; None: there is none.
+      ready: Slices whose workers are all ready.
+      wanted: Slices that the service should have.
+      ready_by_type: Slices that are ready, by instance type.
+      troubles: Each pod that is not ready, with the reason, the head's first; and slices that
+        lack a pod.
+      detail: What the resource manager's log adds; may be empty.
+      crashed: Pods that crash and say nothing of why: their logs may.
+      lacks_pods: Whether there are fewer pods than there should be: events may say why.
+      slices: Each slice that there should be.
+    """
+
+    service: Service
+    head: PodState | None
+    ready: int
+    wanted: int
+    ready_by_type: Mapping[str, int]
+    troubles: tuple[str, ...]
+    detail: str = ""
+    crashed: tuple[PodState, ...] = ()
+    lacks_pods: bool = False
+    slices: tuple[SlicePods, ...] = ()
+
+    @property
+    def head_ready(self) -> bool:
+        """Whether the resource manager's pod is ready."""
+        return self.head is not None and self.head.ready
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of the service is ready."""
+        return not self.service.ended and self.head_ready and self.ready >= self.wanted
+
+    def suffices_for(self, virtual_slices: Sequence[str], num_elastic_slices: int = 0) -> bool:
+        """Whether what is ready is enough for these slices, if nobody else had any.
+
+        Args:
+          virtual_slices: Instance types; empty: one of the service's first.
+          num_elastic_slices: How many of them may be missing.
+        """
+        if self.service.ended or not self.head_ready:
+            return False
+        wants = Counter(virtual_slices) or Counter([next(iter(self.service.instances), "")])
+        have = sum(min(n, self.ready_by_type.get(kind, 0)) for kind, n in wants.items())
+        return have >= max(1, wants.total() - num_elastic_slices)
+
+    @property
+    def reason(self) -> str:
+        """What is not ready, in one line; empty when nothing is amiss."""
+        if self.complete:
+            return ""
+        if self.service.ended:
+            return self.service.ended
+        what = [] if self.head_ready else ["the resource manager is not ready"]
+        if self.ready < self.wanted:
+            what.append(f"{self.ready} of {self.wanted} slices are ready")
+        shown = "; ".join(self.troubles[:_SHOWN])
+        more = len(self.troubles) - _SHOWN
+        parts = [", ".join(what), shown + (f"; and {more} more" if more > 0 else ""), self.detail]
+        return " - ".join(part for part in parts if part)
+
+    def error(self) -> ServiceNotReady:
+        """Returns the error for a service that is not ready."""
+        return ServiceNotReady(
+            f"the service {self.service.name} is not ready: {self.reason}",
+            ready=self.ready,
+            wanted=self.wanted,
+            pods=self.troubles,
+            hint="a longer timeout= waits for it; kubectl describe shows more of a pod",
+        )
+
+
+#: Shows how a service stands: its readiness, and its pods.
+Look = Callable[[ServiceReadiness, Sequence[Mapping[str, Any]]], None]
+
+
+def service_selector(service: Service) -> str:
+    """Returns the label selector of a service's pods."""
+    return f"{names.LABEL_JOBSET}={service.name}"
+
+
+def read_readiness(
+    service: Service,
+    pods: Iterable[Mapping[str, Any]],
+    manager_log: Iterable[LogEvent] = (),
+    *,
+    last_words: Mapping[str, str] | None = None,
+) -> ServiceReadiness:
+    """Says how a service stands.
+
+    Args:
+      service: As its JobSet describes it.
+      pods: Its pods (`service_selector`); others are passed over.
+      manager_log: Lines of the resource manager's log, oldest first.
+      last_words: Ends of logs of crashed pods, by UID, where a pod's status has none.
+    """
+    mine = [p for p in pods if names.labels_of(p).get(names.LABEL_JOBSET) == service.name]
+    told = last_words or {}
+    head = _head(mine, told)
+    ready: Counter[str] = Counter()
+    amiss: list[PodState] = [] if head is None or head.ready else [head]
+    troubles = [str(head or "the head has no pod")] if head is None or not head.ready else []
+    lacks_pods = head is None
+    slices: list[SlicePods] = []
+    for group in service.workers:
+        found = _group(group, mine, told)
+        ready[group.instance_type] += sum(slice_pods.ready for slice_pods in found.slices)
+        slices += found.slices
+        amiss += found.amiss
+        troubles += [*map(str, found.amiss), *found.lacking]
+        lacks_pods = lacks_pods or bool(found.lacking)
+    return ServiceReadiness(
+        service=service,
+        head=head,
+        ready=ready.total(),
+        wanted=service.wanted,
+        ready_by_type=dict(ready),
+        troubles=tuple(troubles),
+        detail=_detail(manager_log),
+        crashed=tuple(p for p in amiss if p.trouble is Trouble.CRASHED and not p.message),
+        lacks_pods=lacks_pods,
+        slices=tuple(slices),
+    )
+
+
+def check_instances(service: Service, virtual_slices: Sequence[str]) -> None:
+    """Checks the request against what the resource manager was started with.
+
+    Args:
+      service: As its JobSet describes it; one that does not tell its types passes everything.
+      virtual_slices: Instance types; empty: one of the service's first.
+
+    Raises:
+      InvalidRequestError: The service has none of a type, or fewer than asked for.
+    """
+    if not service.instances:
+        return
+    has = ", ".join(f"{n} x {kind}" for kind, n in service.instances.items())
+    for kind, count in Counter(virtual_slices).items():
+        there = service.instances.get(kind, 0)
+        if count > there:
+            lack = f"has {there} slices" if there else "has no slice"
+            raise InvalidRequestError(
+                "expected_tpu_instances",
+                names.instances_text(virtual_slices),
+                f"no more than {has}",
+                message=f"the service {service.name} {lack} of {kind}, and {count} are asked for: "
+                f"it has {has}",
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Group:
+    """How the slices of a group stand."""
+
+    slices: Sequence[SlicePods]
+    amiss: Sequence[PodState]
+    lacking: Sequence[str]
+
+
+def _head(pods: Iterable[Mapping[str, Any]], told: Mapping[str, str]) -> PodState | None:
+    heads = _of_job(pods, names.HEAD_JOB)
+    states = [_state(pod, names.RM_CONTAINER, told) for pod in _current(heads)]
+    return max(states, key=lambda state: state.ready, default=None)
+
+
+def _group(
+    group: WorkerGroup, pods: Iterable[Mapping[str, Any]], told: Mapping[str, str]
+) -> _Group:
+    ready: dict[str, set[str]] = {}
+    amiss: dict[str, list[PodState]] = {str(index): [] for index in range(group.slices)}
+    for pod in _current(_of_job(pods, group.name)):
+        labels = names.labels_of(pod)
+        index, host = labels.get(names.LABEL_JOB_INDEX, ""), _host_index(pod)
+        state = _state(pod, names.WORKER_CONTAINER, told)
+        if state.ready:
+            ready.setdefault(index, set()).add(host)
+        elif index in amiss:
+            amiss[index].append(state)
+    slices: list[SlicePods] = []
+    unready: list[PodState] = []
+    lacking: list[str] = []
+    for index, found in amiss.items():
+        hosts = len(ready.get(index, ()))
+        is_ready = hosts >= group.hosts
+        name = f"{group.name}-{index}"
+        slices.append(SlicePods(name=name, instance_type=group.instance_type, ready=is_ready))
+        if is_ready:
+            continue
+        unready += found
+        absent = group.hosts - hosts - len(found)
+        if absent > 0:
+            lacking.append(f"slice {index} of {group.name} lacks {absent} of {group.hosts} pods")
+    return _Group(slices=slices, amiss=unready, lacking=lacking)
+
+
+def _state(pod: Mapping[str, Any], container: str, told: Mapping[str, str]) -> PodState:
+    state = pod_state(pod, container)
+    if state.message or state.uid not in told:
+        return state
+    return dataclasses.replace(state, message=told[state.uid])
+
+
+def _of_job(pods: Iterable[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:
+    return [pod for pod in pods if names.labels_of(pod).get(names.LABEL_REPLICATED_JOB) == name]
+
+
+def _current(pods: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Leaves out pods that have a successor: of each place the newest counts."""
+    newest: dict[tuple[str, ...], Mapping[str, Any]] = {}
+    for pod in sorted(pods, key=_rank):
+        labels = names.labels_of(pod)
+        place = (
+            labels.get(names.LABEL_REPLICATED_JOB, ""),
+            labels.get(names.LABEL_JOB_INDEX, ""),
+            _host_index(pod),
+        )
+        newest[place] = pod
+    return list(newest.values())
+
+
+def is_over(pod: Mapping[str, Any]) -> bool:
+    """Whether all containers of a pod have ended, for good."""
+    return (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded")
+
+
+def _rank(pod: Mapping[str, Any]) -> tuple[bool, str]:
+    """Living before dying, then the younger: creation times have whole seconds only."""
+    metadata = pod.get("metadata") or {}
+    dying = bool(metadata.get("deletionTimestamp")) or is_over(pod)
+    return not dying, str(metadata.get("creationTimestamp") or "")
+
+
+def _host_index(pod: Mapping[str, Any]) -> str:
+    metadata = pod.get("metadata") or {}
+    for place in ("labels", "annotations"):
+        if index := (metadata.get(place) or {}).get(_POD_INDEX):
+            return str(index)
+    return "0"
+
+
+def _detail(manager_log: Iterable[LogEvent]) -> str:
+    last = None
+    for event in manager_log:
+        if event.kind is LogKind.SLICES_READY:
+            last = event
+    if last is None:
+        return ""
+    return f"the resource manager's log says {last.count} of {last.wanted} slices are ready"

@@ -1,0 +1,118 @@
+"""What a service's JobSet was made of, read back from it, so that it can be made anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from shared_pathways_service.cluster_state.services import Service
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.manifests import gcsfuse_parts as gcsfuse
+from shared_pathways_service.manifests import names
+from shared_pathways_service.manifests.service_inputs import OWN_FLAGS, ServiceInputs
+from shared_pathways_service.manifests.sidecar_parts import SIDECAR_CONTAINER
+
+__all__ = ["difference", "read_inputs"]
+
+Object = Mapping[str, Any]
+
+
+def read_inputs(jobset: Object, service: Service) -> ServiceInputs:
+    """Returns the inputs of which `service_jobset` makes such a JobSet.
+
+    What it makes need not be the very same: somebody may have changed the JobSet, or written it
+    by hand. `difference` tells.
+
+    Args:
+      jobset: As the API server has it.
+      service: What `read_service` made of it.
+
+    Raises:
+      InvalidRequestError: It cannot have been made of any.
+    """
+    if not service.instances or not service.workers:
+        raise InvalidRequestError(
+            "NAME",
+            service.name,
+            "a service whose JobSet tells its slices, as `sps deploy` makes it",
+        )
+    pods = {str(job["name"]): job["template"]["spec"] for job in jobset["spec"]["replicatedJobs"]}
+    head = pods[names.HEAD_JOB]["template"]
+    workers = pods[service.workers[0].name]
+    manager = _container(head, names.RM_CONTAINER)
+    worker = _container(workers["template"], names.WORKER_CONTAINER)
+    metadata = jobset["metadata"]
+    own = (names.LABEL_MANAGED_BY, names.LABEL_SESSION)
+    labels = {k: v for k, v in (metadata.get("labels") or {}).items() if k not in own}
+    template = workers["template"].get("metadata") or {}
+    return ServiceInputs(
+        name=service.name,
+        namespace=service.namespace,
+        instances=dict(service.instances),
+        gcs_bucket=service.gcs_scratch_location.replace("$$", "$"),
+        image=service.image,
+        sidecar_image=_sidecar_image(workers["template"]),
+        spares=_spares(manager),
+        max_slice_restarts=int(workers.get("backoffLimit") or 0) // service.workers[0].hosts,
+        max_restarts=int((jobset["spec"].get("failurePolicy") or {}).get("maxRestarts") or 0),
+        priority_class=str(head["spec"].get("priorityClassName") or ""),
+        server_args=_more_arguments(manager),
+        worker_args=_more_arguments(worker),
+        gcsfuse=bool(gcsfuse.ANNOTATIONS.keys() & (template.get("annotations") or {}).keys()),
+        host_network=bool(head["spec"].get("hostNetwork")),
+        insecure_server_credentials=service.insecure_credentials,
+        labels=labels,
+    )
+
+
+def difference(made: object, found: object, path: str = "spec") -> str:
+    """Returns where two specifications differ, as a path; empty where they do not.
+
+    Args:
+      made: One of them.
+      found: The other one.
+      path: What to call them.
+    """
+    if isinstance(made, Mapping) and isinstance(found, Mapping):
+        pairs: Iterator[tuple[str, object, object]] = (
+            (f"{path}.{key}", made.get(key), found.get(key))
+            for key in sorted(made.keys() | found.keys())
+        )
+    elif isinstance(made, list) and isinstance(found, list) and len(made) == len(found):
+        pairs = (
+            (f"{path}[{_name_of(one, number)}]", one, other)
+            for number, (one, other) in enumerate(zip(made, found, strict=True))
+        )
+    else:
+        return "" if made == found else path
+    return next((where for p, a, b in pairs if (where := difference(a, b, p))), "")
+
+
+def _name_of(item: object, number: int) -> str:
+    return str(item["name"] if isinstance(item, Mapping) and "name" in item else number)
+
+
+def _container(template: Object, name: str) -> Object:
+    pod = template["spec"]
+    every = [*(pod.get("containers") or ()), *(pod.get("initContainers") or ())]
+    return next((c for c in every if c.get("name") == name), {})
+
+
+def _sidecar_image(template: Object) -> str:
+    return str(_container(template, SIDECAR_CONTAINER).get("image") or "")
+
+
+def _spares(manager: Object) -> int:
+    variables = {v.get("name"): v.get("value") for v in manager.get("env") or ()}
+    value = str(variables.get("SPS_NUM_SPARES") or "0")
+    return int(value) if value.isdecimal() else 0
+
+
+def _more_arguments(container: Object) -> Sequence[str]:
+    """Returns the arguments that do not follow from the other inputs."""
+    arguments = (str(word) for word in container.get("args") or ())
+    return tuple(
+        word.replace("$$", "$")
+        for word in arguments
+        if word.removeprefix("--").partition("=")[0] not in OWN_FLAGS
+    )

@@ -1,0 +1,287 @@
+"""Services among the JobSets of a namespace: which there are, and what each was started with."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.cluster_state.pods import condition
+from shared_pathways_service.constants import RESOURCE_MANAGER_PORT
+from shared_pathways_service.errors import InvalidRequestError, ServiceNotFound
+from shared_pathways_service.manifests import names
+from shared_pathways_service.manifests.image_names import is_ours
+from shared_pathways_service.manifests.pod_parts import INSECURE_SERVERS
+
+__all__ = ["Service", "WorkerGroup", "find_service", "flags_of", "read_service"]
+
+_RM_FLAG: Final = "--node_type=resource_manager"
+_SIDECAR: Final = "sidecar"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WorkerGroup:
+    """A replicated job of workers: slices of one type.
+
+    Attributes:
+      name: The replicated job's.
+      slices: How many there should be.
+      hosts: Pods a slice.
+      instance_type: e.g. ``tpuv6e:2x2``; empty when it cannot be told.
+    """
+
+    name: str
+    slices: int
+    hosts: int
+    instance_type: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Service:
+    """A Shared Pathways Service as its JobSet describes it.
+
+    Attributes:
+      name: The JobSet's.
+      address: ``host:port`` of the resource manager, as pods of the namespace reach it.
+      instances: Slices by type, as the resource manager was started; empty when it does not tell.
+      image: The resource manager's.
+      sidecar_image: Of the colocated Python sidecar beside the workers; empty: there is none.
+      gcs_scratch_location: As the resource manager has it; may be empty.
+      insecure_credentials: Whether its servers speak plaintext with each other, so that a proxy
+        must do so with them.
+      ended: Why it cannot become ready: the JobSet is over, or suspended; empty: it can.
+      draining: Why it takes no new connections for now; empty: it does.
+    """
+
+    name: str
+    namespace: str
+    uid: str
+    address: str
+    instances: Mapping[str, int]
+    image: str
+    workers: tuple[WorkerGroup, ...]
+    sidecar_image: str = ""
+    gcs_scratch_location: str = ""
+    insecure_credentials: bool = False
+    ended: str = ""
+    draining: str = ""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it runs images of ours, which know tokens, queues and holders."""
+        return is_ours(self.image)
+
+    @property
+    def wanted(self) -> int:
+        """Slices that it should have."""
+        return sum(group.slices for group in self.workers)
+
+
+def read_service(jobset: Mapping[str, Any]) -> Service | None:
+    """Reads a JobSet; None when it is no Pathways service: it has no resource manager."""
+    jobs = list(_replicated_jobs(jobset))
+    head = next((job for name, job in jobs if name == names.HEAD_JOB), None)
+    manager = _manager(_pod_spec(head)) if head is not None else None
+    if manager is None:
+        return None
+    metadata = jobset.get("metadata") or {}
+    name = str(metadata.get("name", ""))
+    flags = flags_of(manager)
+    instances = _instances(flags)
+    groups = [(n, job) for n, job in jobs if names.is_worker_job(n)]
+    return Service(
+        name=name,
+        namespace=str(metadata.get("namespace", "")),
+        uid=str(metadata.get("uid", "")),
+        address=f"{_host(jobset)}:{flags.get('server_port') or RESOURCE_MANAGER_PORT}",
+        instances=instances,
+        image=str(manager.get("image", "")),
+        workers=tuple(_group(n, job, instances) for n, job in groups),
+        sidecar_image=next((i for _, job in groups if (i := _sidecar(_pod_spec(job)))), ""),
+        gcs_scratch_location=flags.get("gcs_scratch_location", ""),
+        insecure_credentials=_is_insecure(manager),
+        ended=_ended(jobset),
+        draining=str((metadata.get("annotations") or {}).get(names.ANNOTATION_DRAINING) or ""),
+    )
+
+
+def find_service(
+    jobsets: Iterable[Mapping[str, Any]], address: str = "", *, namespace: str = ""
+) -> Service:
+    """Returns the service of that address, or the only one there is.
+
+    Args:
+      jobsets: Of the namespace.
+      address: ``host:port`` of the resource manager, in short or with the cluster's domain;
+        empty: the one there is.
+      namespace: For errors.
+
+    Raises:
+      ServiceNotFound: There is none; or there are several, and no address tells which.
+    """
+    services = [service for jobset in jobsets if (service := read_service(jobset)) is not None]
+    candidates = [service.address for service in services]
+    where = f" in namespace {namespace}" if namespace else ""
+    if address:
+        found = [service for service in services if _is_at(service, address)]
+        if found:
+            # As it was asked for: the domain may matter to who asked.
+            return dataclasses.replace(found[0], address=address)
+        raise ServiceNotFound(
+            f"there is no service at {address}{where}{_there_are(candidates)}",
+            service=address,
+            candidates=candidates,
+            hint="pathways_service must be the address of a JobSet's resource manager: "
+            f"NAME-{names.HEAD_JOB}-0-0.NAME:{RESOURCE_MANAGER_PORT}",
+        )
+    live = [service for service in services if not service.ended] or services
+    if len(live) == 1:
+        return live[0]
+    if live:
+        raise ServiceNotFound(
+            f"there are several services{where}: {', '.join(s.address for s in live)}",
+            candidates=[s.address for s in live],
+            hint="choose one with pathways_service=",
+        )
+    raise ServiceNotFound(
+        f"there is no service{where}: no JobSet has a {names.HEAD_JOB} with a resource manager",
+        hint="namespace= says where to look",
+    )
+
+
+# ---- the parts of a JobSet
+
+
+def _replicated_jobs(jobset: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for job in (jobset.get("spec") or {}).get("replicatedJobs") or ():
+        yield str(job.get("name", "")), job
+
+
+def _pod_spec(replicated_job: Mapping[str, Any]) -> Mapping[str, Any]:
+    job = (replicated_job.get("template") or {}).get("spec") or {}
+    return (job.get("template") or {}).get("spec") or {}
+
+
+def _containers(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """All containers; with a user's own main one, servers are init containers that stay."""
+    yield from pod.get("containers") or ()
+    yield from pod.get("initContainers") or ()
+
+
+def _manager(pod: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    for container in _containers(pod):
+        if container.get("name") == names.RM_CONTAINER or _RM_FLAG in _words(container):
+            return container
+    return None
+
+
+def _words(container: Mapping[str, Any]) -> list[str]:
+    return [str(w) for w in (*(container.get("command") or ()), *(container.get("args") or ()))]
+
+
+def _is_insecure(container: Mapping[str, Any]) -> bool:
+    variables = {v.get("name"): v.get("value") for v in container.get("env") or ()}
+    name, value = INSECURE_SERVERS
+    return variables.get(name) == value
+
+
+def flags_of(container: Mapping[str, Any]) -> dict[str, str]:
+    """Returns a container's flags by name, of ``--name=value`` and of ``--name value``."""
+    flags: dict[str, str] = {}
+    for word, following in itertools.pairwise([*_words(container), ""]):
+        if not word.startswith("--"):
+            continue
+        name, equals, value = word[2:].partition("=")
+        flags[name] = value if equals else "" if following.startswith("--") else following
+    return flags
+
+
+def _instances(flags: Mapping[str, str]) -> dict[str, int]:
+    kinds = [kind.strip() for kind in flags.get("instance_type", "").split(",")]
+    counts = [count.strip() for count in flags.get("instance_count", "").split(",")]
+    if len(kinds) != len(counts) or not all(c.isdecimal() for c in counts) or not all(kinds):
+        return {}
+    return {kind: int(count) for kind, count in zip(kinds, counts, strict=True)}
+
+
+def _group(name: str, job: Mapping[str, Any], instances: Mapping[str, int]) -> WorkerGroup:
+    spec = (job.get("template") or {}).get("spec") or {}
+    hosts = spec.get("completions") or spec.get("parallelism") or 1
+    return WorkerGroup(
+        name=name,
+        slices=_number(job.get("replicas"), 1),
+        hosts=_number(hosts, 1),
+        instance_type=_type_of(_pod_spec(job), list(instances)),
+    )
+
+
+def _type_of(pod: Mapping[str, Any], kinds: Sequence[str]) -> str:
+    """Returns which of the service's types the nodes of a pod have."""
+    if len(kinds) == 1:
+        return kinds[0]
+    selector = pod.get("nodeSelector") or {}
+    place = (
+        selector.get("cloud.google.com/gke-tpu-accelerator"),
+        selector.get("cloud.google.com/gke-tpu-topology"),
+    )
+    chips = [
+        str(((c.get("resources") or {}).get("limits") or {}).get("google.com/tpu", ""))
+        for c in _containers(pod)
+    ]
+    for kind in kinds:
+        try:
+            known = InstanceType.parse(kind)
+        except InvalidRequestError:
+            continue
+        alike = place == (known.accelerator_label, known.topology)
+        if alike and str(known.chips_per_host) in chips:
+            return kind
+    return ""
+
+
+def _sidecar(pod: Mapping[str, Any]) -> str:
+    """Returns the image of the container whose name or image says that it is the sidecar."""
+    for container in _containers(pod):
+        image = str(container.get("image", ""))
+        if _SIDECAR in str(container.get("name", "")) or "colocated" in image:
+            return image
+    return ""
+
+
+def _host(jobset: Mapping[str, Any]) -> str:
+    name = str((jobset.get("metadata") or {}).get("name", ""))
+    network = (jobset.get("spec") or {}).get("network") or {}
+    return f"{name}-{names.HEAD_JOB}-0-0.{network.get('subdomain') or name}"
+
+
+def _is_at(service: Service, address: str) -> bool:
+    host, _, port = address.lower().rpartition(":")
+    own, _, own_port = service.address.rpartition(":")
+    if port != own_port:
+        return False
+    # NAME.SUBDOMAIN, .NAMESPACE, .svc, and the cluster's domain: as many as were written.
+    full = f"{own}.{service.namespace}.svc"
+    shorter = (own, f"{own}.{service.namespace}", full)
+    return host in shorter or host.startswith(f"{full}.")
+
+
+def _ended(jobset: Mapping[str, Any]) -> str:
+    for kind, what in (("Completed", "has ended"), ("Failed", "has failed")):
+        found = condition(jobset, kind)
+        if found.get("status") == "True":
+            return f"its JobSet {what}: {found.get('message') or found.get('reason') or kind}"
+    if (jobset.get("metadata") or {}).get("deletionTimestamp"):
+        return "its JobSet is being deleted"
+    if (jobset.get("spec") or {}).get("suspend"):
+        return "its JobSet is suspended"
+    return ""
+
+
+def _number(value: object, default: int) -> int:
+    return value if isinstance(value, int) and value >= 0 else default
+
+
+def _there_are(candidates: Sequence[str]) -> str:
+    return f"; there are {', '.join(candidates)}" if candidates else "; there is none at all"

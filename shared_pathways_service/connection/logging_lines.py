@@ -1,0 +1,67 @@
+"""What a connection writes to Python's `logging`, at INFO, under ``shared_pathways_service``.
+
+Programs and people that watch upstream's log (pathwaysutils 0.1.13) look for the lines about the
+proxy, the link to Cloud Logging and the placement; those keep their wording.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from shared_pathways_service.session.messages import Phase, Snapshot
+
+__all__ = ["LogLines"]
+
+_log = logging.getLogger("shared_pathways_service.isc_pathways")
+
+
+class LogLines:
+    """Writes a line for each change of a session that has one.
+
+    Args:
+      wanted: How many slices were asked for.
+    """
+
+    def __init__(self, wanted: int) -> None:
+        self._wanted = wanted
+        self._seen = Snapshot(name="", phase=Phase.NEW)
+        self._placed = 0
+
+    def hear(self, snapshot: Snapshot) -> None:
+        """Takes in the state that the session has now."""
+        before, self._seen = self._seen, snapshot
+        if snapshot.phase is not before.phase:
+            self._tell_phase(snapshot)
+        if snapshot.uid and not before.uid:
+            _log.info("Successfully deployed Pathways proxy.")
+        if snapshot.log != before.log and snapshot.log.startswith("https://"):
+            _log.info("View proxy logs in Cloud Logging: %s", snapshot.log)
+        self._tell_placement(snapshot)
+
+    def tell_attached(self, cluster: str | None) -> None:
+        """Takes in that JAX of this process runs on the slices, of a GKE cluster or another one."""
+        if cluster is not None:
+            _log.info("Interactive supercomputing proxy client ready for cluster '%s'.", cluster)
+
+    def _tell_phase(self, snapshot: Snapshot) -> None:
+        match snapshot.phase:
+            case Phase.PREFLIGHT:
+                _log.info("Validating Pathways service and TPU instances...")
+            case Phase.CREATE:
+                _log.info("Validation complete.")
+                _log.info("Deploying Pathways proxy: %s", snapshot.name)
+            case Phase.DELETE:
+                _log.info("Deleting Pathways proxy...")
+            case Phase.CLOSED:
+                _log.info("Pathways proxy GKE job deletion complete.")
+
+    def _tell_placement(self, snapshot: Snapshot) -> None:
+        placed = sum(view.state == "placed" for view in snapshot.slices)
+        # Some proxies' logs name no slices: then only the whole is known.
+        wanted = len(snapshot.slices) or self._wanted
+        for number in range(self._placed + 1, min(placed, wanted - 1) + 1):
+            _log.info("TPU slice %d/%d placed!", number, wanted)
+        if self._placed < wanted and (placed >= wanted or (snapshot.placed and not placed)):
+            _log.info("TPU placement for %d slice(s) complete!", wanted)
+            placed = wanted
+        self._placed = max(self._placed, placed)

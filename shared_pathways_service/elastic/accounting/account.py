@@ -1,0 +1,284 @@
+"""Every second of a run, put down to what it went on."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import enum
+import itertools
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from shared_pathways_service.elastic.accounting.history import Life, Moment
+from shared_pathways_service.elastic.accounting.incidents import IncidentLog
+from shared_pathways_service.events import Event
+
+__all__ = ["Account", "Cause"]
+
+
+class Cause(enum.StrEnum):
+    """What time went on other than steps whose results survived."""
+
+    STARTUP = "startup"
+    """From a process' first word to its first step, but for what is named below."""
+    COMPILE = "compile"
+    """What an attempt's first step took above the median of its others."""
+    LOST_STEPS = "lost_steps"
+    """Steps that were done again after a rewind."""
+    WAITING = "waiting"
+    """No step, because slices were not there."""
+    DETECT = "detect"
+    """From the last step to the first sign that something was wrong: a step that failed, too."""
+    CONFIRM = "confirm"
+    """From there until it was known what, and the attempt was taken down."""
+    RECONNECT = "reconnect"
+    """New devices after the proxy was gone."""
+    RESTORE = "restore"
+    """State brought back, and what else comes before an attempt's first step."""
+    CHECKPOINT = "checkpoint"
+    """Training stood still for a checkpoint."""
+    SNAPSHOT = "snapshot"
+    """Training stood still for a snapshot."""
+    DOWN = "down"
+    """No process: from one's last word to the next one's first."""
+    OTHER = "other"
+    """Between steps: data, evaluation, whatever the program does."""
+
+
+_BLOCKING: Final = {"checkpoint.saved": Cause.CHECKPOINT, "snapshot.taken": Cause.SNAPSHOT}
+#: What the thread that trains tells: it does one thing after the other. The rest happens beside it.
+_IN_LINE: Final = frozenset(
+    {
+        "elastic.run.started",
+        "elastic.attempt.started",
+        "elastic.restored",
+        "elastic.step",
+        "elastic.error",
+        "elastic.wait.started",
+        "elastic.wait.done",
+        "elastic.retry",
+        "elastic.reconnected",
+        "elastic.run.done",
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Done:
+    """A completed step.
+
+    Attributes:
+      seconds: What it took, without what held it up.
+      attempt: Which attempt's, counted over the whole run.
+      first: Whether it was the attempt's first, which may compile.
+    """
+
+    step: int
+    seconds: float
+    attempt: int
+    first: bool
+
+
+class Account:
+    """Adds up lives, one after the other; every second is put down once.
+
+    Attributes:
+      kept: Completed steps whose results survived, in order.
+      lost: Completed steps that were done again.
+      log: What interrupted the run.
+    """
+
+    def __init__(self) -> None:
+        self.kept: list[_Done] = []
+        self.lost: list[_Done] = []
+        self.log = IncidentLog()
+        self._spent: dict[Cause, list[float]] = {cause: [] for cause in Cause}
+        self._attempt = 0
+        #: What time goes on that no event claims.
+        self._stage = Cause.STARTUP
+        self._waiting = False
+        self._at = 0.0
+        self._blocked = _Blocked(())
+
+    def add(self, life: Life) -> None:
+        """Adds what the next process told."""
+        self._spent[Cause.DOWN].append(life.start - self._at)
+        self._at = life.start
+        self._stage, self._waiting = Cause.STARTUP, False
+        self._blocked = _Blocked(life.moments)
+        for moment in life.moments:
+            if moment.event.kind in _IN_LINE:
+                self._follow(moment)
+            self.log.see(moment)
+        self._spend(life.end)
+
+    def killed(self) -> None:
+        """Notes that the process ended without a word, and another went on."""
+        self.log.killed(self._at)
+
+    def close(self) -> tuple[float, dict[Cause, float]]:
+        """Ends the account.
+
+        Returns:
+          Seconds of steps whose results survived, and the other seconds by cause.
+        """
+        self.log.end()
+        usual = self._usual_seconds()
+        good: list[float] = []
+        for done, seconds in itertools.chain(
+            ((done, good) for done in self.kept),
+            ((done, self._spent[Cause.LOST_STEPS]) for done in self.lost),
+        ):
+            work = min(done.seconds, usual.get(done.attempt, 0.0)) if done.first else done.seconds
+            seconds.append(work)
+            self._spent[Cause.COMPILE].append(done.seconds - work)
+        return math.fsum(good), {cause: math.fsum(times) for cause, times in self._spent.items()}
+
+    def _usual_seconds(self) -> dict[int, float]:
+        """Returns what a step of each attempt takes: of all of them where one has no second."""
+        taken: dict[int, list[float]] = collections.defaultdict(list)
+        for done in (*self.kept, *self.lost):
+            if not done.first:
+                taken[done.attempt].append(done.seconds)
+        every = [seconds for times in taken.values() for seconds in times]
+        overall = statistics.median(every) if every else 0.0
+        usual = dict.fromkeys(range(self._attempt + 1), overall)
+        return usual | {attempt: statistics.median(times) for attempt, times in taken.items()}
+
+    def _follow(self, moment: Moment) -> None:
+        """Puts down the time up to a moment, and notes what the time after it goes on."""
+        event, at = moment.event, moment.at
+        match event.kind:
+            case "elastic.attempt.started":
+                self._begin_attempt(event, at)
+            case "elastic.restored":
+                self._restored(event, at)
+            case "elastic.step":
+                self._step(event, at)
+            case "elastic.error" if event.data.get("decision") == "retry":
+                self._broke(at)
+            case "elastic.retry":
+                self._retry(event, at)
+            case "elastic.wait.started":
+                self._spend(at)
+                self._waiting = True
+            case "elastic.wait.done":
+                self._spend(at, Cause.WAITING, event.duration_s)
+                self._waiting = False
+            case "elastic.reconnected":
+                self._spend(at, Cause.RECONNECT, event.duration_s)
+            case _:
+                self._spend(at)
+
+    def _begin_attempt(self, event: Event, at: float) -> None:
+        self._spend(at, Cause.WAITING, event.duration_s)
+        self._waiting = False
+        self._attempt += 1
+        if self._stage is not Cause.STARTUP:
+            self._stage = Cause.RESTORE
+
+    def _restored(self, event: Event, at: float) -> None:
+        begins = self._stage is Cause.STARTUP and event.data.get("origin") == "initial"
+        self._spend(at, Cause.STARTUP if begins else Cause.RESTORE, event.duration_s)
+        if event.step is not None:
+            self._rewind(event.step)
+
+    def _retry(self, event: Event, at: float) -> None:
+        if event.data.get("cause") != "scale_up" and self._stage is Cause.OTHER:
+            self._broke(at)
+        self._spend(at)
+        self._waiting = False
+        self._stage = Cause.CONFIRM
+
+    def _broke(self, at: float) -> None:
+        if self._waiting:
+            self._spend(at)
+        self._waiting = False
+        self._stage = Cause.DETECT
+        sign_at = self.log.sign_at
+        self._spend(at if sign_at is None else sign_at)
+        self._stage = Cause.CONFIRM
+        self._spend(at)
+
+    def _step(self, event: Event, at: float) -> None:
+        step = event.step
+        if step is None:
+            step = self.kept[-1].step + 1 if self.kept else 1
+        self._rewind(step - 1)
+        free = self._free(at)
+        seconds = free if event.duration_s is None else _claim(event.duration_s, free)
+        self._spent[self._idle].append(free - seconds)
+        self.kept.append(_Done(step, seconds, self._attempt, event.data.get("first") is True))
+        self._waiting = False
+        self._stage = Cause.OTHER
+
+    def _rewind(self, step: int) -> None:
+        """Notes that training goes on behind a step."""
+        lost = list(itertools.takewhile(lambda done: done.step > step, reversed(self.kept)))
+        if lost:
+            del self.kept[-len(lost) :]
+            self.lost += lost
+            self.log.lost(len(lost))
+
+    @property
+    def _idle(self) -> Cause:
+        return Cause.WAITING if self._waiting else self._stage
+
+    def _spend(self, until: float, cause: Cause | None = None, most: float | None = None) -> None:
+        """Puts down the time since the last moment.
+
+        Args:
+          until: The moment.
+          cause: What it went on; None: on what no event claims.
+          most: Seconds that it claims; the rest is nobody's.
+        """
+        free = self._free(until)
+        if cause is not None:
+            claimed = _claim(most, free)
+            self._spent[cause].append(claimed)
+            free -= claimed
+        self._spent[self._idle].append(free)
+
+    def _free(self, until: float) -> float:
+        """Goes on to a moment; returns the seconds up to it in which nothing held training up."""
+        until = max(until, self._at)
+        free = until - self._at
+        for cause, seconds in self._blocked.between(self._at, until):
+            self._spent[cause].append(seconds)
+            free -= seconds
+        self._at = until
+        return max(free, 0.0)
+
+
+def _claim(seconds: float | None, free: float) -> float:
+    """Returns what an event claims of the seconds that are free."""
+    return min(seconds, free) if seconds is not None and seconds > 0 else 0.0
+
+
+class _Blocked:
+    """When training stood still for a save: looked through once, forwards."""
+
+    def __init__(self, moments: Sequence[Moment]) -> None:
+        spans = []
+        for moment in moments:
+            cause = _BLOCKING.get(moment.event.kind)
+            seconds = moment.event.data.get("blocked_s")
+            if cause is None or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+                continue
+            start = moment.at - max(moment.event.duration_s or 0.0, seconds)
+            spans.append((start, start + seconds, cause))
+        self._spans = collections.deque(sorted(spans))
+
+    def between(self, start: float, end: float) -> Iterator[tuple[Cause, float]]:
+        """Yields seconds by cause; two saves at the same moment are counted once."""
+        while self._spans and self._spans[0][0] < end:
+            from_, to, cause = self._spans.popleft()
+            held = min(to, end) - max(from_, start)
+            if held > 0:
+                yield cause, held
+                start = min(to, end)
+            if to > end:
+                self._spans.appendleft((end, to, cause))
+                return

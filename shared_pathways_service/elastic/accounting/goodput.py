@@ -1,0 +1,128 @@
+"""Where the time of a run went: what its events come to."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+
+from shared_pathways_service.elastic.accounting.account import Account, Cause
+from shared_pathways_service.elastic.accounting.history import (
+    Life,
+    Mark,
+    SliceCount,
+    lives_of,
+    sights_of,
+    slice_counts,
+)
+from shared_pathways_service.elastic.accounting.incidents import Incident, Repair, repairs_of
+from shared_pathways_service.events import Event
+
+__all__ = ["Report", "report_of"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+    """What a run came to.
+
+    Attributes:
+      began: The first event, RFC 3339.
+      wall_s: Seconds from the first event to the last.
+      good_s: Of these, seconds of steps whose results survived.
+      badput_s: The other seconds, by cause; with `good_s` they make `wall_s`.
+      outcome: How the last process' run ended; None: it was killed, or goes on.
+      processes: How many ran it, one after the other.
+      steps: Steps whose results survived.
+      steps_lost: Steps that were done again.
+      last_step: The last step completed; None: there was none.
+      slice_losses: How often each slice went down.
+      failed_saves: Checkpoints and snapshots that could not be taken.
+      quarantined: Checkpoints that could not be used.
+      incidents: What interrupted it.
+      mttr: Time to repair, by cause of the incident.
+      slice_counts: How many slices trained, at each change.
+      marks: What there is to see on a timeline.
+    """
+
+    began: str
+    wall_s: float
+    good_s: float
+    badput_s: Mapping[Cause, float]
+    outcome: str | None
+    processes: int
+    attempts: int
+    steps: int
+    steps_lost: int
+    last_step: int | None
+    slice_losses: Mapping[str, int]
+    scale_ups: int
+    checkpoints: int
+    snapshots: int
+    failed_saves: int
+    quarantined: int
+    incidents: Sequence[Incident]
+    mttr: Mapping[str, Repair]
+    slice_counts: Sequence[SliceCount]
+    marks: Sequence[Mark]
+
+    @property
+    def goodput(self) -> float:
+        """The share of the wall time that steps took whose results survived, from 0 to 1."""
+        return self.good_s / self.wall_s if self.wall_s else 0.0
+
+
+def report_of(events: Iterable[Event]) -> Report | None:
+    """Adds up a run.
+
+    Args:
+      events: Of the run's ledger, in its order.
+
+    Returns:
+      None: Elastic training told nothing.
+    """
+    lives = lives_of(events)
+    if not lives:
+        return None
+    account = Account()
+    for life, following in itertools.zip_longest(lives, lives[1:]):
+        account.add(life)
+        if following is not None and not life.finished:
+            account.killed()
+    good_s, badput_s = account.close()
+    kinds = collections.Counter(m.event.kind for life in lives for m in life.moments)
+    told = [moment.event for life in lives for moment in life.moments]
+    marks = sights_of(lives)
+    return Report(
+        began=told[0].time,
+        wall_s=lives[-1].end,
+        good_s=good_s,
+        badput_s=badput_s,
+        outcome=_outcome(lives[-1]),
+        processes=len(lives),
+        attempts=kinds["elastic.attempt.started"],
+        steps=len(account.kept),
+        steps_lost=len(account.lost),
+        last_step=account.kept[-1].step if account.kept else None,
+        slice_losses=dict(
+            sorted(
+                collections.Counter(str(e.slice) for e in told if e.kind == "slice.down").items()
+            )
+        ),
+        scale_ups=sum(
+            e.kind == "elastic.retry" and e.data.get("cause") == "scale_up" for e in told
+        ),
+        checkpoints=kinds["checkpoint.saved"],
+        snapshots=kinds["snapshot.taken"],
+        failed_saves=kinds["checkpoint.failed"] + kinds["snapshot.failed"],
+        quarantined=kinds["checkpoint.quarantined"],
+        incidents=account.log.incidents,
+        mttr=repairs_of(account.log.incidents),
+        slice_counts=slice_counts(lives),
+        marks=marks,
+    )
+
+
+def _outcome(life: Life) -> str | None:
+    told = [m.event.data.get("outcome") for m in life.moments if m.event.kind == "elastic.run.done"]
+    return str(told[-1]) if told else None

@@ -1,0 +1,173 @@
+"""What interrupted a run, and how long it took until it trained again."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Iterable, Sequence
+
+from shared_pathways_service.elastic.accounting.history import Moment
+from shared_pathways_service.events import Scalar
+
+__all__ = ["Incident", "IncidentLog", "Repair", "repairs_of"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Incident:
+    """One interruption: what fails during the recovery from it is part of it.
+
+    Attributes:
+      cause: ``slice_down``, ``scale_up``, ``proxy``, ``process`` (it was killed), or another that
+        the events named.
+      at_s: When it began, in seconds since the run's first event: with the error, or with the
+        slice that was down before it; with the last word of a process that was killed.
+      repair_s: Seconds until the next step was completed; None: there was none.
+      step: The last step completed before; None: there was none.
+      errors: Errors on the way, the first included.
+      lost_steps: Completed steps that had to be done again.
+      slices: Those that were down.
+    """
+
+    cause: str
+    at_s: float
+    repair_s: float | None = None
+    step: int | None = None
+    errors: int = 0
+    lost_steps: int = 0
+    slices: Sequence[str] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Repair:
+    """Time to repair, in seconds, over some incidents."""
+
+    count: int
+    mean_s: float
+    median_s: float
+    max_s: float
+
+
+def repairs_of(incidents: Iterable[Incident]) -> dict[str, Repair]:
+    """Returns the time to repair by cause, of the incidents that were repaired."""
+    by_cause: dict[str, list[float]] = {}
+    for incident in incidents:
+        if incident.repair_s is not None:
+            by_cause.setdefault(incident.cause, []).append(incident.repair_s)
+    return {
+        cause: Repair(
+            count=len(times),
+            mean_s=statistics.fmean(times),
+            median_s=statistics.median(times),
+            max_s=max(times),
+        )
+        for cause, times in sorted(by_cause.items())
+    }
+
+
+class IncidentLog:
+    """Notes incidents while somebody goes through a run's moments in order.
+
+    Attributes:
+      incidents: Those that are over.
+    """
+
+    def __init__(self) -> None:
+        self.incidents: list[Incident] = []
+        self._open: Incident | None = None
+        self._step: int | None = None
+        self._using: frozenset[str] = frozenset()
+        self._suspect: dict[str, float] = {}
+        self._down: dict[str, float] = {}
+
+    @property
+    def sign_at(self) -> float | None:
+        """When the first sign came that a slice in use fails; None: there is none now."""
+        return min([*self._suspect.values(), *self._down.values()], default=None)
+
+    def see(self, moment: Moment) -> None:
+        """Takes note of the next moment."""
+        event = moment.event
+        match event.kind:
+            case "slice.suspect" | "slice.down" | "slice.active":
+                self._slice(moment)
+            case "elastic.error" if event.data.get("decision") == "retry":
+                self._error(moment)
+            case "elastic.retry" if self._open is None:
+                self._begin(str(event.data.get("cause") or "unknown"), moment.at)
+            case "elastic.attempt.started":
+                # What was down before is not among this attempt's slices.
+                self._forget()
+                self._using = _names(event.data.get("slices"))
+            case "elastic.step":
+                self._repaired(moment)
+            case "elastic.run.done":
+                self.end()
+
+    def lost(self, steps: int) -> None:
+        """Notes completed steps that have to be done again."""
+        if self._open is not None:
+            lost_steps = self._open.lost_steps + steps
+            self._open = dataclasses.replace(self._open, lost_steps=lost_steps)
+
+    def killed(self, at: float) -> None:
+        """Notes that a process ended without a word, and another went on."""
+        self._forget()
+        if self._open is None:
+            self._begin("process", at)
+
+    def end(self) -> None:
+        """Notes that nothing comes any more."""
+        if self._open is not None:
+            self.incidents.append(self._open)
+            self._open = None
+
+    def _forget(self) -> None:
+        self._suspect.clear()
+        self._down.clear()
+
+    def _slice(self, moment: Moment) -> None:
+        name = str(moment.event.slice)
+        if self._using and name not in self._using:
+            return
+        if moment.event.kind == "slice.suspect":
+            self._suspect.setdefault(name, moment.at)
+        elif moment.event.kind == "slice.down":
+            self._down.setdefault(name, moment.at)
+            self._add_slices([name])
+        else:
+            self._suspect.pop(name, None)
+            self._down.pop(name, None)
+
+    def _error(self, moment: Moment) -> None:
+        verdict = str(moment.event.data.get("verdict") or "unknown")
+        named = sorted(_names(moment.event.data.get("slices")))
+        if self._open is None:
+            self._begin({"slice": "slice_down"}.get(verdict, verdict), moment.at, named)
+        self._add_slices(named)
+        assert self._open is not None
+        self._open = dataclasses.replace(self._open, errors=self._open.errors + 1)
+
+    def _begin(self, cause: str, at: float, named: Sequence[str] = ()) -> None:
+        down = {name: at for name, at in self._down.items() if not named or name in named}
+        if cause in {"scale_up", "process"}:
+            down = {}
+        self._open = Incident(
+            cause=cause, at_s=min([at, *down.values()]), step=self._step, slices=tuple(down)
+        )
+
+    def _add_slices(self, names: Iterable[str]) -> None:
+        if self._open is not None and self._open.cause != "scale_up":
+            slices = tuple(dict.fromkeys([*self._open.slices, *names]))
+            self._open = dataclasses.replace(self._open, slices=slices)
+
+    def _repaired(self, moment: Moment) -> None:
+        self._step = moment.event.step
+        if self._open is not None:
+            repair_s = moment.at - self._open.at_s
+            self._open = dataclasses.replace(self._open, repair_s=repair_s)
+            self.end()
+
+
+def _names(joined: Scalar) -> frozenset[str]:
+    """Returns the slices of a field like ``0,1,2``."""
+    return frozenset(name for name in str(joined or "").split(",") if name)

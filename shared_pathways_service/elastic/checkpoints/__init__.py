@@ -1,0 +1,1 @@
+"""Checkpoints on disk or in an object store: files, arrays, locks, retention."""

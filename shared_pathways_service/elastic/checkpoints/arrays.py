@@ -1,0 +1,181 @@
+"""Writing a checkpoint's files by Orbax, and reading them, wherever they are.
+
+Orbax writes to file systems and to ``gs://``. For other stores (``s3://``), which it does not know,
+it writes to a temporary directory, and the files are copied, the one that commits it last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Self
+
+import jax
+import orbax.checkpoint as ocp
+from etils import epath
+from etils.epath import backend
+
+from shared_pathways_service.elastic.checkpoints import reading
+from shared_pathways_service.elastic.checkpoints.file_store import Store, copy_tree
+from shared_pathways_service.elastic.checkpoints.files import (
+    COMMIT_FILE,
+    PROGRESS_ITEM,
+    STATE_ITEM,
+    Folder,
+)
+from shared_pathways_service.elastic.checkpoints.item import ProgressArgs, saving_handler
+from shared_pathways_service.elastic.checkpoints.manifest import Manifest
+from shared_pathways_service.elastic.progress import Progress
+from shared_pathways_service.elastic.trees import Tree
+
+__all__ = ["Arrays", "DamagedError", "OpenedCheckpoint"]
+
+_GCS: Final = "gs://"
+
+
+class DamagedError(Exception):
+    """A checkpoint cannot be used, whatever is asked of it."""
+
+
+class Arrays:
+    """Writes and reads checkpoints.
+
+    Args:
+      store: Where they are.
+      checksums: Whether to keep checksums, and to compare them; not of what Orbax itself writes to
+        an object store, which keeps some of its own, and would have to be asked for all of it.
+    """
+
+    def __init__(self, store: Store, *, checksums: bool) -> None:
+        self._store = store
+        self._wanted = checksums
+        self._is_staged = not store.is_local and not store.url.startswith(_GCS)
+        self._checksums = checksums and (store.is_local or self._is_staged)
+        self._saver = saving_handler(checksums=self._checksums)
+
+    def anew(self) -> Self:
+        """Makes another for the same store, where this one hangs."""
+        return type(self)(self._store, checksums=self._wanted)
+
+    def write(
+        self,
+        step: int,
+        state: Tree,
+        progress: Progress,
+        *,
+        fetched: Callable[[], None],
+        before_commit: Callable[[], None],
+    ) -> int:
+        """Writes a checkpoint, and commits it; returns when it has.
+
+        Args:
+          step: Its name; there is nothing of that name.
+          state: The arrays.
+          progress: How far they are.
+          fetched: Is called when the arrays are here, and nothing waits for devices any more.
+          before_commit: Is called when everything else is written; what it raises is raised.
+
+        Returns:
+          Bytes of the arrays' files.
+        """
+        with self._place_to_write() as place:
+            items = {
+                STATE_ITEM: ocp.args.StandardSave(state),
+                PROGRESS_ITEM: ProgressArgs(progress=progress, before_commit=before_commit),
+            }
+            self._saver.save(_orbax_path(place, str(step)), args=ocp.args.Composite(**items))
+            del items, state  # the copies on devices take room that training may need
+            fetched()
+            self._saver.wait_until_finished()
+            manifest = Folder(place.url).manifest(step)
+            assert manifest is not None, "it was just written"
+            if place is not self._store:
+                copy_tree(
+                    place, self._store, str(step), last=COMMIT_FILE, before_last=before_commit
+                )
+        return manifest.nbytes
+
+    @contextlib.contextmanager
+    def opened(self, folder: Folder, step: int) -> Iterator[OpenedCheckpoint]:
+        """Gives access to a committed checkpoint whose files are as they were written.
+
+        Raises:
+          DamagedError: They are not.
+        """
+        _raise_damage(folder, step, checksums=self._checksums and not self._is_staged)
+        with contextlib.ExitStack() as undo:
+            place = folder
+            if self._is_staged:
+                directory = undo.enter_context(tempfile.TemporaryDirectory(prefix="sps-restore-"))
+                place = Folder(directory)
+                copy_tree(self._store, place.store, str(step))
+                _raise_damage(place, step, checksums=self._checksums)
+            manifest = place.manifest(step)
+            sure = self._checksums and manifest is not None and manifest.has_checksums
+            path = _orbax_path(place.store, f"{step}/{STATE_ITEM}")
+            yield OpenedCheckpoint(path, step, manifest, is_sure=sure)
+
+    def close(self) -> None:
+        """Ends what waits for work; nothing is being written."""
+        self._saver.close()
+
+    @contextlib.contextmanager
+    def _place_to_write(self) -> Iterator[Store]:
+        if not self._is_staged:
+            yield self._store
+            return
+        with tempfile.TemporaryDirectory(prefix="sps-save-") as directory:
+            yield Store(directory)
+
+
+class OpenedCheckpoint:
+    """A checkpoint that can be read.
+
+    Attributes:
+      progress: How far training was.
+    """
+
+    def __init__(
+        self, path: epath.Path, step: int, manifest: Manifest | None, *, is_sure: bool
+    ) -> None:
+        self._path = path
+        self._is_sure = is_sure
+        self.progress = (
+            Progress(step=step) if manifest is None else Progress.from_json(manifest.progress)
+        )
+
+    def differences(self, like: Tree) -> list[str]:
+        """Returns how its arrays differ from those wanted, one line an array."""
+        with self._blamed():
+            return reading.differences(self._path, like)
+
+    def read(self, like: Tree) -> Tree:
+        """Reads its arrays onto the devices wanted."""
+        with self._blamed():
+            return jax.block_until_ready(reading.read(self._path, like))
+
+    @contextlib.contextmanager
+    def _blamed(self) -> Iterator[None]:
+        """Finds out whether the files are to blame, or a slice that went, or a network."""
+        try:
+            yield
+        except Exception as error:
+            if self._is_sure or reading.is_readable(self._path):
+                raise
+            line = str(error).strip().split("\n", 1)[0]
+            raise DamagedError(f"its arrays cannot be read: {line}") from error
+
+
+def _raise_damage(folder: Folder, step: int, *, checksums: bool) -> None:
+    damage = folder.damage(step, checksums=checksums)
+    if damage is not None:
+        raise DamagedError(damage)
+
+
+def _orbax_path(store: Store, within: str) -> Any:
+    path = store.path(within)
+    if not store.is_local:
+        # It would go by what it listed before others wrote, and removed.
+        backend.fsspec_backend.fs(path).invalidate_cache()
+    return epath.Path(path)

@@ -1,0 +1,455 @@
+"""Checkpoints: a state and how far training was, on disk or in an object store, by Orbax.
+
+A save copies the arrays where they are, which takes a dispatch and no wait; what follows is done on
+a thread. One checkpoint is being saved at a time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shared_pathways_service.api.validation import check_bool, check_int
+from shared_pathways_service.elastic.checkpoints.arrays import Arrays, DamagedError
+from shared_pathways_service.elastic.checkpoints.errors import (
+    CheckpointError,
+    CheckpointMismatch,
+    CheckpointNotFound,
+    CheckpointsBusy,
+)
+from shared_pathways_service.elastic.checkpoints.files import (
+    CheckpointInfo,
+    Folder,
+    list_checkpoints,
+)
+from shared_pathways_service.elastic.checkpoints.lock import DirectoryLock
+from shared_pathways_service.elastic.checkpoints.retention import expendable
+from shared_pathways_service.elastic.progress import Progress
+from shared_pathways_service.elastic.trees import Tree, copy_on_devices
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.events import Event, Scalar, rfc3339
+
+__all__ = [
+    "CheckpointError",
+    "CheckpointInfo",
+    "CheckpointMismatch",
+    "CheckpointNotFound",
+    "Checkpoints",
+    "CheckpointsBusy",
+    "list_checkpoints",
+]
+
+_log = logging.getLogger(__name__)
+
+#: Seconds that a save may take before the next one gives it up.
+_LONGEST_S: Final = 1200.0
+#: Differences that a message tells.
+_TOLD: Final = 8
+#: Characters of a reason: TensorStore's take pages.
+_LINE: Final = 300
+
+
+class Checkpoints:
+    """Saves checkpoints, and gives the newest good one back.
+
+    Opening takes the directory for this program alone (where it is local), deletes what a deletion
+    that was cut short left, and moves aside what a save that was cut short left.
+
+    Args:
+      directory: Where they are, local or ``gs://…`` or ``s3://…``; made if need be.
+      keep: How many of the newest are kept.
+      keep_period: Those of steps that it divides are kept for good; None: none.
+      asynchronous: Whether `save` returns before the checkpoint is committed.
+      checksums: Whether files are read again after they were written, and before they are used.
+        In an object store, which checks what it holds, only sizes are compared.
+      on_event: Is told what happens, on whichever thread it does.
+
+    Raises:
+      CheckpointsBusy: Another program saves there.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        keep: int = 3,
+        keep_period: int | None = None,
+        asynchronous: bool = True,
+        checksums: bool = True,
+        on_event: Callable[[Event], object] | None = None,
+    ) -> None:
+        self._keep = check_int("keep", keep, low=1)
+        if keep_period is not None:
+            keep_period = check_int("keep_period", keep_period, low=1)
+        self._keep_period = keep_period
+        self._asynchronous = check_bool("asynchronous", asynchronous)
+        self._folder = Folder(directory)
+        store = self._folder.store
+        check_bool("checksums", checksums)
+        self._on_event = on_event
+        store.make()
+        self._lock = DirectoryLock(store.url) if store.is_local else None
+        self._arrays = Arrays(store, checksums=checksums)
+        #: Steps of the committed ones, as this program knows them.
+        self._steps: set[int] = set()
+        self._saving: _Save | None = None
+        #: Those that were given up: as long as one hangs, it may go on writing some time.
+        self._left: list[_Save] = []
+        #: The step that training was sent back to; what was saved after it belongs to no history.
+        self._went_back_to: int | None = None
+        try:
+            self._look()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def latest_step(self) -> int | None:
+        """The step of the newest committed checkpoint of training's own history; None: none."""
+        return max(self._history(), default=None)
+
+    def list(self) -> tuple[CheckpointInfo, ...]:
+        """Returns what the directory holds, as `list_checkpoints` does."""
+        return list_checkpoints(self._folder.store.url)
+
+    def save(self, state: Tree, progress: Progress) -> None:
+        """Begins to save; returns when `state` may be donated.
+
+        A save that fails is an event, and no error: training goes on, and the next one saves anew.
+        A step that is saved already is not saved again.
+
+        Args:
+          state: A pytree of arrays and numbers, after `progress.step` steps.
+          progress: How far they are.
+
+        Raises:
+          InvalidRequestError: The state has something that is no array and no number.
+        """
+        _check(state)
+        began = time.monotonic()
+        if not self.wait(_LONGEST_S):
+            self.give_up("the next one is due")
+        if progress.step in self._history():
+            return
+        save = _Save(progress=progress, began=began)
+        if progress.step in self._left_steps():
+            self._failed(save, CheckpointError("an earlier save of this step hangs, and may go on"))
+            return
+        try:
+            save.copies = copy_on_devices(state)
+        except jax.errors.JaxRuntimeError as error:
+            self._failed(save, error)
+            return
+        save.blocked_s = time.monotonic() - began
+        self._saving = save
+        save.thread = threading.Thread(
+            target=self._finish,
+            args=(save, self._arrays),
+            name="sps-elastic-checkpoint",
+            daemon=True,
+        )
+        save.thread.start()
+        if not self._asynchronous:
+            save.thread.join()
+
+    def restore(self, like: Tree, *, step: int | None = None) -> tuple[Tree, Progress] | None:
+        """Returns the newest checkpoint that is good, placed as wanted.
+
+        One that is damaged is moved aside, and the one before it is used.
+
+        Args:
+          like: A pytree of `jax.ShapeDtypeStruct` with shardings, or of arrays. The mesh may be
+            another than the one that was saved from.
+          step: The one to use; later ones are moved aside when the next is saved, as training then
+            leaves their history. None: the newest.
+
+        Returns:
+          The state and how far it is; None: there is no good checkpoint.
+
+        Raises:
+          CheckpointMismatch: The checkpoint is good, and of another model.
+          CheckpointNotFound: There is none of that step, or it is damaged.
+        """
+        self._look()
+        if step is not None:
+            # First: who gave up waiting for this to be read may have gone on meanwhile.
+            before, self._went_back_to = self._went_back_to, step
+            found = self._restore(step, like) if step in self._steps else None
+            if found is None:
+                self._went_back_to = before
+                raise self._not_found(step)
+            return found
+        while (newest := self.latest_step) is not None:
+            found = self._restore(newest, like)
+            if found is not None:
+                return found
+        return None
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until nothing is being saved.
+
+        Args:
+          timeout: Seconds; None: as long as it takes.
+
+        Returns:
+          Whether that came about.
+        """
+        save = self._saving
+        if save is None or save.thread is None:
+            return True
+        save.thread.join(timeout)
+        return not save.thread.is_alive()
+
+    def wait_for_copies(self, timeout: float) -> bool:
+        """Waits until what is being saved was fetched from the devices, or is not to be had.
+
+        Args:
+          timeout: Seconds.
+
+        Returns:
+          Whether that came about.
+        """
+        save = self._saving
+        return save is None or save.fetched.wait(timeout)
+
+    def give_up(self, reason: str) -> None:
+        """Leaves the save that is under way, and hangs, to itself: it will not be committed."""
+        save, self._saving = self._saving, None
+        assert save is not None, "there is one that hangs"
+        save.given_up = reason
+        self._left.append(save)
+        self._arrays = self._arrays.anew()
+        self._emit("checkpoint.failed", save.progress.step, reason=f"it hangs, and {reason}")
+
+    def close(self, timeout: float = _LONGEST_S) -> None:
+        """Waits until nothing is being saved, and gives the directory free.
+
+        Args:
+          timeout: Seconds; a save that takes longer is given up.
+        """
+        if not self.wait(timeout):
+            self.give_up("training ends")
+        self._arrays.close()
+        if self._lock is not None:
+            self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def _look(self) -> None:
+        """Finds what is committed, and tidies up the rest."""
+        writing = self._left_steps()
+        if self._saving and self._saving.is_alive:
+            writing.add(self._saving.progress.step)
+        found = self._folder.survey()
+        if not writing:  # else it may be our own thread that deletes
+            for step in found.half_deleted:
+                self._folder.delete(step)
+        self._steps &= set(found.steps)
+        for step, files in found.steps.items():
+            if step in writing or step in self._steps:
+                continue
+            info = self._folder.info(step, files)
+            if info.state == "committed":
+                self._steps.add(step)
+                self._emit("checkpoint.kept", step, path=info.path)
+            else:
+                self._quarantine(info)
+
+    def _restore(self, step: int, like: Tree) -> tuple[Tree, Progress] | None:
+        """Reads a committed checkpoint; None: it is damaged, and was moved aside."""
+        try:
+            with self._arrays.opened(self._folder, step) as opened:
+                unlike = opened.differences(like)
+                if unlike:
+                    raise _mismatch(step, unlike)
+                self._emit("checkpoint.restoring", step, path=self._folder.store.path(str(step)))
+                return opened.read(like), opened.progress
+        except DamagedError as error:
+            info = self._folder.info(step)
+            self._quarantine(dataclasses.replace(info, state="damaged", reason=str(error)))
+            return None
+
+    def _quarantine(self, info: CheckpointInfo) -> None:
+        target = self._folder.quarantine(info, now=rfc3339(time.time()))
+        self._steps.discard(info.step)
+        self._emit(
+            "checkpoint.quarantined",
+            info.step,
+            reason=info.reason,
+            path=info.path,
+            moved_to=target,
+        )
+
+    def _finish(self, save: _Save, arrays: Arrays) -> None:
+        step = save.progress.step
+        try:
+            self._leave_history()
+            if self._folder.store.exists(str(step)):
+                # Of a save of the same step that failed or was given up: Orbax would refuse.
+                self._quarantine(self._folder.info(step))
+            nbytes = arrays.write(
+                step,
+                save.take_copies(),
+                save.progress,
+                fetched=save.fetched.set,
+                before_commit=save.raise_if_given_up,
+            )
+            self._steps.add(step)
+        except Exception as error:  # noqa: BLE001 - whatever it is, training goes on
+            self._failed(save, error)
+            return
+        finally:
+            save.fetched.set()
+            if save.given_up is not None:
+                arrays.close()
+        self._emit(
+            "checkpoint.saved",
+            step,
+            duration_s=time.monotonic() - save.began,
+            blocked_s=save.blocked_s,
+            bytes=nbytes,
+            path=self._folder.store.path(str(step)),
+        )
+        self._delete_old()
+
+    def _left_steps(self) -> set[int]:
+        self._left = [save for save in self._left if save.is_alive]
+        return {save.progress.step for save in self._left}
+
+    def _history(self) -> set[int]:
+        """Returns the steps that training as it is now went through."""
+        back = self._went_back_to
+        # (A copy at one go: the thread that saves adds to them.)
+        return {step for step in tuple(self._steps) if back is None or step <= back}
+
+    def _leave_history(self) -> None:
+        """Moves aside what is newer than the step that training was sent back to."""
+        for newer in sorted(self._steps - self._history()):
+            reason = f"training was sent back to step {self._went_back_to}, and goes on from there"
+            self._quarantine(dataclasses.replace(self._folder.info(newer), reason=reason))
+        self._went_back_to = None
+
+    def _delete_old(self) -> None:
+        old = expendable(self._steps, keep=self._keep, keep_period=self._keep_period)
+        for step in old:
+            self._steps.discard(step)
+            try:
+                self._folder.delete(step)
+            except Exception:  # noqa: BLE001 - a full or absent disk; what was saved is saved
+                _log.exception("checkpoint %d could not be deleted", step)
+
+    def _failed(self, save: _Save, error: BaseException) -> None:
+        if save.given_up is None:
+            self._emit("checkpoint.failed", save.progress.step, reason=_first_line(error))
+
+    def _not_found(self, step: int) -> CheckpointNotFound:
+        damaged = [one for one in self.list() if (one.step, one.state) == (step, "quarantined")]
+        why = f"it was moved to {damaged[-1].path}: {damaged[-1].reason}" if damaged else ""
+        there = ", ".join(map(str, sorted(self._steps))) or "none"
+        return CheckpointNotFound(
+            f"there is no good checkpoint of step {step} in {self._folder.store.url}"
+            + (f" ({why})" if why else ""),
+            step=step,
+            steps=tuple(sorted(self._steps)),
+            hint=f"there are: {there}",
+        )
+
+    def _emit(
+        self,
+        kind: str,
+        step: int,
+        *,
+        reason: str | None = None,
+        duration_s: float | None = None,
+        **data: Scalar,
+    ) -> None:
+        if self._on_event is not None:
+            self._on_event(
+                Event(
+                    kind=kind,
+                    source="elastic",
+                    step=step,
+                    reason=reason,
+                    duration_s=duration_s,
+                    data=data,
+                )
+            )
+
+
+@dataclasses.dataclass(kw_only=True)
+class _Save:
+    """A checkpoint that is being saved, or was.
+
+    Attributes:
+      began: Monotonic seconds.
+      copies: Of the arrays, where they are.
+      fetched: They were brought here, or cannot be.
+      given_up: Why nobody waits for it any more; None: it is waited for.
+    """
+
+    progress: Progress
+    began: float
+    blocked_s: float = 0.0
+    copies: Tree = None
+    fetched: threading.Event = dataclasses.field(default_factory=threading.Event)
+    thread: threading.Thread | None = None
+    given_up: str | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        return self.thread is not None and self.thread.is_alive()
+
+    def take_copies(self) -> Tree:
+        copies, self.copies = self.copies, None
+        return copies
+
+    def raise_if_given_up(self) -> None:
+        if self.given_up is not None:
+            raise CheckpointError(f"the save of step {self.progress.step} was given up")
+
+
+def _check(state: Tree) -> None:
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        dtype = getattr(leaf, "dtype", None) or np.asarray(leaf).dtype
+        if not isinstance(leaf, jax.Array) and not _is_number(np.dtype(dtype)):
+            name = jax.tree_util.keystr(path, simple=True, separator=".")
+            raise InvalidRequestError(
+                "state",
+                f"{name}: {type(leaf).__name__}",
+                "a pytree of arrays and numbers",
+                hint="what is neither belongs into Progress.data, as JSON",
+            )
+
+
+def _is_number(dtype: np.dtype[Any]) -> bool:
+    # JAX's small kinds, bfloat16 and the like, are of numpy's kind for whatever it does not know.
+    return dtype.kind in "biufc" or bool(jnp.issubdtype(dtype, np.number))
+
+
+def _mismatch(step: int, differences: list[str]) -> CheckpointMismatch:
+    told = "; ".join(differences[:_TOLD])
+    more = len(differences) - _TOLD
+    return CheckpointMismatch(
+        f"the checkpoint of step {step} is of another model: {told}"
+        + (f"; and {more} more" if more > 0 else ""),
+        step=step,
+        differences=tuple(differences),
+        hint="go on with the program that saved it, or begin in another directory",
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).strip().split("\n", 1)[0][:_LINE]

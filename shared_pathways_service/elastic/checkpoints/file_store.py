@@ -1,0 +1,206 @@
+"""Files of a directory that is local or in an object store, by paths within it."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import json
+import os
+import posixpath
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import fsspec
+
+from shared_pathways_service.elastic.checkpoints.manifest import FileRecord
+from shared_pathways_service.errors import InvalidRequestError
+
+__all__ = ["Store", "copy_tree"]
+
+_Made = TypeVar("_Made")
+
+#: Bytes read at a time.
+_CHUNK: Final = 4 << 20
+#: Files read, or copied, at a time.
+_AT_ONCE: Final = 8
+
+
+class Store:
+    """A directory.
+
+    Args:
+      directory: A path, or ``gs://…``, ``s3://…`` or whatever else fsspec knows. It need not exist.
+
+    Attributes:
+      url: How it is called, without a slash at its end.
+      is_local: Whether it is in a file system: renaming is one step, and a file may be cut short.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        named = os.fspath(directory).removeprefix("file://")
+        self.is_local = "://" not in named
+        self.url = str(Path(named).absolute()) if self.is_local else named.rstrip("/")
+        try:
+            # Others write there too: what was listed before says nothing.
+            self._fs, self._root = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
+        except (ImportError, ValueError) as error:
+            raise InvalidRequestError(
+                "directory",
+                named,
+                "a path, gs://BUCKET/… or s3://BUCKET/…",
+                hint=f"{error}; the extra `elastic` brings what gs:// and s3:// need",
+            ) from error
+
+    def make(self) -> None:
+        """Makes the directory, where there are directories."""
+        if self.is_local:
+            Path(self.url).mkdir(parents=True, exist_ok=True)
+
+    def path(self, within: str) -> str:
+        """Returns how something in it is called."""
+        return f"{self.url}/{within}"
+
+    def directories(self, within: str = "") -> list[str]:
+        """Returns the names of directories in it."""
+        try:
+            found = self._fs.ls(self._inner(within), detail=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        names = [
+            posixpath.basename(one["name"].rstrip("/"))
+            for one in found
+            if one["type"] == "directory"
+        ]
+        return sorted(name for name in names if name)
+
+    def files(self, within: str = "", *, checksums: bool = False) -> Mapping[str, FileRecord]:
+        """Returns the files below a path, by path below it.
+
+        Args:
+          within: The path.
+          checksums: Whether to read them.
+        """
+        top = self._inner(within)
+        sizes = self._sizes(top)
+        # Some stores list a directory as an empty object.
+        found = {path[len(top) :].strip("/"): path for path in sizes if not path.endswith("/")}
+        if not checksums:
+            return {name: FileRecord(size=sizes[path]) for name, path in found.items()}
+        records = _at_once(self._read_through, found.values())
+        return {name: one for name, one in zip(found, records, strict=True) if one is not None}
+
+    def exists(self, within: str) -> bool:
+        """Returns whether there is such a file or directory."""
+        return bool(self._fs.exists(self._inner(within)))
+
+    def read_text(self, within: str) -> str:
+        """Reads a file.
+
+        Raises:
+          FileNotFoundError: It is not there.
+          UnicodeDecodeError: It is no text.
+        """
+        content: bytes = self._fs.cat_file(self._inner(within))
+        return content.decode()
+
+    def read_json(self, within: str) -> Mapping[str, Any]:
+        """Reads a file; without it, or where it is no JSON object: an empty mapping."""
+        try:
+            told = json.loads(self.read_text(within))
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return {}
+        return told if isinstance(told, dict) else {}
+
+    def write_text(self, within: str, text: str) -> None:
+        """Writes a file, whose directory exists."""
+        self._fs.pipe_file(self._inner(within), text.encode())
+
+    def remove(self, within: str) -> None:
+        """Removes a file, if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.rm_file(self._inner(within))
+
+    def remove_tree(self, within: str) -> None:
+        """Removes a directory, if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.rm(self._inner(within), recursive=True)
+
+    def move_tree(self, within: str, target: str) -> None:
+        """Gives a directory another name, which is not taken; in one step if it is local."""
+        if self.is_local:
+            Path(self.path(target)).parent.mkdir(parents=True, exist_ok=True)
+            Path(self.path(within)).rename(self.path(target))
+            return
+        # One by one: what a recursive move does where the target is not there differs by store.
+        source, top = self._inner(within), self._inner(target)
+        paths = list(self._sizes(source))
+        _at_once(lambda path: self._fs.cp_file(path, top + path[len(source) :]), paths)
+        self._fs.rm(paths)
+
+    def get_file(self, within: str, local: Path) -> None:
+        """Copies a file of it to a local one."""
+        self._fs.get_file(self._inner(within), str(local))
+
+    def put_file(self, local: Path, within: str) -> None:
+        """Copies a local file into it."""
+        self._fs.put_file(str(local), self._inner(within))
+
+    def _inner(self, within: str) -> str:
+        return f"{self._root}/{within}" if within else str(self._root)
+
+    def _sizes(self, top: str) -> Mapping[str, int]:
+        try:
+            found = self._fs.find(top, detail=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        return {path: one["size"] for path, one in found.items()}
+
+    def _read_through(self, path: str) -> FileRecord | None:
+        size = crc = 0
+        try:
+            with self._fs.open(path, "rb") as file:
+                while chunk := file.read(_CHUNK):
+                    size, crc = size + len(chunk), zlib.crc32(chunk, crc)
+        except FileNotFoundError:
+            return None  # deleted meanwhile, as if it had never been
+        return FileRecord(size=size, crc32=crc)
+
+
+def copy_tree(
+    source: Store,
+    target: Store,
+    within: str,
+    *,
+    last: str | None = None,
+    before_last: Callable[[], None] = lambda: None,
+) -> None:
+    """Copies a directory from one store into another; one of them is local.
+
+    Args:
+      source: Whence.
+      target: Whither.
+      within: The directory, by the path that it has in both.
+      last: The file, by its path within the directory, that is copied when all others are.
+      before_last: Is called before that; what it raises is raised.
+    """
+    names = [f"{within}/{name}" for name in source.files(within) if name != last]
+
+    def copy(name: str) -> None:
+        if source.is_local:
+            target.put_file(Path(source.path(name)), name)
+        else:
+            path = Path(target.path(name))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            source.get_file(name, path)
+
+    _at_once(copy, names)
+    if last is not None:
+        before_last()
+        copy(f"{within}/{last}")
+
+
+def _at_once(function: Callable[[str], _Made], paths: Iterable[str]) -> list[_Made]:
+    with concurrent.futures.ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+        return list(pool.map(function, paths))

@@ -1,0 +1,302 @@
+"""Checkpoints as directories: which there are, which are whole, and what becomes of the others.
+
+Works without Orbax and reads no arrays. A directory DIR, local or in an object store, has
+
+    DIR/STEP/                    a checkpoint, as Orbax writes it
+        commit_success.txt       the last that is written: without it, it is none
+        state/                   the arrays
+        progress/progress.json   how far training was; sizes and checksums of the files of state/
+        deleting.txt             it is being deleted: what is left of it is nothing
+    DIR/quarantine/STEP-N/       what could not be used, with the reason in reason.json
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+from shared_pathways_service.elastic.checkpoints.file_store import Store
+from shared_pathways_service.elastic.checkpoints.manifest import FileRecord, Manifest, ManifestError
+from shared_pathways_service.elastic.progress import Progress
+from shared_pathways_service.events import rfc3339
+
+__all__ = [
+    "COMMIT_FILE",
+    "PROGRESS_ITEM",
+    "STATE_ITEM",
+    "CheckpointInfo",
+    "Folder",
+    "State",
+    "Survey",
+    "list_checkpoints",
+    "write_manifest",
+]
+
+#: Orbax's name for it.
+COMMIT_FILE: Final = "commit_success.txt"
+STATE_ITEM: Final = "state"
+PROGRESS_ITEM: Final = "progress"
+_MANIFEST: Final = f"{PROGRESS_ITEM}/progress.json"
+_DELETING: Final = "deleting.txt"
+_REASON: Final = "reason.json"
+_QUARANTINE: Final = "quarantine"
+_ORBAX_METADATA: Final = "_CHECKPOINT_METADATA"
+_STEP: Final = re.compile(r"0|[1-9]\d*")
+_ASIDE: Final = re.compile(r"\d+-\d+")
+#: Half-written checkpoints in quarantine; there is nothing to be learned from more.
+_UNCOMMITTED_KEPT: Final = 3
+
+State = Literal["committed", "uncommitted", "damaged", "quarantined"]
+#: By path within the checkpoint.
+Files: TypeAlias = Mapping[str, FileRecord]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckpointInfo:
+    """A checkpoint, as far as it can be told without its arrays.
+
+    Attributes:
+      step: Steps completed when it was saved.
+      state: ``committed``: it is whole, as far as was looked. ``uncommitted``: it was not finished
+        (or is being written now). ``damaged``: files are missing, or not what was written.
+        ``quarantined``: it was moved aside.
+      path: Where it is.
+      epoch: The epoch that training was in; None: not known.
+      loss: The loss of its last step; None: not known.
+      bytes: What its files take.
+      time: When it was committed (moved aside: when that was), RFC 3339; None: not known.
+      reason: Why it is no good; None: it is good.
+    """
+
+    step: int
+    state: State
+    path: str
+    epoch: int | None = None
+    loss: float | None = None
+    bytes: int | None = None
+    time: str | None = None
+    reason: str | None = None
+
+
+def list_checkpoints(
+    directory: str | os.PathLike[str], *, checksums: bool = False
+) -> tuple[CheckpointInfo, ...]:
+    """Returns the checkpoints of a directory by step, those in quarantine last; changes nothing.
+
+    Args:
+      directory: Where they are, local or ``gs://…`` or ``s3://…``.
+      checksums: Whether to read every file and compare its checksum; otherwise sizes are compared.
+    """
+    folder = Folder(directory)
+    found = folder.survey()
+    return (
+        *(folder.info(step, files, checksums=checksums) for step, files in found.steps.items()),
+        *(folder.quarantined_info(name, files) for name, files in found.quarantined.items()),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Survey:
+    """What a directory holds, as one listing of it tells.
+
+    Attributes:
+      steps: Files of each checkpoint, good or not, by step, in order.
+      half_deleted: Steps of what a deletion that was cut short left.
+      quarantined: Files of what was moved aside, by its name, in order of steps.
+    """
+
+    steps: Mapping[int, Files]
+    half_deleted: Sequence[int]
+    quarantined: Mapping[str, Files]
+
+
+class Folder:
+    """A directory of checkpoints.
+
+    Args:
+      directory: Local, ``gs://…`` or ``s3://…``; it need not exist.
+
+    Attributes:
+      store: Its files.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.store = Store(directory)
+
+    def survey(self) -> Survey:
+        """Looks at all that there is."""
+        steps: dict[int, dict[str, FileRecord]] = {}
+        aside: dict[str, dict[str, FileRecord]] = {}
+        for name in self.store.directories():
+            if _STEP.fullmatch(name):
+                steps[int(name)] = {}
+        for path, record in self.store.files().items():
+            top, _, rest = path.partition("/")
+            if _STEP.fullmatch(top):
+                steps.setdefault(int(top), {})[rest] = record
+            elif top == _QUARANTINE:
+                name, _, rest = rest.partition("/")
+                if _ASIDE.fullmatch(name):
+                    aside.setdefault(name, {})[rest] = record
+        half = sorted(step for step, files in steps.items() if _DELETING in files)
+        return Survey(
+            steps={step: steps[step] for step in sorted(steps) if step not in half},
+            half_deleted=half,
+            quarantined={name: aside[name] for name in sorted(aside, key=_order)},
+        )
+
+    def manifest(self, step: int) -> Manifest | None:
+        """Reads what a checkpoint's files must be; None: it has none (another program saved it).
+
+        Raises:
+          ManifestError: It is not as it was written.
+        """
+        try:
+            return Manifest.from_text(self.store.read_text(f"{step}/{_MANIFEST}"))
+        except FileNotFoundError:
+            return None
+        except (ManifestError, UnicodeDecodeError) as error:
+            raise ManifestError(f"{_MANIFEST}: {error}") from error
+
+    def damage(self, step: int, *, checksums: bool) -> str | None:
+        """Returns what is wrong with a committed checkpoint; None: nothing that can be seen.
+
+        Args:
+          step: Its step.
+          checksums: Whether to read every file, where checksums were taken.
+        """
+        try:
+            manifest = self.manifest(step)
+        except ManifestError as error:
+            return str(error)
+        return self._difference(step, manifest, self.store.files(str(step)), checksums=checksums)
+
+    def info(
+        self, step: int, files: Files | None = None, *, checksums: bool = False
+    ) -> CheckpointInfo:
+        """Returns what is known of a checkpoint.
+
+        Args:
+          step: Its step.
+          files: As a survey told; None: to be listed.
+          checksums: Whether to read every file.
+        """
+        files = self.store.files(str(step)) if files is None else files
+        told: dict[str, Any] = {
+            "step": step,
+            "path": self.store.path(str(step)),
+            "bytes": _bytes(files),
+        }
+        if COMMIT_FILE not in files:
+            return CheckpointInfo(state="uncommitted", reason="it was not finished", **told)
+        told["time"] = self._commit_time(step)
+        try:
+            manifest = self.manifest(step)
+        except ManifestError as error:
+            return CheckpointInfo(state="damaged", reason=str(error), **told)
+        if manifest is not None:
+            progress = Progress.from_json(manifest.progress)
+            told |= {"epoch": progress.epoch, "loss": progress.loss}
+        damage = self._difference(step, manifest, files, checksums=checksums)
+        if damage is not None:
+            return CheckpointInfo(state="damaged", reason=damage, **told)
+        return CheckpointInfo(state="committed", **told)
+
+    def quarantined_info(self, name: str, files: Files) -> CheckpointInfo:
+        """Returns what is known of something that was moved aside."""
+        aside = f"{_QUARANTINE}/{name}"
+        told = self.store.read_json(f"{aside}/{_REASON}")
+        return CheckpointInfo(
+            step=_order(name)[0],
+            state="quarantined",
+            path=self.store.path(aside),
+            epoch=told.get("epoch"),
+            loss=told.get("loss"),
+            bytes=_bytes(files),
+            time=told.get("time"),
+            reason=told.get("reason", "not known"),
+        )
+
+    def quarantine(self, info: CheckpointInfo, *, now: str) -> str:
+        """Moves a checkpoint aside.
+
+        Args:
+          info: What it is, and why.
+          now: The time, RFC 3339.
+
+        Returns:
+          Where it is now.
+        """
+        taken = set(self.store.directories(_QUARANTINE))
+        number = next(n for n in itertools.count(1) if f"{info.step}-{n}" not in taken)
+        target = f"{_QUARANTINE}/{info.step}-{number}"
+        told = dataclasses.asdict(info) | {"time": now, "committed": info.time}
+        # First: a move that is cut short leaves nothing that looks whole, nor without a reason.
+        self.store.write_text(f"{info.step}/{_REASON}", json.dumps(told, indent=1))
+        if not self.store.is_local:
+            self.store.remove(f"{info.step}/{COMMIT_FILE}")
+        self.store.move_tree(str(info.step), target)
+        self._thin_quarantine()
+        return self.store.path(target)
+
+    def delete(self, step: int) -> None:
+        """Deletes a checkpoint; a deletion that is cut short never leaves what looks whole."""
+        self.store.write_text(f"{step}/{_DELETING}", "what is left here is no checkpoint\n")
+        self.store.remove(f"{step}/{COMMIT_FILE}")
+        self.store.remove_tree(str(step))
+
+    def _difference(
+        self, step: int, manifest: Manifest | None, files: Files, *, checksums: bool
+    ) -> str | None:
+        if manifest is None:
+            whole = any(name.startswith(f"{STATE_ITEM}/") for name in files)
+            return None if whole else f"{STATE_ITEM}/ is missing"
+        if checksums and manifest.has_checksums:
+            files = self.store.files(str(step), checksums=True)
+        return manifest.difference(files)
+
+    def _commit_time(self, step: int) -> str | None:
+        told = self.store.read_json(f"{step}/{_ORBAX_METADATA}")
+        nanoseconds = told.get("commit_timestamp_nsecs")
+        return rfc3339(nanoseconds / 1e9) if isinstance(nanoseconds, int) else None
+
+    def _thin_quarantine(self) -> None:
+        names = self.store.directories(_QUARANTINE)
+        told = {name: self.store.read_json(f"{_QUARANTINE}/{name}/{_REASON}") for name in names}
+        useless = [name for name in names if told[name].get("state") == "uncommitted"]
+        useless.sort(key=lambda name: str(told[name].get("time")))
+        for name in useless[:-_UNCOMMITTED_KEPT]:
+            self.store.remove_tree(f"{_QUARANTINE}/{name}")
+
+
+def _order(name: str) -> tuple[int, int]:
+    step, _, number = name.partition("-")
+    return int(step), int(number)
+
+
+def _bytes(files: Files) -> int:
+    return sum(record.size for record in files.values())
+
+
+def write_manifest(
+    directory: str | os.PathLike[str], progress: Progress, *, checksums: bool
+) -> None:
+    """Writes how far training was, and what the files of a checkpoint are.
+
+    Args:
+      directory: A checkpoint that is written but for this and the commit file.
+      progress: How far.
+      checksums: Whether to read the files for their checksums.
+    """
+    store = Store(directory)
+    files = store.files(STATE_ITEM, checksums=checksums)
+    manifest = Manifest(
+        progress=progress.to_json(),
+        files={f"{STATE_ITEM}/{name}": record for name, record in files.items()},
+    )
+    store.write_text(_MANIFEST, manifest.to_text())

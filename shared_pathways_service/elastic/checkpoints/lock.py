@@ -1,0 +1,62 @@
+"""The lock of a local directory of checkpoints: one program saves there at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import weakref
+from pathlib import Path
+from typing import Final
+
+from shared_pathways_service.elastic.checkpoints.errors import CheckpointsBusy
+
+__all__ = ["DirectoryLock"]
+
+_LOCK: Final = ".lock"
+
+
+class DirectoryLock:
+    """Keeps a second program from saving into a directory; the system ends it with the process.
+
+    Args:
+      directory: Of this machine; it exists.
+
+    Raises:
+      CheckpointsBusy: Another program saves there, or this one in another place.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._descriptor = os.open(Path(directory) / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            text = os.pread(self._descriptor, 32, 0).decode(errors="replace").strip()
+            self.close()
+            pid = int(text) if text.isdecimal() else None
+            who = "this program itself" if pid == os.getpid() else f"process {pid or '?'}"
+            raise CheckpointsBusy(
+                f"{who} saves checkpoints into {directory}",
+                pid=pid,
+                hint="give each run a directory of its own, or end the other first",
+            ) from None
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        _HELD.add(self)
+
+    def close(self) -> None:
+        """Gives the directory free."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+_HELD: weakref.WeakSet[DirectoryLock] = weakref.WeakSet()
+
+
+def _let_go() -> None:
+    for lock in list(_HELD):
+        lock.close()
+
+
+# A child that is forked without exec would hold them for longer than we live.
+os.register_at_fork(after_in_child=_let_go)

@@ -1,0 +1,4 @@
+"""Asks slices whether they compute, and watches them.
+
+What follows from the answers is decided in `elastic.policy`.
+"""

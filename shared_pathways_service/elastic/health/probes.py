@@ -1,0 +1,111 @@
+"""Asks slices whether they compute, each with a deadline, side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from shared_pathways_service.elastic.policy.triage import Verdict, classify
+from shared_pathways_service.elastic.waiting import Waiters
+
+__all__ = ["Answers", "Probe", "Probes", "add_one_everywhere"]
+
+#: Asks the devices of one slice; raises if they do not answer as they should.
+Probe = Callable[[Sequence[jax.Device]], None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Answers:
+    """What the slices that were asked answered.
+
+    Attributes:
+      good: Those that answered as they should.
+      bad: What is wrong with each of the others, in words.
+      silent: Those of the others that answered nothing at all.
+      dead: Whether none answered because nobody can be asked: the proxy is gone, or hangs.
+      gone: What was said of the proxy, where each said that it is gone; None: it may be there.
+    """
+
+    good: tuple[int, ...]
+    bad: Mapping[int, str]
+    silent: tuple[int, ...]
+    dead: bool
+    gone: str | None = None
+
+
+class Probes:
+    """Asks slices.
+
+    Args:
+      devices: The devices of each slice.
+      timeout: Seconds that a slice has to answer.
+      waiters: Threads to wait on, one a slice.
+      probe: How a slice is asked.
+    """
+
+    def __init__(
+        self,
+        devices: Mapping[int, Sequence[jax.Device]],
+        timeout: float,
+        waiters: Waiters,
+        probe: Probe,
+    ) -> None:
+        self._devices = devices
+        self._timeout = timeout
+        self._waiters = waiters
+        self._probe = probe
+
+    def ask(self, indices: Iterable[int]) -> Answers:
+        """Asks slices, and waits until all have answered or the deadline is over."""
+        asked = {i: functools.partial(self._probe, self._devices[i]) for i in indices}
+        outcomes = self._waiters.call_all(asked, self._timeout)
+        # Looked at once: one may end any moment.
+        silent = tuple(i for i, outcome in outcomes.items() if not outcome.wait(0))
+        errors = {i: o.error for i, o in outcomes.items() if i not in silent and o.error}
+        good = tuple(i for i in outcomes if i not in silent and i not in errors)
+        bad = {i: str(error).split("\n", 1)[0] for i, error in errors.items()}
+        bad |= dict.fromkeys(silent, f"no answer within {self._timeout:g} s")
+        no_proxy = not good and all(_tells_of_no_proxy(error) for error in errors.values())
+        return Answers(
+            good=good,
+            bad=bad,
+            silent=silent,
+            dead=no_proxy and bool(bad),
+            gone=next(iter(bad.values())) if no_proxy and errors and not silent else None,
+        )
+
+
+def add_one_everywhere(devices: Sequence[jax.Device]) -> None:
+    """Adds one on each device of a slice, and looks at the sums.
+
+    Raises:
+      jax.errors.JaxRuntimeError: The slice does not compute.
+      ValueError: It computes wrongly.
+    """
+    given = np.arange(len(devices), dtype=np.float32)
+    sums = _add_one(jax.device_put(given, _over(devices)))
+    # First: jaxlib's proxy client warns on standard error of each part that it cannot fetch.
+    jax.block_until_ready(sums)
+    found = np.asarray(sums)
+    if not np.array_equal(found, given + 1):
+        raise ValueError(f"{devices[0]} and those beside it computed {found}, not {given + 1}")
+
+
+@jax.jit
+def _add_one(values: jax.Array) -> jax.Array:
+    return values + 1
+
+
+def _over(devices: Sequence[jax.Device]) -> NamedSharding:
+    # Made each time: what is kept beyond a probe would keep the client of a proxy that is gone.
+    return NamedSharding(Mesh(np.array(devices), ("device",)), PartitionSpec("device"))
+
+
+def _tells_of_no_proxy(error: BaseException) -> bool:
+    jax_said = isinstance(error, jax.errors.JaxRuntimeError)
+    return jax_said and classify(str(error)).verdict is Verdict.PROXY

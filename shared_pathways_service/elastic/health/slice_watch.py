@@ -1,0 +1,220 @@
+"""Knows how the slices are: asks them, and tells of each change."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+import jax
+
+from shared_pathways_service.elastic.health.probes import Answers, Probe, Probes
+from shared_pathways_service.elastic.policy.options import Options
+from shared_pathways_service.elastic.policy.slice_health import Health, SliceState, Transition
+from shared_pathways_service.elastic.waiting import Waiters
+from shared_pathways_service.events import Event
+
+__all__ = ["SliceWatch"]
+
+
+class SliceWatch:
+    """The slices' health. Thread-safe; closed by who made it.
+
+    Args:
+      devices: The devices of each slice.
+      options: Deadlines, periods, and when a slice flaps.
+      probe: How a slice is asked.
+      emit: Is told of each change.
+    """
+
+    def __init__(
+        self,
+        devices: Mapping[int, Sequence[jax.Device]],
+        options: Options,
+        probe: Probe,
+        emit: Callable[[Event], None],
+    ) -> None:
+        self.devices = devices
+        self._options = options
+        self._emit = emit
+        self._lock = threading.Lock()
+        self._health = Health(devices, options)
+        self._waiters = Waiters("sps-elastic-probe")
+        self._probes = Probes(devices, options.probe_timeout, self._waiters, probe)
+        self._changed = threading.Condition(self._lock)
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._monitor: threading.Thread | None = None
+        self._waited_for = False
+        self._dead = False
+        self._gone: str | None = None
+        self._silent: frozenset[int] = frozenset()
+        self._changes = 0
+
+    # ---- what is known
+
+    @property
+    def states(self) -> dict[int, SliceState]:
+        """Each slice's state."""
+        with self._lock:
+            return self._health.states
+
+    def usable(self, least: int = 0) -> tuple[int, ...]:
+        """Returns the slices that answer and are not left out for flapping.
+
+        Args:
+          least: Where those are fewer, the ones that flap are there too: better those than none.
+        """
+        with self._lock:
+            return self._health.usable(time.monotonic(), least)
+
+    @property
+    def dead(self) -> bool:
+        """Whether nobody answered when all were asked last: the proxy is gone, or hangs."""
+        return self._dead
+
+    @property
+    def gone(self) -> str | None:
+        """What was said of the proxy, if all slices then said that it is gone."""
+        return self._gone
+
+    @property
+    def silent(self) -> frozenset[int]:
+        """The slices that answered nothing when they were asked last."""
+        return self._silent
+
+    @property
+    def changes(self) -> int:
+        """How often a slice, or the proxy, came to another state."""
+        return self._changes
+
+    def wait_for_change(self, seconds: float, since: int) -> None:
+        """Waits until there was a change, or so long.
+
+        All slices are asked meanwhile, by the monitor: who waits does not notice by itself that
+        another one goes, or the proxy.
+
+        Args:
+          seconds: At most.
+          since: What `changes` was when it was looked at.
+        """
+        self.start_monitor()
+        with self._changed:
+            self._waited_for = True
+            self._wake.set()
+            self._changed.wait_for(lambda: self._changes != since, seconds)
+
+    # ---- finding out
+
+    def ask(self, indices: Iterable[int] | None = None) -> Answers:
+        """Asks slices, all by default; takes at most `Options.probe_timeout`."""
+        answers = self.look(indices)
+        self.note(answers)
+        return answers
+
+    def look(self, indices: Iterable[int] | None = None) -> Answers:
+        """Asks slices, and draws no conclusion."""
+        return self._probes.ask(self.devices if indices is None else indices)
+
+    def note(self, answers: Answers) -> None:
+        """Draws the conclusions from what slices answered."""
+        with self._changed:
+            now = time.monotonic()
+            moved = [t for i in answers.good for t in self._health.good(i)]
+            moved += [t for i, why in answers.bad.items() for t in self._health.bad(i, now, why)]
+            if answers.good or len(answers.bad) == len(self.devices):
+                self._changes += self._dead != answers.dead
+                self._dead = answers.dead
+                self._gone = answers.gone
+                self._changed.notify_all()
+            heard = self._silent.difference(answers.good, answers.bad)
+            self._silent = heard.union(answers.silent)
+        self._tell(moved)
+
+    def suspect(self, indices: Iterable[int], reason: str) -> None:
+        """Something went wrong that may be of these slices."""
+        with self._lock:
+            moved = self._health.suspect(indices, reason)
+        self._tell(moved)
+
+    def note_losses(self, indices: Collection[int]) -> None:
+        """Slices were lost and answer already, in another place: counts as a loss of each."""
+        with self._lock:
+            now = time.monotonic()
+            known = [index for index in indices if index in self.devices]
+            moved = [t for index in known for t in self._health.lost(index, now)]
+        self._tell(moved)
+
+    def join(self, indices: Sequence[int]) -> None:
+        """Training begins on these slices."""
+        with self._lock:
+            # Those that it runs on may be busy with it from now on.
+            self._waited_for = False
+            moved = self._health.join(indices)
+        self._tell(moved)
+
+    # ---- looking after those that lack
+
+    def start_monitor(self, poll_interval: float | None = None) -> None:
+        """Has slices that are down asked now and then, until the close."""
+        if self._monitor is not None:
+            return
+        every = self._options.poll_interval if poll_interval is None else poll_interval
+        self._stop = threading.Event()
+        self._monitor = threading.Thread(
+            target=self._look, args=(every, self._stop), name="sps-elastic-monitor", daemon=True
+        )
+        self._monitor.start()
+
+    def wake(self) -> None:
+        """Has the slices that are down asked now: there is news of one."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """Ends the threads; those that are needed later begin anew."""
+        self._stop.set()
+        self._wake.set()
+        monitor, self._monitor = self._monitor, None
+        if monitor is not None:
+            # It is in a probe at most.
+            monitor.join(self._options.probe_timeout + 1.0)
+        self._waiters.close()
+
+    def _look(self, every: float, stop: threading.Event) -> None:
+        while True:
+            self._wake.wait(every)
+            if stop.is_set():
+                return
+            self._wake.clear()
+            with self._lock:
+                asked: Collection[int] = self._health.in_state(SliceState.DOWN, SliceState.SUSPECT)
+                if self._waited_for:
+                    asked = self.devices
+                    self._waited_for = False
+            if asked:
+                self.ask(asked)
+
+    def _tell(self, moved: Sequence[Transition]) -> None:
+        if moved:
+            with self._changed:
+                self._changes += 1
+                self._changed.notify_all()
+        for transition in moved:
+            self._emit(
+                Event(
+                    kind=f"slice.{transition.state}",
+                    source="elastic",
+                    slice=transition.slice,
+                    reason=transition.reason,
+                )
+            )
+            if transition.left_out_s:
+                self._emit(
+                    Event(
+                        kind="slice.left_out",
+                        source="elastic",
+                        slice=transition.slice,
+                        duration_s=transition.left_out_s,
+                        reason="it was lost too often of late",
+                    )
+                )

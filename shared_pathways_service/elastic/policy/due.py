@@ -1,0 +1,41 @@
+"""When a checkpoint is due."""
+
+from __future__ import annotations
+
+from shared_pathways_service.elastic.policy.options import Options
+
+__all__ = ["CheckpointsDue"]
+
+
+class CheckpointsDue:
+    """Counts steps, seconds and epochs since the last checkpoint. The time is passed in.
+
+    Args:
+      options: The periods.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._epoch = 0
+        self._time = 0.0
+
+    def begin(self, epoch: int, now: float) -> None:
+        """Training begins, or goes on; the same steps are due in each attempt."""
+        self._epoch = epoch
+        self._time = now
+
+    def is_due(self, step: int, epoch: int, now: float) -> bool:
+        """Tells whether the state after `step` steps is to be saved; if so, counts anew."""
+        seconds, epochs = (
+            self._options.checkpoint_period_seconds,
+            self._options.checkpoint_period_epochs,
+        )
+        due = (
+            step % self._options.checkpoint_period == 0
+            or (seconds > 0 and now - self._time >= seconds)
+            or (epochs > 0 and epoch - self._epoch >= epochs)
+        )
+        if due:
+            self._epoch = epoch
+            self._time = now
+        return due

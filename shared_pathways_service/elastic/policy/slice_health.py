@@ -1,0 +1,139 @@
+"""The health of slices as elastic training sees it, and which of them it may use."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Iterable, Sequence
+
+from shared_pathways_service.elastic.policy.options import Options
+
+__all__ = ["Health", "SliceState", "Transition"]
+
+
+class SliceState(enum.StrEnum):
+    """What is known of a slice."""
+
+    #: It answers, and training may use it.
+    ACTIVE = "active"
+    #: Something went wrong on it; it has not been asked yet.
+    SUSPECT = "suspect"
+    #: It did not answer as it should.
+    DOWN = "down"
+    #: It answers again, and training does not use it yet.
+    RETURNING = "returning"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Transition:
+    """A slice came to another state.
+
+    Attributes:
+      left_out_s: For how many seconds it will not be used though it may answer; 0: none.
+    """
+
+    slice: int
+    state: SliceState
+    reason: str
+    left_out_s: float = 0.0
+
+
+@dataclasses.dataclass
+class _Slice:
+    state: SliceState = SliceState.ACTIVE
+    #: When it went down lately, oldest first.
+    losses: list[float] = dataclasses.field(default_factory=list)
+    #: Not used before then.
+    left_out_until: float = 0.0
+
+
+class Health:
+    """Knows each slice's state. Not thread-safe; the time is passed in, in seconds.
+
+    Args:
+      slices: All slices, by index.
+      options: When a slice counts as one that flaps.
+    """
+
+    def __init__(self, slices: Iterable[int], options: Options) -> None:
+        self._options = options
+        self._slices = {index: _Slice() for index in sorted(slices)}
+
+    @property
+    def states(self) -> dict[int, SliceState]:
+        """Each slice's state."""
+        return {index: known.state for index, known in self._slices.items()}
+
+    def in_state(self, *states: SliceState) -> tuple[int, ...]:
+        """Returns the slices that are in one of these states."""
+        return tuple(i for i, known in self._slices.items() if known.state in states)
+
+    def usable(self, now: float, least: int = 0) -> tuple[int, ...]:
+        """Returns the slices that training may run on.
+
+        Args:
+          now: The time.
+          least: Where fewer are well and not left out, those that are left out for the shortest
+            time are there too: better slices that flap than none.
+        """
+        well = self.in_state(SliceState.ACTIVE, SliceState.RETURNING)
+        calm = [i for i in well if self._slices[i].left_out_until <= now]
+        left_out = sorted(set(well) - set(calm), key=lambda i: self._slices[i].left_out_until)
+        return tuple(sorted([*calm, *left_out[: max(0, least - len(calm))]]))
+
+    def suspect(self, indices: Iterable[int], reason: str) -> list[Transition]:
+        """Something went wrong that may be of these slices."""
+        moved = [i for i in indices if self._slices[i].state is SliceState.ACTIVE]
+        return [self._move(i, SliceState.SUSPECT, reason) for i in moved]
+
+    def good(self, index: int) -> list[Transition]:
+        """A slice answered as it should."""
+        state = self._slices[index].state
+        if state is SliceState.SUSPECT:
+            return [self._move(index, SliceState.ACTIVE, "it answers")]
+        if state is SliceState.DOWN:
+            return [self._move(index, SliceState.RETURNING, "it answers again")]
+        return []
+
+    def bad(self, index: int, now: float, reason: str) -> list[Transition]:
+        """A slice did not answer as it should."""
+        known = self._slices[index]
+        if known.state is SliceState.DOWN:
+            return []
+        return [self._move(index, SliceState.DOWN, reason, self._count_loss(known, now))]
+
+    def lost(self, index: int, now: float) -> list[Transition]:
+        """A slice was lost and replaced at once: it answers, and yet it went down.
+
+        One that was seen down has been counted.
+        """
+        known = self._slices[index]
+        if known.state in {SliceState.DOWN, SliceState.RETURNING}:
+            return []
+        left_out_s = self._count_loss(known, now)
+        reason = "it was lost, and another is in its place"
+        return [self._move(index, known.state, reason, left_out_s)] if left_out_s else []
+
+    def join(self, indices: Sequence[int]) -> list[Transition]:
+        """Training begins on these slices."""
+        back = [i for i in indices if self._slices[i].state is SliceState.RETURNING]
+        return [self._move(i, SliceState.ACTIVE, "training uses it again") for i in back]
+
+    def _move(
+        self, index: int, state: SliceState, reason: str, left_out_s: float = 0.0
+    ) -> Transition:
+        self._slices[index].state = state
+        return Transition(slice=index, state=state, reason=reason, left_out_s=left_out_s)
+
+    def _count_loss(self, known: _Slice, now: float) -> float:
+        """Notes a loss; returns for how long the slice is left out for it."""
+        options = self._options
+        begin = now - options.flap_window_seconds
+        known.losses = [*(t for t in known.losses if t > begin), now]
+        over = len(known.losses) - options.flap_limit
+        if over < 0:
+            return 0.0
+        longest = options.flap_backoff_most_seconds
+        left_out = min(options.flap_backoff_seconds * 2.0 ** min(over, 30), longest)
+        known.left_out_until = now + left_out
+        return left_out

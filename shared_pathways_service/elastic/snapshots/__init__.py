@@ -1,0 +1,1 @@
+"""Snapshots in memory: of this process, or of the slices."""

@@ -1,0 +1,1 @@
+"""The loop and its attempts: data, barriers, where an attempt begins."""

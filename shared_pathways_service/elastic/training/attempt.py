@@ -1,0 +1,382 @@
+"""One attempt at training: what the function that trains is given."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar, runtime_checkable
+
+import grain
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from shared_pathways_service.api.validation import check_json
+from shared_pathways_service.elastic.errors import ScaleUpSignalError
+from shared_pathways_service.elastic.health.slice_watch import SliceWatch
+from shared_pathways_service.elastic.policy.due import CheckpointsDue
+from shared_pathways_service.elastic.policy.gate import may_grow
+from shared_pathways_service.elastic.policy.options import Options, SliceRange
+from shared_pathways_service.elastic.progress import Progress
+from shared_pathways_service.elastic.training.barrier import Barrier
+from shared_pathways_service.elastic.training.data import Batches, LastBatch
+from shared_pathways_service.elastic.training.restoring import States
+from shared_pathways_service.elastic.trees import Placement, Tree
+from shared_pathways_service.errors import InvalidRequestError, SliceLost
+from shared_pathways_service.events import Event
+
+__all__ = ["Attempt", "Loss"]
+
+
+@runtime_checkable
+class Waitable(Protocol):
+    """A number that is still being computed, as a `jax.Array` is."""
+
+    def copy_to_host_async(self) -> None:
+        """Has it brought here once it is there."""
+
+    def __array__(self) -> np.ndarray[Any, Any]: ...
+
+
+T = TypeVar("T")
+#: What may be told as a step's loss.
+Loss = jax.Array | Waitable | np.ndarray[Any, Any] | np.floating[Any] | float
+#: Seconds at the end for what is still being saved.
+_SAVE_S: Final = 600.0
+#: While a state is restored one slice may have its part, and another one be at it.
+_RESTORE_LOOKS: Final = 3
+
+
+@dataclasses.dataclass(kw_only=True)
+class _Pending:
+    """A step whose end has not been waited for.
+
+    Attributes:
+      seconds: From the end of `step_done` of the step before to that of its own; None: not yet.
+    """
+
+    step: int
+    loss: Loss | None
+    seconds: float | None = None
+
+
+class Attempt:
+    """Slices to train on, and what is needed to go on where the last attempt ended.
+
+    Made by `Manager.run`. A function that trains calls `restore` once, takes its batches from
+    `batches`, and calls `step_done` after each step; it must keep no array beyond its own end.
+
+    Attributes:
+      number: From 1; the number of failures before it, and one.
+      slices: Indices of the slices to train on.
+      progress: How far training is.
+    """
+
+    def __init__(
+        self,
+        *,
+        number: int,
+        slices: Sequence[int],
+        watch: SliceWatch,
+        states: States,
+        options: Options,
+        allowed: SliceRange,
+        down_events: int,
+        grows: bool,
+        barrier: Barrier,
+        emit: Callable[[Event], None],
+    ) -> None:
+        self.number = number
+        self.slices = tuple(slices)
+        self.progress = Progress()
+        self._watch = watch
+        self._states = states
+        self._options = options
+        self._allowed = allowed
+        self._down_events = down_events
+        self._grows = grows
+        self._barrier = barrier
+        self._emit = emit
+        self._due = CheckpointsDue(options)
+        self._batches: Batches | None = None
+        self._pending: _Pending | None = None
+        self._last_end = time.monotonic()
+        self._first = True
+        self._tflops: float | None = None
+
+    # ---- where
+
+    @property
+    def slice_count(self) -> int:
+        """How many slices there are to train on."""
+        return len(self.slices)
+
+    @property
+    def slice_to_devices(self) -> Mapping[int, Sequence[jax.Device]]:
+        """The devices of each slice to train on."""
+        return {index: self._watch.devices[index] for index in self.slices}
+
+    @property
+    def devices(self) -> tuple[jax.Device, ...]:
+        """The devices to train on, slice by slice."""
+        return tuple(d for devices in self.slice_to_devices.values() for d in devices)
+
+    @property
+    def mesh(self) -> Mesh:
+        """A mesh of the slices by the devices of each: axes ``slice`` and ``device``.
+
+        The same slices make an equal mesh, for which nothing is compiled again.
+
+        Raises:
+          InvalidRequestError: The slices are not of one size; a mesh of `devices` is the user's.
+        """
+        rows = list(self.slice_to_devices.values())
+        sizes = sorted({len(row) for row in rows})
+        if len(sizes) > 1:
+            raise InvalidRequestError("devices", sizes, "slices of one size, for a mesh of them")
+        return Mesh(np.array(rows), ("slice", "device"))
+
+    def over_batch(self) -> NamedSharding:
+        """Returns how a batch is cut: its examples over all devices of `mesh`."""
+        return NamedSharding(self.mesh, PartitionSpec(("slice", "device")))
+
+    def replicated(self) -> NamedSharding:
+        """Returns how all of an array is on each device of `mesh`."""
+        return NamedSharding(self.mesh, PartitionSpec())
+
+    @property
+    def batch_size(self) -> int:
+        """Examples of a step, on all slices together.
+
+        Raises:
+          InvalidRequestError: `Options.global_batch_size` was not given.
+        """
+        return self._options.batch_size(self.slice_count, self._allowed.most)
+
+    # ---- what
+
+    def restore(self, init: Tree | Callable[[], Tree], placement: Placement | None = None) -> Tree:
+        """Returns the state to go on with, and sets `progress`.
+
+        Args:
+          init: The state to begin with where there is no other, or a function that makes it, which
+            JAX must be able to trace.
+          placement: Where it belongs: a sharding for all, a pytree of them, or a function that
+            makes that of the state's shapes. None: replicated.
+
+        Returns:
+          The newest state that can be had: of the last step's end where slices were added, else of
+          a snapshot or a checkpoint.
+
+        Raises:
+          CheckpointMismatch: The checkpoint is of another state than `init` makes.
+          CheckpointNotFound: The one that `Options.resume_from` names is not there, or damaged.
+          SliceLost: A slice does not answer; let it pass.
+        """
+        where = self.replicated() if placement is None else placement
+        reached = self._states.reached
+        state, self.progress = self._states.restore(init, where, self._within, self.slices)
+        if self.number > 1 and reached == self.progress.step - 1:
+            # It was kept, and the slice was lost before its loss could be told.
+            self._tell_step(self.progress.step, None, None)
+        self._due.begin(self.progress.epoch, time.monotonic())
+        if self._batches is not None:
+            self._batches.set_state(self.progress.data)
+        self._last_end = time.monotonic()
+        return state
+
+    def batches(
+        self,
+        dataset: grain.MapDataset[Any],
+        *,
+        epochs: int | None = None,
+        last_batch: LastBatch | None = None,
+        read_options: grain.ReadOptions | None = None,
+    ) -> Batches:
+        """Returns the batches from where training is, of `batch_size` examples each.
+
+        Args:
+          dataset: One epoch of single examples; shuffled and mapped as wanted, neither batched nor
+            repeated.
+          epochs: How many; None: without end.
+          last_batch: What becomes of examples at the very end that fill no batch: ``partial``: they
+            are a smaller one; ``drop``: they are not used. Needed only if there are any.
+          read_options: Grain's, for reading ahead; None: 16 batches, by 8 threads. What was read
+            ahead is thrown away when an attempt ends, and read again by the next.
+
+        Raises:
+          InvalidRequestError: There are such examples, and `last_batch` does not say.
+        """
+        if self._batches is not None:
+            self._batches.close()
+        self._batches = Batches(
+            dataset,
+            self.batch_size,
+            epochs=epochs,
+            last_batch=last_batch,
+            may_vary=self._options.batch == "scale" and self._allowed.policy == "shrink",
+            read_options=read_options,
+        )
+        self._batches.set_state(self.progress.data)
+        return self._batches
+
+    def set_flops(self, per_step: float) -> None:
+        """Says how many floating-point operations a step takes on all devices, for the log."""
+        self._tflops = per_step / 1e12 / len(self.devices)
+
+    # ---- how far
+
+    def step_done(
+        self,
+        state: Tree,
+        loss: Loss | None = None,
+        *,
+        epoch: int | None = None,
+        data: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Ends a step: keeps the state when that is due, and has training interrupted if need be.
+
+        The step's program may still be running. Its end is waited for when the next step is done,
+        by way of `loss`, so that one step is prepared while another one runs.
+
+        Args:
+          state: The arrays after this step. They may be donated to the next step.
+          loss: This step's.
+          epoch: Where the batches are not those of `batches`: the epoch of the next example.
+          data: Likewise: the state of the data iterator, as JSON knows it.
+
+        Raises:
+          InvalidRequestError: `data` is not what JSON would give back.
+          ScaleUpSignalError: There are more slices; let it pass.
+          jax.errors.JaxRuntimeError: The step before this one failed; let it pass.
+          SliceLost: A slice does not answer; let it pass.
+        """
+        if data is not None:
+            check_json("data", data)
+        self.settle()
+        if isinstance(loss, Waitable):
+            loss.copy_to_host_async()
+        if self._batches is not None:
+            epoch, data = self._batches.epoch, self._batches.get_state()
+        self.progress = Progress(
+            step=self.progress.step + 1,
+            epoch=self.progress.epoch if epoch is None else epoch,
+            data=self.progress.data if data is None else data,
+        )
+        self._pending = pending = _Pending(step=self.progress.step, loss=loss)
+        self._wait_if_due(state)
+        self._keep(state)
+        self._maybe_grow(state)
+        now = time.monotonic()
+        pending.seconds, self._last_end = now - self._last_end, now
+
+    def settle(self) -> None:
+        """Waits for the last step that was told, and tells of it."""
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
+        given = pending.loss
+        loss: float | None
+        if isinstance(given, Waitable):
+            loss = self._barrier.pass_with(lambda: float(np.asarray(given)), self.slices)
+        else:
+            loss = None if given is None else float(given)
+        seconds = pending.seconds
+        if seconds is None:
+            # Within its own `step_done`: what else that does is no part of the step.
+            now = time.monotonic()
+            seconds, self._last_end = now - self._last_end, now
+        if self.progress.step == pending.step:
+            self.progress = dataclasses.replace(self.progress, loss=loss)
+        self._states.reached = pending.step
+        self._tell_step(pending.step, seconds, loss)
+        self._first = False
+
+    def finish(self) -> None:
+        """Training has ended well: waits for the checkpoint that is being saved."""
+        self.settle()
+        checkpoints = self._states.checkpoints
+        if checkpoints is not None:
+            fetched = functools.partial(checkpoints.wait_for_copies, _SAVE_S)
+            try:
+                self._barrier.pass_with(fetched, self.slices, "the last save")
+            except SliceLost:
+                checkpoints.give_up("its slice does not answer")
+            checkpoints.wait(_SAVE_S)
+
+    def close(self) -> None:
+        """Ends what reads ahead."""
+        if self._batches is not None:
+            self._batches.close()
+            self._batches = None
+
+    # ---- inside
+
+    def _within(self, wait: Callable[[], T]) -> T:
+        """Makes a call that may wait for the slices to restore what is kept."""
+        device, x64 = self.devices[0], bool(jax.config.read("jax_enable_x64"))
+
+        def as_here() -> T:
+            # On another thread, which knows nothing of what was set for this one alone.
+            with jax.default_device(device), jax.enable_x64(x64):
+                return wait()
+
+        return self._barrier.pass_with(as_here, self.slices, "restoring", _RESTORE_LOOKS)
+
+    def _tell_step(self, step: int, seconds: float | None, loss: float | None) -> None:
+        told: dict[str, Any] = {} if loss is None else {"loss": loss}
+        if self._tflops is not None and seconds:
+            told["tflops_per_device"] = self._tflops / seconds
+        self._emit(
+            Event(
+                kind="elastic.step",
+                source="elastic",
+                step=step,
+                duration_s=seconds,
+                data={
+                    **told,
+                    "slice_count": self.slice_count,
+                    "down_events": self._down_events,
+                    "first": self._first,
+                },
+            )
+        )
+
+    def _wait_if_due(self, state: Tree) -> None:
+        """Waits for the step that was just told, where nothing is gained by waiting later."""
+        every = self._options.health_every
+        due = every > 0 and self.progress.step % every == 0
+        assert self._pending is not None
+        loss = self._pending.loss
+        if due and not isinstance(loss, Waitable):
+            self._barrier.pass_with(lambda: _wait_for(state), self.slices)
+        if due or not isinstance(loss, Waitable):
+            self.settle()
+
+    def _keep(self, state: Tree) -> None:
+        step = self.progress.step
+        snapshots, checkpoints = self._states.snapshots, self._states.checkpoints
+        period = self._options.snapshot_period
+        if snapshots is not None and period and step % period == 0:
+            snapshots.take(state, self.progress)
+        if checkpoints is not None and self._due.is_due(
+            step, self.progress.epoch, time.monotonic()
+        ):
+            # It holds the loss, and nothing that might still fail.
+            self.settle()
+            checkpoints.save(state, self.progress)
+
+    def _maybe_grow(self, state: Tree) -> None:
+        usable = self._watch.usable() if self._grows else ()
+        if not may_grow(self.slices, usable, self._allowed):
+            return
+        self.settle()
+        self._states.leave(state, self.progress, self.slices)
+        raise ScaleUpSignalError(f"more slices than {self.slice_count} are to be had")
+
+
+def _wait_for(state: Tree) -> None:
+    """Waits for arrays, and holds on to none of them."""
+    jax.block_until_ready(state)

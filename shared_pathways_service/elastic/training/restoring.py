@@ -1,0 +1,215 @@
+"""Where an attempt begins: with the newest state that can still be had."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import gc
+import time
+from collections.abc import Callable, Collection
+from typing import Any, Final, TypeVar
+
+import jax
+
+from shared_pathways_service.elastic.checkpoints.checkpoints import Checkpoints
+from shared_pathways_service.elastic.progress import Progress
+from shared_pathways_service.elastic.snapshots.slots import Snapshots
+from shared_pathways_service.elastic.trees import Placement, Tree, describe, place
+from shared_pathways_service.elastic.waiting import Waiters
+from shared_pathways_service.events import Event
+
+__all__ = ["States"]
+
+#: Seconds that a save which was under way when a slice was lost has to end, well or not.
+_SAVE_S: Final = 60.0
+#: Where the slice hangs: seconds that what is fetched from the slices has to end.
+_HANGING_S: Final = 5.0
+
+T = TypeVar("T")
+#: Makes a call that may wait for slices; raises `SliceLost` if one does not answer.
+Within = Callable[[Callable[[], T]], T]
+#: What `functools.lru_cache` makes of a function.
+_CACHED: Final = type(functools.lru_cache(lambda: None))
+_ORBAX_ARRAYS: Final = "orbax.checkpoint._src.serialization."
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Live:
+    """A state as training left it at a step's end, still on the slices that it ran on."""
+
+    state: Tree
+    progress: Progress
+    slices: frozenset[int]
+
+
+class States:
+    """All states of a run that training can go back to.
+
+    Args:
+      checkpoints: On disk; None: none are kept.
+      snapshots: In memory; None: none are taken.
+      resume_from: The step to begin with; None: the newest.
+      emit: Is told what is restored.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints | None,
+        snapshots: Snapshots | None,
+        resume_from: int | None,
+        emit: Callable[[Event], None],
+    ) -> None:
+        self.checkpoints = checkpoints
+        self.snapshots = snapshots
+        self._resume_from = resume_from
+        self._emit = emit
+        self._live: _Live | None = None
+        #: The furthest step that was completed: what is lost counts from there.
+        self.reached = 0
+
+    def leave(self, state: Tree, progress: Progress, slices: Collection[int]) -> None:
+        """Keeps a state, which is on these slices, for the next attempt."""
+        self._live = _Live(state=state, progress=progress, slices=frozenset(slices))
+
+    def forget_devices(self) -> None:
+        """All devices are gone, and what was kept on them."""
+        self._live = None
+        if self.snapshots is not None:
+            self.snapshots.drop_from_devices()
+        _empty_orbax_caches()
+
+    def settle(self, *, hangs: bool) -> None:
+        """A slice was lost: has what was being kept end, or gives it up.
+
+        Args:
+          hangs: Whether the slice still has not answered, as what is fetched from it has not.
+        """
+        seconds = _HANGING_S if hangs else _SAVE_S
+        reason = "its slice does not answer"
+        if self.snapshots is not None and not self.snapshots.wait(seconds):
+            self.snapshots.give_up(reason)
+        if self.checkpoints is not None and not self.checkpoints.wait_for_copies(seconds):
+            self.checkpoints.give_up(reason)
+
+    def newest_step(self) -> int | None:
+        """Returns the step that `restore` would begin with, as far as can be told."""
+        steps = [
+            self._live.progress.step if self._live else None,
+            self.snapshots.step if self.snapshots else None,
+            self.checkpoints.latest_step if self.checkpoints else None,
+        ]
+        return max((step for step in steps if step is not None), default=None)
+
+    def restore(
+        self,
+        init: Tree | Callable[[], Tree],
+        placement: Placement,
+        within: Within[Any],
+        slices: Collection[int],
+    ) -> tuple[Tree, Progress]:
+        """Returns the newest state, placed as wanted; without one, the initial state.
+
+        Args:
+          init: The initial state, or what makes it; called only if there is no other.
+          placement: Where it belongs.
+          within: Makes the calls that may wait for slices.
+          slices: Those that it is restored onto.
+        """
+        began = time.monotonic()
+        shapes = jax.eval_shape(init if callable(init) else lambda: init)
+        like = describe(shapes, placement)
+        found = self._newest(like, within, slices)
+        # What is the user's is called here, in the user's thread, with JAX's settings of that.
+        origin, state, progress = found or ("initial", _begin(init, like), Progress())
+        within(functools.partial(jax.block_until_ready, state))
+        self._resume_from = None
+        lost = max(0, self.reached - progress.step)
+        self.reached = progress.step
+        self._emit(
+            Event(
+                kind="elastic.restored",
+                source="elastic",
+                step=progress.step,
+                duration_s=time.monotonic() - began,
+                data={"origin": origin, "lost_steps": lost},
+            )
+        )
+        return state, progress
+
+    def rescue(self) -> None:
+        """Saves the last snapshot, if it is newer than the newest checkpoint.
+
+        Needs no device, unless the snapshot lies on one.
+
+        Raises:
+          LookupError: It cannot be read any more.
+          TimeoutError: What it lies on does not answer, or an earlier save takes long.
+        """
+        if self.snapshots is None or self.checkpoints is None:
+            return
+        if not self.checkpoints.wait_for_copies(_HANGING_S):
+            self.checkpoints.give_up("training ends")
+        if not self.checkpoints.wait(_SAVE_S):
+            raise TimeoutError(f"a checkpoint has not been written within {_SAVE_S:g} s")
+        step = self.snapshots.step
+        if step is None or step <= (self.checkpoints.latest_step or 0):
+            return
+        with Waiters("sps-elastic-rescue") as waiters:
+            outcome = waiters.call("fetch", self.snapshots.fetch)
+            if not outcome.wait(_SAVE_S):
+                raise TimeoutError(f"the slices did not give it back within {_SAVE_S:g} s")
+            found = outcome.result()
+        if found is not None:
+            self.checkpoints.save(*found)
+            self.checkpoints.wait(_SAVE_S)
+
+    def _newest(
+        self, like: Tree, within: Within[Any], slices: Collection[int]
+    ) -> tuple[str, Tree, Progress] | None:
+        live, self._live = self._live, None
+        # What lies on another slice may never come.
+        if live is not None and live.slices.issubset(slices):
+            try:
+                state = within(functools.partial(_moved, live.state, like))
+            except jax.errors.JaxRuntimeError:
+                pass  # another slice went meanwhile: what is kept elsewhere is for that
+            else:
+                return "live", state, live.progress
+        del live
+        if self.checkpoints is not None:
+            self.checkpoints.wait(_SAVE_S)
+        wanted = self._resume_from
+        on_disk = self.checkpoints.latest_step if self.checkpoints is not None else None
+        if self.snapshots is not None and wanted is None:
+            self.snapshots.wait(_HANGING_S)
+            if self.snapshots.step is not None and self.snapshots.step >= (on_disk or 0):
+                found = within(functools.partial(self.snapshots.restore, like))
+                if found is not None:
+                    return "snapshot", *found
+        if self.checkpoints is not None:
+            found = within(functools.partial(self.checkpoints.restore, like, step=wanted))
+            if found is not None:
+                return "checkpoint", *found
+        return None
+
+
+def _moved(state: Tree, like: Tree) -> Tree:
+    return jax.block_until_ready(place(state, like))
+
+
+def _empty_orbax_caches() -> None:
+    """Has Orbax (0.12) let go of shardings, by which it remembers how it writes and reads.
+
+    They keep the client of a proxy that is gone, and its threads.
+    """
+    for known in gc.get_objects():
+        # No isinstance(): that would look into whatever poses as something else.
+        if type(known) is _CACHED and str(known.__module__).startswith(_ORBAX_ARRAYS):
+            known.cache_clear()
+
+
+def _begin(init: Tree | Callable[[], Tree], like: Tree) -> Tree:
+    if not callable(init):
+        return place(init, like)
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, like)
+    return jax.jit(init, out_shardings=shardings)()

@@ -1,0 +1,281 @@
+"""Finding the embedded service of this user, joining it, and starting one where there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import grpc
+import grpc.aio
+from filelock import AsyncFileLock, FileLock, Timeout
+
+from shared_pathways_service import constants
+from shared_pathways_service.errors import ServiceNotReady
+from shared_pathways_service.protocol import resource_manager_pb2_grpc as rm_grpc
+from shared_pathways_service.protocol import supervisor_pb2 as pb
+from shared_pathways_service.protocol import supervisor_pb2_grpc as pb_grpc
+from shared_pathways_service.protocol.auth import bearer, read_token
+from shared_pathways_service.protocol.status import error_of
+from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
+from shared_pathways_service.runtime.embedded.log_directory import tail_of
+from shared_pathways_service.runtime.embedded.server_environment import server_environment
+from shared_pathways_service.runtime.embedded.state_file import ServiceState, read_state
+from shared_pathways_service.runtime.settings import Settings, private_directory
+
+__all__ = ["DEFAULT_SLICES", "ServiceLink", "find", "find_or_start"]
+
+#: What a service has that was started for somebody who asked for nothing in particular.
+DEFAULT_SLICES: Mapping[str, int] = {"tpuv6e:2x2": 2}
+_SPARES = 1
+
+#: Seconds for a service that lives to answer, and for one that ends or starts to have done so.
+_JOIN_S = 10.0
+_IN_BETWEEN_S = 60.0
+_LOOK_S = 0.05
+#: How a service that ends answers who would join: it says so, or is gone in the middle of it.
+_ENDING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+
+_OPTIONS = (
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.enable_retries", 0),
+)
+
+
+class ServiceLink:
+    """A service that was found: channels to its supervisor and its resource manager.
+
+    Attributes:
+      state: What its state file says.
+      supervisor: Stub of the supervisor.
+      resource_manager: Stub of the resource manager.
+      manager_address: Where that is.
+      token: What each call must show; None: nothing.
+      metadata: The same, as gRPC takes it.
+      welcome: The answer to `join`; None before it.
+      started_pid: The supervisor's process if it was started for this caller; else 0.
+    """
+
+    def __init__(self, state: ServiceState, token: str | None, resource_manager: str) -> None:
+        self.state = state
+        self.manager_address = resource_manager
+        self.started_pid = 0
+        self.token = token
+        self.metadata = bearer(token)
+        self.welcome: pb.JoinReply | None = None
+        self._channels = [
+            grpc.aio.insecure_channel(address, options=_OPTIONS)
+            for address in (state.address, resource_manager)
+        ]
+        self.supervisor: pb_grpc.SupervisorAsyncStub = pb_grpc.SupervisorStub(self._channels[0])
+        self.resource_manager: rm_grpc.ResourceManagerAsyncStub = rm_grpc.ResourceManagerStub(
+            self._channels[1]
+        )
+        self._join: grpc.aio.UnaryStreamCall[pb.JoinRequest, pb.JoinReply] | None = None
+
+    async def join(self, who: str) -> pb.JoinReply:
+        """Keeps the service from ending for want of users, until `close`.
+
+        Args:
+          who: For the service's log.
+
+        Raises:
+          grpc.aio.AioRpcError: It does not let us in.
+        """
+        request = pb.JoinRequest(
+            client_version=self.state.version,
+            protocol_min=constants.PROTOCOL_MIN,
+            protocol_max=constants.PROTOCOL_MAX,
+            who=who,
+        )
+        self._join = self.supervisor.Join(request, metadata=self.metadata)
+        async with asyncio.timeout(_JOIN_S):
+            reply = await self._join.read()
+        if not isinstance(reply, pb.JoinReply):
+            # The end of the stream without an answer; its status is raised.
+            await self._join.code()
+            raise ServiceNotReady(f"the service at {self.state.address} ended the call")
+        self.welcome = reply
+        return reply
+
+    async def close(self) -> None:
+        """Leaves the service."""
+        if self._join is not None:
+            self._join.cancel()
+        for channel in self._channels:
+            await channel.close()
+        if self.started_pid:
+            # It is our child, though it outlives us: if it has ended, somebody must take note.
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self.started_pid, os.WNOHANG)  # noqa: ASYNC222 - it does not wait
+
+
+async def find(settings: Settings) -> ServiceLink | None:
+    """Returns the service of this user that runs, without joining it; None: there is none.
+
+    Raises:
+      AccessDenied: The runtime directory is not private to this user.
+    """
+    if not settings.runtime_dir.exists():
+        return None
+    paths = _paths(settings)
+    state = read_state(paths)
+    if state is None or not state.supervisor.is_alive():
+        return None
+    token = read_token(str(paths.token), field="service.token") if paths.token.exists() else None
+    return ServiceLink(state, token, f"unix:{paths.resource_manager_socket}")
+
+
+async def find_or_start(
+    settings: Settings, slices: Mapping[str, int] | None = None, *, who: str
+) -> ServiceLink:
+    """Joins the service of this user; starts one, detached, where none runs.
+
+    Args:
+      settings: Where its files are.
+      slices: What a service that is started shall have, beside a spare of each type.
+      who: For the service's log.
+
+    Raises:
+      AccessDenied: The runtime directory is not private to this user.
+      ServiceNotReady: A service is there and does not answer, or one cannot be started.
+      VersionSkew: The service speaks no protocol version that we speak.
+    """
+    # Most of the time it is there, and no lock is needed to find it.
+    if link := await _try_to_join(settings, who):
+        return link
+    paths = _paths(settings)
+    async with AsyncFileLock(paths.start_lock, mode=0o600, poll_interval=_LOOK_S):
+        deadline = time.monotonic() + _IN_BETWEEN_S
+        while True:
+            if link := await _try_to_join(settings, who):
+                return link
+            if _nobody_runs(paths):
+                pid = await _start(settings, slices or DEFAULT_SLICES)
+                link = await _try_to_join(settings, who)
+                if link is not None:
+                    link.started_pid = pid
+                    return link
+            if time.monotonic() > deadline:
+                raise _wedged(paths)
+            # One is about to begin, or to end: the lock or the socket tells when it has.
+            await asyncio.sleep(_LOOK_S)
+
+
+async def _try_to_join(settings: Settings, who: str) -> ServiceLink | None:
+    """Returns None where there is no service, or one that ends or only begins."""
+    link = await find(settings)
+    if link is None:
+        return None
+    async with contextlib.AsyncExitStack() as undo:
+        undo.push_async_callback(link.close)
+        try:
+            await link.join(who)
+        except TimeoutError:
+            raise _wedged(_paths(settings)) from None
+        except grpc.aio.AioRpcError as error:
+            if error.code() in _ENDING:
+                return None
+            raise error_of(
+                error, service="the embedded service", address=link.state.address
+            ) from error
+        undo.pop_all()
+    return link
+
+
+def _paths(settings: Settings) -> RuntimePaths:
+    return RuntimePaths(private_directory(settings.runtime_dir, "SPS_RUNTIME_DIR"))
+
+
+def _nobody_runs(paths: RuntimePaths) -> bool:
+    try:
+        with FileLock(paths.service_lock, mode=0o600, timeout=0):
+            return True
+    except Timeout:
+        return False
+
+
+def _wedged(paths: RuntimePaths) -> ServiceNotReady:
+    state = read_state(paths)
+    who = f"process {state.supervisor.pid}" if state else f"a process with {paths.service_lock}"
+    return ServiceNotReady(
+        f"the embedded service ({who}) does not answer",
+        hint=f"end it (kill {state.supervisor.pid}) and try again" if state else "",
+    )
+
+
+# ---- starting
+
+
+async def _start(settings: Settings, slices: Mapping[str, int]) -> int:
+    """Starts a service and returns its process id, when it serves.
+
+    Raises:
+      ServiceNotReady: It ended instead.
+    """
+    logs = private_directory(settings.state_dir, "SPS_STATE_DIR") / "logs"
+    logs.mkdir(mode=0o700, exist_ok=True)
+    log = logs / "start.log"
+    ours, theirs = os.pipe()
+    with contextlib.ExitStack() as stack:
+        pipe = stack.enter_context(os.fdopen(ours, "rb", 0))
+        with contextlib.closing(os.fdopen(theirs, "wb", 0)):
+            pid = _spawn(settings, slices, log, theirs)
+        reader = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), pipe
+        )
+        stack.callback(transport.close)
+        ready = await reader.readline()
+    if not ready:
+        _, status = await asyncio.to_thread(os.waitpid, pid, 0)
+        tail = "\n".join(tail_of(log))
+        raise ServiceNotReady(
+            f"the embedded service did not start: exit code {os.waitstatus_to_exitcode(status)}\n"
+            f"{tail}",
+            hint=f"its log is {log}",
+        )
+    return pid
+
+
+def _spawn(settings: Settings, slices: Mapping[str, int], log: Path, ready_fd: int) -> int:
+    """Starts a service that outlives this process, its terminal and its notebook.
+
+    Not by `subprocess`, which takes a child that outlives its parent for a mistake.
+    """
+    inherited = 3
+    counts = ",".join(f"{kind}={count}" for kind, count in slices.items())
+    arguments = [
+        sys.executable,
+        "-P",
+        "-m",
+        "shared_pathways_service.servers.supervisor",
+        f"--slices={counts}",
+        f"--spares={_SPARES}",
+        f"--idle_s={constants.SERVICE_IDLE_S}",
+        f"--ready_fd={inherited}",
+    ]
+    environment = server_environment(os.environ)
+    environment["SPS_RUNTIME_DIR"] = str(settings.runtime_dir)
+    environment["SPS_STATE_DIR"] = str(settings.state_dir)
+    environment["SPS_CACHE_DIR"] = str(settings.cache_dir)
+    environment["SPS_COMPILE_CACHE_BYTES"] = str(settings.compile_cache_bytes)
+    write = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+    return os.posix_spawn(
+        sys.executable,
+        arguments,
+        environment,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(log), write, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+            (os.POSIX_SPAWN_DUP2, ready_fd, inherited),
+        ],
+        setsid=True,
+    )

@@ -1,0 +1,293 @@
+"""The home on this machine: proxies are processes of the embedded service, reached directly."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable
+from pathlib import Path
+from typing import TypeVar
+
+import grpc
+import grpc.aio
+
+from shared_pathways_service.api.jax_releases import check_pair
+from shared_pathways_service.errors import InvalidRequestError, TunnelError
+from shared_pathways_service.homes.base import (
+    HomeCounters,
+    HomeEvent,
+    ProxyHandle,
+    ProxySpec,
+    ServiceInfo,
+    Tell,
+    unheard,
+)
+from shared_pathways_service.homes.embedded.discovery import ServiceLink, find, find_or_start
+from shared_pathways_service.homes.embedded.slice_readiness import wait_until_usable
+from shared_pathways_service.homes.manager_news import ManagerNews
+from shared_pathways_service.protocol import supervisor_pb2 as pb
+from shared_pathways_service.protocol.status import error_of
+from shared_pathways_service.runtime.embedded.log_directory import tail_of
+from shared_pathways_service.runtime.processes import Identity
+from shared_pathways_service.runtime.settings import Settings
+
+__all__ = ["EmbeddedHome"]
+
+T = TypeVar("T")
+
+#: Seconds in which the resource manager's last words on an ended proxy come.
+_LAST_WORDS_S = 1.0
+_CALL_S = 30.0
+#: Seconds that a process which is being killed may take to be gone, and between two looks at it.
+_DYING_S = 1.0
+_LOOK_S = 0.02
+
+
+class EmbeddedHome:
+    """The embedded service of this user, joined from `preflight` to `close`.
+
+    Args:
+      **settings: Settings by name, as for `Settings.load`.
+    """
+
+    name = "embedded"
+
+    def __init__(self, **settings: object) -> None:
+        self._settings = Settings.load(**settings)  # type: ignore[arg-type]
+        self._link: ServiceLink | None = None
+        self._news: ManagerNews | None = None
+        self._reconnects = 0
+        self._trouble = ""
+        self._tell: Tell = unheard
+        self._events: asyncio.Queue[HomeEvent] = asyncio.Queue()
+
+    async def preflight(self, spec: ProxySpec, tell: Tell) -> ServiceInfo:
+        """Joins the service or starts one, and waits until its slices are up.
+
+        Raises:
+          InvalidRequestError: It has no slices of a type that is asked for.
+          ServiceNotReady: It does not answer, cannot be started, or has lost its slices.
+          VersionSkew: It speaks no protocol version that we speak, or runs a release of JAX
+            that does not work with ours.
+        """
+        wanted = Counter(spec.virtual_slices)
+        link = self._link = await find_or_start(
+            self._settings, wanted or None, who=f"agent of {spec.name}"
+        )
+        assert link.welcome is not None
+        ours, theirs = importlib.metadata.version("jaxlib"), link.welcome.jaxlib_version
+        if warning := check_pair(ours, theirs, "the service", ours=True):
+            tell(HomeEvent(kind="service.warning", reason=warning))
+        types = tuple(link.welcome.instance_types)
+        for kind in wanted:
+            if kind not in types:
+                raise InvalidRequestError(
+                    "expected_tpu_instances",
+                    kind,
+                    f"types that the service has: {', '.join(types)}",
+                    hint="a service that is started anew has what is asked for first",
+                )
+        self._news = ManagerNews(
+            link.resource_manager,
+            link.manager_address,
+            link.token,
+            only=spec.name,
+            on_trouble=self._note,
+        )
+        self._tell = tell
+        try:
+            # Before there is anything to miss.
+            await self._news.wait_until_listening()
+        finally:
+            self._tell = unheard
+        await self._call(wait_until_usable(link, wanted or types[:1]))
+        return ServiceInfo(
+            address=link.welcome.resource_manager_address,
+            version=link.welcome.version,
+            instance_types=types,
+            started=bool(link.started_pid),
+        )
+
+    async def create_proxy(self, spec: ProxySpec) -> ProxyHandle:
+        """Has the supervisor start a proxy; the same session gets the same one again."""
+        link, news = self._joined()
+        news.follow(spec.name, self._events.put_nowait)
+        request = pb.CreateProxyRequest(
+            name=spec.name,
+            session=spec.session,
+            virtual_slices=spec.virtual_slices,
+            num_elastic_slices=spec.num_elastic_slices,
+            priority=spec.priority,
+            queue_timeout_s=spec.queue_timeout_s,
+            user=spec.user,
+            team=spec.team,
+            host=spec.host,
+            xla_flags=spec.options.xla_flags,
+            ffi_targets=spec.options.ffi_targets,
+            tcp_port=spec.local_port,
+            owner_pid=spec.owner_pid,
+            owner_start=spec.owner_start,
+            max_lifetime_s=spec.max_lifetime_s or 0.0,
+            limits=pb.ProxyLimits(**spec.options.limits),
+        )
+        proxy = await self._call(
+            link.supervisor.CreateProxy(request, metadata=link.metadata, timeout=_CALL_S)
+        )
+        return ProxyHandle(
+            name=proxy.name,
+            uid=proxy.uid,
+            token=proxy.token or None,
+            log=proxy.log_path,
+            transfer_dir=proxy.transfer_dir,
+        )
+
+    async def follow(self, handle: ProxyHandle) -> AsyncIterator[HomeEvent]:
+        """Tells what becomes of the proxy and its slices, until it ends."""
+        _, news = self._joined()
+        watch = asyncio.create_task(self._watch_proxy(handle))
+        try:
+            while True:
+                event = await self._events.get()
+                yield event
+                if event.kind in {"proxy.exited", "proxy.deleted", "home.lost"}:
+                    break
+            # Two streams bring the news of one end; the other one may be a moment late.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_WORDS_S):
+                    while not (news.tenant_is_over and self._events.empty()):
+                        yield await self._events.get()
+        finally:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
+
+    async def open_tunnel(self, handle: ProxyHandle, local_port: int | None) -> str:
+        """Returns where the proxy itself listens, once it does: nothing stands between."""
+        link, _ = self._joined()
+        call = link.supervisor.WatchProxy(
+            pb.WatchProxyRequest(name=handle.name), metadata=link.metadata
+        )
+        async with contextlib.AsyncExitStack() as stack:
+            stack.callback(call.cancel)
+            try:
+                async for proxy in call:
+                    if proxy.state == pb.Proxy.SERVING:
+                        if local_port is None:
+                            return proxy.address
+                        return f"127.0.0.1:{proxy.tcp_port}"
+            except grpc.aio.AioRpcError as error:
+                raise self._translated(error) from error
+        raise TunnelError(f"the proxy {handle.name} has ended", pod=handle.name)
+
+    async def logs(self, handle: ProxyHandle, lines: int) -> list[str]:
+        """Returns the last lines of the proxy's log, which is a file of this machine."""
+        return tail_of(Path(handle.log), lines) if handle.log else []
+
+    async def delete_proxy(self, name: str, uid: str, session: str) -> bool:
+        """Ends the proxy; a service that has ended has none."""
+        link = self._link or await find(self._settings)
+        if link is None:
+            return False
+        async with contextlib.AsyncExitStack() as stack:
+            if link is not self._link:
+                stack.push_async_callback(link.close)
+            request = pb.DeleteProxyRequest(
+                name=name, uid=uid, session=session, reason="its session deleted it"
+            )
+            try:
+                answer = await link.supervisor.DeleteProxy(
+                    request, metadata=link.metadata, timeout=_CALL_S
+                )
+            except grpc.aio.AioRpcError as error:
+                if await _has_ended(link.state.supervisor):
+                    # It takes its proxies along.
+                    return False
+                raise self._translated(error) from error
+            return answer.deleted
+
+    def counters(self) -> HomeCounters:
+        """Returns how often the resource manager was listened to anew: there is no tunnel."""
+        if self._news is not None:
+            self._reconnects = self._news.reconnects
+        return HomeCounters(manager_reconnects=self._reconnects)
+
+    async def close(self) -> None:
+        """Leaves the service."""
+        if self._news is not None:
+            await self._news.close()
+            self._reconnects = self._news.reconnects
+            self._news = None
+        if self._link is not None:
+            await self._link.close()
+            self._link = None
+
+    # ---- the rest
+
+    def _joined(self) -> tuple[ServiceLink, ManagerNews]:
+        assert self._link is not None, "preflight comes first"
+        assert self._news is not None, "preflight comes first"
+        return self._link, self._news
+
+    def _note(self, trouble: str) -> None:
+        """Tells why the resource manager does not let us listen, once as long as it is the same."""
+        if trouble != self._trouble:
+            self._trouble = trouble
+            why = f"the resource manager does not answer: {trouble}"
+            self._tell(HomeEvent(kind="service.waiting", reason=why))
+
+    async def _call(self, call: Awaitable[T]) -> T:
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            raise self._translated(error) from error
+
+    def _translated(self, error: grpc.aio.AioRpcError) -> Exception:
+        address = self._link.state.address if self._link is not None else ""
+        return error_of(error, service="the embedded service", address=address)
+
+    async def _watch_proxy(self, handle: ProxyHandle) -> None:
+        """Puts the proxy's news among the events."""
+        link, _ = self._joined()
+        request = pb.WatchProxyRequest(name=handle.name)
+        reason = "the supervisor ended the view of the proxy"
+        try:
+            async for proxy in link.supervisor.WatchProxy(request, metadata=link.metadata):
+                if (event := _event_of(proxy)) is not None:
+                    self._events.put_nowait(event)
+                if proxy.state in {pb.Proxy.EXITED, pb.Proxy.DELETED}:
+                    return
+        except grpc.aio.AioRpcError as error:
+            reason = str(self._translated(error))
+        self._events.put_nowait(HomeEvent(kind="home.lost", reason=reason))
+
+
+def _event_of(proxy: pb.Proxy) -> HomeEvent | None:
+    match proxy.state:
+        case pb.Proxy.SERVING:
+            return HomeEvent(kind="proxy.serving")
+        case pb.Proxy.DELETED:
+            return HomeEvent(kind="proxy.deleted", reason=proxy.reason)
+        case pb.Proxy.EXITED:
+            return HomeEvent(
+                kind="proxy.exited",
+                reason=proxy.reason,
+                data={
+                    "exit_code": proxy.exit_code if proxy.HasField("exit_code") else None,
+                    "reason": proxy.reason,
+                    "log_tail": "\n".join(proxy.log_tail),
+                    "report": proxy.exit_report,
+                },
+            )
+    return None
+
+
+async def _has_ended(supervisor: Identity) -> bool:
+    """Whether it runs no more; one that dies closes its sockets a moment before it is gone."""
+    deadline = time.monotonic() + _DYING_S
+    while supervisor.is_alive():
+        if time.monotonic() > deadline:
+            return False
+        await asyncio.sleep(_LOOK_S)
+    return True

@@ -1,0 +1,98 @@
+"""Whether the slices of an embedded service, which may have started just now, are up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection
+
+from shared_pathways_service.errors import ServiceNotReady
+from shared_pathways_service.homes.embedded.discovery import ServiceLink
+from shared_pathways_service.homes.manager_news import ManagerNews
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.runtime.embedded.state_file import ServiceState
+
+__all__ = ["wait_until_usable"]
+
+#: Seconds that slices may take to come up; of those that come up at all, each takes one or two.
+_PATIENCE_S = 30.0
+_CALL_S = 10.0
+_DOWN = ("starting", "lost")
+
+
+async def wait_until_usable(link: ServiceLink, kinds: Collection[str]) -> None:
+    """Returns when no slice of these instance types is starting any more, and each has some up.
+
+    A slice that does not come up for long is not waited for if others do.
+
+    Raises:
+      grpc.aio.AioRpcError: The resource manager does not answer.
+      ServiceNotReady: A type has no slice up, and gets none.
+      SharedPathwaysError: The resource manager does not let us listen.
+    """
+    if (await _survey(link, kinds)).complete:
+        return
+    # Of everybody's slices: only who waits for them listens to all that there is.
+    news = ManagerNews(link.resource_manager, link.manager_address, link.token)
+    try:
+        await _wait_for_changes(news, link, kinds)
+    finally:
+        await news.close()
+
+
+async def _wait_for_changes(news: ManagerNews, link: ServiceLink, kinds: Collection[str]) -> None:
+    await news.wait_until_listening()
+    patience = asyncio.get_running_loop().time() + _PATIENCE_S
+    while True:
+        news.changed.clear()
+        survey = await _survey(link, kinds)
+        if survey.complete:
+            return
+        try:
+            async with asyncio.timeout_at(patience):
+                await news.changed.wait()
+        except TimeoutError:
+            if survey.missing:
+                raise survey.error() from None
+            return
+
+
+async def _survey(link: ServiceLink, kinds: Collection[str]) -> _Survey:
+    status = await link.resource_manager.GetStatus(
+        pb.GetStatusRequest(), metadata=link.metadata, wait_for_ready=True, timeout=_CALL_S
+    )
+    return _Survey(link.state, status, kinds)
+
+
+class _Survey:
+    """How the slices of some instance types stand.
+
+    Attributes:
+      missing: Types without a single slice that is up.
+      complete: Whether none is starting, and none of the types is missing.
+    """
+
+    def __init__(
+        self, service: ServiceState, status: pb.GetStatusResponse, kinds: Collection[str]
+    ) -> None:
+        self._slices = [s for s in status.slices if s.instance_type in kinds]
+        self._wanted = {kind: service.slices.get(kind, 0) + service.spares for kind in kinds}
+        known = Counter(s.instance_type for s in self._slices if s.state != "starting")
+        self._up = Counter(s.instance_type for s in self._slices if s.state not in _DOWN)
+        self.missing = [kind for kind in kinds if not self._up[kind]]
+        # The resource manager learns of a slice from its first worker.
+        starting = any(known[kind] < count for kind, count in self._wanted.items())
+        self.complete = not starting and not self.missing
+
+    def error(self) -> ServiceNotReady:
+        """Says what is missing."""
+        states = [f"{s.id} ({s.instance_type}) is {s.state}" for s in self._slices]
+        unheard = sum(self._wanted.values()) - len(self._slices)
+        return ServiceNotReady(
+            f"the service has no {' and no '.join(self.missing)} slice that is up: "
+            f"{', '.join([*states, *([f'{unheard} never came'] if unheard > 0 else [])])}",
+            ready=self._up.total(),
+            wanted=sum(self._wanted.values()),
+            pods=states,
+            hint="`sps status` and the logs of the service tell more",
+        )

@@ -1,0 +1,78 @@
+"""Keeps a proxy's Job alive: its deadline is moved on for as long as somebody wants it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from shared_pathways_service.constants import PROXY_DEADLINE_PUSH_S, PROXY_DEADLINE_S
+from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.errors import ApiError
+from shared_pathways_service.manifests.lifetime import deadline_patch, deadline_s
+
+__all__ = ["DeadlineKeeper"]
+
+#: What the server says of a Job that is gone, and of another one of its name.
+_ANOTHER_OR_NONE = ("NotFound", "Invalid")
+
+_log = logging.getLogger(__name__)
+
+
+class DeadlineKeeper:
+    """Moves the deadline of one Job, from now on until `close`.
+
+    Args:
+      api: The server.
+      path: Of the Job.
+      uid: The Job's: another of its name is left alone.
+      ahead_s: Seconds between now and the deadline.
+      max_lifetime_s: Beyond which it is never moved; None: no limit.
+
+    Attributes:
+      moved_at: When it was last moved, in seconds since the epoch; None: not yet.
+    """
+
+    def __init__(
+        self, api: KubeApi, path: str, *, uid: str, ahead_s: float, max_lifetime_s: float | None
+    ) -> None:
+        self.moved_at: float | None = None
+        self._api = api
+        self._path = path
+        self._uid = uid
+        self._ahead_s = ahead_s
+        self._max_lifetime_s = max_lifetime_s
+        # The cluster's clock goes on while this machine sleeps; the monotonic one does not.
+        self._began, self._began_at = time.monotonic(), time.time()
+        self._task = asyncio.create_task(self._run())
+        self._task.add_done_callback(self._note_failure)
+
+    async def close(self) -> None:
+        """Moves it no more."""
+        self._task.cancel()
+        await asyncio.wait({self._task})
+
+    async def _run(self) -> None:
+        pause = self._ahead_s * PROXY_DEADLINE_PUSH_S / PROXY_DEADLINE_S
+        deadline = 0
+        while True:
+            await asyncio.sleep(pause)
+            # (The Job counts from its start, which came a moment after ours.)
+            age = max(time.monotonic() - self._began, time.time() - self._began_at)
+            wanted = deadline_s(age, self._max_lifetime_s, ahead_s=self._ahead_s)
+            if wanted == deadline:
+                return
+            try:
+                patch = deadline_patch(wanted, self._uid)
+                await self._api.patch(self._path, patch, timeout_s=pause)
+                deadline, self.moved_at = wanted, time.time()
+            except SharedPathwaysError as error:
+                # There are several tries until it would matter, and who watches the Job sees more.
+                _log.warning("the deadline of %s was not moved on: %s", self._path, error)
+                if isinstance(error, ApiError) and error.reason in _ANOTHER_OR_NONE:
+                    return
+
+    def _note_failure(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()):
+            _log.error("the deadline of %s stays as it is", self._path, exc_info=error)

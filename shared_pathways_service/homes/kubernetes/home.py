@@ -1,0 +1,361 @@
+"""The home in a cluster: a proxy is a Job, reached through the API server's port-forward."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import logging
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from shared_pathways_service.cluster_state.console_links import log_link
+from shared_pathways_service.cluster_state.refusals import create_refused
+from shared_pathways_service.cluster_state.services import Service
+from shared_pathways_service.constants import PROXY_PORT
+from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
+from shared_pathways_service.events import Scalar
+from shared_pathways_service.homes.base import (
+    HomeCounters,
+    HomeEvent,
+    ProxyHandle,
+    ProxySpec,
+    ServiceInfo,
+    Tell,
+)
+from shared_pathways_service.homes.kubernetes.deadline import DeadlineKeeper
+from shared_pathways_service.homes.kubernetes.dial import dial_pod
+from shared_pathways_service.homes.kubernetes.error_translation import (
+    after_creating,
+    before_creating,
+)
+from shared_pathways_service.homes.kubernetes.job_inputs import proxy_job_inputs
+from shared_pathways_service.homes.kubernetes.manager_link import ManagerLink
+from shared_pathways_service.homes.kubernetes.preflight import Preflight
+from shared_pathways_service.homes.kubernetes.proxy_watch import ProxyFollower
+from shared_pathways_service.homes.kubernetes.release import give_back
+from shared_pathways_service.homes.manager_news import ManagerNews
+from shared_pathways_service.kube.access import ClusterAccess, ClusterChoice, resolve
+from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.errors import ApiError
+from shared_pathways_service.kube.paths import collection, item, pod_log
+from shared_pathways_service.manifests.names import bears_session
+from shared_pathways_service.manifests.proxy_job import ProxyJobInputs, proxy_job, token_secret
+from shared_pathways_service.runtime.settings import Settings
+from shared_pathways_service.tunnel.counters import TunnelCounters
+from shared_pathways_service.tunnel.places import remove_abandoned
+from shared_pathways_service.tunnel.relay import FailureKind, Relay, TunnelFailure
+
+__all__ = ["KubernetesHome"]
+
+_TOKEN_BYTES = 32
+#: Seconds in which the resource manager's last words on an ended proxy come.
+_LAST_WORDS_S = 1.0
+_LAST_KINDS = ("proxy.exited", "proxy.deleted", "home.lost")
+
+_log = logging.getLogger(__name__)
+
+
+class KubernetesHome:
+    """A service in a cluster, as one user.
+
+    Args:
+      namespace: Of the service, and of what is created.
+      cluster: A GKE cluster, with its `project` and `region`; empty: `context`.
+      project: See `cluster`.
+      region: See `cluster`.
+      context: A kubeconfig's context; empty: the ambient one.
+      kubeconfig: Files that the context is looked for in first.
+      in_cluster: Whether it is the cluster around this pod.
+      server: URL of the API server, when another one would be wrong.
+      pathways_service: ``host:port`` of the resource manager; empty: of the one there is.
+      **settings: Settings by name, as for `Settings.load`.
+    """
+
+    name = "kubernetes"
+
+    def __init__(
+        self,
+        *,
+        namespace: str,
+        cluster: str = "",
+        project: str = "",
+        region: str = "",
+        context: str = "",
+        kubeconfig: Sequence[str] = (),
+        in_cluster: bool = False,
+        server: str = "",
+        pathways_service: str = "",
+        **settings: object,
+    ) -> None:
+        self._settings = Settings.load(**settings)  # type: ignore[arg-type]
+        self._choice = ClusterChoice(
+            cluster=cluster,
+            project=project,
+            region=region,
+            context=context,
+            kubeconfig=tuple(kubeconfig),
+            in_cluster=in_cluster,
+            server=server,
+        )
+        self._namespace = namespace
+        self._address = pathways_service
+        self._access: ClusterAccess | None = None
+        self._api: KubeApi | None = None
+        self._service: Service | None = None
+        self._manager: ManagerLink | None = None
+        self._priority = 0
+        self._spec: ProxySpec | None = None
+        self._job: Mapping[str, Any] = {}
+        self._follower: ProxyFollower | None = None
+        self._relay: Relay | None = None
+        self._news: ManagerNews | None = None
+        self._keeper: DeadlineKeeper | None = None
+        self._token = secrets.token_urlsafe(_TOKEN_BYTES)
+        self._events: asyncio.Queue[HomeEvent] = asyncio.Queue()
+        self._undo = contextlib.AsyncExitStack()
+
+    async def preflight(self, spec: ProxySpec, tell: Tell) -> ServiceInfo:
+        """Finds the service, checks what can be checked, and waits until it is ready.
+
+        Raises:
+          AccessDenied: Something that is needed is not permitted; all of it is listed.
+          InvalidRequestError: The service has no such slices, or not so many, or the cluster has no
+            such PriorityClass.
+          PreflightError: The API server cannot be reached, or does not do what it is asked.
+          ServiceNotFound: There is no such service, or more than one.
+          ServiceNotReady: It cannot become ready by itself, or its resource manager is silent.
+          VersionSkew: Client and service cannot work together.
+        """
+        with before_creating():
+            api = await self._connected()
+            preflight = Preflight(api, self._namespace, self._address)
+            readiness = await preflight.run(spec, tell)
+        self._priority = preflight.priority
+        service = self._service = readiness.service
+        if service.is_ours:
+            head = readiness.head.name if readiness.head else ""
+            self._manager = ManagerLink(
+                api, service, runtime_dir=self._settings.runtime_dir, head=head
+            )
+            await self._manager.open()
+            self._news = self._manager.listen(spec.name)
+            self._undo.push_async_callback(self._manager.close)
+            # Before there is anything to miss.
+            with before_creating():
+                await self._manager.wait_until_listening(tell)
+        return ServiceInfo(
+            address=service.address,
+            version=service.image,
+            instance_types=tuple(service.instances),
+            namespace=self._namespace,
+        )
+
+    async def create_proxy(self, spec: ProxySpec) -> ProxyHandle:
+        """Creates the Job, and the Secret with its token where the image is ours."""
+        api, service = self._api, self._service
+        assert api is not None, "preflight comes first"
+        assert service is not None, "preflight comes first"
+        if self._manager is not None:
+            self._manager.news.follow(spec.name, self._events.put_nowait)
+        inputs = proxy_job_inputs(
+            dataclasses.replace(spec, priority=self._priority),
+            service,
+            namespace=self._namespace,
+            ahead_s=self._settings.proxy_deadline_s,
+        )
+        with after_creating(spec.name):
+            job = await self._create_job(api, inputs)
+            uid = str(job["metadata"]["uid"])
+            self._spec, self._job = spec, job
+            if inputs.has_token:
+                await self._create_secret(api, inputs, uid)
+        keeper = self._keeper = DeadlineKeeper(
+            api,
+            item("jobs", self._namespace, spec.name),
+            uid=uid,
+            ahead_s=self._settings.proxy_deadline_s,
+            max_lifetime_s=spec.max_lifetime_s,
+        )
+        self._undo.push_async_callback(keeper.close)
+        return ProxyHandle(
+            name=spec.name,
+            uid=uid,
+            token=self._token if inputs.has_token else None,
+            log=log_link(api.access.project, self._choice.cluster, self._namespace, spec.name),
+            insecure_credentials=spec.options.use_insecure_credentials,
+        )
+
+    async def follow(self, handle: ProxyHandle) -> AsyncIterator[HomeEvent]:  # noqa: ARG002
+        """Tells what becomes of the Job, its pod and its slices, until it ends."""
+        assert self._api is not None, "preflight comes first"
+        assert self._spec is not None, "create_proxy comes first"
+        follower = self._follower = ProxyFollower(
+            self._api,
+            self._namespace,
+            self._spec,
+            self._job,
+            tell=self._events.put_nowait,
+            silent_service=self._service if self._manager is None else None,
+        )
+        following = asyncio.create_task(self._run_follower(follower))
+        try:
+            while True:
+                event = await self._events.get()
+                yield event
+                if event.kind in _LAST_KINDS:
+                    break
+            if self._relay is not None:
+                self._relay.pod_died(event.reason)
+            # The resource manager's news of the same end may be a moment late.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_WORDS_S):
+                    while not self._is_over or not self._events.empty():
+                        yield await self._events.get()
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+    async def open_tunnel(
+        self,
+        handle: ProxyHandle,  # noqa: ARG002
+        local_port: int | None,
+    ) -> str:
+        """Opens the way to the proxy's pod; each connection to it is a port-forward of its own."""
+        api, follower = self._api, self._follower
+        assert api is not None, "preflight comes first"
+        assert follower is not None, "follow comes first"
+        relay = self._relay = Relay(
+            lambda headers: dial_pod(api, self._namespace, follower.pod, PROXY_PORT, headers),
+            pod=follower.pod,
+            runtime_dir=self._settings.runtime_dir,
+            local_port=local_port,
+            on_failure=self._hear_of_failure,
+        )
+        self._undo.push_async_callback(relay.close)
+        try:
+            return await relay.start()
+        except OSError as error:
+            raise InvalidRequestError(
+                "local_port",
+                local_port,
+                f"a loopback port that may be listened on ({error.strerror or error})",
+                hint="name another, or 0 for any",
+            ) from error
+
+    async def logs(self, handle: ProxyHandle, lines: int) -> list[str]:  # noqa: ARG002
+        """Returns the last lines of the pod's log; none before there is a pod."""
+        if self._api is None or self._follower is None or not self._follower.pod:
+            return []
+        path = pod_log(self._namespace, self._follower.pod)
+        stream = self._api.stream_lines(path, params={"tailLines": str(lines)})
+        async with contextlib.aclosing(stream):
+            return [line async for line in stream]
+
+    async def delete_proxy(self, name: str, uid: str, session: str) -> bool:
+        """Deletes the Job, and with it its pod and its Secret; never somebody else's."""
+        api = await self._connected()
+        path = item("jobs", self._namespace, name)
+        if not uid:
+            uid = await self._find_own(api, path, session)
+        deleted = bool(uid) and await api.delete(path, uid=uid)
+        if uid and self._manager is not None:
+            try:
+                async with self._manager.unless_refused():
+                    await give_back(api, self._namespace, self._manager.news, name, session)
+            except SharedPathwaysError as error:
+                # It takes them back by itself, some seconds later.
+                _log.info("%s is not released: %s", name, error)
+        return deleted
+
+    def counters(self) -> HomeCounters:
+        """Returns what went through the tunnel, and what kept the session going."""
+        tunnel = self._relay.counters if self._relay else TunnelCounters()
+        return HomeCounters(
+            tunnel_opened=tunnel.opened,
+            tunnel_connections=tunnel.connections,
+            tunnel_redials=tunnel.redials,
+            tunnel_sent_bytes=tunnel.sent_bytes,
+            tunnel_received_bytes=tunnel.received_bytes,
+            manager_reconnects=self._news.reconnects if self._news else 0,
+            beat_at=self._keeper.moved_at if self._keeper else None,
+        )
+
+    async def close(self) -> None:
+        """Ends tunnels, watches, what keeps the Job alive, and the connections for all of it."""
+        self._api = self._manager = None
+        await self._undo.aclose()
+
+    # ---- the rest
+
+    async def _connected(self) -> KubeApi:
+        if self._api is None:
+            remove_abandoned(self._settings.runtime_dir)
+            # (Credentials that were good once are known to be.)
+            self._access = self._access or await resolve(self._choice)
+            self._api = KubeApi(self._access)
+            # First of all, so that it is closed whatever else fails to end.
+            self._undo.push_async_callback(self._api.close)
+        return self._api
+
+    @property
+    def _is_over(self) -> bool:
+        return self._manager is None or self._manager.news.tenant_is_over
+
+    async def _create_job(self, api: KubeApi, inputs: ProxyJobInputs) -> Mapping[str, Any]:
+        try:
+            return await api.create(collection("jobs", self._namespace), proxy_job(inputs))
+        except ApiError as error:
+            raise self._refused(error, inputs) from error
+
+    async def _create_secret(self, api: KubeApi, inputs: ProxyJobInputs, uid: str) -> None:
+        secret = token_secret(inputs, self._token, uid)
+        try:
+            await api.create(collection("secrets", self._namespace), secret)
+        except ApiError as error:
+            # The answer to an earlier try was lost. (If it is somebody else's after all, its token
+            # is another, and the proxy lets us in as little as them.)
+            if error.reason != "AlreadyExists":
+                raise self._refused(error, inputs) from error
+
+    def _refused(self, error: ApiError, inputs: ProxyJobInputs) -> SharedPathwaysError:
+        if not error.is_final:
+            return error
+        return create_refused(
+            inputs.name, self._namespace, reason=error.reason, message=error.message
+        )
+
+    async def _find_own(self, api: KubeApi, path: str, session: str) -> str:
+        """Returns the UID of the session's Job; empty when there is none of that name."""
+        job = await api.find(path)
+        return str(job["metadata"]["uid"]) if job and bears_session(job, session) else ""
+
+    async def _run_follower(self, follower: ProxyFollower) -> None:
+        lost = HomeEvent(kind="home.lost", reason="the proxy is not watched any more")
+        try:
+            await follower.run()
+        except SharedPathwaysError as error:
+            lost = HomeEvent(kind="home.lost", reason=str(error), data={"error": _as_text(error)})
+        except Exception as error:  # noqa: BLE001 - whoever follows would wait for ever
+            _log.exception("the view of %s failed", self._job["metadata"]["name"])
+            lost = HomeEvent(kind="home.lost", reason=f"{type(error).__name__}: {error}")
+        # (Told after the proxy's own end, this is passed over.)
+        self._events.put_nowait(lost)
+
+    def _hear_of_failure(self, failure: TunnelFailure) -> None:
+        _log.warning("%s", failure.error)
+        # A pod that does not take a connection yet is tried again by the probe, and the end of one
+        # that took it is seen by who watches it.
+        if failure.kind not in (FailureKind.BROKEN, FailureKind.REFUSED):
+            return
+        data: dict[str, Scalar] = {"final": failure.is_final}
+        if isinstance(failure.error.__cause__, SharedPathwaysError):
+            data["error"] = _as_text(failure.error.__cause__)
+        reason = failure.error.cause or str(failure.error)
+        self._events.put_nowait(HomeEvent(kind="tunnel.broken", reason=reason, data=data))
+
+
+def _as_text(error: SharedPathwaysError) -> str:
+    return json.dumps(error.to_json())

@@ -1,0 +1,235 @@
+"""The resource manager of a service in a cluster, reached through its pod; for images of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import aiohttp
+import grpc.aio
+
+from shared_pathways_service.cluster_state.readiness import read_readiness, service_selector
+from shared_pathways_service.cluster_state.services import Service
+from shared_pathways_service.constants import RESOURCE_MANAGER_PORT
+from shared_pathways_service.errors import (
+    AccessDenied,
+    ServiceNotReady,
+    SharedPathwaysError,
+)
+from shared_pathways_service.homes.base import HomeEvent, Tell, unheard
+from shared_pathways_service.homes.kubernetes.dial import dial_pod
+from shared_pathways_service.homes.manager_news import ManagerNews
+from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.errors import ApiError
+from shared_pathways_service.kube.paths import collection
+from shared_pathways_service.manifests.names import HEAD_JOB, LABEL_REPLICATED_JOB
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
+from shared_pathways_service.tunnel.relay import Relay, TunnelFailure
+
+__all__ = ["ManagerLink"]
+
+#: gRPC's own limit is two minutes: a resource manager that is back would not be heard for so long.
+_OPTIONS = (
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 5000),
+)
+
+#: Seconds for a resource manager whose pod is ready to be heard, over restarts of it.
+_ANSWER_S = 60.0
+_STATUS_S = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+class ManagerLink:
+    """A channel to the resource manager that finds its pod again when it was replaced.
+
+    Begins with `open`, and must be closed.
+
+    Args:
+      api: The server.
+      service: Whose resource manager it is.
+      runtime_dir: For the relay's socket.
+      head: Its pod where that is known already.
+    """
+
+    def __init__(
+        self, api: KubeApi, service: Service, *, runtime_dir: Path, head: str = ""
+    ) -> None:
+        self._api = api
+        self._service = service
+        self._runtime_dir = runtime_dir
+        self._head = head
+        self._undo = contextlib.AsyncExitStack()
+        self._stub: pb_grpc.ResourceManagerAsyncStub | None = None
+        self._news: ManagerNews | None = None
+        # The last one that is not over, and the last one that was told.
+        self._failure = self._told = ""
+        self._is_let_in = False
+        self._refusal: SharedPathwaysError | None = None
+        self._limits: set[asyncio.Timeout] = set()
+        self._tell: Tell = unheard
+
+    @property
+    def news(self) -> ManagerNews:
+        """What it tells."""
+        assert self._news is not None, "listen comes first"
+        return self._news
+
+    @property
+    def stub(self) -> pb_grpc.ResourceManagerAsyncStub:
+        """What it can be asked."""
+        assert self._stub is not None, "open comes first"
+        return self._stub
+
+    async def open(self) -> None:
+        """Opens the channel; nobody is dialled before something is asked."""
+        async with contextlib.AsyncExitStack() as stack:
+            relay = Relay(
+                self._dial,
+                pod=f"{self._service.name} head",
+                runtime_dir=self._runtime_dir,
+                on_failure=self._hear_of_failure,
+            )
+            stack.push_async_callback(relay.close)
+            channel = grpc.aio.insecure_channel(await relay.start(), options=_OPTIONS)
+            stack.push_async_callback(channel.close)
+            self._stub = pb_grpc.ResourceManagerStub(channel)
+            self._undo = stack.pop_all()
+
+    def listen(self, tenant: str) -> ManagerNews:
+        """Begins to listen to the news of a tenant; they come when the resource manager answers."""
+        news = self._news = ManagerNews(
+            self.stub, self._service.address, only=tenant, on_trouble=self._note
+        )
+        self._undo.push_async_callback(news.close)
+        if self._refusal is not None:
+            news.give_up(self._refusal)
+        return news
+
+    async def wait_until_listening(self, tell: Tell) -> None:
+        """Returns once nothing that happens is missed any more.
+
+        Args:
+          tell: Hears ``service.waiting`` when a way to the resource manager fails, or it does not
+            let us listen for now.
+
+        Raises:
+          ServiceNotReady: It does not answer.
+          SharedPathwaysError: It does not let us listen, and will not.
+        """
+        self._tell = tell
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                await self.news.wait_until_listening()
+        except TimeoutError as error:
+            raise ServiceNotReady(
+                self._silence,
+                hint="`sps logs --component rm` shows what it does; `sps doctor` looks at the rest",
+            ) from error
+        finally:
+            self._tell = unheard
+
+    async def status(self) -> pb.GetStatusResponse:
+        """Asks how things stand.
+
+        Raises:
+          grpc.aio.AioRpcError: No answer.
+          SharedPathwaysError: There is no way to it, and will be none.
+        """
+        async with self.unless_refused():
+            return await self.stub.GetStatus(
+                pb.GetStatusRequest(), wait_for_ready=True, timeout=_STATUS_S
+            )
+
+    @contextlib.asynccontextmanager
+    async def unless_refused(self) -> AsyncIterator[None]:
+        """Lets a block wait for an answer as long as there may be a way to the resource manager.
+
+        Raises:
+          SharedPathwaysError: There is none, and will be none: at once, whatever is waited for.
+        """
+        self._check_way()
+        limit = asyncio.timeout(None)
+        try:
+            async with limit:
+                self._limits.add(limit)
+                yield
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        finally:
+            self._limits.discard(limit)
+        if limit.expired():
+            self._check_way()
+
+    @property
+    def _silence(self) -> str:
+        who = f"the resource manager of {self._service.name}"
+        why = self._failure or f"no word within {_ANSWER_S:g} s"
+        return f"{who} does not answer: {why}"
+
+    async def close(self) -> None:
+        """Listens no more."""
+        await self._undo.aclose()
+
+    def _note(self, failure: str) -> None:
+        self._failure = failure
+        if failure != self._told:
+            self._told = failure
+            self._tell(HomeEvent(kind="service.waiting", reason=self._silence))
+
+    async def _dial(self, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
+        try:
+            self._head = self._head or await self._find_head()
+            way = await dial_pod(
+                self._api, self._service.namespace, self._head, RESOURCE_MANAGER_PORT, headers
+            )
+        except (AccessDenied, ApiError) as error:
+            if isinstance(error, AccessDenied) and not self._is_let_in:
+                raise
+            # Not the end: the head is started again, as another pod, and who was let in once may
+            # be kept out for a moment, as by a plug-in that cannot reach its identity provider.
+            self._head = ""
+            self._note(error.message)
+            # The same words: the relay tells them again after its last try, and they are told once.
+            raise ServiceNotReady(error.message) from error
+        self._is_let_in = True
+        # There is a way: what kept us out before is not why it is silent, if it is.
+        self._failure = ""
+        return way
+
+    def _hear_of_failure(self, failure: TunnelFailure) -> None:
+        _log.warning("%s: %s", self._service.name, failure.error.message)
+        self._note(failure.error.cause or failure.error.message)
+        # An evicted head stays to be looked at, and another pod is the head.
+        self._head = ""
+        if failure.is_final:
+            cause = failure.error.__cause__
+            self._give_up(cause if isinstance(cause, SharedPathwaysError) else failure.error)
+
+    def _check_way(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal
+
+    def _give_up(self, refusal: SharedPathwaysError) -> None:
+        """Tells whoever waits, now or later, that there will be no way."""
+        self._refusal = refusal
+        for limit in self._limits:
+            limit.reschedule(asyncio.get_running_loop().time())
+        if self._news is not None:
+            self._news.give_up(refusal)
+
+    async def _find_head(self) -> str:
+        selector = f"{service_selector(self._service)},{LABEL_REPLICATED_JOB}={HEAD_JOB}"
+        pods = await self._api.get(
+            collection("pods", self._service.namespace), params={"labelSelector": selector}
+        )
+        head = read_readiness(self._service, pods.get("items") or ()).head
+        if head is None or not head.ready:
+            raise ServiceNotReady(f"the head of {self._service.name} is not ready")
+        return head.name

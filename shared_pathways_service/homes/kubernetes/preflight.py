@@ -1,0 +1,366 @@
+"""What is looked at in a cluster before anything is created there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+import platform
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any
+
+from shared_pathways_service.api.checks import Check, Outcome
+from shared_pathways_service.cluster_state import preflight_checks
+from shared_pathways_service.cluster_state.preflight_checks import Examined
+from shared_pathways_service.cluster_state.readiness import ServiceReadiness, service_selector
+from shared_pathways_service.cluster_state.services import Service, find_service
+from shared_pathways_service.errors import AccessDenied, ServiceNotFound, SharedPathwaysError
+from shared_pathways_service.homes.base import HomeEvent, ProxySpec, Tell
+from shared_pathways_service.homes.kubernetes.priority_values import read_priority
+from shared_pathways_service.homes.kubernetes.service_view import ServiceView
+from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
+from shared_pathways_service.kube.paths import collection
+from shared_pathways_service.kube.watch import WatchEvent, watch
+from shared_pathways_service.manifests.image_names import Versions
+from shared_pathways_service.manifests.names import LABEL_JOBSET
+from shared_pathways_service.manifests.permissions import (
+    Permission,
+    access_review,
+    evaluate,
+    is_allowed,
+    needed,
+    rules_review,
+)
+
+__all__ = ["Preflight"]
+
+Object = Mapping[str, Any]
+
+_NOT_FOUND = 404
+
+
+class Preflight:
+    """One look at a service, which may take until it is ready.
+
+    connect() and `sps doctor` make the same checks.
+
+    Args:
+      api: The server.
+      namespace: Where the service is.
+      address: ``host:port`` of its resource manager; empty: of the one there is.
+    """
+
+    def __init__(self, api: KubeApi, namespace: str, address: str) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._address = address
+        self._view: ServiceView | None = None
+        self._jobset: list[Object] = []
+        self._versions: dict[str, str] = {}
+        self._priority = 0
+
+    @property
+    def view(self) -> ServiceView | None:
+        """The service as it is followed; None before it was found."""
+        return self._view
+
+    @property
+    def priority(self) -> int:
+        """The request's priority as the cluster has it, once it was looked at."""
+        return self._priority
+
+    async def run(self, spec: ProxySpec, tell: Tell) -> ServiceReadiness:
+        """Makes every check, and waits until enough slices are ready; the caller has a deadline.
+
+        Returns:
+          How the service stands: enough of it is ready for the request.
+
+        Raises:
+          AccessDenied: Something that is needed is not permitted; all of it is listed.
+          InvalidRequestError: The service has no such slices, or not so many, or no sidecar, or the
+            cluster has no such PriorityClass.
+          ServiceNotFound: There is no such service, or more than one.
+          ServiceNotReady: It cannot become ready by itself.
+          VersionSkew: Client and service cannot work together.
+        """
+        examined = await self._look(spec)
+        if (failure := examined.final_failure) is not None:
+            raise failure
+        for warning in examined.warnings:
+            tell(HomeEvent(kind="service.warning", reason=warning))
+        return await self._wait_until(
+            lambda found: found.suffices_for(spec.virtual_slices, spec.num_elastic_slices), tell
+        )
+
+    async def wait_until_complete(self, tell: Tell) -> ServiceReadiness:
+        """Waits until all of the service is ready; checks nothing else, and needs only to read.
+
+        Raises:
+          ServiceNotFound: There is no such service, or more than one.
+          ServiceNotReady: It cannot become ready by itself.
+        """
+        jobsets, pods = await asyncio.gather(
+            self._list("jobsets"), self._list("pods", labelSelector=LABEL_JOBSET)
+        )
+        service = find_service(_items(jobsets), self._address, namespace=self._namespace)
+        self._begin_view(service, jobsets, pods)
+        return await self._wait_until(lambda found: found.complete, tell)
+
+    async def examine(self, spec: ProxySpec, within_s: float) -> Examined:
+        """Makes every check once, whatever comes of the others.
+
+        Args:
+          spec: What would be asked for; no slices: one of the service's first type.
+          within_s: Seconds for all of it.
+        """
+        try:
+            async with asyncio.timeout(within_s):
+                examined = await self._look(spec)
+                if self._view is not None:
+                    await self._view.ask_why()
+        except TimeoutError:
+            error = ApiUnreachable(
+                f"{self._api.access.server} did not answer within {within_s:g} s",
+                server=self._api.access.server,
+                cause="timed out",
+            )
+            examined = Examined()
+            examined.add(Check.failed("API server", error))
+            return examined
+        if self._view is not None:
+            self._add_readiness(examined, self._view.readiness, spec)
+        return examined
+
+    # ---- the checks
+
+    async def _look(self, spec: ProxySpec) -> Examined:
+        examined = Examined()
+        priority, review, jobsets, pods = await asyncio.gather(
+            self._read_priority(spec),
+            self._review(),
+            self._list("jobsets"),
+            self._list("pods", labelSelector=LABEL_JOBSET),
+            return_exceptions=True,
+        )
+        examined.add(self._server_check(review, jobsets, pods))
+        if examined.final_failure is not None:
+            return examined
+        # What is missing is told as a whole, rather than by the first request that is refused.
+        examined.add(await self._permissions_check(review, ours=False))
+        check, service = self._service_check(jobsets)
+        examined.add(check)
+        if service is None or check.outcome is Outcome.FAILED:
+            return examined
+        if service.is_ours and examined.final_failure is None:
+            examined.checks[-2] = await self._permissions_check(review, ours=True)
+        examined.add(*self._priority_check(spec, priority))
+        examined.add(*_request_checks(service, spec))
+        if isinstance(pods, BaseException):
+            examined.add(_failed("resource manager", pods))
+            return examined
+        self._begin_view(service, jobsets, pods)
+        return examined
+
+    def _begin_view(self, service: Service, jobsets: Object | BaseException, pods: Object) -> None:
+        self._versions = {
+            "jobsets": _version(jobsets) if isinstance(jobsets, Mapping) else "",
+            "pods": _version(pods),
+        }
+        listed = _items(jobsets) if isinstance(jobsets, Mapping) else ()
+        self._jobset = [one for one in listed if one["metadata"]["uid"] == service.uid]
+        self._view = ServiceView(self._api, service, _items(pods))
+
+    def _server_check(self, *answers: Object | BaseException) -> Check:
+        """Says whether the API server answers, and takes us for somebody."""
+        for answer in answers:
+            if isinstance(answer, ApiUnreachable):
+                return Check.failed("API server", answer)
+            if isinstance(answer, AccessDenied) and answer.resource == "cluster":
+                return Check.failed("credentials", answer)
+            if isinstance(answer, BaseException) and not isinstance(answer, SharedPathwaysError):
+                raise answer
+        access = self._api.access
+        name = f"{access.name} at " if access.name else ""
+        return Check(name="API server", outcome=Outcome.OK, found=f"{name}{access.server} knows us")
+
+    def _service_check(self, jobsets: Object | BaseException) -> tuple[Check, Service | None]:
+        if isinstance(jobsets, ApiError) and jobsets.status == _NOT_FOUND:
+            error = ServiceNotFound(
+                "the cluster has no JobSets",
+                hint="a service is a JobSet: install its controller (sigs.k8s.io/jobset)",
+            )
+            return Check.failed("service", error), None
+        if isinstance(jobsets, BaseException):
+            return _failed("service", jobsets), None
+        return preflight_checks.service_check(
+            _items(jobsets), self._address, namespace=self._namespace
+        )
+
+    def _add_readiness(self, examined: Examined, found: ServiceReadiness, spec: ProxySpec) -> None:
+        examined.service, examined.readiness = found.service, found
+        examined.add(
+            preflight_checks.head_check(found),
+            preflight_checks.slices_check(found, spec.virtual_slices, spec.num_elastic_slices),
+        )
+
+    # ---- permissions
+
+    async def _review(self) -> Object:
+        body = rules_review(self._namespace)
+        return await self._api.request("POST", collection("selfsubjectrulesreviews"), body=body)
+
+    async def _permissions_check(self, review: Object | BaseException, *, ours: bool) -> Check:
+        wanted = needed(ours=ours)
+        # (Who may not ask for all rules asks for each.)
+        verdict = evaluate(review if isinstance(review, Mapping) else {}, wanted)
+        missing = list(verdict.missing)
+        if verdict.unknown:
+            answers = await _all_of(*(self._ask(p) for p in verdict.unknown))
+            if all(isinstance(answer, SharedPathwaysError) for answer in answers):
+                return Check.unknown("permissions", f"cannot be asked for: {answers[0]}")
+            pairs = zip(verdict.unknown, answers, strict=True)
+            missing += [p for p, answer in pairs if _is_refused(answer)]
+        return preflight_checks.permissions_check(wanted, missing, self._namespace)
+
+    async def _ask(self, permission: Permission) -> Object:
+        body = access_review(permission, self._namespace)
+        path = collection("selfsubjectaccessreviews")
+        return await self._api.request("POST", path, body=body)
+
+    # ---- priority
+
+    async def _read_priority(self, spec: ProxySpec) -> int:
+        if not spec.priority_class:
+            return spec.priority
+        return await read_priority(self._api, spec.priority_class)
+
+    def _priority_check(self, spec: ProxySpec, found: int | BaseException) -> list[Check]:
+        """Says what a priority that was named is worth; nothing where none was."""
+        if isinstance(found, BaseException):
+            return [_failed("priority", found)]
+        self._priority = found
+        if not spec.priority_class:
+            return []
+        told = f"{spec.priority_class} is {found}"
+        return [Check(name="priority", outcome=Outcome.OK, found=told)]
+
+    # ---- readiness
+
+    async def _list(self, resource: str, **params: str) -> Object:
+        return await self._api.get(collection(resource, self._namespace), params=params)
+
+    async def _wait_until(
+        self, is_enough: Callable[[ServiceReadiness], bool], tell: Tell
+    ) -> ServiceReadiness:
+        view = self._view
+        assert view is not None, "no check has failed"
+
+        def hear_of_trouble(trouble: str) -> None:
+            _tell_waiting(view.readiness, tell, trouble)
+
+        async with contextlib.aclosing(self._changes(view, hear_of_trouble)) as changes:
+            while True:
+                found = view.readiness
+                if found.service.ended:
+                    raise found.error()
+                if is_enough(found):
+                    return found
+                _tell_waiting(found, tell)
+                if await view.ask_why():
+                    _tell_waiting(view.readiness, tell)
+                await anext(changes)
+
+    async def _changes(
+        self, view: ServiceView, on_trouble: Callable[[str], object]
+    ) -> AsyncGenerator[None, None]:
+        """Takes changes into the view; yields after each."""
+        service = view.service
+        queue: asyncio.Queue[tuple[str, WatchEvent] | Exception] = asyncio.Queue()
+
+        async def follow(resource: str, params: Mapping[str, str], known: list[Object]) -> None:
+            try:
+                changes = watch(
+                    self._api,
+                    collection(resource, self._namespace),
+                    params=params,
+                    resource_version=self._versions[resource],
+                    known=known,
+                    on_trouble=on_trouble,
+                )
+                async with contextlib.aclosing(changes):
+                    async for change in changes:
+                        queue.put_nowait((resource, change))
+            except Exception as error:  # noqa: BLE001 - raised where it is waited for
+                queue.put_nowait(error)
+
+        of_jobset = {"fieldSelector": f"metadata.name={service.name}"}
+        tasks = [
+            asyncio.create_task(
+                follow("pods", {"labelSelector": service_selector(service)}, view.pods)
+            ),
+            asyncio.create_task(follow("jobsets", of_jobset, self._jobset)),
+        ]
+        try:
+            while True:
+                news = await queue.get()
+                if isinstance(news, Exception):
+                    raise news
+                if view.take(*news):
+                    yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _request_checks(service: Service, spec: ProxySpec) -> list[Check]:
+    """Makes the checks that need nothing but the service's JobSet and the request."""
+    client = Versions(jax=importlib.metadata.version("jax"), python=platform.python_version())
+    found = [preflight_checks.types_check(service, spec.virtual_slices)]
+    check, image = preflight_checks.image_check(service, spec.image)
+    found.append(check)
+    if image:
+        found.append(preflight_checks.jax_check(client, image))
+        if spec.options.limits:
+            found.append(preflight_checks.limits_check(spec.options, image))
+    if spec.options.ffi_targets:
+        found.append(preflight_checks.ffi_check(spec.options))
+    if spec.options.sidecar:
+        found.append(preflight_checks.sidecar_check(client, service))
+    return [*found, preflight_checks.bucket_check(service, spec.gcs_bucket)]
+
+
+def _tell_waiting(found: ServiceReadiness, tell: Tell, trouble: str = "") -> None:
+    pods = "\n".join(found.troubles)
+    tell(
+        HomeEvent(
+            kind="service.waiting",
+            reason=trouble or found.reason,
+            data={"ready": found.ready, "wanted": found.wanted, "pods": pods},
+        )
+    )
+
+
+async def _all_of(*coroutines: Coroutine[Any, Any, Object]) -> list[Object | BaseException]:
+    """Runs all of them to their ends; errors are results."""
+    return await asyncio.gather(*coroutines, return_exceptions=True)
+
+
+def _is_refused(answer: Object | BaseException) -> bool:
+    return isinstance(answer, Mapping) and not is_allowed(answer)
+
+
+def _failed(name: str, error: BaseException) -> Check:
+    if not isinstance(error, SharedPathwaysError):
+        raise error
+    return Check.failed(name, error)
+
+
+def _items(listed: Object) -> Sequence[Object]:
+    found: Iterable[Object] = listed.get("items") or ()
+    return list(found)
+
+
+def _version(listed: Object) -> str:
+    return str(listed["metadata"]["resourceVersion"])

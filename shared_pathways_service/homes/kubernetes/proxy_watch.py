@@ -1,0 +1,362 @@
+"""What becomes of one proxy in a cluster: its Job, its pod, the events about both, and its log."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from shared_pathways_service.cluster_state.claims import (
+    POD_SELECTOR,
+    Claim,
+    claims_to_check,
+    find_shortage,
+    read_claims,
+)
+from shared_pathways_service.cluster_state.log_cursor import LogCursor
+from shared_pathways_service.cluster_state.log_lines import parse_line
+from shared_pathways_service.cluster_state.placement import PlacementFollower, PlacementNews
+from shared_pathways_service.cluster_state.proxy_progress import (
+    Outcome,
+    ProxyProgress,
+    Stage,
+    read_progress,
+)
+from shared_pathways_service.cluster_state.services import Service
+from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.homes.base import HomeEvent, ProxySpec, Tell
+from shared_pathways_service.homes.racing import first_of
+from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.errors import ApiUnreachable
+from shared_pathways_service.kube.paths import collection, item, pod_log
+from shared_pathways_service.kube.watch import WatchEvent, watch
+from shared_pathways_service.manifests.names import LABEL_SESSION, PROXY_CONTAINER
+
+__all__ = ["ProxyFollower"]
+
+Object = Mapping[str, Any]
+
+_log = logging.getLogger(__name__)
+
+#: Seconds after which a log that ended, or could not be read, is asked for again; at most.
+_LOG_PAUSE_S = 1.0
+_LAST_LOG_PAUSE_S = 30.0
+#: Seconds between two looks at what other proxies hold, while this one waits for its slices.
+_CLAIMS_PAUSE_S = 2.0
+#: Seconds between two looks at the log of another proxy that is not placed.
+_OTHER_LOG_PAUSE_S = 10.0
+#: How much of such a log is read: the placement is near its beginning.
+_OTHER_LOG_BYTES = 1 << 20
+#: Seconds for the answer to what only makes the reason of an end clearer.
+_ANSWER_S = 2.0
+
+
+class ProxyFollower:
+    """Follows one proxy from its creation to its end.
+
+    Args:
+      api: The server.
+      namespace: Where it is.
+      spec: What was asked for.
+      job: The Job as it was created.
+      tell: Hears the news.
+      silent_service: The service, if its resource manager does not report placements: the proxy's
+        log is read then, and other proxies' pods.
+    """
+
+    def __init__(
+        self,
+        api: KubeApi,
+        namespace: str,
+        spec: ProxySpec,
+        job: Object,
+        *,
+        tell: Tell,
+        silent_service: Service | None = None,
+    ) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._spec = spec
+        self._job: Object | None = job
+        self._uid = str(job["metadata"]["uid"])
+        self._tell = tell
+        self._silent_service = silent_service
+        self._pods: dict[str, Object] = {}
+        self._hints: dict[str, Object] = {}
+        #: Claims of other proxies: those known to be placed, and when to read a log again.
+        self._placed: set[tuple[str, str]] = set()
+        self._check_after: dict[tuple[str, str], float] = {}
+        self._running = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._progress = ProxyProgress(stage=Stage.WAITING)
+
+    @property
+    def pod(self) -> str:
+        """Its pod's name; empty before there is one."""
+        return self._progress.pod
+
+    async def wait_until_ended(self) -> None:
+        """Returns once it has ended."""
+        await self._ended.wait()
+
+    async def run(self) -> None:
+        """Tells what becomes of it; returns when it has ended.
+
+        Raises:
+          SharedPathwaysError: It cannot be followed any more.
+        """
+        # What only adds detail fails alone.
+        details = [asyncio.create_task(self._detail("the proxy's events", self._follow_hints()))]
+        if (service := self._silent_service) is not None:
+            placing = self._follow_placement(service)
+            details.append(asyncio.create_task(self._detail("the proxy's log", placing)))
+        try:
+            await first_of(self._follow_objects(), self.wait_until_ended())
+            self._tell(_end_of(await self._end()))
+        finally:
+            for task in details:
+                task.cancel()
+            await asyncio.gather(*details, return_exceptions=True)
+
+    async def _detail(self, what: str, following: Coroutine[Any, Any, None]) -> None:
+        try:
+            await following
+        except Exception as error:  # noqa: BLE001 - told, and the session goes on without it
+            if not isinstance(error, SharedPathwaysError):
+                _log.exception("%s cannot be followed", what)
+            self._warn(what, error)
+
+    def _warn(self, what: str, error: Exception) -> None:
+        self._tell(HomeEvent(kind="service.warning", reason=f"{what} cannot be followed: {error}"))
+
+    # ---- objects
+
+    async def _follow_objects(self) -> None:
+        path = collection("jobs", self._namespace)
+        of_job = {"fieldSelector": f"metadata.name={self._spec.name}"}
+        of_pods = {"labelSelector": f"{LABEL_SESSION}={self._spec.session}"}
+        # (Versions compare within one resource only: of the others there is a list first.)
+        await first_of(
+            self._follow_each(path, of_job, self._take_job, self._job),
+            self._follow_each(collection("pods", self._namespace), of_pods, self._take_pod),
+        )
+
+    async def _follow_each(
+        self,
+        path: str,
+        params: Mapping[str, str],
+        take: Callable[[WatchEvent], None],
+        known: Object | None = None,
+    ) -> None:
+        """Takes changes in, from a known object on if there is one, until the proxy has ended."""
+        changes = watch(
+            self._api,
+            path,
+            params=params,
+            resource_version=str(known["metadata"]["resourceVersion"]) if known else None,
+            known=[known] if known else [],
+            on_trouble=self._hear_of_trouble,
+        )
+        async with contextlib.aclosing(changes):
+            async for change in changes:
+                if change.kind == "SYNCED":
+                    continue
+                take(change)
+                if self._look():
+                    return
+
+    def _hear_of_trouble(self, trouble: str) -> None:
+        if not self._running.is_set():
+            reason = trouble or self._progress.reason
+            self._tell(HomeEvent(kind="proxy.waiting", reason=reason))
+
+    def _take_job(self, change: WatchEvent) -> None:
+        if change.object["metadata"]["uid"] == self._uid:
+            self._job = None if change.kind == "DELETED" else change.object
+
+    def _take_pod(self, change: WatchEvent) -> None:
+        # (A pod that is gone is kept as it was last: it may tell why.)
+        self._pods[str(change.object["metadata"]["uid"])] = change.object
+
+    async def _follow_hints(self) -> None:
+        """Listens to the events about Job and pod until the proxy runs; some reasons are there."""
+        # (The Job's version is none of theirs: they may be in an etcd of their own.)
+        path, params = collection("events", self._namespace), {"fieldSelector": "type=Warning"}
+        changes = watch(self._api, path, params=params)
+        async with contextlib.aclosing(changes):
+            async for change in changes:
+                if self._running.is_set():
+                    return
+                if change.kind == "SYNCED":
+                    continue
+                about = (change.object.get("involvedObject") or {}).get("uid")
+                if about == self._uid or about in self._pods:
+                    self._hints[str(change.object["metadata"]["uid"])] = change.object
+                    self._look()
+
+    # ---- what they come to
+
+    def _look(self) -> bool:
+        """Tells what is new, but for the end; returns whether the proxy has ended."""
+        before = self._progress
+        if before.stage is Stage.ENDED:
+            return True
+        now = self._progress = read_progress(self._job, self._pods.values(), self._hints.values())
+        match now.stage:
+            case Stage.WAITING if now.reason != before.reason:
+                self._tell(HomeEvent(kind="proxy.waiting", reason=now.reason))
+            case Stage.RUNNING if not self._running.is_set():
+                self._running.set()
+                self._tell(HomeEvent(kind="proxy.serving", data={"pod": now.pod}))
+            case Stage.ENDED:
+                self._ended.set()
+        return now.stage is Stage.ENDED
+
+    async def _end(self) -> ProxyProgress:
+        """Returns how it ended. A pod goes with its Job, whose end may be heard of later."""
+        if self._progress.outcome is not Outcome.POD_DELETED:
+            return self._progress
+        path = item("jobs", self._namespace, self._spec.name)
+        with contextlib.suppress(SharedPathwaysError, TimeoutError):
+            async with asyncio.timeout(_ANSWER_S):
+                job = await self._api.find(path)
+                self._job = job if job and job["metadata"]["uid"] == self._uid else None
+        return read_progress(self._job, self._pods.values(), self._hints.values())
+
+    # ---- placement
+
+    async def _follow_placement(self, service: Service) -> None:
+        placement = PlacementFollower(
+            self._spec.virtual_slices,
+            num_elastic_slices=self._spec.num_elastic_slices,
+            queues=self._spec.queue_timeout_s is not None,
+        )
+        waiting = asyncio.Event()
+        await self._running.wait()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow_log(placement, waiting))
+            group.create_task(self._compare_claims(service, placement, waiting))
+
+    async def _compare_claims(
+        self, service: Service, placement: PlacementFollower, waiting: asyncio.Event
+    ) -> None:
+        """Looks what other proxies hold, again and again while this one waits."""
+        path, params = collection("pods", self._namespace), {"labelSelector": POD_SELECTOR}
+        while True:
+            await waiting.wait()
+            try:
+                pods = (await self._api.get(path, params=params)).get("items") or ()
+            except ApiUnreachable:
+                pass  # whoever watches the Job sees to that
+            except SharedPathwaysError as error:
+                self._warn("the slices that other proxies hold", error)
+                return
+            else:
+                claims = await self._with_placements(
+                    service, read_claims(service, pods, self._placed)
+                )
+                shortage = find_shortage(service, self._spec.name, claims)
+                for news in placement.take_shortage(shortage):
+                    self._pass_on(news)
+            if not placement.waiting:
+                waiting.clear()
+            await asyncio.sleep(_CLAIMS_PAUSE_S)
+
+    async def _with_placements(self, service: Service, claims: list[Claim]) -> list[Claim]:
+        """Returns the claims, with what other proxies' logs say where it matters.
+
+        Logs that cannot be read now leave the order in which the proxies started. A proxy that
+        started later counts as placed from the next look on: its own session may be giving it up.
+        """
+        mine = next((claim for claim in claims if claim.holder.name == self._spec.name), None)
+        if mine is None:
+            return claims
+        now = asyncio.get_running_loop().time()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ANSWER_S):
+                for claim in claims_to_check(service, self._spec.name, claims):
+                    if now >= self._check_after.get(claim.key, now):
+                        self._check_after[claim.key] = now + _OTHER_LOG_PAUSE_S
+                        if await self._is_placed(claim):
+                            self._placed.add(claim.key)
+        return [
+            dataclasses.replace(claim, placed=True)
+            if claim.key in self._placed and claim.since <= mine.since
+            else claim
+            for claim in claims
+        ]
+
+    async def _is_placed(self, claim: Claim) -> bool:
+        placement = PlacementFollower(
+            claim.virtual_slices, num_elastic_slices=claim.num_elastic_slices
+        )
+        params = {"container": PROXY_CONTAINER, "limitBytes": str(_OTHER_LOG_BYTES)}
+        lines = self._api.stream_lines(pod_log(self._namespace, claim.pod), params=params)
+        with contextlib.suppress(SharedPathwaysError):
+            async with contextlib.aclosing(lines):
+                async for line in lines:
+                    event = parse_line(line)
+                    if event is not None:
+                        placement.hear(event)
+                    if placement.running:
+                        break
+        return placement.running
+
+    async def _follow_log(self, placement: PlacementFollower, waiting: asyncio.Event) -> None:
+        cursor = LogCursor()
+        pause_s = _LOG_PAUSE_S
+        while True:
+            try:
+                await self._read_log(cursor, placement, waiting)
+                pause_s = _LOG_PAUSE_S
+            except ApiUnreachable:
+                pass  # whoever watches the Job sees to that
+            except SharedPathwaysError as error:
+                if pause_s == _LOG_PAUSE_S:
+                    self._warn("the proxy's log, which tells of its slices,", error)
+                pause_s = min(pause_s * 2, _LAST_LOG_PAUSE_S)
+            await asyncio.sleep(pause_s)
+
+    async def _read_log(
+        self, cursor: LogCursor, placement: PlacementFollower, waiting: asyncio.Event
+    ) -> None:
+        params = {"follow": "true", "timestamps": "true", "container": PROXY_CONTAINER}
+        if cursor.since:
+            params["sinceTime"] = cursor.since
+        cursor.restart()
+        lines = self._api.stream_lines(pod_log(self._namespace, self.pod), params=params)
+        async with contextlib.aclosing(lines):
+            async for line in lines:
+                text = cursor.take(line)
+                event = parse_line(text) if text is not None else None
+                if event is None:
+                    continue
+                for news in placement.hear(event):
+                    self._pass_on(news)
+                if placement.waiting:
+                    waiting.set()
+                else:
+                    waiting.clear()
+
+    def _pass_on(self, news: PlacementNews) -> None:
+        # That it serves was told as soon as the container ran.
+        if news.kind != "proxy.serving":
+            self._tell(HomeEvent(kind=news.kind, reason=news.reason, data=news.data))
+
+
+def _end_of(progress: ProxyProgress) -> HomeEvent:
+    if progress.outcome is Outcome.DELETED:
+        return HomeEvent(kind="proxy.deleted", reason=progress.reason)
+    return HomeEvent(
+        kind="proxy.exited",
+        reason=progress.reason,
+        data={
+            "exit_code": progress.exit_code,
+            "reason": progress.reason,
+            "outcome": progress.outcome.value,
+            "log_tail": "\n".join(progress.log_tail),
+        },
+    )

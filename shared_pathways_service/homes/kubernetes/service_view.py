@@ -1,0 +1,156 @@
+"""A service in a cluster as it is now: its JobSet, its pods, and what logs and events add."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from shared_pathways_service.cluster_state.log_lines import LogEvent, parse_line
+from shared_pathways_service.cluster_state.pods import PodState
+from shared_pathways_service.cluster_state.readiness import ServiceReadiness, read_readiness
+from shared_pathways_service.cluster_state.services import Service, read_service
+from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.paths import collection, pod_log
+from shared_pathways_service.kube.watch import WatchEvent
+
+__all__ = ["ServiceView"]
+
+Object = Mapping[str, Any]
+
+#: Lines of the resource manager's log that are looked at, and of that of a pod that crashed.
+_LOG_LINES = 500
+_LAST_LINES = 20
+#: Pods whose logs are asked for at a time, and seconds for it: it only adds detail.
+_PODS = 3
+_DETAIL_S = 5.0
+
+
+class ServiceView:
+    """A service as it is now.
+
+    Args:
+      api: Its server.
+      service: As its JobSet described it.
+      pods: All pods that were listed with it; others' do no harm.
+    """
+
+    def __init__(self, api: KubeApi, service: Service, pods: Iterable[Object]) -> None:
+        self.service = service
+        self._api = api
+        self._pods = {_uid(pod): pod for pod in pods}
+        self._asked: set[str] = set()
+        self._last_words: dict[str, str] = {}
+        self._manager_log: list[LogEvent] = []
+        self._hint = ""
+
+    @property
+    def pods(self) -> list[Object]:
+        """The pods that are known."""
+        return list(self._pods.values())
+
+    @property
+    def readiness(self) -> ServiceReadiness:
+        """How it stands."""
+        found = read_readiness(
+            self.service, self._pods.values(), self._manager_log, last_words=self._last_words
+        )
+        if not (found.lacks_pods and self._hint):
+            return found
+        return dataclasses.replace(
+            found, detail="; ".join(filter(None, (found.detail, self._hint)))
+        )
+
+    def take(self, resource: str, change: WatchEvent) -> bool:
+        """Takes a change in; returns whether it was of anything here."""
+        thing = change.object
+        if not thing:
+            return False
+        if resource == "pods":
+            self._take_pod(thing, gone=change.kind == "DELETED")
+            return True
+        if _uid(thing) != self.service.uid:
+            return False
+        now = read_service(thing)
+        if now is not None:
+            ended = "its JobSet was deleted" if change.kind == "DELETED" else now.ended
+            # (The address stays as it was asked for.)
+            self.service = dataclasses.replace(now, address=self.service.address, ended=ended)
+        return True
+
+    async def ask_why(self) -> bool:
+        """Asks logs and events why it is not ready, each once; returns whether they told."""
+        found = self.readiness
+        if found.complete:
+            return False
+        crashed = [pod for pod in found.crashed if pod.uid not in self._asked][:_PODS]
+        questions = [self._ask_pod(pod) for pod in crashed]
+        if found.head is not None and found.head_ready and "head" not in self._asked:
+            self._asked.add("head")
+            questions.append(self._ask_manager(found.head))
+        if found.lacks_pods and "events" not in self._asked:
+            self._asked.add("events")
+            questions.append(self._ask_events())
+        self._asked.update(pod.uid for pod in crashed)
+        await asyncio.gather(*questions)
+        return self.readiness != found
+
+    def _take_pod(self, pod: Object, *, gone: bool) -> None:
+        uid = _uid(pod)
+        if gone:
+            self._pods.pop(uid, None)
+            return
+        if _restarts(pod) != _restarts(self._pods.get(uid, {})):
+            # It crashed once more, perhaps for another reason.
+            self._asked.discard(uid)
+        self._pods[uid] = pod
+
+    async def _ask_pod(self, pod: PodState) -> None:
+        for previous in ("true", "false"):
+            lines = await self._log(pod.name, tailLines=str(_LAST_LINES), previous=previous)
+            if lines:
+                self._last_words[pod.uid] = "\n".join(lines)
+                return
+
+    async def _ask_manager(self, head: PodState) -> None:
+        lines = await self._log(head.name, tailLines=str(_LOG_LINES))
+        self._manager_log = [event for event in map(parse_line, lines) if event is not None]
+
+    async def _ask_events(self) -> None:
+        """Looks for what keeps Jobs from creating pods: a quota, or an admission's refusal."""
+        params = {"fieldSelector": "reason=FailedCreate"}
+        events: list[Object] = []
+        with contextlib.suppress(SharedPathwaysError, TimeoutError):
+            async with asyncio.timeout(_DETAIL_S):
+                path = collection("events", self.service.namespace)
+                events = (await self._api.get(path, params=params)).get("items") or []
+        mine = [event for event in events if self._is_about_us(event)]
+        if mine:
+            last = max(mine, key=lambda event: str(event.get("lastTimestamp") or ""))
+            self._hint = str(last.get("message") or "")
+
+    def _is_about_us(self, event: Object) -> bool:
+        about = event.get("involvedObject") or {}
+        return str(about.get("name", "")).startswith(f"{self.service.name}-")
+
+    async def _log(self, pod: str, **params: str) -> list[str]:
+        """Returns lines of a log; none where it cannot be read."""
+        lines: list[str] = []
+        with contextlib.suppress(SharedPathwaysError, TimeoutError):
+            path = pod_log(self.service.namespace, pod)
+            stream = self._api.stream_lines(path, params=params)
+            async with asyncio.timeout(_DETAIL_S), contextlib.aclosing(stream):
+                lines = [line async for line in stream]
+        return lines
+
+
+def _uid(thing: Object) -> str:
+    return str(thing["metadata"]["uid"])
+
+
+def _restarts(pod: Object) -> int:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return sum(int(status.get("restartCount") or 0) for status in statuses)

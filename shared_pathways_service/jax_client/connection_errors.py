@@ -1,0 +1,47 @@
+"""Errors of connecting to a proxy: the proxy cannot be reached, or refuses JAX's client."""
+
+from __future__ import annotations
+
+from shared_pathways_service.errors import (
+    CredentialsMismatch,
+    ProxyFailed,
+    SharedPathwaysError,
+    TunnelError,
+)
+from shared_pathways_service.jax_client.plugin import plugin
+from shared_pathways_service.jax_client.target import ProxyTarget
+
+__all__ = ["from_jax", "unreachable"]
+
+#: What gRPC says where it has no ALTS, which exists only on machines of Google Cloud.
+_NO_CREDENTIALS = ("Invalid credentials", "ChannelCredentials argument is null")
+
+
+def unreachable(target: ProxyTarget, cause: str) -> TunnelError:
+    """Returns the error for a proxy that does not answer."""
+    return TunnelError(
+        f"the proxy at {target.address} cannot be reached: {cause}",
+        pod=target.address,
+        cause=cause,
+        hint="it may have ended, or the way to it is gone; connect again",
+    )
+
+
+def from_jax(target: ProxyTarget, text: str) -> SharedPathwaysError:
+    """Returns the error for what JAX's client says of a proxy that it could not connect to."""
+    # The library's errors have no field for the code: their text begins with its name.
+    if text.startswith(("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED")):
+        return unreachable(target, text)
+    if not target.insecure_credentials and any(told in text for told in _NO_CREDENTIALS):
+        return CredentialsMismatch(
+            f"this machine cannot connect to the proxy at {target.address} without plaintext: "
+            f"ALTS, Google's default, exists only on machines of Google Cloud ({text})",
+            client=f"{plugin.INSECURE_VARIABLE}=false",
+            proxy="use_insecure_credentials:false",
+            hint='leave out "use_insecure_credentials:false" of proxy_options=: plaintext stays '
+            "inside the cluster, and what leaves it is TLS",
+        )
+    return ProxyFailed(
+        f"the proxy at {target.address} does not take the connection: {text}",
+        hint="its log says more",
+    )

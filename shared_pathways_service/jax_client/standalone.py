@@ -1,0 +1,65 @@
+"""The plug-in for interpreters that do not have this package: a copy of its files."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from pathlib import Path
+
+from shared_pathways_service.jax_client.plugin import (
+    attempts,
+    callback_barrier,
+    callback_lanes,
+    callback_names,
+    callback_stream,
+    callback_wire,
+    callbacks,
+    compile_calls,
+    dumps,
+    executables,
+    explaining,
+    forked,
+    greeting,
+    host_copies,
+    local,
+    mending,
+    plugin,
+    quiet,
+    run_notes,
+    sockets,
+    strict,
+)
+
+__all__ = ["place"]
+
+_BESIDE = (
+    *(callback_barrier, callback_lanes, callback_names, callback_stream, callback_wire),
+    *(callbacks, dumps, explaining, forked, greeting, local, mending, quiet, run_notes, sockets),
+    *(attempts, compile_calls, executables, host_copies, strict),
+)
+
+
+def place(cache: Path) -> Path:
+    """Puts the plug-in where JAX finds it when PYTHONPATH has the directory.
+
+    Args:
+      cache: A directory for what can be made again; the copy stays there for the next time.
+
+    Returns:
+      What belongs on PYTHONPATH; it has nothing but the plug-in.
+    """
+    paths = [Path(str(module.__file__)) for module in _BESIDE]
+    files = {path.name: path.read_bytes() for path in paths}
+    files["__init__.py"] = Path(plugin.__file__).read_bytes()
+    root = cache / f"plugin-{hashlib.sha256(b''.join(files.values())).hexdigest()[:12]}"
+    # A namespace package: JAX looks into every directory of this name on Python's path.
+    package = root / "jax_plugins" / "sps_proxy"
+    package.mkdir(parents=True, exist_ok=True)
+    for name, source in files.items():
+        copy = package / name
+        if not copy.exists():
+            # Whole or not at all: another process may be about to import it, or to write it too.
+            with tempfile.NamedTemporaryFile(dir=root, delete=False) as file:
+                file.write(source)
+            Path(file.name).replace(copy)
+    return root

@@ -1,0 +1,98 @@
+"""Where a proxy answers, and what it wants to see."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.jax_client.plugin import plugin
+from shared_pathways_service.jax_client.plugin import strict as strict_mode
+
+__all__ = ["ProxyTarget", "is_strict"]
+
+
+def is_strict(asked: bool | None) -> bool:
+    """Whether programs are refused what Google's proxies refuse.
+
+    Args:
+      asked: What the user asks for; None: as SPS_STRICT says.
+
+    Raises:
+      InvalidRequestError: SPS_STRICT has another value than it may have.
+    """
+    if asked is not None:
+        return asked
+    try:
+        return strict_mode.is_wanted()
+    except ValueError as error:
+        value = os.environ.get(strict_mode.VARIABLE)
+        raise InvalidRequestError(strict_mode.VARIABLE, value, "1 or 0") from error
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProxyTarget:
+    """The proxy that JAX shall use.
+
+    Attributes:
+      address: ``unix:/path`` or ``127.0.0.1:port``, on this machine.
+      token: What the proxy wants to see; None when it wants nothing.
+      token_file: Where child processes find the token; None when they shall not.
+      local_devices: Whether the local CPU is usable beside the proxy (`jax.devices("cpu")`).
+      insecure_credentials: Whether the proxy speaks plaintext, as our own proxies do; else JAX's
+        client uses ALTS.
+      one_client: Whether the proxy serves one client at a time, as Google's: nothing but JAX's own
+        client then opens a session, which would cost that one its session.
+      transfer_dir: A directory in memory that this machine shares with the proxy, for large
+        buffers on their way there; None: there is none.
+      strict: Whether programs are refused what Google's proxies refuse.
+    """
+
+    address: str
+    token: str | None = dataclasses.field(default=None, repr=False)
+    token_file: Path | None = None
+    local_devices: bool = True
+    insecure_credentials: bool = True
+    one_client: bool = False
+    transfer_dir: Path | None = None
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        """Checks the address."""
+        host, colon, port = self.address.rpartition(":")
+        fits = host == "unix" and port.startswith("/")
+        fits = fits or (bool(host) and host != "unix" and port.isascii() and port.isdigit())
+        if not colon or not fits:
+            raise InvalidRequestError("address", self.address, "unix:/path or host:port")
+
+    @property
+    def url(self) -> str:
+        """The address as JAX writes it."""
+        return f"grpc://{self.address}"
+
+    @property
+    def platforms(self) -> str:
+        """JAX's platforms, the default one first."""
+        return "proxy,cpu" if self.local_devices else "proxy"
+
+    @property
+    def environment(self) -> Mapping[str, str | None]:
+        """What makes JAX of another process use the proxy; None: the variable must not be set.
+
+        The other process finds the token by itself (see `plugin`).
+        """
+        return {
+            "JAX_PLATFORMS": self.platforms,
+            "JAX_BACKEND_TARGET": self.url,
+            # Would lead around the proxy.
+            "JAX_PLATFORM_NAME": None,
+            # The plug-in of a child process takes an unset one for `true`.
+            plugin.INSECURE_VARIABLE: "true" if self.insecure_credentials else "false",
+            plugin.TOKEN_VARIABLE: str(self.token_file) if self.token_file else None,
+            plugin.TRANSFER_VARIABLE: str(self.transfer_dir) if self.transfer_dir else None,
+            strict_mode.VARIABLE: "1" if self.strict else None,
+            # Each client sets its own; another's would lead it astray.
+            **dict.fromkeys(plugin.TRANSFER_SETTINGS),
+        }

@@ -1,0 +1,117 @@
+"""Reading objects that a person wrote: each field by its name, with its path in every error."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from shared_pathways_service.api.validation import check_bool, check_int
+from shared_pathways_service.errors import InvalidRequestError
+
+__all__ = ["Fields"]
+
+
+class Fields:
+    """The fields of one object in a manifest; an absent field and ``null`` are the same.
+
+    Args:
+      path: Of the object, e.g. ``spec.workers[0]``; empty: the manifest itself.
+      value: The object.
+      known: The names that it may have.
+
+    Raises:
+      InvalidRequestError: It is no object, or a field is unknown.
+    """
+
+    def __init__(self, path: str, value: object, known: Collection[str]) -> None:
+        self._path = path
+        if not isinstance(value, Mapping):
+            raise InvalidRequestError(path or "the manifest", value, "an object with fields")
+        for name in value:
+            if name not in known:
+                raise _unknown(self.path(name), name, known)
+        self._values: Mapping[str, Any] = value
+
+    def path(self, name: object) -> str:
+        """Returns the path of one of its fields."""
+        return f"{self._path}.{name}" if self._path else str(name)
+
+    def has(self, name: str) -> bool:
+        """Whether a field is there."""
+        return self._values.get(name) is not None
+
+    def any(self, name: str) -> Any:
+        """Returns a field as it is; None where it is absent."""
+        return self._values.get(name)
+
+    def object(self, name: str, known: Collection[str]) -> Fields:
+        """Returns the fields of a field, which must be there."""
+        return Fields(self.path(name), self._values.get(name), known)
+
+    def text(self, name: str, default: str = "") -> str:
+        """Returns a text that is not empty, or the default where it is absent."""
+        value = self._values.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, str) or not value:
+            raise InvalidRequestError(self.path(name), value, "a text")
+        return value
+
+    def choice(self, name: str, choices: Sequence[str]) -> str:
+        """Returns one of several words; one must be there."""
+        value = self._values.get(name)
+        if value not in choices:
+            raise InvalidRequestError(self.path(name), value, f"one of {', '.join(choices)}")
+        return str(value)
+
+    def number(self, name: str, default: int | None, *, low: int, high: int | None = None) -> int:
+        """Returns a whole number; without a default it must be there."""
+        value = self._values.get(name)
+        return check_int(self.path(name), default if value is None else value, low=low, high=high)
+
+    def flag(self, name: str) -> bool:
+        """Returns True or False; False where it is absent."""
+        value = self._values.get(name)
+        return check_bool(self.path(name), False if value is None else value)
+
+    def items(self, name: str) -> list[tuple[str, Any]]:
+        """Returns the items of a list, each with its path; none where it is absent."""
+        value = self._values.get(name)
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            raise InvalidRequestError(self.path(name), value, "a list")
+        return [(f"{self.path(name)}[{number}]", item) for number, item in enumerate(value)]
+
+    def texts(self, name: str) -> list[str]:
+        """Returns a list of texts."""
+        for path, item in self.items(name):
+            if not isinstance(item, str) or not item:
+                raise InvalidRequestError(path, item, "a text")
+        return list(self._values.get(name) or ())
+
+    def mapping(self, name: str) -> dict[str, str]:
+        """Returns texts by name, e.g. labels; none where it is absent."""
+        value = self._values.get(name)
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping):
+            raise InvalidRequestError(self.path(name), value, "texts by name")
+        for key, item in value.items():
+            if not isinstance(key, str) or not isinstance(item, str):
+                expected = "a text; numbers and true or false need quotes"
+                raise InvalidRequestError(f"{self.path(name)}.{key}", item, expected)
+        return dict(value)
+
+
+def _unknown(path: str, name: object, known: Collection[str]) -> InvalidRequestError:
+    names = sorted(known)
+    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    return InvalidRequestError(
+        path,
+        name,
+        f"one of {', '.join(names)}",
+        message=f"unknown field {path}",
+        hint=f"did you mean {near[0]}?" if near else f"known here: {', '.join(names)}",
+    )

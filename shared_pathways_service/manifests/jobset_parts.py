@@ -1,0 +1,200 @@
+"""What every JobSet of Pathways has: names, ports, variables, and where its pods go.
+
+Facts of the public documents and manifests of Pathways on Cloud.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from shared_pathways_service import constants
+from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.api.validation import DNS_LABEL_LIMIT, check_dns_label
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.manifests import names
+from shared_pathways_service.manifests.pod_parts import (
+    env,
+    env_from_annotation,
+    env_from_label,
+    literal,
+)
+
+__all__ = [
+    "API_VERSION",
+    "COORDINATOR",
+    "EXCLUSIVE",
+    "HEAD_TOPOLOGY",
+    "HOST_NETWORK",
+    "PROXY_PORTS",
+    "RM_LIMITS",
+    "RM_PORTS",
+    "SERVER_REPOSITORY",
+    "STARTUP_POLICY",
+    "STOPPED",
+    "SUCCESS_POLICY",
+    "WORKER_PORTS",
+    "WORKER_TOPOLOGY",
+    "bind_variables",
+    "check_jobset_name",
+    "container_ports",
+    "head_variable",
+    "own_worker_variables",
+    "place_variables",
+    "rm_arguments",
+    "rm_flag",
+    "rm_variables",
+    "scratch",
+    "skip_metadata_server",
+    "slice_variables",
+    "tpu_limits",
+    "tpu_node_selector",
+    "worker_variables",
+]
+
+API_VERSION: Final = "jobset.x-k8s.io/v1alpha2"
+#: Of resource manager and workers.
+SERVER_REPOSITORY: Final = "us-docker.pkg.dev/cloud-tpu-v2-images/pathways/server"
+
+#: The annotation that gives each job a place of its own, and what a place is.
+EXCLUSIVE: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+HEAD_TOPOLOGY: Final = "kubernetes.io/hostname"
+WORKER_TOPOLOGY: Final = "cloud.google.com/gke-nodepool"
+
+RM_PORTS: Final = (constants.RESOURCE_MANAGER_PORT, 29002)
+PROXY_PORTS: Final = (constants.PROXY_PORT,)
+#: Of Google's resource manager.
+RM_LIMITS: Final = {"cpu": "8", "memory": "32G"}
+WORKER_PORTS: Final = (constants.WORKER_PORT, 29006, 8471, 8080)
+
+COORDINATOR: Final = {"replicatedJob": names.HEAD_JOB, "jobIndex": 0, "podIndex": 0}
+STARTUP_POLICY: Final = {"startupPolicyOrder": "InOrder"}
+SUCCESS_POLICY: Final = {"operator": "All", "targetReplicatedJobs": [names.HEAD_JOB]}
+HOST_NETWORK: Final = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+
+#: A pod that is deleted or evicted and ends with 0 counts as work that is done: its Job, and with
+#: the head's the whole JobSet, would be complete. As a shell reports SIGTERM.
+STOPPED: Final = "143"
+_ALL_ADDRESSES: Final = "0.0.0.0"  # noqa: S104 - a pod's own
+
+_COORDINATOR_LABEL: Final = "jobset.sigs.k8s.io/coordinator"
+_REPLICAS_LABEL: Final = "jobset.sigs.k8s.io/replicatedjob-replicas"
+
+
+def check_jobset_name(name: object, *, field: str = "name") -> str:
+    """Returns the JobSet's name, which the head's host name has twice, in a label of every pod.
+
+    Raises:
+      InvalidRequestError: It is too long for that, or no DNS label that begins with a letter.
+    """
+    limit = (DNS_LABEL_LIMIT - len(f"-{names.HEAD_JOB}-0-0.")) // 2
+    why = f"the label with the head's host name has it twice in {DNS_LABEL_LIMIT} characters"
+    checked = check_dns_label(field, name, limit=limit, why=why)
+    if not checked[0].isalpha():
+        raise InvalidRequestError(field, name, "a name that begins with a letter")
+    return checked
+
+
+def container_ports(ports: Sequence[int]) -> list[dict[str, Any]]:
+    """Returns ports as a container declares them."""
+    return [{"containerPort": port, "protocol": "TCP"} for port in ports]
+
+
+def head_variable(name: str = "PATHWAYS_HEAD") -> dict[str, Any]:
+    """Returns the variable with the head's host name."""
+    return env_from_label(name, _COORDINATOR_LABEL)
+
+
+def slice_variables() -> list[dict[str, Any]]:
+    """Returns the variables by which a worker knows its slice."""
+    return [
+        env_from_label("MEGASCALE_SLICE_ID", names.LABEL_JOB_INDEX),
+        env_from_label("MEGASCALE_NUM_SLICES", _REPLICAS_LABEL),
+    ]
+
+
+def place_variables() -> list[dict[str, Any]]:
+    """Returns the variables by which a server knows its JobSet and its part in it."""
+    return [
+        env_from_annotation("JOBSET_NAME", names.LABEL_JOBSET),
+        env_from_annotation("REPLICATED_JOB_NAME", names.LABEL_REPLICATED_JOB),
+    ]
+
+
+def worker_variables() -> list[dict[str, Any]]:
+    """Returns the variables of every worker, whatever its image."""
+    return [
+        env("TPU_MIN_LOG_LEVEL", "0"),
+        env("TF_CPP_MIN_LOG_LEVEL", "0"),
+        env("XCLOUD_ENVIRONMENT", "GCP"),
+        env("MEGASCALE_GRPC_ENABLE_XOR_TRACER", "false"),
+        *slice_variables(),
+        *place_variables(),
+        head_variable(),
+        head_variable("MEGASCALE_COORDINATOR_ADDRESS"),
+    ]
+
+
+def rm_variables() -> list[dict[str, Any]]:
+    """Returns the variables of every resource manager, whatever its image."""
+    return [*place_variables(), head_variable("HOST_ADDRESS"), skip_metadata_server()]
+
+
+def skip_metadata_server() -> dict[str, Any]:
+    """Returns the variable without which a server of a pod without TPUs looks for some."""
+    return env("TPU_SKIP_MDS_QUERY", "true")
+
+
+def bind_variables(*, stops: bool = True) -> list[dict[str, Any]]:
+    """Returns what servers of ours need in a pod, which no other image is told.
+
+    Args:
+      stops: Whether the end of the container is the end of its pod, and may not look like success.
+    """
+    variables = [env("SPS_BIND_ADDRESS", _ALL_ADDRESSES)]
+    if stops:
+        variables.append(env("SPS_STOP_EXIT_CODE", STOPPED))
+    return variables
+
+
+def own_worker_variables(kind: InstanceType) -> list[dict[str, Any]]:
+    """Returns what a worker of ours is told beside what every worker is."""
+    return [
+        *bind_variables(),
+        env("SPS_INSTANCE_TYPE", str(kind)),
+        {"name": "SPS_HOST", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+    ]
+
+
+def rm_flag() -> str:
+    """Returns the flag with the resource manager's address, for the pods of its JobSet."""
+    return f"--resource_manager_address=$(PATHWAYS_HEAD):{constants.RESOURCE_MANAGER_PORT}"
+
+
+def rm_arguments(counts: dict[InstanceType, int], bucket: str) -> list[str]:
+    """Returns the arguments of a resource manager of that many slices, by type."""
+    return [
+        f"--server_port={constants.RESOURCE_MANAGER_PORT}",
+        *scratch(bucket),
+        "--node_type=resource_manager",
+        f"--instance_count={','.join(map(str, counts.values()))}",
+        f"--instance_type={','.join(map(str, counts))}",
+    ]
+
+
+def scratch(bucket: str) -> list[str]:
+    """Returns the flag with the place for scratch data; none without one."""
+    return [literal(f"--gcs_scratch_location={bucket}")] if bucket else []
+
+
+def tpu_node_selector(kind: InstanceType) -> dict[str, str]:
+    """Returns the labels of the nodes of slices of a type."""
+    return {
+        "cloud.google.com/gke-tpu-accelerator": kind.accelerator_label,
+        "cloud.google.com/gke-tpu-topology": kind.topology,
+    }
+
+
+def tpu_limits(kind: InstanceType) -> dict[str, Any]:
+    """Returns the resources of a container that has all chips of one host."""
+    return {"limits": {"google.com/tpu": str(kind.chips_per_host)}}

@@ -1,0 +1,81 @@
+"""PriorityClasses of a cluster: those that are made, and the names that a cluster knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from shared_pathways_service.api.priorities import PRIORITIES
+from shared_pathways_service.errors import AccessDenied, InvalidRequestError
+from shared_pathways_service.manifests.permissions import Permission, access_denied
+
+__all__ = ["READING", "priority_classes", "priority_denied", "priority_of", "value_of"]
+
+#: What it takes to read the PriorityClasses, which are in no namespace.
+READING: Final = tuple(
+    Permission(group="scheduling.k8s.io", resource="priorityclasses", verb=verb)
+    for verb in ("get", "list")
+)
+
+
+def priority_classes() -> list[dict[str, Any]]:
+    """Returns the PriorityClasses (scheduling.k8s.io/v1) of `PRIORITIES`."""
+    return [
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": name},
+            "value": value,
+            "globalDefault": False,
+            "description": f"Pods of {name}s: those of a higher class may take their nodes.",
+        }
+        for name, value in PRIORITIES.items()
+    ]
+
+
+def priority_of(name: str, classes: Iterable[Mapping[str, Any]], *, field: str) -> int:
+    """Returns the value of the PriorityClass of a name.
+
+    Args:
+      name: What was asked for.
+      classes: The cluster's.
+      field: What to call it in an error.
+
+    Raises:
+      InvalidRequestError: The cluster has no such class; those that it has are listed.
+    """
+    values = {str(one["metadata"]["name"]): value_of(one) for one in classes}
+    if name in values:
+        return values[name]
+    # (Those of Kubernetes itself are for the cluster's own pods.)
+    known = sorted(known for known in values if not known.startswith("system-"))
+    raise InvalidRequestError(
+        field,
+        name,
+        f"one of the cluster's PriorityClasses: {', '.join(known) or 'it has none'}",
+        hint="`sps render priority-classes | kubectl create -f -` makes "
+        f"{' and '.join(PRIORITIES)}",
+    )
+
+
+def value_of(one: Mapping[str, Any]) -> int:
+    """Returns the value of a PriorityClass."""
+    # (A zero is left out by some that write it.)
+    return int(one.get("value") or 0)
+
+
+def priority_denied(name: str) -> AccessDenied:
+    """Returns the error for a PriorityClass that may not be read.
+
+    Args:
+      name: What was asked for, none of `PRIORITIES`.
+    """
+    lacking = access_denied(READING, "")
+    return AccessDenied(
+        f"the value of the PriorityClass {name} cannot be read: {lacking.message}",
+        verb=lacking.verb,
+        resource=lacking.resource,
+        rule=lacking.rule,
+        hint=f"{lacking.hint} (`sps render tenant-rbac` has them), or take a number, or "
+        f"{' or '.join(PRIORITIES)}, which need no permission",
+    )

@@ -1,0 +1,317 @@
+"""The Job of a tenant's proxy, and the Secret with its token."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Final
+
+from shared_pathways_service import constants
+from shared_pathways_service.api.proxy_options import ProxyOptions
+from shared_pathways_service.api.request_fields import check_proxy_job_name, check_service_address
+from shared_pathways_service.api.validation import check_int
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.manifests import names
+from shared_pathways_service.manifests.image_names import is_ours
+from shared_pathways_service.manifests.lifetime import TTL_AFTER_FINISHED_S
+from shared_pathways_service.manifests.pod_parts import (
+    INSECURE_CREDENTIALS,
+    INSECURE_SERVERS,
+    env,
+    literal,
+    toleration,
+)
+from shared_pathways_service.version import __version__
+
+__all__ = ["TOKEN_KEY", "ProxyJobInputs", "check_limits", "proxy_job", "token_secret"]
+
+#: The Secret's one key, and the file's name.
+TOKEN_KEY: Final = "token"  # noqa: S105 - a name
+_TOKEN_VOLUME: Final = "sps-token"  # noqa: S105
+_TOKEN_DIRECTORY: Final = "/var/run/secrets/sps.dev"  # noqa: S105
+#: Where Kubernetes looks for a container's last words, and how many bytes it takes of them.
+_TERMINATION_LOG: Final = "/dev/termination-log"
+_TERMINATION_BYTES: Final = 4096
+#: Time for a farewell to the resource manager; a proxy has nothing else to save.
+_GRACE_S: Final = 3
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProxyJobInputs:
+    """All that a proxy's Job is made of.
+
+    Attributes:
+      name: The Job's, and the tenant's; leaves room for what Kubernetes appends for the pod.
+      session: UUID of the session, the label by which its objects are known as its own.
+      service_address: ``host:port`` of the resource manager.
+      service_name: The service's JobSet; empty when not known.
+      insecure_server_credentials: Whether the service's servers speak plaintext with each other.
+      virtual_slices: Instance types, one a virtual slice; at least one.
+      image: The proxy's container image.
+      gcs_bucket: ``gs://…`` for scratch data; empty: none is named.
+      num_elastic_slices: How many of the slices may be missing at the start.
+      queue_timeout_s: None: fail at once when slices are taken; else seconds, infinity too. For
+        images of ours only, as are `priority`, `max_lifetime_s` and who the tenant is.
+      max_lifetime_s: Seconds after which the tenant has ended in any case, as the resource manager
+        is told; None: nothing is said. `deadline_s` ends the Job.
+      labels: More labels, for the Job.
+      created_by_pid: The process that the Job is for, on `host`.
+      deadline_s: Seconds from the Job's start to its end, unless it is moved (`lifetime`).
+    """
+
+    name: str
+    namespace: str
+    session: str
+    service_address: str
+    virtual_slices: tuple[str, ...]
+    image: str
+    service_name: str = ""
+    insecure_server_credentials: bool = False
+    gcs_bucket: str = ""
+    num_elastic_slices: int = 0
+    queue_timeout_s: float | None = None
+    priority: int = 0
+    max_lifetime_s: float | None = None
+    options: ProxyOptions = dataclasses.field(default_factory=ProxyOptions)
+    user: str = ""
+    host: str = ""
+    team: str = ""
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    created_by_pid: int = 0
+    client_version: str = __version__
+    deadline_s: int = int(constants.PROXY_DEADLINE_S)
+
+    def __post_init__(self) -> None:
+        check_proxy_job_name(self.name, field="name")
+        check_service_address(self.service_address, field="service_address")
+        check_int("deadline_s", self.deadline_s, low=1)
+        slices = len(self.virtual_slices)
+        if not slices:
+            raise InvalidRequestError("virtual_slices", (), "at least one instance type")
+        check_int("num_elastic_slices", self.num_elastic_slices, low=0, high=slices - 1)
+        check_limits(self.options, self.image)
+
+    @property
+    def has_token(self) -> bool:
+        """Whether the proxy is given a token: our image is; Google's knows none."""
+        return is_ours(self.image)
+
+
+def check_limits(options: ProxyOptions, image: str) -> None:
+    """Refuses options that the image does not know.
+
+    Raises:
+      InvalidRequestError: Limits are asked for, and the image is none of ours; or credentials, and
+        it is ours.
+    """
+    if is_ours(image) and not options.use_insecure_credentials:
+        raise InvalidRequestError(
+            "proxy_options",
+            "use_insecure_credentials:false",
+            f"use_insecure_credentials:true with the image {image}: this project's own speaks "
+            "plaintext only, to clients that show a token",
+        )
+    for name, value in options.limits.items():
+        if not is_ours(image):
+            raise InvalidRequestError(
+                "proxy_options",
+                f"{name}:{value}",
+                f"no such limit with the image {image}: only this project's own know it",
+                hint="memory: bounds what its pod may use in any case",
+            )
+
+
+def proxy_job(inputs: ProxyJobInputs) -> dict[str, Any]:
+    """Returns the Job (batch/v1), to be created, never applied.
+
+    Its pod meets the `restricted` Pod Security Standard unless an option asks for more (host
+    network, or root).
+    """
+    labels = _labels(inputs)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": inputs.name,
+            "namespace": inputs.namespace,
+            "labels": {**inputs.labels, **labels},
+            "annotations": _annotations(inputs),
+        },
+        "spec": {
+            # A proxy's state is its session's: started again, it would be another's.
+            "backoffLimit": 0,
+            "completions": 1,
+            "parallelism": 1,
+            "activeDeadlineSeconds": inputs.deadline_s,
+            "ttlSecondsAfterFinished": TTL_AFTER_FINISHED_S,
+            "template": {
+                "metadata": {"labels": labels, "annotations": _annotations(inputs)},
+                "spec": _pod_spec(inputs),
+            },
+        },
+    }
+
+
+def token_secret(inputs: ProxyJobInputs, token: str, job_uid: str) -> dict[str, Any]:
+    """Returns the Secret that the proxy's pod waits for and mounts; for images of ours only.
+
+    Args:
+      inputs: Those of the Job.
+      token: What clients of the proxy must show.
+      job_uid: Of the Job as created: the Secret goes when that does.
+    """
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": inputs.name,
+            "namespace": inputs.namespace,
+            "labels": _labels(inputs),
+            "ownerReferences": [
+                {
+                    "apiVersion": "batch/v1",
+                    "kind": "Job",
+                    "name": inputs.name,
+                    "uid": job_uid,
+                    "controller": True,
+                }
+            ],
+        },
+        "type": "Opaque",
+        "immutable": True,
+        "stringData": {TOKEN_KEY: token},
+    }
+
+
+def _labels(inputs: ProxyJobInputs) -> dict[str, str]:
+    service = inputs.service_name or inputs.service_address.rpartition(":")[0]
+    labels = {
+        names.LABEL_APP: names.APP,
+        names.LABEL_MANAGED_BY: names.MANAGED_BY,
+        names.LABEL_USER: names.label_value(inputs.user),
+        names.LABEL_TEAM: names.label_value(inputs.team),
+        names.LABEL_SESSION: names.label_value(inputs.session),
+        names.LABEL_SERVICE: names.label_value(service),
+    }
+    return {key: value for key, value in labels.items() if value}
+
+
+def _annotations(inputs: ProxyJobInputs) -> dict[str, str]:
+    annotations = {
+        names.ANNOTATION_HOST: inputs.host,
+        names.ANNOTATION_INSTANCES: names.instances_text(inputs.virtual_slices),
+        names.ANNOTATION_CLIENT_VERSION: inputs.client_version,
+        names.ANNOTATION_CREATED_BY_PID: str(inputs.created_by_pid or ""),
+    }
+    return {key: value for key, value in annotations.items() if value}
+
+
+def _pod_spec(inputs: ProxyJobInputs) -> dict[str, Any]:
+    options = inputs.options
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": _GRACE_S,
+        # It asks the API server for nothing, and other services' variables are none of its.
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": _pod_security(options),
+        "containers": [_container(inputs)],
+    }
+    if options.node_selector:
+        spec["nodeSelector"] = dict(options.node_selector)
+    if options.tolerations:
+        spec["tolerations"] = [toleration(text) for text in options.tolerations]
+    if options.host_network:
+        spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+    if inputs.has_token:
+        # For its owner only; the kubelet adds the group of `fsGroup`, that is, the proxy's.
+        secret = {"secretName": inputs.name, "defaultMode": 0o400}
+        spec["volumes"] = [{"name": _TOKEN_VOLUME, "secret": secret}]
+    return spec
+
+
+def _pod_security(options: ProxyOptions) -> dict[str, Any]:
+    security: dict[str, Any] = {"seccompProfile": {"type": "RuntimeDefault"}}
+    if options.run_as_user:
+        # Kubernetes refuses an image whose user is root, or is given by name, without a number.
+        security |= {
+            "runAsNonRoot": True,
+            "runAsUser": options.run_as_user,
+            "runAsGroup": options.run_as_user,
+            "fsGroup": options.run_as_user,
+        }
+    return security
+
+
+def _container(inputs: ProxyJobInputs) -> dict[str, Any]:
+    options = inputs.options
+    container: dict[str, Any] = {
+        "name": names.PROXY_CONTAINER,
+        "image": inputs.image,
+        "args": _arguments(inputs),
+        "env": _environment(inputs),
+        # The end of its log outlives its pod's: it stands in the status.
+        "terminationMessagePath": _TERMINATION_LOG,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "ports": [{"containerPort": constants.PROXY_PORT, "protocol": "TCP"}],
+        "resources": {
+            "requests": {"cpu": options.cpu, "memory": options.memory},
+            # A proxy that needs more memory ends alone, and not its neighbours with it.
+            "limits": {"memory": options.memory},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    if inputs.has_token:
+        mount = {"name": _TOKEN_VOLUME, "mountPath": _TOKEN_DIRECTORY, "readOnly": True}
+        container["volumeMounts"] = [mount]
+    return container
+
+
+def _arguments(inputs: ProxyJobInputs) -> list[str]:
+    arguments = [
+        f"--server_port={constants.PROXY_PORT}",
+        f"--resource_manager_address={inputs.service_address}",
+    ]
+    if inputs.gcs_bucket:
+        arguments.append(f"--gcs_scratch_location={inputs.gcs_bucket}")
+    arguments.append(f"--virtual_slices={','.join(inputs.virtual_slices)}")
+    if inputs.num_elastic_slices:
+        arguments.append(f"--num_elastic_slices={inputs.num_elastic_slices}")
+    if inputs.options.sidecar:
+        arguments.append("--sidecar_name=external")
+    arguments.extend(inputs.options.xla_flags)
+    if inputs.has_token:
+        # What it was at when it crashed: the kubelet puts it into the pod's status, and where it is
+        # empty, as when the proxy ends in order, the end of the log.
+        arguments.append(f"--last_requests_file={_TERMINATION_LOG}")
+        arguments.append(f"--last_requests_bytes={_TERMINATION_BYTES}")
+    # (Only images of ours come here with any.)
+    arguments.extend(f"--{name}={value}" for name, value in inputs.options.limits.items())
+    return [literal(argument) for argument in arguments]
+
+
+def _environment(inputs: ProxyJobInputs) -> list[dict[str, Any]]:
+    variables: dict[str, str] = {}
+    if inputs.options.use_insecure_credentials:
+        # Exactly this text: the binary ignores 1, True and yes without a word.
+        variables[INSECURE_CREDENTIALS] = "true"
+    if inputs.insecure_server_credentials:
+        name, value = INSECURE_SERVERS
+        variables[name] = value
+    if inputs.has_token:
+        timeout, lifetime = inputs.queue_timeout_s, inputs.max_lifetime_s
+        variables |= {
+            "SPS_BIND_ADDRESS": "0.0.0.0",  # noqa: S104 - a pod's own address, and a token
+            "SPS_TOKEN_FILE": f"{_TOKEN_DIRECTORY}/{TOKEN_KEY}",
+            "SPS_TENANT_NAME": inputs.name,
+            "SPS_TENANT_USER": inputs.user,
+            "SPS_TENANT_HOST": inputs.host,
+            "SPS_TENANT_TEAM": inputs.team,
+            "SPS_TENANT_PRIORITY": str(inputs.priority),
+            "SPS_QUEUE_TIMEOUT_S": "" if timeout is None else f"{timeout:g}",
+            "SPS_MAX_LIFETIME_S": "" if lifetime is None else str(lifetime),
+        }
+    return [env(name, value) for name, value in variables.items() if value]

@@ -1,0 +1,199 @@
+"""What a service's JobSet is made of, and what can be known to be wrong with it beforehand."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from shared_pathways_service import constants
+from shared_pathways_service.api.instances import parse_instance_counts
+from shared_pathways_service.api.request_fields import check_bucket, check_subdomain
+from shared_pathways_service.api.slice_names import named_type
+from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.api.validation import check_bool, check_dns_label, check_int
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.manifests import jobset_parts as parts
+from shared_pathways_service.manifests.image_names import Image, is_ours
+from shared_pathways_service.manifests.machine_types import slice_type
+from shared_pathways_service.manifests.sidecar_parts import MEMORY_FLAG
+
+__all__ = ["DEFAULT_SERVER_IMAGE", "OWN_FLAGS", "ServiceInputs", "parse_slices", "server_image"]
+
+DEFAULT_SERVER_IMAGE: Final = f"{parts.SERVER_REPOSITORY}:latest"
+
+_RELEASE: Final = re.compile(r"[0-9]+(\.[0-9]+){1,3}")
+_ARGUMENT: Final = re.compile(r"--(?P<name>[a-zA-Z0-9_]+)(=.*)?", re.DOTALL)
+#: Flags that follow from the other inputs.
+OWN_FLAGS: Final = (
+    "server_port",
+    "node_type",
+    "instance_count",
+    "instance_type",
+    "gcs_scratch_location",
+    "resource_manager_address",
+    MEMORY_FLAG,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServiceInputs:
+    """All that a service's JobSet is made of.
+
+    Attributes:
+      name: The JobSet's, a DNS label of at most 22 characters that begins with a letter.
+      instances: Slices by instance type, spares included, e.g. ``{"tpuv6e:2x2": 2}``. Several
+        types need an image of ours.
+      gcs_bucket: ``gs://…`` for scratch data; empty: none is named.
+      image: Of resource manager and workers.
+      sidecar_image: Of the colocated Python sidecar beside each worker; empty: there is none.
+      spares: How many slices of each type are kept free for re-placement; an image of ours.
+      max_slice_restarts: Failures of each host of a slice, 0 or more, before the service is given
+        up.
+      max_restarts: How often the whole JobSet is started again after one of its Jobs has failed; 0:
+        the JobSet fails with it.
+      priority_class: Of all pods; empty: the cluster's default.
+      server_args: More arguments of the resource manager, ``--name=value``, for its image to know.
+      worker_args: The same of the workers.
+      gcsfuse: Whether the bucket is the directory ``/gcs`` of workers and sidecars.
+      host_network: Whether pods use their nodes' network, as the Pathways controller has it.
+      insecure_server_credentials: Whether the servers speak plaintext with each other, as they must
+        outside of Google Cloud; no image of ours.
+      labels: More labels, for the JobSet.
+
+    Raises:
+      InvalidRequestError: A field is wrong, or does not go with another.
+    """
+
+    name: str
+    instances: Mapping[str, int]
+    namespace: str = "default"
+    gcs_bucket: str = ""
+    image: str = DEFAULT_SERVER_IMAGE
+    sidecar_image: str = ""
+    spares: int = 0
+    max_slice_restarts: int = constants.MAX_SLICE_RESTARTS
+    max_restarts: int = 0
+    priority_class: str = ""
+    server_args: Sequence[str] = ()
+    worker_args: Sequence[str] = ()
+    gcsfuse: bool = False
+    host_network: bool = False
+    insecure_server_credentials: bool = False
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        parts.check_jobset_name(self.name)
+        check_dns_label("namespace", self.namespace)
+        # Frozen, yet the bucket is kept with its scheme.
+        object.__setattr__(self, "gcs_bucket", check_bucket(self.gcs_bucket or None) or "")
+        counts = parse_instance_counts(self.instances, field="instances")
+        check_int("spares", self.spares, low=0, high=min(counts.values()) - 1)
+        check_int("max_slice_restarts", self.max_slice_restarts, low=0)
+        check_int("max_restarts", self.max_restarts, low=0, high=2**31 - 1)
+        if self.priority_class:
+            check_subdomain("priority_class", self.priority_class)
+        for field in ("server_args", "worker_args"):
+            _check_arguments(field, getattr(self, field))
+        if check_bool("gcsfuse", self.gcsfuse) and not self.gcs_bucket:
+            raise InvalidRequestError("gcsfuse", True, "a gcs_bucket that is to be the directory")
+        check_bool("insecure_server_credentials", self.insecure_server_credentials)
+        if is_ours(self.image):
+            self._check_ours()
+        else:
+            self._check_another(counts)
+
+    @property
+    def counts(self) -> dict[InstanceType, int]:
+        """Slices by instance type."""
+        return parse_instance_counts(self.instances, field="instances")
+
+    def _check_ours(self) -> None:
+        if self.sidecar_image:
+            raise InvalidRequestError(
+                "sidecar_image",
+                self.sidecar_image,
+                f"none with the image {self.image}, whose workers run no user code",
+            )
+        if self.insecure_server_credentials:
+            raise InvalidRequestError(
+                "insecure_server_credentials",
+                True,
+                f"False with the image {self.image}: this project's servers need no ALTS",
+            )
+
+    def _check_another(self, counts: Mapping[InstanceType, int]) -> None:
+        if len(counts) > 1:
+            raise InvalidRequestError(
+                "instances", dict(self.instances), f"one instance type with the image {self.image}"
+            )
+        if self.spares:
+            raise InvalidRequestError(
+                "spares",
+                self.spares,
+                f"none with the image {self.image}, whose resource manager knows none",
+            )
+        if self.sidecar_image:
+            _check_sidecar(self.image, self.sidecar_image)
+
+
+def parse_slices(counts: Mapping[str, int], *, field: str = "--slices") -> dict[str, int]:
+    """Returns slices by instance type, of those that GKE has.
+
+    Args:
+      counts: By instance type, under any name that `named_type` reads:
+        ``{"ct6e-standard-4t:4x4": 2}``.
+      field: What to call it in an error.
+
+    Raises:
+      InvalidRequestError: There is no such machine, or it has no such topology; or one type stands
+        there under two names.
+    """
+    found: dict[str, int] = {}
+    for text, count in counts.items():
+        name = text if ":" in text else str(named_type(text, field=field))
+        machine, _, topology = name.partition(":")
+        kind = slice_type(machine, topology, type_field=field, topology_field=field)
+        if str(kind) in found:
+            raise InvalidRequestError(field, text, f"{kind} once")
+        found[str(kind)] = count
+    return found
+
+
+def server_image(jax_version: str | None, image: str | None) -> str | None:
+    """Returns the image that a JAX release or a name stands for; None where neither is given.
+
+    Args:
+      jax_version: e.g. ``0.9.0``: Google's image of that tag.
+      image: Any image.
+
+    Raises:
+      InvalidRequestError: Both are given, or one is none.
+    """
+    if jax_version is None:
+        return None if image is None else str(Image.parse(image, field="--server-image"))
+    if image is not None:
+        raise InvalidRequestError("--server-image", image, "either it or --jax-version")
+    if not _RELEASE.fullmatch(jax_version):
+        raise InvalidRequestError("--jax-version", jax_version, "a release of JAX, e.g. 0.9.0")
+    return f"{parts.SERVER_REPOSITORY}:jax-{jax_version}"
+
+
+def _check_arguments(field: str, arguments: Sequence[str]) -> None:
+    for argument in arguments:
+        form = _ARGUMENT.fullmatch(argument)
+        if form is None:
+            raise InvalidRequestError(field, argument, "--NAME or --NAME=VALUE")
+        if form["name"] in OWN_FLAGS:
+            expected = f"no --{form['name']}, which follows from the rest"
+            raise InvalidRequestError(field, argument, expected)
+
+
+def _check_sidecar(server: str, sidecar: str) -> None:
+    """Compares the versions that two tags tell; programs pass from one to the other."""
+    ours = Image.parse(server).versions.jax
+    theirs = Image.parse(sidecar, field="sidecar_image").versions.jax
+    if ours and theirs and ours.split(".")[:2] != theirs.split(".")[:2]:
+        expected = f"an image with JAX {ours}, as {server} has it"
+        raise InvalidRequestError("sidecar_image", sidecar, expected)

@@ -1,0 +1,232 @@
+"""The JobSet of a Shared Pathways Service: a head with the resource manager, and its workers.
+
+Flags, ports, variables and the form of the JobSet are those of upstream's builder (pathwaysutils
+0.1.13) and of the public documents of Pathways on Cloud. ``tests/manifests/
+upstream_jobset.toml`` has each deliberate difference with its reason. The main one: a head that
+dies restarts in place. What it knew went with it: workers and proxies report their state to a
+resource manager of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from shared_pathways_service import constants
+from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.manifests import gcsfuse_parts as gcsfuse
+from shared_pathways_service.manifests import jobset_parts as parts
+from shared_pathways_service.manifests import names
+from shared_pathways_service.manifests.image_names import is_ours
+from shared_pathways_service.manifests.pod_parts import INSECURE_SERVERS, env, literal, toleration
+from shared_pathways_service.manifests.service_inputs import ServiceInputs
+from shared_pathways_service.manifests.sidecar_parts import (
+    memory_flag,
+    memory_mount,
+    memory_variable,
+    memory_volume,
+    shared_mount,
+    shared_volume,
+    sidecar_container,
+)
+
+__all__ = ["service_address", "service_jobset"]
+
+#: Failures of the head before it is given up, which ends the whole service: as good as never.
+_HEAD_FAILURES: Final = 1_000_000
+#: The largest number that the field takes.
+_MOST_FAILURES: Final = 2**31 - 1
+#: The end of the log stands in the pod's status, where it tells why a server crashes.
+_LOG_AS_MESSAGE: Final = "FallbackToLogsOnError"
+
+
+def service_address(name: str) -> str:
+    """Returns ``host:port`` of the resource manager of the service of that name."""
+    return f"{name}-{names.HEAD_JOB}-0-0.{name}:{constants.RESOURCE_MANAGER_PORT}"
+
+
+def service_jobset(inputs: ServiceInputs) -> dict[str, Any]:
+    """Returns the JobSet (jobset.x-k8s.io/v1alpha2)."""
+    workers = [
+        _worker_job(inputs, _worker_name(number, kind), kind, count)
+        for number, (kind, count) in enumerate(inputs.counts.items())
+    ]
+    spec: dict[str, Any] = {
+        "coordinator": dict(parts.COORDINATOR),
+        # Workers and proxies look for the head while it is still on its way up.
+        "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+        "startupPolicy": dict(parts.STARTUP_POLICY),
+        "successPolicy": dict(parts.SUCCESS_POLICY),
+        "replicatedJobs": [_head_job(inputs), *workers],
+    }
+    if inputs.max_restarts:
+        spec["failurePolicy"] = {
+            "restartStrategy": "Recreate",
+            "maxRestarts": inputs.max_restarts,
+        }
+    return {
+        "apiVersion": parts.API_VERSION,
+        "kind": "JobSet",
+        "metadata": {
+            "name": inputs.name,
+            "namespace": inputs.namespace,
+            "labels": {**inputs.labels, names.LABEL_MANAGED_BY: names.MANAGED_BY},
+        },
+        "spec": spec,
+    }
+
+
+def _worker_name(number: int, kind: InstanceType) -> str:
+    return "worker" if not number else f"worker-{kind.family}-{kind.topology}"
+
+
+def _head_job(inputs: ServiceInputs) -> dict[str, Any]:
+    variables = parts.rm_variables()
+    if is_ours(inputs.image):
+        variables += parts.bind_variables()
+        if inputs.spares:
+            variables.append(env("SPS_NUM_SPARES", str(inputs.spares)))
+    container: dict[str, Any] = {
+        "name": names.RM_CONTAINER,
+        **_image(inputs),
+        "args": [
+            *parts.rm_arguments(inputs.counts, inputs.gcs_bucket),
+            *map(literal, inputs.server_args),
+        ],
+        "env": variables,
+        "ports": parts.container_ports(parts.RM_PORTS),
+        "terminationMessagePolicy": _LOG_AS_MESSAGE,
+    }
+    if not is_ours(inputs.image):
+        container["resources"] = {"limits": dict(parts.RM_LIMITS)}
+    return _replicated_job(
+        names.HEAD_JOB,
+        replicas=1,
+        pods=1,
+        failures=_HEAD_FAILURES,
+        exclusive=parts.HEAD_TOPOLOGY,
+        template={"spec": {**_pod(inputs), "containers": [_with_credentials(inputs, container)]}},
+    )
+
+
+def _worker_job(inputs: ServiceInputs, name: str, kind: InstanceType, count: int) -> dict[str, Any]:
+    return _replicated_job(
+        name,
+        replicas=count,
+        pods=kind.hosts,
+        failures=min(kind.hosts * inputs.max_slice_restarts, _MOST_FAILURES),
+        exclusive=parts.WORKER_TOPOLOGY,
+        template=_worker_template(inputs, kind),
+    )
+
+
+def _worker_template(inputs: ServiceInputs, kind: InstanceType) -> dict[str, Any]:
+    pod = _pod(inputs)
+    pod |= {
+        "nodeSelector": parts.tpu_node_selector(kind),
+        "tolerations": [toleration("google.com/tpu:NoSchedule")],
+    }
+    container = _worker_container(inputs, kind)
+    containers = [container]
+    volumes, metadata = [], {}
+    if not is_ours(inputs.image):
+        # Google's TPU runtime keeps its lock and its logs in the node's /tmp.
+        container["volumeMounts"] = [shared_mount()]
+        volumes.append(shared_volume())
+    if inputs.sidecar_image:
+        sidecar = sidecar_container(
+            inputs.sidecar_image,
+            # Buffered, the last lines of one that crashes would be lost.
+            variables=[memory_variable(), env("PYTHONUNBUFFERED", "1")],
+            mounts=[shared_mount(), memory_mount()],
+        )
+        pod["initContainers"] = [sidecar]
+        container["volumeMounts"].append(memory_mount())
+        volumes.append(memory_volume())
+        containers.append(sidecar)
+    if inputs.gcsfuse:
+        metadata = {"metadata": {"annotations": dict(gcsfuse.ANNOTATIONS)}}
+        volumes.append(gcsfuse.bucket_volume(inputs.gcs_bucket))
+        for one in containers:
+            one["volumeMounts"] = [*one.get("volumeMounts", ()), gcsfuse.bucket_mount()]
+    if volumes:
+        pod["volumes"] = volumes
+    return {**metadata, "spec": {**pod, "containers": [_with_credentials(inputs, container)]}}
+
+
+def _with_credentials(inputs: ServiceInputs, container: dict[str, Any]) -> dict[str, Any]:
+    if not inputs.insecure_server_credentials:
+        return container
+    return {**container, "env": [*container["env"], env(*INSECURE_SERVERS)]}
+
+
+def _worker_container(inputs: ServiceInputs, kind: InstanceType) -> dict[str, Any]:
+    return {
+        "name": names.WORKER_CONTAINER,
+        **_image(inputs),
+        "args": [
+            f"--server_port={constants.WORKER_PORT}",
+            parts.rm_flag(),
+            *parts.scratch(inputs.gcs_bucket),
+            *([memory_flag()] if inputs.sidecar_image else ()),
+            *map(literal, inputs.worker_args),
+        ],
+        "env": [
+            *parts.worker_variables(),
+            *([memory_variable()] if inputs.sidecar_image else ()),
+            *(_worker_variables(inputs, kind) if is_ours(inputs.image) else ()),
+        ],
+        "ports": parts.container_ports(parts.WORKER_PORTS),
+        "terminationMessagePolicy": _LOG_AS_MESSAGE,
+        "resources": parts.tpu_limits(kind),
+    }
+
+
+def _image(inputs: ServiceInputs) -> dict[str, str]:
+    # Google's tags are built anew each day; an image of one's own may be on the nodes alone.
+    always = {} if is_ours(inputs.image) else {"imagePullPolicy": "Always"}
+    return {"image": inputs.image, **always}
+
+
+def _worker_variables(inputs: ServiceInputs, kind: InstanceType) -> list[dict[str, Any]]:
+    variables = parts.own_worker_variables(kind)
+    if len(inputs.counts) > 1:
+        # Job indices are counted anew in each type, and slices need names of their own.
+        name = f"{kind.family}-{kind.topology}-$(MEGASCALE_SLICE_ID)"
+        variables.append({"name": "SPS_SLICE_ID", "value": name})
+    return variables
+
+
+def _pod(inputs: ServiceInputs) -> dict[str, Any]:
+    # In place, it comes back at once and with its address; a new pod waits for a back-off.
+    pod: dict[str, Any] = {"restartPolicy": "OnFailure"}
+    if inputs.host_network:
+        pod |= parts.HOST_NETWORK
+    if inputs.priority_class:
+        pod["priorityClassName"] = inputs.priority_class
+    return pod
+
+
+def _replicated_job(
+    name: str,
+    *,
+    replicas: int,
+    pods: int,
+    failures: int,
+    exclusive: str,
+    template: Mapping[str, Any],
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "replicas": replicas,
+        "template": {
+            "metadata": {"annotations": {parts.EXCLUSIVE: exclusive}},
+            "spec": {
+                "backoffLimit": failures,
+                "completionMode": "Indexed",
+                "completions": pods,
+                "parallelism": pods,
+                "template": dict(template),
+            },
+        },
+    }

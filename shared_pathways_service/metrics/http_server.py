@@ -1,0 +1,66 @@
+"""``/metrics`` over HTTP, for a scraper, as OpenMetrics text."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable, Iterable
+
+from aiohttp import web
+
+from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.metrics.openmetrics import Family, render
+from shared_pathways_service.protocol.auth import shows
+
+__all__ = ["Serving", "serve_metrics"]
+
+_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+
+@dataclasses.dataclass(frozen=True)
+class Serving:
+    """Metrics that are served.
+
+    Attributes:
+      url: Where.
+      close: Ends it.
+    """
+
+    url: str
+    close: Callable[[], Awaitable[None]]
+
+
+async def serve_metrics(
+    families: Callable[[], Iterable[Family]], *, address: str, port: int, token: str | None
+) -> Serving:
+    """Serves what `families` returns whenever it is asked for.
+
+    Args:
+      families: Called on this event loop.
+      address: To bind; without brackets.
+      port: To bind; 0: any.
+      token: What a scraper must show as its bearer token; None: nothing.
+
+    Raises:
+      SharedPathwaysError: The port cannot be had.
+    """
+
+    async def answer(request: web.Request) -> web.Response:
+        if not shows(request.headers.get("Authorization", ""), token):
+            raise web.HTTPUnauthorized(headers={"WWW-Authenticate": "Bearer"})
+        return web.Response(body=render(families()).encode(), headers={"Content-Type": _TYPE})
+
+    app = web.Application()
+    app.router.add_get("/metrics", answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    site = web.TCPSite(runner, address, port, reuse_port=False)
+    try:
+        await site.start()
+    except OSError as error:
+        await runner.cleanup()
+        raise SharedPathwaysError(
+            f"cannot serve metrics on {address}:{port}: {error.strerror}",
+            hint="--metrics_port=0 takes any port that is free",
+        ) from error
+    host = f"[{address}]" if ":" in address else address
+    return Serving(f"http://{host}:{runner.addresses[0][1]}/metrics", runner.cleanup)

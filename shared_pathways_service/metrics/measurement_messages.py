@@ -1,0 +1,40 @@
+"""Measurements on their way from a proxy to who asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import cast
+
+from shared_pathways_service.metrics.openmetrics import Family, Kind, Sample
+from shared_pathways_service.protocol import proxy_status_pb2 as pb
+
+__all__ = ["METHOD", "SERVICE", "families_of", "message_of"]
+
+SERVICE = pb.DESCRIPTOR.services_by_name["ProxyStatus"].full_name
+METHOD = "GetCounters"
+
+
+def message_of(families: Iterable[Family]) -> pb.GetCountersResponse:
+    """Returns the answer that holds these families."""
+    response = pb.GetCountersResponse()
+    for family in families:
+        message = response.families.add(
+            name=family.name, kind=family.kind, unit=family.unit, help=family.help
+        )
+        for sample in family.samples:
+            message.samples.add(value=sample.value, labels=sample.labels)
+    return response
+
+
+def families_of(response: pb.GetCountersResponse) -> list[Family]:
+    """Returns the families that an answer holds."""
+    return [
+        Family(
+            message.name,
+            cast("Kind", message.kind),
+            message.help,
+            [Sample(sample.value, dict(sample.labels)) for sample in message.samples],
+            message.unit,
+        )
+        for message in response.families
+    ]

@@ -1,0 +1,85 @@
+"""A namespace of a cluster, as operations on services see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shared_pathways_service.cluster_state.proxy_jobs import KnownProxy, is_proxy, known_proxy
+from shared_pathways_service.cluster_state.services import Service, find_service
+from shared_pathways_service.errors import ServiceNotFound
+from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.errors import ApiError
+from shared_pathways_service.kube.paths import collection, item
+from shared_pathways_service.manifests.names import LABEL_USER, PROXY_SELECTOR, label_value
+
+__all__ = ["Cluster", "Object"]
+
+Object = Mapping[str, Any]
+
+_NOT_FOUND = 404
+
+
+class Cluster:
+    """A namespace of a cluster.
+
+    Attributes:
+      api: Its server.
+      namespace: Where everything is looked for.
+    """
+
+    def __init__(self, api: KubeApi, namespace: str, address: str = "") -> None:
+        """Describes it.
+
+        Args:
+          api: Its server.
+          namespace: Where everything is looked for.
+          address: The service's that `service` finds; empty: the only one's.
+        """
+        self.api = api
+        self.namespace = namespace
+        self._address = address
+
+    async def items(self, resource: str, selector: str = "") -> list[Object]:
+        """Lists objects."""
+        params = {"labelSelector": selector} if selector else {}
+        found = await self.api.get(collection(resource, self.namespace), params=params)
+        return found.get("items") or []
+
+    async def proxies(self, user: str = "") -> list[KnownProxy]:
+        """Returns the proxies that this package created, the oldest first.
+
+        Args:
+          user: Only this one's; empty: everybody's.
+        """
+        selector = f"{PROXY_SELECTOR},{LABEL_USER}={label_value(user)}" if user else PROXY_SELECTOR
+        found = [known_proxy(job) for job in await self.items("jobs", selector)]
+        return sorted(found, key=lambda proxy: proxy.since)
+
+    async def proxy(self, name: str) -> KnownProxy:
+        """Returns one proxy.
+
+        Raises:
+          ServiceNotFound: There is none of that name, or it is no proxy.
+        """
+        where = f"in namespace {self.namespace} of {self.api.access.name or 'the cluster'}"
+        try:
+            job = await self.api.get(item("jobs", self.namespace, name))
+        except ApiError as error:
+            if error.status != _NOT_FOUND:
+                raise
+            raise ServiceNotFound(
+                f"there is no connection {name} {where}", hint="`sps list --all` shows those there"
+            ) from error
+        if not is_proxy(job):
+            raise ServiceNotFound(f"the Job {name} {where} is no proxy of this package's")
+        return known_proxy(job)
+
+    async def delete(self, proxy: KnownProxy) -> bool:
+        """Deletes this very proxy, its pod and its Secret; False: it was gone."""
+        return await self.api.delete(item("jobs", self.namespace, proxy.name), uid=proxy.uid)
+
+    async def service(self, address: str = "") -> Service:
+        """Returns the service of that address, of the one that was named, or the only one."""
+        jobsets = await self.items("jobsets")
+        return find_service(jobsets, address or self._address, namespace=self.namespace)

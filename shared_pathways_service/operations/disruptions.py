@@ -1,0 +1,182 @@
+"""What `sps chaos` does next: from a seed, a clock that is passed in, and who holds what.
+
+Moments come as in a Poisson process: the time to the next one is exponential with the mean that is
+wanted (MTBF), whatever came before. One that falls while as many slices as may be are down is
+passed over, so that the MTBF is that of the time in which something may fail.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal, get_args
+
+from shared_pathways_service.api.validation import check_int, check_seconds
+from shared_pathways_service.errors import InvalidRequestError
+
+__all__ = ["Chaos", "ChaosOptions", "Kind", "Moment", "SliceView", "Strike", "moments"]
+
+Kind = Literal["kill", "hang", "proxy"]
+
+#: Seconds that the service holds a slice at most.
+_LONGEST_DOWN_S: Final = 3600.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChaosOptions:
+    """How much goes wrong, and what.
+
+    Attributes:
+      mtbf_s: Mean time between failures, in seconds.
+      down_for_s: Seconds that a slice is down, or hangs.
+      kinds: What happens, each as likely as the others: a slice's workers are killed (``kill``) or
+        stopped (``hang``), or a tenant's proxy is killed (``proxy``).
+      slices_at_once: How many slices are down at once, at most.
+      only_held: Whether slices that nobody holds are left alone.
+      seed: The same one makes the same moments.
+
+    Raises:
+      InvalidRequestError: A value is out of its range.
+    """
+
+    mtbf_s: float = 30.0
+    down_for_s: float = 5.0
+    kinds: tuple[Kind, ...] = ("kill",)
+    slices_at_once: int = 1
+    only_held: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Checks them."""
+        check_seconds("--mtbf", self.mtbf_s, zero=False)
+        check_seconds("--down-for", self.down_for_s)
+        if self.down_for_s > _LONGEST_DOWN_S:
+            raise InvalidRequestError("--down-for", self.down_for_s, "at most 1h")
+        known = get_args(Kind)
+        if not self.kinds or not set(self.kinds) <= set(known):
+            raise InvalidRequestError("--kinds", ",".join(self.kinds), f"of {', '.join(known)}")
+        check_int("--slices-at-once", self.slices_at_once, low=1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Moment:
+    """When something goes wrong.
+
+    Attributes:
+      at_s: Seconds since the beginning.
+      kind: What.
+      pick: From 0 up to 1: which of those that it may happen to.
+    """
+
+    at_s: float
+    kind: Kind
+    pick: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SliceView:
+    """A slice of the service, as its resource manager tells it.
+
+    Attributes:
+      id: The physical slice.
+      is_up: Whether it can be used.
+      tenant: Who holds it; None: nobody.
+      virtual_index: Which of the tenant's slices it is.
+    """
+
+    id: str
+    is_up: bool
+    tenant: str | None = None
+    virtual_index: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Strike:
+    """What is done now.
+
+    Attributes:
+      slice_id: To which slice; None: to a proxy.
+      tenant: Who holds it, or whose proxy it is; None: nobody.
+      virtual_index: Which of the tenant's slices it is.
+    """
+
+    at_s: float
+    kind: Kind
+    slice_id: str | None = None
+    tenant: str | None = None
+    virtual_index: int | None = None
+
+
+def moments(options: ChaosOptions) -> Iterator[Moment]:
+    """Yields the moments of a seed, without end."""
+    draw = random.Random(options.seed)  # noqa: S311 - not for secrets
+    at_s = 0.0
+    while True:
+        at_s += draw.expovariate(1.0 / options.mtbf_s)
+        yield Moment(at_s=at_s, kind=draw.choice(options.kinds), pick=draw.random())
+
+
+class Chaos:
+    """Decides what each moment does. All times are seconds since the beginning.
+
+    Attributes:
+      next: The moment to come.
+      passed_over: How many moments did nothing.
+    """
+
+    def __init__(self, options: ChaosOptions) -> None:
+        self._options = options
+        self._moments = moments(options)
+        self._until: dict[str, float] = {}
+        self.next = next(self._moments)
+        self.passed_over = 0
+
+    def strike(self, now_s: float, slices: Sequence[SliceView]) -> Strike | None:
+        """Takes the moment to come, and says what it does.
+
+        Args:
+          now_s: When it really is.
+          slices: All slices of the service.
+
+        Returns:
+          None: nothing, as nothing may be done, or there is nothing to do it to.
+        """
+        moment, self.next = self.next, next(self._moments)
+        ordered = sorted(slices, key=lambda view: view.id)
+        if moment.kind == "proxy":
+            strike = _on_proxy(moment, now_s, ordered)
+        else:
+            strike = self._on_slice(moment, now_s, ordered)
+        self.passed_over += strike is None
+        return strike
+
+    def held(self, now_s: float) -> tuple[str, ...]:
+        """Returns the slices that are down by what was done here."""
+        return tuple(sorted(name for name, until in self._until.items() if until > now_s))
+
+    def _on_slice(self, moment: Moment, now_s: float, slices: Sequence[SliceView]) -> Strike | None:
+        held = self.held(now_s)
+        # One that hangs counts as up for a while, one whose hold is over as down.
+        up = [view for view in slices if view.is_up and view.id not in held]
+        if len(slices) - len(up) >= self._options.slices_at_once:
+            return None
+        able = [view for view in up if view.tenant is not None or not self._options.only_held]
+        if not able:
+            return None
+        chosen = able[int(moment.pick * len(able))]
+        self._until[chosen.id] = now_s + self._options.down_for_s
+        return Strike(
+            at_s=now_s,
+            kind=moment.kind,
+            slice_id=chosen.id,
+            tenant=chosen.tenant,
+            virtual_index=chosen.virtual_index,
+        )
+
+
+def _on_proxy(moment: Moment, now_s: float, slices: Sequence[SliceView]) -> Strike | None:
+    tenants = sorted({view.tenant for view in slices if view.tenant is not None})
+    if not tenants:
+        return None
+    return Strike(at_s=now_s, kind="proxy", tenant=tenants[int(moment.pick * len(tenants))])

@@ -1,0 +1,38 @@
+"""The way to the resource manager of a service in a cluster, for the length of a command."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from shared_pathways_service.cluster_state.readiness import ServiceReadiness
+from shared_pathways_service.cluster_state.services import Service
+from shared_pathways_service.homes.kubernetes.manager_link import ManagerLink
+from shared_pathways_service.operations.cluster_access import Cluster
+from shared_pathways_service.runtime.settings import Settings, private_directory
+
+__all__ = ["link_to_manager"]
+
+
+@contextlib.asynccontextmanager
+async def link_to_manager(
+    cluster: Cluster, service: Service, settings: Settings, *, found: ServiceReadiness | None = None
+) -> AsyncIterator[ManagerLink]:
+    """Opens the way for the length of the block; whether anybody answers is not known yet.
+
+    Args:
+      cluster: Where the service is.
+      service: One of our images.
+      settings: For the relay's socket.
+      found: How the service stands, if somebody has looked: it knows the resource manager's pod.
+
+    Raises:
+      AccessDenied: The runtime directory is not private to this user.
+    """
+    runtime_dir = private_directory(settings.runtime_dir, "SPS_RUNTIME_DIR")
+    head = found.head.name if found is not None and found.head is not None else ""
+    link = ManagerLink(cluster.api, service, runtime_dir=runtime_dir, head=head)
+    async with contextlib.AsyncExitStack() as undo:
+        await link.open()
+        undo.push_async_callback(link.close)
+        yield link

@@ -1,0 +1,73 @@
+"""What a resource manager's core is set up with."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from shared_pathways_service import constants
+from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.scheduling.book.limits import Limits
+
+__all__ = ["RmConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RmConfig:
+    """Slices that the service should have, and its times in seconds.
+
+    Attributes:
+      slices: Physical slices by type, spares included; the order is that of the service's types.
+      spares: How many free, ready slices of each type are kept back for re-placement.
+      hung_after_s: A worker without a beat for this long is hung.
+      tenant_ttl_s: How long slices, or a place in the queue, outlive a proxy's stream.
+      recovering_s: How long a restarted resource manager waits for reports before it grants again.
+      starting_grace_s: How long after the start a request that would fit once all slices are ready
+        waits for them instead of being refused.
+      retell_s: Of many changes of the queue, waiting tenants hear once in this time.
+      preemption_grace_s: Between the notice that slices will be taken and their being taken;
+        0: they are taken at once.
+      aging_s: So long a wait is worth one band of priority (`scheduling.policies.aging`); None:
+      none is. idle_release_s: After so long without work a tenant's slices are taken back; None:
+      never. idle_warning_s: So long before that it is warned.
+      limits: What a tenant and a team may have at most.
+      state_lost: Nothing says that the service is new, and nothing is known of what was before:
+        tenants and workers tell. `Restored.state_lost` does the same.
+    """
+
+    slices: Mapping[InstanceType, int]
+    spares: int = 0
+    hung_after_s: float = constants.WORKER_HUNG_S
+    tenant_ttl_s: float = constants.TENANT_TTL_S
+    recovering_s: float = constants.RECOVERING_S
+    starting_grace_s: float = 30.0
+    retell_s: float = 1.0
+    preemption_grace_s: float = constants.PREEMPTION_GRACE_S
+    aging_s: float | None = constants.AGING_S
+    idle_release_s: float | None = None
+    idle_warning_s: float = 0.0
+    limits: Limits = dataclasses.field(default_factory=Limits)
+    state_lost: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.slices:
+            raise ValueError("slices: at least one instance type is needed")
+        if self.spares < 0:
+            raise ValueError(f"spares={self.spares} must be 0 or more")
+        if self.preemption_grace_s < 0:
+            raise ValueError(f"preemption_grace_s={self.preemption_grace_s} must be 0 or more")
+        if self.aging_s is not None and self.aging_s <= 0:
+            raise ValueError(f"aging_s={self.aging_s} must be more than 0, or None")
+        if not 0 <= self.idle_warning_s < (self.idle_release_s or math.inf):
+            raise ValueError(
+                f"idle_warning_s={self.idle_warning_s} must be 0 or more, and less than "
+                f"idle_release_s={self.idle_release_s}"
+            )
+        if self.idle_release_s is not None and self.idle_release_s <= 0:
+            raise ValueError(f"idle_release_s={self.idle_release_s} must be more than 0, or None")
+        for kind, count in self.slices.items():
+            if count <= self.spares:
+                raise ValueError(
+                    f"slices: {count} x {kind} with {self.spares} kept back leaves none to grant"
+                )

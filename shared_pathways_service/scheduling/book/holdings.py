@@ -1,0 +1,302 @@
+"""Who holds what and who waits for what, as data: what the status call and `sps status` show.
+
+(What a large service has thousands of is not frozen: that would take half as long again to make,
+and the resource manager does nothing else while it describes all of them.)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from shared_pathways_service.scheduling.book.ledger import Ledger
+from shared_pathways_service.scheduling.book.records import Slice, Tenant
+from shared_pathways_service.scheduling.book.reserved import Reservation
+from shared_pathways_service.scheduling.book.speaker import holders_of, position_of
+from shared_pathways_service.scheduling.book.states import (
+    SliceState,
+    TenantState,
+    VirtualSliceState,
+)
+
+__all__ = [
+    "QueueEntry",
+    "ReservationStatus",
+    "SliceStatus",
+    "StatusReport",
+    "TenantStatus",
+    "VirtualSliceStatus",
+    "WorkerStatus",
+    "report",
+    "reservations",
+    "slice_status",
+]
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class WorkerStatus:
+    """A worker that is in."""
+
+    host_index: int
+    host: str
+    pid: int
+    address: str
+    incarnation: str
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class SliceStatus:
+    """A physical slice.
+
+    Attributes:
+      tenant: Who holds it; empty: nobody.
+      virtual_index: The holder's; None: nobody.
+      since: When its state or its holder last changed, by the core's clock.
+      generation: Of the placement that holds it; 0: nobody.
+      kept_for: Who is to get it: a tenant that waits, or a slice that is drained onto it; empty:
+        nobody in particular.
+      onto: While it is drained: the slice that its holder is moved to; empty: there is none.
+      moves_in_s: The seconds until then.
+      held_since: Since when the holder has it, also before a restart; None: nobody.
+    """
+
+    id: str
+    instance_type: str
+    state: SliceState
+    tenant: str
+    virtual_index: int | None
+    since: float
+    node_pool: str
+    generation: int
+    workers: tuple[WorkerStatus, ...]
+    kept_for: str = ""
+    onto: str = ""
+    moves_in_s: float = 0.0
+    held_since: float | None = None
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class VirtualSliceStatus:
+    """A virtual slice; without a placement, `slice_id` is empty and `generation` 0."""
+
+    index: int
+    instance_type: str
+    state: VirtualSliceState
+    slice_id: str
+    generation: int
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class TenantStatus:
+    """A tenant.
+
+    Attributes:
+      since: When it began to wait, or to run.
+      preempting_by: While it is under notice: by whom, for people; empty: it is not.
+      preempting_s: The seconds that are left of it.
+      ends_at: When its stated lifetime is over, by the core's clock; None: it stated none.
+      idle_s: Seconds since it was last at work; None: it does not run, or does not tell.
+      idle_release_s: While it is warned: the seconds until its slices are taken back.
+    """
+
+    name: str
+    incarnation: str
+    user: str
+    host: str
+    team: str
+    priority: int
+    state: TenantState
+    slices: tuple[VirtualSliceStatus, ...]
+    since: float
+    connected: bool
+    pid: int
+    preempting_by: str = ""
+    preempting_s: float = 0.0
+    ends_at: float | None = None
+    idle_s: float | None = None
+    idle_release_s: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class QueueEntry:
+    """A tenant that waits.
+
+    Attributes:
+      position: From 1: the farthest back of its places in the lines of its types.
+      holders: Who holds slices of these types, as the tenant is told.
+    """
+
+    tenant: str
+    position: int
+    wants: Mapping[str, int]
+    reason: str
+    holders: tuple[str, ...]
+    waiting_s: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ReservationStatus:
+    """A reservation.
+
+    Attributes:
+      reservation: It.
+      held: Of its slices, how many the owner holds; 0 before its start.
+    """
+
+    reservation: Reservation
+    held: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class StatusReport:
+    """All of it.
+
+    Attributes:
+      state: ``serving`` or ``recovering``.
+      queue: In the order of priority, then arrival.
+      spares: Slices of each type that are kept for re-placement.
+      spares_kept: How many of those are kept back, by type: a cordoned slice without a holder is
+        taken for one.
+      since: When the core was started, by its clock.
+      reservations: In the order of their starts.
+    """
+
+    state: str
+    types: tuple[str, ...]
+    slices: tuple[SliceStatus, ...]
+    tenants: tuple[TenantStatus, ...]
+    queue: tuple[QueueEntry, ...]
+    spares: int
+    spares_kept: Mapping[str, int]
+    since: float
+    reservations: tuple[ReservationStatus, ...] = ()
+
+
+def report(
+    ledger: Ledger,
+    *,
+    state: str,
+    since: float,
+    spares: int,
+    reason_of: Callable[[Tenant], str],
+    now: float,
+    only: str = "",
+) -> StatusReport:
+    """Describes a ledger; of one tenant `only`, where one is named, and then without slices.
+
+    (That is what each connection begins with, and all of a large service takes long.)
+    """
+    tenants = list(ledger.tenants.values())
+    slices: list[Slice] = []
+    if only:
+        tenants = [tenant for tenant in (ledger.tenants.get(only),) if tenant is not None]
+    else:
+        slices = sorted(ledger.slices.values(), key=lambda s: (s.pool.kind, s.sort_key))
+    waiting = sorted((tenant for tenant in tenants if tenant.is_queued), key=lambda t: t.rank)
+    return StatusReport(
+        state=state,
+        types=tuple(pool.name for pool in ledger.pools.values()),
+        slices=tuple(slice_status(one, now) for one in slices),
+        tenants=tuple(_tenant(tenant, now) for tenant in tenants),
+        queue=tuple(_queue_entry(tenant, reason_of(tenant), now) for tenant in waiting),
+        spares=spares,
+        spares_kept={pool.name: pool.spares_kept for pool in ledger.pools.values()},
+        since=since,
+        reservations=reservations(ledger),
+    )
+
+
+def reservations(ledger: Ledger) -> tuple[ReservationStatus, ...]:
+    """Describes what is reserved, in the order of the starts."""
+    found = [
+        ReservationStatus(reservation=one, held=pool.reserved.held(one))
+        for pool in ledger.pools.values()
+        if pool.reserved is not None
+        for one in pool.reserved.entries
+    ]
+    return tuple(sorted(found, key=lambda one: (one.reservation.starts, one.reservation.name)))
+
+
+def slice_status(about: Slice, now: float) -> SliceStatus:
+    """Describes one slice."""
+    workers = [worker for worker in about.workers if worker is not None]
+    held = about.tenant is not None
+    return SliceStatus(
+        id=about.id,
+        instance_type=about.pool.name,
+        state=about.state,
+        tenant=about.tenant.name if about.tenant else "",
+        virtual_index=about.index if held else None,
+        since=about.since,
+        node_pool=workers[0].node_pool if workers else "",
+        generation=about.generation if held else 0,
+        kept_for=_name(about.kept_for),
+        onto=_name(about.onto),
+        moves_in_s=max(0.0, about.moves_at - now) if about.moves_at is not None else 0.0,
+        held_since=about.held_since if held else None,
+        workers=tuple(
+            WorkerStatus(
+                host_index=worker.host_index,
+                host=worker.host,
+                pid=worker.pid,
+                address=worker.address,
+                incarnation=worker.incarnation,
+            )
+            for worker in workers
+        ),
+    )
+
+
+def _tenant(about: Tenant, now: float) -> TenantStatus:
+    notice, watch = about.notice, about.idle_watch
+    ends_at = None if watch is None else watch.ends_at
+    return TenantStatus(
+        name=about.name,
+        incarnation=about.incarnation,
+        user=about.user,
+        host=about.host,
+        team=about.team,
+        priority=about.priority,
+        state=about.state,
+        slices=tuple(_virtual_slice(about, index) for index in range(len(about.kinds))),
+        since=about.since if about.running else about.waits_since,
+        connected=about.connected,
+        pid=about.pid,
+        preempting_by=notice.said if notice else "",
+        preempting_s=max(0.0, notice.ends_at - now) if notice else 0.0,
+        ends_at=about.ends_at,
+        idle_s=None if watch is None else max(0.0, now - about.idle_since),
+        idle_release_s=None if ends_at is None else max(0.0, ends_at - now),
+    )
+
+
+def _name(whom: Tenant | Slice | None) -> str:
+    if isinstance(whom, Slice):
+        return whom.id
+    return whom.name if whom else ""
+
+
+def _virtual_slice(tenant: Tenant, index: int) -> VirtualSliceStatus:
+    held = tenant.placed.get(index)
+    if held is not None:
+        state = VirtualSliceState.PLACED
+    else:
+        state = VirtualSliceState.QUEUED if tenant.is_queued else VirtualSliceState.UNPLACED
+    return VirtualSliceStatus(
+        index=index,
+        instance_type=tenant.pools[index].name,
+        state=state,
+        slice_id=held.id if held else "",
+        generation=held.generation if held else 0,
+    )
+
+
+def _queue_entry(tenant: Tenant, reason: str, now: float) -> QueueEntry:
+    return QueueEntry(
+        tenant=tenant.name,
+        position=position_of(tenant),
+        wants={pool.name: count for pool, count in tenant.wants.items()},
+        reason=reason,
+        holders=holders_of(tenant.wants),
+        waiting_s=max(0.0, now - tenant.waits_since),
+    )

@@ -1,0 +1,431 @@
+"""The records that the ledger keeps: worker, slice, tenant, pool of one type, sorted line.
+
+They hold data and answer questions about it; only the ledger changes them.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import re
+
+from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.scheduling.book.holders import Holders
+from shared_pathways_service.scheduling.book.lines import Entry, Line
+from shared_pathways_service.scheduling.book.reserved import Reserved
+from shared_pathways_service.scheduling.book.states import SliceMark, SliceState, TenantState
+
+__all__ = [
+    "BARRED",
+    "HEARD_S",
+    "IdleWatch",
+    "Notice",
+    "Plan",
+    "Pool",
+    "Slice",
+    "Tenant",
+    "Words",
+    "Worker",
+]
+
+#: Seconds that are left of a notice at least when it is told again, as it may not have been heard.
+HEARD_S = 5.0
+
+#: States of slices that an operator has taken out.
+BARRED = frozenset({SliceState.CORDONED, SliceState.DRAINING})
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Worker:
+    """One worker process that is in."""
+
+    slice: Slice
+    host_index: int
+    incarnation: str
+    address: str
+    host: str
+    node_pool: str
+    pid: int
+    beat_at: float
+    alive: bool = True
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Slice:
+    """One physical slice.
+
+    Attributes:
+      workers: One place a host; None where no worker is in.
+      tenant: Who holds it.
+      index: The holder's virtual index.
+      generation: Of the placement that holds it, or of the last one; 0 before the first.
+      since: When `state`, or the holder, last changed.
+      relied_on: The incarnations of its workers that the holder relies on, one a host; empty when
+        nobody holds it, or when they are not known.
+      granted: Whether this life of the resource manager has placed somebody on it.
+      void_until: No placement of a generation up to this is on it, whoever claims it: it was lost
+        since, or its workers are younger.
+      kept_for: Who alone gets it although nobody holds it: a waiting tenant that was promised it,
+        or the slice that is drained onto it.
+      mark: What an operator said of it; empty: nothing.
+      onto: While it is drained: where its holder goes.
+      moves_at: While it is drained: when.
+      in_heap: Whether the pool's heap of free slices has an entry of it, true or outdated.
+      held_since: When the holder got it, also before a restart.
+    """
+
+    id: str
+    pool: Pool
+    since: float
+    workers: list[Worker | None]
+    state: SliceState = SliceState.STARTING
+    tenant: Tenant | None = None
+    index: int = -1
+    generation: int = 0
+    relied_on: tuple[str, ...] = ()
+    granted: bool = False
+    void_until: float = 0
+    kept_for: Tenant | Slice | None = None
+    mark: SliceMark = SliceMark.NONE
+    onto: Slice | None = None
+    moves_at: float | None = None
+    in_heap: bool = False
+    held_since: float = 0.0
+    sort_key: tuple[object, ...] = ()
+
+    def __post_init__(self) -> None:
+        # slice-2 before slice-10: text and numbers alternate, so that like is compared to like.
+        parts = re.split(r"([0-9]+)", self.id)
+        natural = tuple(int(part) if i % 2 else part for i, part in enumerate(parts))
+        self.sort_key = (natural, self.id)
+
+    @property
+    def free(self) -> bool:
+        """Whether it could be granted."""
+        return self.tenant is None and self.state is SliceState.READY and self.kept_for is None
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """Whether an operator took it out of service and no tenant holds it."""
+        return self.mark is not SliceMark.NONE and self.tenant is None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the workers of all its hosts are in."""
+        return None not in self.workers
+
+    @property
+    def incarnations(self) -> tuple[str, ...]:
+        """Its workers', one a host; empty unless all are in."""
+        known = tuple([worker.incarnation for worker in self.workers if worker])
+        return known if len(known) == len(self.workers) else ()
+
+    @property
+    def state_when_complete(self) -> SliceState:
+        """Its state once all its workers are in."""
+        if self.mark is SliceMark.NONE:
+            return SliceState.READY
+        drained = self.mark is SliceMark.DRAINING and self.tenant is not None
+        return SliceState.DRAINING if drained else SliceState.CORDONED
+
+    @property
+    def empty(self) -> bool:
+        """Whether no worker of it is in."""
+        return not any(self.workers)
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Plan:
+    """Who will be preempted so that a waiting tenant can start.
+
+    Attributes:
+      preemptor: Who waits.
+      victims: Running tenants that are under notice for it.
+      ends_at: When they are preempted: no earlier than each was told.
+      is_due: Whether it is being carried out.
+      waits: Whether it was to be, and waits for the preemptor's proxy, which is away.
+      live: Whether it still is to be.
+    """
+
+    preemptor: Tenant
+    victims: dict[Tenant, None]
+    ends_at: float
+    is_due: bool = False
+    waits: bool = False
+    live: bool = True
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Notice:
+    """What a running tenant was told: its slices will be taken.
+
+    Attributes:
+      by: The name of the tenant that gets them.
+      said: How the holder is told of that one.
+      ends_at: When they are taken at the earliest.
+      plan: None: nobody wants them any more, or it is not known yet after a restart.
+      told: What of `said` the holder has heard; empty: nothing yet.
+      is_old: It is from before a restart, and the holder was not there since: whether it heard of
+        it is not known.
+    """
+
+    by: str
+    said: str
+    ends_at: float
+    plan: Plan | None = None
+    told: str = ""
+    is_old: bool = False
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class IdleWatch:
+    """The look-out for idleness of a tenant that runs.
+
+    Attributes:
+      ends_at: While it is warned: when its slices are taken back.
+      confirmed: Whether its proxy has heard the warning, and nothing was done since.
+    """
+
+    ends_at: float | None = None
+    confirmed: bool = False
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Tenant:
+    """One tenant, from its request until it is gone.
+
+    Attributes:
+      pools: One a virtual slice.
+      wants: Virtual slices by pool.
+      needed: Placed slices that the gang needs to start.
+      order: Arrival number.
+      placed: Virtual index to physical slice.
+      lost: Virtual indices that were placed once and are not now.
+      ttl_at: While its stream is broken: when it is given up.
+      told: What it last heard of its place in the queue: position, reason, holders.
+      warned: What its proxy heard will be taken, and not that it will not: the virtual indices
+        (empty: all), by what it was told.
+      heard_running: Whether its proxy, over the stream that it has now, heard that it may compute.
+      persisted: Whether the disk knows it.
+      was_queued: Whether the history has that it waits.
+      waits_since: When its present wait began, or its last one: it asked, or was preempted.
+      label: How other tenants are told of this one: user@host.
+      wanted: What it asked for, e.g. ``tpuv6e:2x2=2,tpuv5e:2x2=1``.
+      ends_at: When its stated lifetime is over; None: it stated none.
+      preempted: Whether it waits because it was preempted, and ran before.
+      notice: While its slices are about to be taken.
+      plan: While it waits for others to be preempted.
+      promised: Slices that nobody holds and that are kept for it, by pool.
+      idled: Whether its slices were taken back as it was idle, and it has not run since.
+      parked: While it does not wait for others either: `worked` at that time.
+      worked: Its count of activity, as it told last; None: it never told.
+      active_at: When it was last at work, as far as it has told.
+      idle_watch: While it runs, and tells whether it works.
+      rank: Sorts tenants as the queue does: the smallest is served first.
+    """
+
+    name: str
+    incarnation: str
+    kinds: tuple[InstanceType, ...]
+    pools: tuple[Pool, ...]
+    wants: dict[Pool, int]
+    needed: int
+    priority: int
+    queue_timeout: float | None
+    user: str
+    team: str
+    host: str
+    pid: int
+    order: int
+    asked_at: float
+    since: float
+    ends_at: float | None = None
+    running: bool = False
+    placed: dict[int, Slice] = dataclasses.field(default_factory=dict)
+    lost: set[int] = dataclasses.field(default_factory=set)
+    connected: bool = False
+    ttl_at: float | None = None
+    told: tuple[int, str, tuple[str, ...]] | None = None
+    warned: dict[tuple[int, ...], str] = dataclasses.field(default_factory=dict)
+    heard_running: bool = False
+    persisted: bool = False
+    was_queued: bool = False
+    waits_since: float = 0.0
+    gone: bool = False
+    preempted: bool = False
+    notice: Notice | None = None
+    plan: Plan | None = None
+    promised: dict[Pool, list[Slice]] = dataclasses.field(default_factory=dict)
+    idled: bool = False
+    parked: int | None = None
+    worked: int | None = None
+    active_at: float = 0.0
+    idle_watch: IdleWatch | None = None
+    rank: tuple[float, int] = (0.0, 0)
+    label: str = dataclasses.field(init=False)
+    wanted: str = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        who = self.user or self.name
+        self.label = f"{who}@{self.host}" if self.host else who
+        self.wanted = ",".join([f"{pool.name}={count}" for pool, count in self.wants.items()])
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether it waits for slices."""
+        return not self.running and self.parked is None
+
+    @property
+    def state(self) -> TenantState:
+        """Its state, as people are told."""
+        if self.running:
+            return TenantState.RUNNING
+        if self.parked is not None:
+            return TenantState.IDLE
+        return TenantState.PREEMPTED if self.preempted else TenantState.WAITING
+
+    @property
+    def idle_since(self) -> float:
+        """When it was last at work, as far as is known; what it runs on was placed then at least.
+
+        Of one that is parked after a restart: since when it is.
+        """
+        if not self.running:
+            return self.active_at or self.waits_since
+        began = min((held.held_since for held in self.placed.values()), default=self.since)
+        return max(self.active_at, began)
+
+    @property
+    def has_run(self) -> bool:
+        """Whether it waits for slices once more, which it does for as long as it takes."""
+        return self.preempted or self.idled
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Words:
+    """What is said of a pool.
+
+    Attributes:
+      free: Goes behind the number wanted.
+      holders: Who holds its slices.
+    """
+
+    free: str
+    holders: tuple[str, ...]
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Pool:
+    """The slices of one instance type, and who waits for them.
+
+    Attributes:
+      count: Slices that there should be, spares included.
+      hosts: Of each slice.
+      free_heap: Free slices, the first in the order of their names first; entries may be outdated.
+      free: Slices that are free.
+      ready: Slices that are ready, held or not.
+      held: Slices that a tenant holds, whatever their state.
+      repairs: Virtual slices of running tenants that were lost; served first, from spares too.
+      fills: Elastic virtual slices of running tenants that were never placed.
+      waiting: Tenants whose gang wants slices of this type.
+      planned: Those of them that wait for others to be preempted.
+      barred: Slices that are cordoned or draining.
+      withdrawn: Slices that are cordoned, or to be once their workers are back, without a holder.
+      drains: Draining slices whose holder has nowhere to go.
+      brief: Of those that wait, how many stated their lifetime.
+      stated: How many slices each holder has that stated its lifetime.
+      yielding: Who holds slices of this type, as they would be preempted.
+      reserved: What is reserved of this type; None: nothing.
+      holders: Who holds slices of this type, as others are told, in the order they came.
+      words: What the speaker says of it to all who wait, until something changes.
+      told_at: When the line was last told of changes.
+      retell_at: When it is told of changes since; None: there are none.
+    """
+
+    kind: InstanceType
+    name: str
+    count: int
+    spares: int
+    slices: dict[str, Slice] = dataclasses.field(default_factory=dict)
+    free_heap: list[tuple[tuple[object, ...], Slice]] = dataclasses.field(default_factory=list)
+    free: int = 0
+    ready: int = 0
+    held: int = 0
+    repairs: Line = dataclasses.field(default_factory=Line)
+    fills: Line = dataclasses.field(default_factory=Line)
+    waiting: Line = dataclasses.field(default_factory=Line)
+    planned: Line = dataclasses.field(default_factory=Line)
+    barred: int = 0
+    withdrawn: int = 0
+    brief: int = 0
+    stated: dict[Tenant, int] = dataclasses.field(default_factory=dict)
+    drains: dict[Slice, None] = dataclasses.field(default_factory=dict)
+    holders: dict[Tenant, int] = dataclasses.field(default_factory=dict)
+    reserved: Reserved | None = None
+    yielding: Holders = dataclasses.field(default_factory=Holders)
+    words: Words | None = None
+    told_at: float = float("-inf")
+    retell_at: float | None = None
+    hosts: int = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.hosts = self.kind.hosts
+
+    def first_open(self) -> Entry | None:
+        """Returns who is first of those in line that are not waiting for a preemption."""
+        waiting, planned = self.waiting.entries, self.planned.entries
+        if not planned:  # asked at every event, and nearly always so
+            return waiting[0] if waiting else None
+        many = len(planned)
+        if waiting[many - 1] != planned[-1]:
+            # The line begins with those that both have; where they part is the first.
+            many = bisect.bisect_left(
+                range(many), True, key=lambda place: waiting[place] != planned[place]
+            )
+        return waiting[many] if many < len(waiting) else None
+
+    def yield_of(self, tenant: Tenant) -> int:
+        """Returns how many of its slices would come free if a tenant were preempted."""
+        held = self.holders.get(tenant, 0)
+        if not held or tenant.notice is not None or not tenant.running:
+            return 0
+        # (Nobody is preempted in part: what shelters it anywhere shelters all of it.)
+        if any(pool.reserved and pool.reserved.shelters(tenant) for pool in tenant.wants):
+            return 0
+        return self.useful(tenant, held)
+
+    def useful(self, tenant: Tenant, held: int) -> int:
+        """Returns how many of the slices that a tenant holds others may use after it."""
+        if not self.barred:
+            return held
+        mine = tenant.placed.values()
+        return held - sum(s.pool is self and s.state in BARRED for s in mine)
+
+    @property
+    def grantable(self) -> int:
+        """Free slices that a new request, or an elastic slice, may take."""
+        beyond = self.free - self.spares_kept
+        return beyond if beyond > 0 else 0  # noqa: FURB136 - asked at every event; max() is slower
+
+    def room_for(self, tenant: Tenant) -> int:
+        """Returns how many free slices a tenant may take, were it first in line."""
+        return self.grantable if self.reserved is None else self.reserved.room_for(tenant)
+
+    def most_for(self, tenant: Tenant) -> int:
+        """Returns how many slices a tenant may have, were all others that hold some to go."""
+        return self.usable if self.reserved is None else self.reserved.most_for(tenant)
+
+    @property
+    def spares_kept(self) -> int:
+        """Spares that are kept back: all but those that stand in for withdrawn slices.
+
+        A spare is there for a slice that is out of service, whoever took it out. So `usable` slices
+        can be had while one is cordoned, too.
+        """
+        kept = self.spares - self.withdrawn
+        return kept if kept > 0 else 0  # noqa: FURB136 - asked at every event, as `grantable` is
+
+    @property
+    def usable(self) -> int:
+        """Slices that a request may ask for at most."""
+        return max(0, self.count - self.spares)

@@ -1,0 +1,392 @@
+"""What is said, to whom, and when: instructions are gathered here, one batch an event.
+
+Waiting tenants are many and hear of every change of their place. So that an event costs the same
+with one waiting as with ten thousand, a change is told at once to those at the head of the line
+only, and only if the line has been quiet for `RmConfig.retell_s`; everything else is told together,
+that long after the last time. Who joins the line is told at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+
+from shared_pathways_service.scheduling.book.decisions import DecisionKind
+from shared_pathways_service.scheduling.book.ledger import Ledger
+from shared_pathways_service.scheduling.book.messages import (
+    Announce,
+    Instruction,
+    RefusalKind,
+    RefuseTenant,
+    TellPlaced,
+    TellPreempting,
+    TellQueued,
+    TellRunning,
+    TellUnplaced,
+)
+from shared_pathways_service.scheduling.book.records import Notice, Pool, Slice, Tenant, Words
+
+__all__ = ["Speaker"]
+
+#: Waiting tenants that hear of a change at once.
+_PROMPT = 8
+#: Holders of one type that a waiting tenant is told of.
+_HOLDERS = 10
+
+
+class Speaker:
+    """Gathers the instructions of one event.
+
+    Attributes:
+      gathered: In the order in which they are to be carried out.
+      waits_for: Why nothing is granted now, beside what each tenant's types say; empty: nothing.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.gathered: list[Instruction] = []
+        self.waits_for = ""
+
+    def say(self, instruction: Instruction) -> None:
+        """Adds an instruction."""
+        self.gathered.append(instruction)
+
+    def announce(
+        self,
+        kind: str,
+        data: Mapping[str, str | int | float | bool | None] | None = None,
+        *,
+        tenant: str | None = None,
+        about: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """Adds an event for watchers and logs.
+
+        Args:
+          kind: As in `shared_pathways_service.events.Event`.
+          data: Flat; None: there is none.
+          tenant: Whom it concerns, if anybody.
+          about: The slice that it concerns, if any.
+          reason: Why.
+        """
+        self.gathered.append(Announce(kind, tenant, about, reason, {} if data is None else data))
+
+    def take(self) -> list[Instruction]:
+        """Returns what was gathered, led by what must be on the disk before."""
+        self._drop_superseded()
+        gathered, self.gathered = self.gathered, []
+        persist = self._ledger.take_unwritten()
+        return gathered if persist is None else [persist, *gathered]
+
+    def _drop_superseded(self) -> None:
+        """Drops messages about placements that ended in the batch that they began in.
+
+        Several deadlines of one tick can place a virtual slice and take it away again. Only the
+        final grants are persisted, so a tenant must not be sent such a placement. Its events and
+        decisions stay.
+        """
+        ended = {
+            one.generation: one.tenant
+            for one in self.gathered
+            if isinstance(one, TellPlaced) and not self._is_current(one)
+        }
+        if not ended:
+            return
+        tenants = set(ended.values())
+        sent: set[int] = set()
+        kept: list[Instruction] = []
+        to_run: dict[str, None] = {}
+        for one in self.gathered:
+            if isinstance(one, TellPlaced) and one.generation in ended:
+                sent.add(one.generation)
+            elif isinstance(one, TellRunning) and one.tenant in tenants:
+                to_run[one.tenant] = None  # it may count a placement that is dropped
+            elif not isinstance(one, TellUnplaced) or one.generation not in sent:
+                kept.append(one)
+        self.gathered = kept
+        for name in to_run:
+            tenant = self._ledger.tenants.get(name)
+            if tenant is not None:
+                tenant.heard_running = False
+                self.tell_running(tenant)
+
+    def _is_current(self, placed: TellPlaced) -> bool:
+        """Returns whether the tenant still has this placement."""
+        tenant = self._ledger.tenants.get(placed.tenant)
+        held = None if tenant is None else tenant.placed.get(placed.virtual_index)
+        return held is not None and held.generation == placed.generation
+
+    # ---- placements
+
+    def placed(self, tenant: Tenant, index: int, onto: Slice) -> None:
+        """A virtual slice has come to a slice."""
+        self.tell_placed(tenant, index, onto)
+        data: Mapping[str, str | int] = {
+            "virtual_index": index,
+            "slice_id": onto.id,
+            "generation": onto.generation,
+            "instance_type": onto.pool.name,
+        }
+        self.announce("slice.placed", data, tenant=tenant.name, about=onto.id)
+
+    def tell_placed(self, tenant: Tenant, index: int, onto: Slice) -> None:
+        """Tells a tenant alone of a placement."""
+        if tenant.connected:
+            self.say(TellPlaced(tenant.name, index, onto.pool.kind, onto.id, onto.generation))
+
+    def unplaced(
+        self, tenant: Tenant, index: int, slice_id: str, generation: int, reason: str
+    ) -> None:
+        """A virtual slice has lost its slice."""
+        tenant.warned.pop((index,), None)
+        self.tell_unplaced(tenant, index, slice_id, generation, reason)
+        data: Mapping[str, str | int] = {
+            "virtual_index": index,
+            "slice_id": slice_id,
+            "generation": generation,
+            "instance_type": tenant.pools[index].name,
+        }
+        self.announce("slice.unplaced", data, tenant=tenant.name, about=slice_id, reason=reason)
+
+    def tell_unplaced(
+        self, tenant: Tenant, index: int, slice_id: str, generation: int, reason: str
+    ) -> None:
+        """Tells a tenant alone that a placement is none."""
+        if tenant.connected:
+            kind = tenant.kinds[index]
+            self.say(TellUnplaced(tenant.name, index, kind, slice_id, generation, reason))
+
+    def running(self, tenant: Tenant) -> None:
+        """A tenant's gang is placed."""
+        self.tell_running(tenant)
+        data = {"placed": len(tenant.placed), "wanted": len(tenant.kinds)}
+        self.announce("tenant.running", data, tenant=tenant.name)
+
+    def tell_running(self, tenant: Tenant) -> None:
+        """Tells a tenant alone that it may compute, as soon as it can and unless it knows."""
+        enough = len(tenant.placed) >= tenant.needed
+        if tenant.connected and enough and not tenant.heard_running:
+            tenant.heard_running = True
+            self.say(TellRunning(tenant.name, len(tenant.placed), len(tenant.kinds)))
+
+    # ---- notices
+
+    def preempting(self, tenant: Tenant) -> None:
+        """A running tenant's slices will be taken."""
+        notice = tenant.notice
+        assert notice is not None
+        self.tell_notices(tenant)
+        data: dict[str, str | float] = {
+            "by": notice.by,
+            "grace_s": max(0.0, notice.ends_at - self._ledger.now),
+        }
+        self.announce("tenant.preempting", data, tenant=tenant.name, reason=notice.said)
+
+    def preempting_no_more(self, tenant: Tenant, notice: Notice) -> None:
+        """What was said of a tenant's slices is not so any more."""
+        self._tell_preempting(tenant, notice.said, withdrawn=True)
+        data = {"by": notice.by}
+        self.announce("tenant.preempting_withdrawn", data, tenant=tenant.name, reason=notice.said)
+
+    def moving(self, drained: Slice) -> None:
+        """The holder of a slice that is drained will be moved, or, without `onto`, will not."""
+        tenant, onto = drained.tenant, drained.onto
+        assert tenant is not None
+        self._tell_moving(drained)
+        data: dict[str, str | int] = {"virtual_index": drained.index, "slice_id": drained.id}
+        kind = "slice.moving_withdrawn"
+        if onto is not None:
+            kind, data["onto"] = "slice.moving", onto.id
+        self.announce(kind, data, tenant=tenant.name, about=drained.id)
+
+    def tell_notices(self, tenant: Tenant) -> None:
+        """Tells a tenant that comes back what will be taken from it, and what will not any more."""
+        for indices, by in list(tenant.warned.items()):
+            if not _is_warned(tenant, indices):
+                self._tell_preempting(tenant, by, indices=indices, withdrawn=True)
+        if tenant.notice is not None:
+            left = max(0.0, tenant.notice.ends_at - self._ledger.now)
+            self._tell_preempting(tenant, tenant.notice.said, grace_s=left)
+        for held in tenant.placed.values():
+            if held.onto is not None:
+                self._tell_moving(held)
+
+    def _tell_moving(self, drained: Slice) -> None:
+        tenant = drained.tenant
+        assert tenant is not None
+        due, withdrawn = drained.moves_at, drained.onto is None
+        self._tell_preempting(
+            tenant,
+            f"a drain of {drained.id}",
+            grace_s=0.0 if withdrawn or due is None else max(0.0, due - self._ledger.now),
+            indices=(drained.index,),
+            withdrawn=withdrawn,
+        )
+
+    def _tell_preempting(
+        self,
+        tenant: Tenant,
+        by: str,
+        *,
+        grace_s: float = 0.0,
+        indices: tuple[int, ...] = (),
+        withdrawn: bool = False,
+    ) -> None:
+        if tenant.connected:
+            if withdrawn:
+                tenant.warned.pop(indices, None)
+            else:
+                tenant.warned[indices] = by
+            self.say(
+                TellPreempting(
+                    tenant=tenant.name, grace_s=grace_s, by=by, indices=indices, withdrawn=withdrawn
+                )
+            )
+
+    # ---- the queue
+
+    def queued(self, tenant: Tenant) -> None:
+        """Tells a waiting tenant its place, unless it knows."""
+        self._tell_place(tenant, position_of(tenant))
+
+    def _tell_place(self, tenant: Tenant, position: int) -> None:
+        if not tenant.connected:
+            return
+        told = (position, self.reason(tenant), holders_of(tenant.wants))
+        if told == tenant.told:
+            return
+        tenant.told = told
+        _, reason, holders = told
+        self.say(TellQueued(tenant.name, position, reason, holders))
+        data: dict[str, str | int] = {"position": position, "holders": "\n".join(holders)}
+        self.announce("tenant.queued", data, tenant=tenant.name, reason=reason)
+
+    def reason(self, tenant: Tenant) -> str:
+        """Returns why a tenant waits."""
+        said = reason_of(tenant)
+        return f"{said}; {self.waits_for}" if self.waits_for else said
+
+    def retell(self, pool: Pool, now: float, pause: float) -> bool:
+        """Tells a line of a change, now or later.
+
+        Args:
+          pool: Whose line it is; it is not to be told later already.
+          now: The time.
+          pause: Seconds between two times that it is told.
+
+        Returns:
+          Whether later: `pool.retell_at` says when.
+        """
+        due = pool.told_at + pause
+        if due <= now:
+            pool.told_at = now
+            self._tell_line(pool, _PROMPT)
+            if len(pool.waiting.entries) <= _PROMPT:
+                return False
+            due = now + pause
+        pool.retell_at = due
+        return True
+
+    def retell_all(self, pool: Pool, now: float) -> None:
+        """Tells a whole line where each stands."""
+        pool.told_at = now
+        pool.retell_at = None
+        self._tell_line(pool, None)
+
+    def _tell_line(self, pool: Pool, first: int | None) -> None:
+        for place, entry in enumerate(itertools.islice(pool.waiting.entries, first), start=1):
+            tenant = entry[-1]
+            # One that stands in a single line is where the line says; that is most of them.
+            self._tell_place(tenant, place if len(tenant.wants) == 1 else position_of(tenant))
+
+    # ---- refusals
+
+    def refused(
+        self,
+        tenant: Tenant,
+        kind: RefusalKind,
+        message: str,
+        *,
+        position: int | None = None,
+        holders: Sequence[str] = (),
+        spares: Mapping[str, int],
+    ) -> None:
+        """A tenant that the ledger knew is refused, with what it wanted and what there is."""
+        self._ledger.decide_tenant(tenant, DecisionKind.REFUSED, message, ends=not tenant.running)
+        self.refuse(
+            RefuseTenant(
+                tenant=tenant.name,
+                incarnation=tenant.incarnation,
+                kind=kind,
+                message=message,
+                wanted={pool.name: count for pool, count in tenant.wants.items()},
+                free={pool.name: pool.grantable for pool in tenant.wants},
+                holders=tuple(holders),
+                position=position,
+                spares=spares,
+            ),
+            connected=tenant.connected,
+        )
+
+    def refuse(self, refusal: RefuseTenant, *, connected: bool = True) -> None:
+        """A proxy is refused."""
+        if connected:
+            self.say(refusal)
+        data: Mapping[str, str | int | None] = {
+            "kind": str(refusal.kind),
+            "message": refusal.message,
+            "wanted": json.dumps(dict(refusal.wanted)),
+            "free": json.dumps(dict(refusal.free)),
+            "holders": "\n".join(refusal.holders),
+            "position": refusal.position,
+            "types": "\n".join(refusal.types),
+            "spares": json.dumps(dict(refusal.spares)),
+        }
+        self.announce("tenant.refused", data, tenant=refusal.tenant, reason=refusal.message)
+
+
+def _is_warned(tenant: Tenant, indices: tuple[int, ...]) -> bool:
+    """Whether what a tenant was once told will be taken still will be."""
+    if not indices:
+        return tenant.notice is not None
+    held = tenant.placed.get(indices[0])
+    return held is not None and held.moves_at is not None
+
+
+def position_of(tenant: Tenant) -> int:
+    """Returns a waiting tenant's place, from 1: the farthest back of its places in line."""
+    return 1 + max(pool.waiting.ahead_of(tenant) for pool in tenant.wants)
+
+
+def holders_of(pools: Mapping[Pool, int]) -> tuple[str, ...]:
+    """Returns who holds slices of these types, as others are told."""
+    if len(pools) == 1:
+        (pool,) = pools
+        return _words(pool).holders
+    return tuple(holder for pool in pools for holder in _words(pool).holders)
+
+
+def reason_of(tenant: Tenant) -> str:
+    """Returns what a tenant wants, and what there is of it."""
+    if len(tenant.wants) == 1:
+        return f"{len(tenant.pools)}{_words(tenant.pools[0]).free}"
+    return "; ".join(f"{count}{_words(pool).free}" for pool, count in tenant.wants.items())
+
+
+def _words(pool: Pool) -> Words:
+    """Returns what is said of a pool; made once for all who wait, until something changes."""
+    if pool.words is None:
+        free = f" x {pool.name} wanted, {pool.grantable} free"
+        if kept := min(pool.free, pool.spares_kept):
+            free += f" beside {kept} kept as spare"
+        if pool.reserved is not None:
+            free += pool.reserved.words()
+        if pool.ready < pool.count:
+            free += f", {pool.ready} of {pool.count} ready"
+        first = itertools.islice(pool.holders.items(), _HOLDERS)
+        holders = [f"{tenant.label}: {count} x {pool.name}" for tenant, count in first]
+        if len(pool.holders) > _HOLDERS:
+            holders.append(f"and {len(pool.holders) - _HOLDERS} more of {pool.name}")
+        pool.words = Words(free, tuple(holders))
+    return pool.words

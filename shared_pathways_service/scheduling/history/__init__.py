@@ -1,0 +1,1 @@
+"""What the history of decisions tells: explanations, expected waits, usage."""

@@ -1,0 +1,130 @@
+"""Who may start before the head of the line, because it keeps the head from nothing.
+
+The *heads* are those at the front of the line of any type, that were promised nothing. Somebody
+behind a head may start
+
+- on slices beyond all that the heads want of that type: a head that waits for another type leaves
+  such; or
+- on any free slices, if its stated lifetime is over before any head that wants their type could
+  start. When that is at the earliest is known only where slices are held by tenants that stated
+  their lifetimes; a stated lifetime is taken for the time that a tenant runs. Slices that anybody
+  else holds, or that are away, may come free at any moment.
+
+Elastic virtual slices that are to be filled up count as heads, and so do slices to be replaced. The
+former can start, at the earliest, when a reservation begins that has nothing left for them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+from shared_pathways_service.scheduling.book.ledger import Ledger
+from shared_pathways_service.scheduling.book.records import Pool, Tenant
+
+__all__ = ["Backfill"]
+
+#: Of those behind the head, how many are looked at when slices are left over.
+_LOOKED_AT = 32
+
+
+class Backfill:
+    """Finds who may start before the heads."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def next(self, pool: Pool) -> tuple[Tenant, dict[Pool, int]] | None:
+        """Returns who may start on free slices of a pool, and on how many of each type.
+
+        Args:
+          pool: With slices that are free and that the head of its line cannot use now.
+
+        Returns:
+          None: nobody, of the first that wait.
+        """
+        line = pool.waiting.entries
+        if len(line) < 2 or pool.repairs or pool.drains:
+            return None
+        if not pool.brief and len(self._ledger.pools) == 1:
+            return None  # the head waits for slices of this very type, and leaves none
+        heads = self._heads()
+        if not pool.brief and self._left(pool, heads) <= 0:
+            return None
+        for *_, tenant in itertools.islice(line, 1, 1 + _LOOKED_AT):
+            if tenant not in heads and tenant.plan is None:
+                granted = self._granted(tenant, heads)
+                if granted is not None:
+                    return tenant, granted
+        return None
+
+    def _heads(self) -> list[Tenant]:
+        first = (pool.first_open() for pool in self._ledger.pools.values())
+        return list(dict.fromkeys(entry[-1] for entry in first if entry is not None))
+
+    def _granted(self, tenant: Tenant, heads: list[Tenant]) -> dict[Pool, int] | None:
+        wants = tenant.wants
+        granted = {
+            pool: min(count, max(0, self._left(pool, heads)), pool.room_for(tenant))
+            for pool, count in wants.items()
+        }
+        if sum(granted.values()) >= tenant.needed:
+            return granted
+        if tenant.ends_at is None or not all(self._over_in_time(tenant, p, heads) for p in wants):
+            return None
+        granted = {pool: min(count, pool.room_for(tenant)) for pool, count in wants.items()}
+        return granted if sum(granted.values()) >= tenant.needed else None
+
+    def _left(self, pool: Pool, heads: list[Tenant]) -> int:
+        """Returns how many free slices of a pool nobody before the others could use."""
+        if pool.repairs or pool.drains:
+            return 0
+        wanted = sum(head.wants.get(pool, 0) for head in heads)
+        return pool.grantable - wanted - len(pool.fills)
+
+    def _over_in_time(self, tenant: Tenant, pool: Pool, heads: list[Tenant]) -> bool:
+        if pool.repairs or pool.drains:
+            return False
+        ends_at = tenant.ends_at
+        assert ends_at is not None
+        if not all(ends_at <= self._earliest(head) for head in heads if pool in head.wants):
+            return False
+        running = dict.fromkeys(entry[-1] for entry in pool.fills.entries)
+        return all(ends_at <= _short_until(pool, one) for one in running)
+
+    def _earliest(self, head: Tenant) -> float:
+        """Returns before when a head cannot start, as far as stated lifetimes tell."""
+        if head.needed < len(head.kinds):
+            return -math.inf  # which of its slices it starts with is open
+        return max(
+            max(_earliest_in(pool, count, head), _barred_until(pool, count, head))
+            for pool, count in head.wants.items()
+        )
+
+
+def _barred_until(pool: Pool, wanted: int, head: Tenant) -> float:
+    """Returns before when a head cannot have the slices that it wants, as others reserved them."""
+    return -math.inf if pool.reserved is None else pool.reserved.barred_until(head, wanted)
+
+
+def _short_until(pool: Pool, running: Tenant) -> float:
+    """Returns before when no elastic slice of a tenant can be filled up, as others reserved it."""
+    return -math.inf if pool.reserved is None else pool.reserved.short_until(running)
+
+
+def _earliest_in(pool: Pool, wanted: int, head: Tenant) -> float:
+    """Returns before when a head cannot have the slices of a pool that it wants."""
+    # Whoever is of lower priority may be preempted for it at any time.
+    stated = [
+        (holder.ends_at, holder.order, count)
+        for holder, count in pool.stated.items()
+        if holder.ends_at is not None and holder.priority >= head.priority
+    ]
+    lacks = wanted - (pool.count - pool.spares - sum(count for *_, count in stated))
+    for ends_at, _, count in sorted(stated):
+        if lacks <= 0:
+            break
+        lacks -= count
+        if lacks <= 0:
+            return ends_at
+    return -math.inf if lacks <= 0 else math.inf

@@ -1,0 +1,49 @@
+"""Finds the spares that keep a request from its slices, so that a refusal can name them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shared_pathways_service.scheduling.book.records import Pool, Tenant
+
+__all__ = ["spares_in_the_way", "spares_out_of_reach"]
+
+
+def spares_in_the_way(tenant: Tenant) -> dict[str, int]:
+    """Returns the spares with which a waiting tenant would start now, by instance type.
+
+    Empty if the tenant would not start with them either: others are before it in line, too few
+    slices are free, or the type has reservations, which come before it as well.
+    """
+    if any(pool.waiting.ahead_of(tenant) for pool in tenant.wants):
+        return {}
+    room = {pool: pool.room_for(tenant) for pool in tenant.wants}
+    spares = {
+        pool: min(pool.free, pool.spares_kept) if pool.reserved is None else 0 for pool in room
+    }
+    return _needed(tenant.wants, tenant.needed, room, spares)
+
+
+def spares_out_of_reach(wants: Mapping[Pool, int], needed: int) -> dict[str, int]:
+    """Returns the spares with which a service would be large enough for a gang, by type.
+
+    Args:
+      wants: Slices of the gang.
+      needed: How many of them it cannot start without.
+    """
+    usable = {pool: pool.usable for pool in wants}
+    return _needed(wants, needed, usable, {pool: pool.count - usable[pool] for pool in wants})
+
+
+def _needed(
+    wants: Mapping[Pool, int], needed: int, room: Mapping[Pool, int], spares: Mapping[Pool, int]
+) -> dict[str, int]:
+    lent = {
+        pool: min(spares[pool], wanted - room[pool])
+        for pool, wanted in wants.items()
+        if spares[pool] and wanted > room[pool]
+    }
+    had = sum(min(wanted, room[pool]) for pool, wanted in wants.items())
+    if not had < needed <= had + sum(lent.values()):
+        return {}
+    return {pool.name: count for pool, count in lent.items()}

@@ -1,0 +1,311 @@
+"""What a restart left: grants from the disk, claims of proxies, and the time until both agree.
+
+While it recovers, the resource manager grants nothing. With its disk, it knows every grant: a claim
+is right if it is the one on the disk.
+
+Without it, it believes the claims: of two for one slice, the one with the higher generation; none
+for a slice that was lost, or whose worker was replaced, in the meantime. A proxy that comes when
+the recovery has ended is believed for one more time to live, as names take a while to lead to
+another machine, and only of slices that are there and that nobody was given or promised since: what
+this resource manager itself has granted is more than what a proxy says. A service that is new
+cannot be told from one whose state is gone until all its workers are in, and none of them was let
+in before: then nobody holds anything.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from shared_pathways_service.scheduling.book.config import RmConfig
+from shared_pathways_service.scheduling.book.deadlines import Deadlines
+from shared_pathways_service.scheduling.book.decisions import Decision, DecisionKind
+from shared_pathways_service.scheduling.book.ledger import Ledger
+from shared_pathways_service.scheduling.book.messages import (
+    Claim,
+    RefusalKind,
+    TenantAsked,
+    WorkerJoined,
+)
+from shared_pathways_service.scheduling.book.persisted import PersistedGrant, Restored
+from shared_pathways_service.scheduling.book.records import Slice, Tenant
+from shared_pathways_service.scheduling.book.speaker import Speaker
+from shared_pathways_service.scheduling.book.states import SliceState
+from shared_pathways_service.scheduling.tenant_events import Tenants
+from shared_pathways_service.scheduling.worker_events import Workers
+
+__all__ = ["Recovery"]
+
+# Without a disk, generations begin above all that was ever given, also to proxies that are not
+# heard of in time: so many a second are more than are given.
+_GENERATIONS_PER_S = 1000
+#: How far another machine's clock may have been ahead. A claim beyond that is nobody's.
+_MAX_SKEW_S = 86_400
+
+_BELIEVED = "its proxy says so, and the state from before is lost"
+
+
+class Recovery:
+    """The state RECOVERING.
+
+    Attributes:
+      active: Whether the resource manager still recovers.
+    """
+
+    def __init__(
+        self,
+        config: RmConfig,
+        ledger: Ledger,
+        speaker: Speaker,
+        deadlines: Deadlines,
+        *,
+        workers: Workers,
+        tenants: Tenants,
+    ) -> None:
+        self._ledger = ledger
+        self._speaker = speaker
+        self._deadlines = deadlines
+        self._workers = workers
+        self._tenants = tenants
+        self._state_lost = config.state_lost
+        self._recovering_s = config.recovering_s
+        self._believed_s = config.tenant_ttl_s
+        self._until = ledger.now
+        self._unheard_tenants: list[Tenant] = []
+        self._unheard_slices: list[Slice] = []
+        self._moves_at: dict[str, float | None] = {}
+        self._had_a_past = False
+        self.active = False
+
+    def begin(self, restored: Restored) -> None:
+        """Enters what the disk has, and waits for reports if there is anything to wait for."""
+        ledger = self._ledger
+        ledger.last_generation = restored.last_generation
+        ledger.last_order = restored.last_order
+        ledger.marks.update({marked.slice_id: marked.mark for marked in restored.marks})
+        self._moves_at = {marked.slice_id: marked.moves_at for marked in restored.marks}
+        for grant in sorted(restored.grants, key=lambda grant: grant.order):
+            # Whoever is forgotten hears why when it comes back, as a new request of its kind does.
+            if not all(kind in ledger.pools for kind in grant.virtual_slices):
+                self._forget(grant, "the service has no such slices any more")
+            elif not grant.running and not self._tenants.could_fit(
+                grant.virtual_slices, grant.num_elastic
+            ):
+                self._forget(grant, "the service has fewer slices than it wants")
+            else:
+                self._restore(grant)
+        self._state_lost |= restored.state_lost
+        if self._state_lost:
+            ledger.set_state_lost(True)
+            floor = int(ledger.now * _GENERATIONS_PER_S)
+            ledger.last_generation = max(ledger.last_generation, floor)
+        if not restored.grants and not self._state_lost:
+            return
+        self.active = True
+        self._had_a_past = bool(restored.grants)
+        self._until = ledger.now + self._recovering_s
+        self._speaker.waits_for = "the resource manager is recovering"
+        self._decide(DecisionKind.RECOVERING, f"{len(ledger.tenants)} tenants are known")
+        self._speaker.announce("rm.recovering", {"tenants": len(ledger.tenants)})
+        self._deadlines.add(lambda: self._until if self.active else None, self._end)
+
+    def end_if_complete(self) -> None:
+        """Ends when everybody known has reported, or when it turns out that the service is new."""
+        if self._state_lost:
+            pools = self._ledger.pools.values()
+            if not self._had_a_past and all(pool.ready >= pool.count for pool in pools):
+                self._end()
+            return
+        tenants, slices = self._unheard_tenants, self._unheard_slices
+        while tenants and (tenants[-1].connected or tenants[-1].gone):
+            tenants.pop()
+        while slices and (slices[-1].tenant is None or slices[-1].complete):
+            slices.pop()
+        if not tenants and not slices:
+            self._end()
+
+    def heard(self, event: WorkerJoined) -> None:
+        """Takes note of a worker, before it is let in."""
+        self._had_a_past |= event.welcomed_at is not None
+
+    def heard_tenant(self, event: TenantAsked) -> None:
+        """Takes note of the generations that a proxy knows, where they are not known any more."""
+        if self._state_lost and event.last_generation <= self._latest:
+            ledger = self._ledger
+            ledger.last_generation = max(ledger.last_generation, event.last_generation)
+            self._had_a_past |= event.last_generation > 0
+
+    def concerns(self, event: TenantAsked) -> bool:
+        """Returns whether a proxy speaks of a past that is not known."""
+        return bool(event.claims) or (event.running and self.active and self._state_lost)
+
+    def waits_again(self, event: TenantAsked) -> bool:
+        """Returns whether a proxy that has no slices had some, of which nothing is known any more.
+
+        They were taken from it. If it was preempted it waits for as long as it takes; if it was
+        idle, which it says itself, it waits for nothing before it works.
+        """
+        return self._believes and not event.claims and 0 < event.last_generation <= self._latest
+
+    def claimed(self, event: TenantAsked) -> None:
+        """Hears a proxy that ran and whose tenant is not known."""
+        standing = [claim for claim in event.claims if self._stands(event, claim)]
+        if event.claims and not standing:
+            why = "its time to live has run out: its slices are others'"
+            self._tenants.refuse(event, RefusalKind.LOST, why)
+            return
+        self._had_a_past = True
+        tenant = self._tenants.enter(event, running=True)
+        self._ledger.decide_tenant(tenant, DecisionKind.ADOPTED, _BELIEVED, ends=False)
+        # The latest first: of two for one slice, the other one then no longer stands.
+        for claim in sorted(event.claims, key=lambda claim: claim.generation, reverse=True):
+            if self._stands(event, claim) and self._may_adopt(tenant, claim):
+                self._adopt(tenant, claim)
+            else:
+                self._tenants.deny(tenant, claim)
+        last = max((claim.generation for claim in standing), default=0)
+        self._ledger.last_generation = max(self._ledger.last_generation, last)
+        self._want_missing(tenant, {claim.virtual_index for claim in event.claims})
+        self._speaker.running(tenant)
+
+    # ---- the disk
+
+    def _forget(self, grant: PersistedGrant, why: str) -> None:
+        """Ends a tenant that can have no slices of the service any more."""
+        ledger = self._ledger
+        ended = Decision(
+            time=ledger.now,
+            kind=DecisionKind.FORGOTTEN,
+            tenant=grant.tenant,
+            user=grant.user,
+            team=grant.team,
+            instance_type=",".join(map(str, grant.virtual_slices)),
+            reason=why,
+            began=None if grant.running or grant.parked is not None else grant.wait_began,
+        )
+        ledger.decide(ended)
+        for index, (slice_id, generation) in sorted(grant.placements.items()):
+            ledger.decide(
+                dataclasses.replace(
+                    ended,
+                    kind=DecisionKind.FREED,
+                    slice=slice_id,
+                    virtual_index=index,
+                    generation=generation,
+                    instance_type=str(grant.virtual_slices[index]),
+                    began=grant.held_since.get(slice_id, ledger.now),
+                )
+            )
+        ledger.forget(grant.tenant)
+
+    def _restore(self, grant: PersistedGrant) -> None:
+        tenant = self._tenants.restore(grant)
+        self._unheard_tenants.append(tenant)
+        if not grant.running:
+            return
+        for index, (slice_id, generation) in sorted(grant.placements.items()):
+            found = self._ledger.slices.get(slice_id)
+            if found is None:
+                found = self._ledger.add_slice(slice_id, tenant.pools[index])
+            elif found.tenant is not None or found.pool is not tenant.pools[index]:
+                continue  # a damaged disk: nobody is told that two hold one slice
+            self._ledger.hold(tenant, index, found, generation)
+            relied_on = tuple(grant.incarnations.get(slice_id, ()))
+            found.relied_on = relied_on if len(relied_on) == len(found.workers) else ()
+            found.moves_at = self._moves_at.get(slice_id)
+            if found.moves_at is not None:
+                tenant.warned[index,] = f"a drain of {slice_id}"
+            found.held_since = grant.held_since.get(slice_id, self._ledger.now)
+            self._unheard_slices.append(found)
+        lost = set(grant.lost)
+        for index in range(len(tenant.kinds)):
+            if index in tenant.placed:
+                continue
+            if index in lost:
+                self._ledger.want_repair(tenant, index)
+            else:
+                self._ledger.want_fill(tenant, index)
+
+    # ---- claims
+
+    def _stands(self, event: TenantAsked, claim: Claim) -> bool:
+        """Whether a claim can be true as far as other placements go, be its slice there or not."""
+        if not self._believes or not 0 <= claim.virtual_index < len(event.virtual_slices):
+            return False
+        if not 0 < claim.generation <= self._latest:
+            return False
+        found = self._ledger.slices.get(claim.slice_id)
+        if found is None:
+            return self.active
+        if not self.active and (found.granted or found.tenant is not None or found.kept_for):
+            return False
+        pool = self._ledger.pools[event.virtual_slices[claim.virtual_index]]
+        return found.pool is pool and claim.generation > found.generation
+
+    @property
+    def _latest(self) -> int:
+        """The highest generation that another resource manager can have given by now."""
+        return int((self._ledger.now + _MAX_SKEW_S) * _GENERATIONS_PER_S)
+
+    @property
+    def _believes(self) -> bool:
+        """Whether anything that a proxy claims may be true."""
+        if not self._state_lost:
+            return False
+        return self.active or self._ledger.now < self._until + self._believed_s
+
+    def _may_adopt(self, tenant: Tenant, claim: Claim) -> bool:
+        """Whether the slice of a claim that stands is still there, as it was."""
+        if claim.virtual_index in tenant.placed:
+            return False
+        found = self._ledger.slices.get(claim.slice_id)
+        if found is None:
+            pool = tenant.pools[claim.virtual_index]
+            return self.active and len(pool.slices) < pool.count
+        silent = self.active and found.state is SliceState.STARTING
+        is_there = silent or found.complete
+        return is_there and claim.generation > found.void_until
+
+    def _adopt(self, tenant: Tenant, claim: Claim) -> None:
+        found = self._ledger.slices.get(claim.slice_id)
+        if found is None:
+            found = self._ledger.add_slice(claim.slice_id, tenant.pools[claim.virtual_index])
+        elif found.tenant is not None:
+            why = f"{found.id} is {tenant.label}'s by a later placement"
+            self._workers.unplace(found, why, related=tenant.name)
+        self._ledger.hold(tenant, claim.virtual_index, found, claim.generation)
+        self._ledger.decide_held(found, DecisionKind.CLAIMED, _BELIEVED)
+        if found.complete:
+            self._ledger.enter(found)
+
+    def _want_missing(self, tenant: Tenant, claimed: set[int]) -> None:
+        missing = [index for index in range(len(tenant.kinds)) if index not in tenant.placed]
+        for index in sorted(missing, key=lambda index: index not in claimed):
+            # It ran: what its gang lacks must have been placed once. More is not known.
+            gang_lacks = len(tenant.placed) + len(tenant.lost) < tenant.needed
+            if index in claimed or gang_lacks:
+                self._ledger.want_repair(tenant, index)
+            else:
+                self._ledger.want_fill(tenant, index)
+
+    # ---- the end
+
+    def _end(self) -> None:
+        self.active = False
+        self._until = self._ledger.now
+        self._ledger.set_state_lost(False)
+        self._speaker.waits_for = ""
+        unheard = [s for s in self._ledger.slices.values() if s.state is SliceState.STARTING]
+        for found in unheard:
+            if found.tenant is not None:
+                reason = f"{found.id} did not report after the resource manager's restart"
+                self._workers.lose(found, reason)
+        self._decide(DecisionKind.RECOVERED, f"{len(unheard)} slices were not heard of")
+        data = {"tenants": len(self._ledger.tenants), "slices_unheard": len(unheard)}
+        self._speaker.announce("rm.recovered", data)
+        for pool in self._ledger.pools.values():
+            self._ledger.unserved[pool] = None
+            self._ledger.unplanned[pool] = None
+            self._ledger.untold[pool] = None
+
+    def _decide(self, kind: DecisionKind, reason: str) -> None:
+        self._ledger.decide(Decision(time=self._ledger.now, kind=kind, reason=reason))

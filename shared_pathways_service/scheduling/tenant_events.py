@@ -1,0 +1,371 @@
+"""What tenants' events mean: requests, broken streams, releases, and waits that run out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.scheduling.book.config import RmConfig
+from shared_pathways_service.scheduling.book.deadlines import Deadlines
+from shared_pathways_service.scheduling.book.decisions import Decision, DecisionKind
+from shared_pathways_service.scheduling.book.ledger import Ledger, could_fit
+from shared_pathways_service.scheduling.book.messages import (
+    Claim,
+    EndTenantStream,
+    RefusalKind,
+    RefuseTenant,
+    TenantAsked,
+    TenantReleased,
+    TenantStreamEnded,
+    WelcomeTenant,
+)
+from shared_pathways_service.scheduling.book.persisted import PersistedGrant
+from shared_pathways_service.scheduling.book.records import Notice, Pool, Tenant
+from shared_pathways_service.scheduling.book.speaker import Speaker, holders_of, position_of
+from shared_pathways_service.scheduling.policies.aging import rank_of
+from shared_pathways_service.scheduling.policies.spares import (
+    spares_in_the_way,
+    spares_out_of_reach,
+)
+
+__all__ = ["Tenants"]
+
+T = TypeVar("T")
+
+
+class Tenants:
+    """Tenants ask, go away, come back, let go."""
+
+    def __init__(
+        self, config: RmConfig, ledger: Ledger, speaker: Speaker, deadlines: Deadlines
+    ) -> None:
+        self._ttl_s = config.tenant_ttl_s
+        self._aging_s = config.aging_s
+        self._parks = config.idle_release_s is not None
+        self._ledger = ledger
+        self._speaker = speaker
+        self._deadlines = deadlines
+
+    # ---- events
+
+    def returned(self, tenant: Tenant, event: TenantAsked, *, recovering: bool) -> None:
+        """Goes on with a tenant whose proxy speaks again, and tells it what it does not know."""
+        tenant.connected = True
+        tenant.ttl_at = None
+        tenant.told = None
+        tenant.heard_running = False
+        self.welcome(event, recovering=recovering)
+        self._speaker.announce("tenant.returned", tenant=tenant.name)
+        known = self._check_claims(tenant, event.claims)
+        for index in sorted(tenant.placed.keys() - known):
+            self._speaker.tell_placed(tenant, index, tenant.placed[index])
+        if tenant.running:
+            self._speaker.tell_running(tenant)
+        self._speaker.tell_notices(tenant)
+
+    def refuses_at_once(self, event: TenantAsked, *, ran: bool) -> bool:
+        """Refuses a new request that can never be met; returns whether it did.
+
+        Args:
+          event: The request.
+          ran: Whether its proxy says that it ran: no limit of today ends work that goes on.
+        """
+        if (ended := self._ledger.ended.get(event.incarnation)) and ended[0] == event.tenant:
+            self.refuse(event, ended[1], ended[2])
+            return True
+        known = self._ledger.pools
+        pools = tuple(filter(None, map(known.get, event.virtual_slices)))
+        if len(pools) < len(event.virtual_slices):
+            unknown = {str(kind) for kind in event.virtual_slices if kind not in known}
+            types = tuple(pool.name for pool in known.values())
+            message = f"{', '.join(sorted(unknown))}: the service has {', '.join(types)}"
+            self.refuse(event, RefusalKind.UNKNOWN_TYPE, message, types=types)
+            return True
+        if not ran and (above := self._ledger.teams.exceeded_by(event)):
+            self.refuse(event, RefusalKind.LIMIT, above)
+            return True
+        wants = _count(pools)
+        if not could_fit(wants, len(pools) - event.num_elastic):
+            spares = spares_out_of_reach(wants, len(pools) - event.num_elastic)
+            self.refuse(event, RefusalKind.TOO_MANY, _too_many(wants), spares=spares)
+            return True
+        return False
+
+    def could_fit(self, virtual_slices: tuple[InstanceType, ...], num_elastic: int) -> bool:
+        """Returns whether the service, were it all free, could let a gang start."""
+        wants = _count(self._ledger.pools[kind] for kind in virtual_slices)
+        return could_fit(wants, len(virtual_slices) - num_elastic)
+
+    def enter(self, event: TenantAsked, *, running: bool = False, again: bool = False) -> Tenant:
+        """Enters a tenant that is new: into the line, or as one that runs.
+
+        Args:
+          event: Its request.
+          running: Whether it has its slices, or what is left of them.
+          again: Whether it waits once more for slices that were taken from it; if they were as it
+            was idle, it waits in no line until it works.
+        """
+        self._ledger.last_order += 1
+        tenant = self._make(event, self._ledger.last_order, self._ledger.now, running=running)
+        tenant.connected = True
+        tenant.preempted = again
+        if event.max_lifetime_s is not None:
+            tenant.ends_at = self._ledger.now + event.max_lifetime_s
+        if again and event.idle_count is not None:
+            tenant.preempted, tenant.idled = False, True
+            tenant.parked = event.idle_count if self._parks else None
+        self._ledger.add_tenant(tenant)
+        self._await_end(tenant)
+        if tenant.is_queued:
+            self._enqueue(tenant)
+        return tenant
+
+    def restore(self, grant: PersistedGrant) -> Tenant:
+        """Enters a tenant that a restart left; its slices are entered by the caller."""
+        event = TenantAsked(
+            tenant=grant.tenant,
+            incarnation=grant.incarnation,
+            virtual_slices=tuple(grant.virtual_slices),
+            num_elastic=grant.num_elastic,
+            priority=grant.priority,
+            queue_timeout_s=grant.queue_timeout_s,
+            user=grant.user,
+            team=grant.team,
+            host=grant.host,
+            pid=grant.pid,
+        )
+        tenant = self._make(event, grant.order, grant.asked_at, running=grant.running)
+        tenant.persisted = tenant.was_queued = True
+        tenant.preempted, tenant.idled = grant.preempted, grant.idled
+        if grant.parked is not None:
+            tenant.parked = grant.parked if self._parks else None
+            tenant.was_queued = False
+        tenant.waits_since = grant.wait_began
+        tenant.ends_at = grant.ends_at
+        self._ledger.add_tenant(tenant)
+        self._await_end(tenant)
+        if grant.notice is not None:
+            # Whoever wants its slices is found anew, and no sooner than it was told.
+            told = grant.notice
+            notice = Notice(
+                by=told.by, said=told.said, ends_at=told.ends_at, told=told.said, is_old=True
+            )
+            tenant.warned[()] = told.said
+            self._ledger.give_notice(tenant, notice)
+            self._ledger.orphans[tenant] = None
+        if tenant.is_queued:
+            self._enqueue(tenant)
+        self._start_ttl(tenant)
+        return tenant
+
+    def stream_ended(self, event: TenantStreamEnded) -> None:
+        """Starts a tenant's time to live."""
+        tenant = self._ledger.tenants.get(event.tenant)
+        if tenant is None or tenant.incarnation != event.incarnation or not tenant.connected:
+            return
+        tenant.connected = False
+        self._start_ttl(tenant)
+        self._speaker.announce("tenant.disconnected", {"ttl_s": self._ttl_s}, tenant=tenant.name)
+
+    def released(self, event: TenantReleased) -> None:
+        """Frees what a tenant has, at once."""
+        tenant = self._ledger.tenants.get(event.tenant)
+        if tenant is None or event.incarnation not in {"", tenant.incarnation}:
+            return
+        self._take_back(tenant, event.reason or "released")
+
+    def _take_back(self, tenant: Tenant, reason: str) -> None:
+        if tenant.connected:
+            self._speaker.say(
+                RefuseTenant(
+                    tenant=tenant.name,
+                    incarnation=tenant.incarnation,
+                    kind=RefusalKind.RELEASED,
+                    message=reason,
+                )
+            )
+        self._end(tenant, RefusalKind.RELEASED, reason)
+
+    # ---- waits that run out
+
+    def refuse_hopeless(self, tenant: Tenant) -> None:
+        """Refuses a waiting tenant: others have the slices, or there are fewer than when it ran."""
+        kind = RefusalKind.SLICES_TAKEN
+        position = None if tenant.queue_timeout is None else position_of(tenant)
+        message = self._speaker.reason(tenant)
+        spares = spares_in_the_way(tenant)
+        if not could_fit(tenant.wants, tenant.needed):
+            spares = spares_out_of_reach(tenant.wants, tenant.needed)
+            kind, position, message = RefusalKind.TOO_MANY, None, _too_many(tenant.wants)
+        if position is not None:
+            message = f"{message}; at position {position} after {tenant.queue_timeout:g} s"
+        self._speaker.refused(
+            tenant,
+            kind,
+            message,
+            position=position,
+            holders=holders_of(tenant.wants),
+            spares=spares,
+        )
+        if not tenant.connected:
+            self._ledger.remember_end(tenant, kind, message)
+        self._ledger.remove_tenant(tenant, message)
+
+    def _start_ttl(self, tenant: Tenant) -> None:
+        ends = tenant.ttl_at = self._ledger.now + self._ttl_s
+        self._deadlines.add(
+            lambda: ends if tenant.ttl_at == ends and not tenant.gone else None,
+            lambda: self._expired(tenant),
+        )
+
+    def _await_end(self, tenant: Tenant) -> None:
+        """Takes a tenant's slices back when its stated lifetime is over: others count on that."""
+        if tenant.ends_at is not None:
+            self._deadlines.add(
+                lambda: None if tenant.gone else tenant.ends_at,
+                lambda: self._take_back(tenant, "its stated lifetime is over"),
+            )
+
+    def _expired(self, tenant: Tenant) -> None:
+        why = f"its proxy did not come back within {self._ttl_s:g} s"
+        self._end(tenant, RefusalKind.LOST, why)
+
+    def _end(self, tenant: Tenant, kind: RefusalKind, why: str) -> None:
+        data = {"slices": len(tenant.placed)}
+        self._speaker.announce("tenant.gone", data, tenant=tenant.name, reason=why)
+        self._ledger.remember_end(tenant, kind, why)
+        ended = DecisionKind.EXPIRED if kind is RefusalKind.LOST else DecisionKind.RELEASED
+        waited = tenant.is_queued
+        self._ledger.decide_tenant(tenant, ended, why, ends=waited)
+        self._ledger.remove_tenant(tenant, why)
+
+    # ---- parts
+
+    def _make(self, event: TenantAsked, order: int, asked_at: float, *, running: bool) -> Tenant:
+        pools = tuple([self._ledger.pools[kind] for kind in event.virtual_slices])
+        return Tenant(
+            name=event.tenant,
+            incarnation=event.incarnation,
+            kinds=event.virtual_slices,
+            pools=pools,
+            wants=_count(pools),
+            needed=len(pools) - event.num_elastic,
+            priority=event.priority,
+            queue_timeout=event.queue_timeout_s,
+            user=event.user,
+            team=event.team,
+            host=event.host,
+            pid=event.pid,
+            order=order,
+            asked_at=asked_at,
+            waits_since=asked_at,
+            since=self._ledger.now,
+            running=running,
+            rank=rank_of(event.priority, asked_at, order, self._aging_s),
+        )
+
+    def _enqueue(self, tenant: Tenant) -> None:
+        self._ledger.enqueue(tenant)
+        if tenant.has_run:
+            return  # it has had its slices, and waits as long as it takes
+        if tenant.queue_timeout is None:
+            self._ledger.undecided[tenant] = None
+        elif math.isfinite(tenant.queue_timeout):
+            until = tenant.asked_at + tenant.queue_timeout
+            self._deadlines.add(
+                lambda: None if tenant.running or tenant.has_run or tenant.gone else until,
+                lambda: self.refuse_hopeless(tenant),
+            )
+
+    def _check_claims(self, tenant: Tenant, claims: tuple[Claim, ...]) -> set[int]:
+        """Answers what a proxy says it holds; returns the indices that it is right about."""
+        right = set()
+        for claim in claims:
+            held = tenant.placed.get(claim.virtual_index)
+            if held and (held.id, held.generation) == (claim.slice_id, claim.generation):
+                right.add(claim.virtual_index)
+            else:
+                self.deny(tenant, claim)
+        return right
+
+    def deny(self, tenant: Tenant, claim: Claim) -> None:
+        """Tells a tenant that a placement that it claims is none."""
+        if 0 <= claim.virtual_index < len(tenant.kinds):
+            self._speaker.tell_unplaced(
+                tenant,
+                claim.virtual_index,
+                claim.slice_id,
+                claim.generation,
+                f"the placement on {claim.slice_id} has ended meanwhile",
+            )
+
+    def welcome(self, event: TenantAsked, *, recovering: bool) -> None:
+        """Tells a proxy that it is heard."""
+        self._speaker.say(WelcomeTenant(event.tenant, event.incarnation, recovering))
+
+    def refuse(
+        self,
+        event: TenantAsked,
+        kind: RefusalKind,
+        message: str,
+        *,
+        types: tuple[str, ...] = (),
+        spares: Mapping[str, int] | None = None,
+    ) -> None:
+        """Refuses a proxy whose tenant is not entered."""
+        self._decide(event, DecisionKind.REFUSED, message)
+        self._speaker.refuse(
+            RefuseTenant(
+                tenant=event.tenant,
+                incarnation=event.incarnation,
+                kind=kind,
+                message=message,
+                wanted=_count(map(str, event.virtual_slices)),
+                free={pool.name: pool.grantable for pool in self._ledger.pools.values()},
+                types=types,
+                spares=spares or {},
+            )
+        )
+
+    def turn_away(self, event: TenantAsked, owner: Tenant) -> None:
+        """Ends a stream whose tenant is another proxy's, which is there or may come back."""
+        reason = f"{event.tenant} is another proxy's, which is alive"
+        if owner.ttl_at is not None:
+            left = owner.ttl_at - self._ledger.now
+            reason = f"{event.tenant} is another proxy's, which may come back for {left:.1f} s"
+        self._decide(event, DecisionKind.TURNED_AWAY, reason)
+        self._speaker.say(
+            EndTenantStream(tenant=event.tenant, incarnation=event.incarnation, reason=reason)
+        )
+
+    def _decide(self, event: TenantAsked, kind: DecisionKind, reason: str) -> None:
+        """Adds what was decided of a proxy whose tenant is not entered to the history."""
+        wanted = _count(map(str, event.virtual_slices))
+        self._ledger.decide(
+            Decision(
+                time=self._ledger.now,
+                kind=kind,
+                tenant=event.tenant,
+                user=event.user,
+                team=event.team,
+                instance_type=",".join(f"{name}={count}" for name, count in wanted.items()),
+                reason=reason,
+            )
+        )
+
+
+def _too_many(wants: Mapping[Pool, int]) -> str:
+    return "; ".join(
+        f"{count} x {pool.name} wanted, {pool.usable} in the whole service"
+        + (f" beside {pool.spares} kept as spare" if pool.spares else "")
+        for pool, count in wants.items()
+    )
+
+
+def _count(things: Iterable[T]) -> dict[T, int]:
+    counts: dict[T, int] = {}
+    for thing in things:
+        counts[thing] = counts.get(thing, 0) + 1
+    return counts

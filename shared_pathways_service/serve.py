@@ -1,0 +1,79 @@
+"""`sps serve`: the embedded service in the foreground."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+
+import typer
+
+from shared_pathways_service.cli.display.serve_display import (
+    Display,
+    JsonLines,
+    LiveTable,
+    PlainLines,
+    banner,
+)
+from shared_pathways_service.cli.errors import INTERRUPTED, TERMINATED
+from shared_pathways_service.cli.options.option_groups import takes_options
+from shared_pathways_service.cli.options.policy_options import Policies, takes_policies
+from shared_pathways_service.cli.options.serve_options import ServeOptions
+from shared_pathways_service.flags.supervisor import SupervisorOptions
+from shared_pathways_service.runtime import descriptors
+from shared_pathways_service.runtime.settings import Settings
+from shared_pathways_service.servers.supervisor.supervisor import Supervisor
+
+__all__ = ["serve"]
+
+_EXIT_CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
+
+
+@takes_policies
+@takes_options("options", ServeOptions)
+def serve(
+    *,
+    options: ServeOptions,
+    policies: Policies,
+) -> None:
+    """Run the embedded service in the foreground, and show who holds what.
+
+    What bounds a proxy bounds every tenant's: proxy_options= of connect() may ask for lower limits
+    of the same names, never for higher ones.
+
+    Ends with 130 on SIGINT and 143 on SIGTERM, when all its processes have ended; a second one
+    kills them.
+    """
+    supervisor_options = options.for_supervisor(policies)
+    descriptors.raise_limit()
+    descriptors.check_limit()
+    display = _display(as_json=options.as_json)
+    display.introduce(banner(dict(supervisor_options.slices), options.spares))
+    raise typer.Exit(asyncio.run(_serve(supervisor_options, Settings.load(), display)))
+
+
+def _display(*, as_json: bool) -> Display:
+    if as_json:
+        return JsonLines()
+    return LiveTable() if sys.stdout.isatty() else PlainLines()
+
+
+async def _serve(options: SupervisorOptions, settings: Settings, display: Display) -> int:
+    """Runs the service to its end; returns the exit code."""
+    code = 0
+    supervisor = Supervisor(options, settings, display.show)
+    loop = asyncio.get_running_loop()
+
+    def on_signal(number: signal.Signals) -> None:
+        nonlocal code
+        if code:
+            supervisor.stop_at_once(f"a second signal, {number.name}")
+        else:
+            code = _EXIT_CODES[number]
+            supervisor.stop(number.name)
+
+    for number in _EXIT_CODES:
+        loop.add_signal_handler(number, on_signal, number)
+    async with display.following(supervisor.status):
+        await supervisor.run()
+    return code

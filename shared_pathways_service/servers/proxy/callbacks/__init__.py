@@ -1,0 +1,1 @@
+"""Programs that call functions of their client, while they run or are compiled."""

@@ -1,0 +1,216 @@
+"""Custom calls by which a program calls back into Python: what a marked program may have of them.
+
+The client marks the module of a program whose callbacks it serves. Only there are the two custom
+calls accepted that JAX lowers callbacks to, and only as JAX writes them: XLA looks a callback up by
+an index that it does not check, and copies results of the size that the call declares.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from jaxlib.mlir import ir
+
+from shared_pathways_service.servers.proxy.callbacks.callback_messages import (
+    CallbackTypes,
+    ValueType,
+)
+from shared_pathways_service.servers.proxy.callbacks.compile_calls import CompileCalls
+from shared_pathways_service.servers.proxy.dtypes import dtype_of, kind_of_element
+from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.xla.operation_attributes import (
+    ALIASES,
+    COMPUTATIONS,
+    CONFIG,
+    FRONTEND,
+    SHARDING,
+    TARGET,
+    TOKEN_TYPE,
+    TYPED_CONFIG,
+    VERSION,
+    entries,
+    has_items,
+)
+
+__all__ = ["NAMES", "CallbackChecker", "CallbackMark", "take_mark"]
+
+_PLAIN, _PARTITIONED = "xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback"
+NAMES = frozenset({_PLAIN, _PARTITIONED})
+#: Of the module: the client's number of the program, and how many callbacks it has.
+_MARK = "sps.callbacks"
+_FUNCTIONS = "sps.callback_names"
+_LONGEST_NAME = 100
+_MARK_FORM = re.compile(r"(\d{1,18}) (\d{1,5})")
+_SHARDY = "sdy.sharding"
+#: On one device, or on each for itself.
+_SHARDING_FORM = re.compile(r"\{(?:maximal device=(\d{1,6})|manual|replicated)\}")
+_KNOWN = frozenset(
+    (
+        *(TARGET, VERSION, CONFIG, TYPED_CONFIG, COMPUTATIONS, ALIASES),
+        *("has_side_effect", "operand_layouts", "result_layouts"),
+        *(SHARDING, _SHARDY, FRONTEND),
+    )
+)
+
+
+class CallbackMark(NamedTuple):
+    """What a client says of the callbacks of a program.
+
+    Attributes:
+      program: The client's number of it.
+      names: Of the functions, one for each callback.
+    """
+
+    program: int
+    names: Sequence[str]
+
+
+def take_mark(module: Any) -> CallbackMark | None:
+    """Takes the client's mark off a parsed program; None: it has none.
+
+    Raises:
+      StatusError: INVALID_ARGUMENT: it is none of ours.
+    """
+    with module.context:
+        attributes = module.operation.attributes
+        if _MARK not in attributes:
+            return None
+        mark = attributes[_MARK]
+        found = _MARK_FORM.fullmatch(mark.value) if isinstance(mark, ir.StringAttr) else None
+        del attributes[_MARK]
+        if found is None or not int(found[2]) > 0:
+            raise StatusError(Code.INVALID_ARGUMENT, f"{_MARK} is not a number and a count: {mark}")
+        return CallbackMark(int(found[1]), _take_names(attributes, int(found[2])))
+
+
+def _take_names(attributes: Any, count: int) -> Sequence[str]:
+    if _FUNCTIONS not in attributes:
+        return ["function"] * count
+    names = attributes[_FUNCTIONS]
+    is_array = isinstance(names, ir.ArrayAttr) and len(names) == count
+    if not is_array or not all(isinstance(name, ir.StringAttr) for name in names):
+        raise StatusError(Code.INVALID_ARGUMENT, f"{_FUNCTIONS} is not an array of {count} strings")
+    found = [_printable(name.value) for name in names]
+    del attributes[_FUNCTIONS]
+    return found
+
+
+def _printable(name: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in name[:_LONGEST_NAME])
+
+
+class CallbackChecker:
+    """Checks the callbacks of one program.
+
+    Args:
+      count: How many the client has.
+      num_devices: That the program runs on.
+
+    Attributes:
+      num_devices: The same.
+      compile_calls: Checks those calls that XLA makes while it compiles.
+    """
+
+    def __init__(self, count: int, num_devices: int) -> None:
+        self._count = count
+        self.num_devices = num_devices
+        self.compile_calls = CompileCalls(count, num_devices)
+        self._types: dict[int, CallbackTypes] = {}
+
+    def check(self, call: Any, name: str) -> None:
+        """Checks one custom call, and remembers its types.
+
+        Raises:
+          StatusError: INVALID_ARGUMENT: JAX does not write it so.
+        """
+        index = _index(call)
+        if not 0 <= index < self._count:
+            raise _wrong(name, f"its index is {index}, and the client has {self._count} callbacks")
+        if problem := _problem(call, self.num_devices):
+            raise _wrong(name, problem)
+        types = CallbackTypes(_types(call.operands), _types(call.results))
+        if name == _PARTITIONED and any(one.dtype is not None for one in types.results):
+            raise _wrong(name, "a partitioned callback has no results")
+        if self._types.setdefault(index, types) != types:
+            raise _wrong(name, f"callback {index} is called with different types")
+
+    @property
+    def runs_callbacks(self) -> bool:
+        """Whether the program calls functions while it runs."""
+        return bool(self._types)
+
+    def types(self) -> Sequence[CallbackTypes]:
+        """Returns the types of each callback; what the program does not call has none."""
+        return [self._types.get(index, CallbackTypes((), ())) for index in range(self._count)]
+
+
+def _index(call: Any) -> int:
+    attributes = call.attributes
+    # (An attribute dictionary of MLIR has no `get`.)
+    name = TYPED_CONFIG if TYPED_CONFIG in attributes else CONFIG
+    config = attributes[name] if name in attributes else None  # noqa: SIM401
+    if not isinstance(config, ir.DictAttr) or len(config) != 1 or "index" not in config:
+        return -1
+    index = config["index"]
+    is_number = isinstance(index, ir.IntegerAttr) and str(index.type) == "ui64"
+    return int(index.value) if is_number else -1
+
+
+def _problem(call: Any, num_devices: int) -> str:
+    if unknown := [entry.name for entry in entries(call) if entry.name not in _KNOWN]:
+        return f"it has the attribute {unknown[0][:100]}"
+    if has_items(call, ALIASES):
+        return "its results share memory with its operands"
+    return _sharding_problem(call, num_devices)
+
+
+def _sharding_problem(call: Any, num_devices: int) -> str:
+    attributes = call.attributes
+    # Axes of a mesh are the only texts in quotes.
+    if _SHARDY in attributes and '"' in str(attributes[_SHARDY]):
+        return "it is split over several devices"
+    if FRONTEND in attributes and not _is_whole(attributes[FRONTEND]):
+        return f"its {FRONTEND} are wrong, or split it over several devices"
+    if SHARDING in attributes and not _is_on_one(call, num_devices):
+        return f"its {SHARDING} is neither one device nor manual"
+    return ""
+
+
+def _is_on_one(call: Any, num_devices: int) -> bool:
+    """Whether a sharding, or that of each result, is one device, manual, or on each device."""
+    attribute = call.attributes[SHARDING]
+    if not isinstance(attribute, ir.StringAttr):
+        return False
+    texts = [attribute.value]
+    if texts[0].startswith("{{") and texts[0].endswith("}}"):
+        texts = texts[0][1:-1].split(", ")
+        if len(texts) != len(call.results):
+            return False
+    forms = [_SHARDING_FORM.fullmatch(text) for text in texts]
+    return all(form and int(form[1] or 0) < num_devices for form in forms)
+
+
+def _is_whole(frontend: Any) -> bool:
+    """Whether frontend attributes hold no sharding but those that name no axis."""
+    if not isinstance(frontend, ir.DictAttr):
+        return False
+    texts = {entry.name: str(getattr(entry.attr, "value", '"')) for entry in frontend}
+    return not any('"' in text for name, text in texts.items() if name.startswith("xla.sdy."))
+
+
+def _types(values: Any) -> tuple[ValueType, ...]:
+    return tuple(_type(value.type) for value in values)
+
+
+def _type(mlir_type: Any) -> ValueType:
+    if str(mlir_type) == TOKEN_TYPE:
+        return ValueType(None, ())
+    if not isinstance(mlir_type, ir.RankedTensorType) or min(mlir_type.shape, default=0) < 0:
+        raise StatusError(Code.INVALID_ARGUMENT, f"a callback has a value of type {mlir_type}")
+    return ValueType(dtype_of(kind_of_element(str(mlir_type.element_type))), tuple(mlir_type.shape))
+
+
+def _wrong(name: str, problem: str) -> StatusError:
+    return StatusError(Code.INVALID_ARGUMENT, f"custom call {name}: {problem}")

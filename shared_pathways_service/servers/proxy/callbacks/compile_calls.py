@@ -1,0 +1,122 @@
+"""Custom calls by which XLA calls Python while it compiles: what a marked program may have of them.
+
+JAX puts an address of the client's process into each (`InspectSharding`), or a number by which
+that process finds its functions (`CustomSPMDPartitioning`). A client that serves callbacks puts
+the index of a function there instead. The proxy replaces it with what its own process knows, so no
+address of a client is ever followed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.xla.operation_attributes import (
+    ALIASES,
+    COMPUTATIONS,
+    CONFIG,
+    FRONTEND,
+    TARGET,
+    VERSION,
+    entries,
+    has_items,
+)
+
+__all__ = ["COMPILE_CALLS", "INSPECT", "PARTITION", "CompileCall", "CompileCalls"]
+
+INSPECT, PARTITION = "InspectSharding", "CustomSPMDPartitioning"
+#: With the version of the calling convention that JAX gives each.
+COMPILE_CALLS = {INSPECT: 1, PARTITION: 2}
+_INDEX = re.compile(r"sps (\d{1,5})")
+_KNOWN = frozenset((TARGET, VERSION, CONFIG, COMPUTATIONS, "has_side_effect", FRONTEND))
+#: How operands and results depend on each other, for Shardy.
+_RULE = "sdy.sharding_rule"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CompileCall:
+    """A custom call of a program, and the index of the client's function."""
+
+    operation: Any
+    index: int
+
+    @property
+    def name(self) -> str:
+        """Of what it calls."""
+        name: str = self.operation.attributes[TARGET].value
+        return name
+
+
+class CompileCalls:
+    """The calls at compile time of one program.
+
+    Args:
+      count: How many functions the client has.
+      num_devices: That the program runs on.
+
+    Attributes:
+      found: Calls that were checked.
+    """
+
+    def __init__(self, count: int, num_devices: int) -> None:
+        self._count = count
+        self._num_devices = num_devices
+        self.found: list[CompileCall] = []
+
+    def check(self, operation: Any, name: str) -> None:
+        """Checks one custom call, and adds it to those found.
+
+        Raises:
+          StatusError: INVALID_ARGUMENT: JAX does not write it so.
+        """
+        attributes = operation.attributes
+        config = attributes[CONFIG] if CONFIG in attributes else None  # noqa: SIM401
+        found = _INDEX.fullmatch(config.value) if isinstance(config, ir.StringAttr) else None
+        index = int(found[1]) if found else -1
+        problem = _problem(operation, name) or _types_problem(operation, name)
+        if found is None:
+            problem = f"its {CONFIG} is not 'sps' and an index"
+        elif index >= self._count:
+            problem = f"its index is {index}, and the client has {self._count} functions"
+        elif self._num_devices < 2:
+            problem = "the program runs on one device, where XLA does not call it"
+        if problem:
+            raise StatusError(Code.INVALID_ARGUMENT, f"custom call {name}: {problem}")
+        self.found.append(CompileCall(operation, index))
+
+
+def _problem(operation: Any, name: str) -> str:
+    attributes = operation.attributes
+    known = _KNOWN | {_RULE} if name == PARTITION else _KNOWN
+    if unknown := [entry.name for entry in entries(operation) if entry.name not in known]:
+        return f"it has the attribute {unknown[0][:100]}"
+    version = attributes[VERSION].value if VERSION in attributes else 1
+    if version != COMPILE_CALLS[name]:
+        return f"its {VERSION} is {version}, not {COMPILE_CALLS[name]}"
+    if has_items(operation, ALIASES) or has_items(operation, COMPUTATIONS):
+        return "it has functions of the program, or results that share memory with operands"
+    if FRONTEND in attributes and not isinstance(attributes[FRONTEND], ir.DictAttr):
+        return f"its {FRONTEND} are no dictionary"
+    return ""
+
+
+def _types_problem(operation: Any, name: str) -> str:
+    operands, results = (_types(v) for v in (operation.operands, operation.results))
+    if None in operands or None in results:
+        return "its operands and results must be tensors of known shape"
+    if name == INSPECT and (len(operands) != 1 or operands != results):
+        return "it must have one operand, and one result of its type"
+    return "" if results else "it has no results"
+
+
+def _types(values: Any) -> Sequence[str | None]:
+    return [str(value.type) if _is_known(value.type) else None for value in values]
+
+
+def _is_known(mlir_type: Any) -> bool:
+    return isinstance(mlir_type, ir.RankedTensorType) and min(mlir_type.shape, default=0) >= 0

@@ -1,0 +1,178 @@
+"""One call of a client's function that is not answered yet."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from shared_pathways_service.protocol import callbacks_pb2 as pb
+from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.servers.proxy.callbacks.callback_messages import CallbackTypes, Results
+from shared_pathways_service.servers.proxy.memory import HostCharge
+from shared_pathways_service.servers.proxy.status import Code, StatusError
+
+if TYPE_CHECKING:
+    from shared_pathways_service.servers.proxy.work.operations import Operation
+
+__all__ = ["Caller", "OpenCallback", "PendingCallback", "log_late"]
+
+
+class Caller(Protocol):
+    """A program that calls functions of its client, as it runs or as it is compiled."""
+
+    @property
+    def key(self) -> int:
+        """The client's number of the program."""
+
+    @property
+    def name(self) -> str:
+        """Of the program; for messages."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Of its functions."""
+
+    @property
+    def types(self) -> Sequence[CallbackTypes]:
+        """Of its functions."""
+
+    @property
+    def error_prefix(self) -> str:
+        """How the text of a function's error begins."""
+
+    @property
+    def running(self) -> Sequence[Operation]:
+        """Operations that run the program now; calls are not given up where there are none."""
+
+    def step_aside(self) -> None:
+        """Has others go on that would wait for the program."""
+
+
+class OpenCallback(NamedTuple):
+    """What is shown of a call that is not answered yet."""
+
+    program: str
+    function: str
+    seconds: float
+
+
+class PendingCallback:
+    """One call, from when it is made until its answer is taken.
+
+    Args:
+      number: Of the call.
+      program: That makes it.
+      index: Of the callback.
+      charge: What it holds of the host's memory.
+      held: The operation that the answer lets settle; None: XLA waits for the answer.
+
+    Attributes:
+      number: The same.
+      program: The same.
+      function: Name of the function.
+      held: The same.
+      began: When it was made, by `time.monotonic`.
+      operations: Those of which one has made the call.
+      error: Why it failed.
+      is_done: Whether there are results, or an error.
+      is_reported: Whether the log says that it is late.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        program: Caller,
+        index: int,
+        charge: HostCharge,
+        held: Operation | None = None,
+    ) -> None:
+        self.number = number
+        self.program = program
+        self.function = program.names[index]
+        self.held = held
+        self.began = time.monotonic()
+        self.operations = program.running if held is None else (held,)
+        self.error: StatusError | None = None
+        self.is_done = self.is_reported = False
+        self._expected = program.types[index].results
+        self._results: Results | None = None
+        self._done = threading.Event() if held is None else None
+        self._charge = charge
+
+    @property
+    def is_forlorn(self) -> bool:
+        """Whether every operation that may have made the call has settled without it."""
+        return bool(self.operations) and all(o.done for o in self.operations)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Waits for the answer; returns whether it is there. Only where XLA waits."""
+        assert self._done is not None
+        return self._done.wait(timeout_s)
+
+    def results(self) -> tuple[object, ...]:
+        """Returns what was answered.
+
+        Raises:
+          StatusError: The call failed.
+        """
+        if self.error is not None:
+            raise self.error.anew()
+        assert self._results is not None
+        return self._results.arrays()
+
+    def fail(self, error: StatusError) -> None:
+        """Ends the call with an error, unless it has ended."""
+        if not self.is_done:
+            self.error = error
+            self._end()
+
+    def take(self, message: pb.CallbackClientMessage) -> None:
+        """Takes a message of the client that concerns this call."""
+        if self.is_done:
+            return
+        try:
+            if message.HasField("piece"):
+                self._add(message.piece.data)
+            elif message.answer.HasField("error"):
+                self.fail(_error_of(self.program.error_prefix, message.answer.error))
+            elif self._results is None:
+                self._results = Results(self._expected, message.answer)
+                self._add(b"")
+        except StatusError as error:
+            self.fail(error.anew())
+        except MemoryError as error:
+            self.fail(StatusError(Code.RESOURCE_EXHAUSTED, f"no memory for results: {error}"))
+
+    def _add(self, data: bytes) -> None:
+        results = self._results
+        if results is None:
+            text = "a callback failed: its answer has no beginning"
+            raise StatusError(Code.INVALID_ARGUMENT, text)
+        results.add(data)
+        if results.is_whole:
+            self._end()
+
+    def _end(self) -> None:
+        self.is_done = True
+        if self._done is not None:
+            self._done.set()
+
+
+def log_late(calls: Iterable[PendingCallback], late_s: float) -> None:
+    """Has the log name each call, once, that has not been answered for so many seconds."""
+    earliest = time.monotonic() - late_s
+    for call in calls:
+        if call.began < earliest and not call.is_reported:
+            call.is_reported = True
+            glog(
+                "W",
+                f"The callback {call.function} of program {call.program.name} has not returned "
+                f"for {late_s:g} s: the program waits for its client",
+            )
+
+
+def _error_of(prefix: str, error: pb.CallbackError) -> StatusError:
+    text = error.traceback or f"{error.type}: {error.text}"
+    return StatusError(Code.INTERNAL, prefix + text)

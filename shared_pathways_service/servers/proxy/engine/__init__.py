@@ -1,0 +1,1 @@
+"""What all sessions share: programs, the compiler, its cache."""

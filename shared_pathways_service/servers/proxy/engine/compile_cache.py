@@ -1,0 +1,275 @@
+"""Compiled programs on disk, for later sessions and for other proxies of the same user.
+
+What is loaded from here is run, so only this user may have put it here: a directory or an entry
+that another could have written is not used. An entry is one file, named by its key and told by its
+header; whatever is not exactly what its header says is a miss, and is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import os
+import secrets
+import stat
+import struct
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.runtime.settings import private_directory
+
+__all__ = ["CacheCounts", "CompileCache"]
+
+#: Changes with whatever an entry holds, or is keyed by.
+_FORMAT = b"sps-xla1"
+#: Format, key, digest of the program, its length.
+_HEADER = struct.Struct(">8s32s32sQ")
+_SUFFIX = ".xla"
+_DRAFT = "draft-"
+_LOADING = "loading-"
+#: Drafts of this age in seconds are nobody's any more.
+_STALE_S = 3600.0
+#: Of the limit: what may be written before the directory is looked through again, how full it is
+#: left when entries have to go, and the largest entry.
+_WRITTEN_BLIND = 16
+_LEFT_FULL = 8
+_LARGEST = 4
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(slots=True)
+class CacheCounts:
+    """What a cache did; written by the thread that compiles alone.
+
+    Attributes:
+      hits: Programs that were loaded.
+      misses: Programs that were not there, or not as they should be.
+      rejected: Entries that were not as they should be, or that XLA refused.
+      stored: Entries written.
+      evicted: Entries removed because the cache was full.
+    """
+
+    hits: int = 0
+    misses: int = 0
+    rejected: int = 0
+    stored: int = 0
+    evicted: int = 0
+
+
+class CompileCache:
+    """Serialised programs in a directory that several proxies share. One thread at a time.
+
+    Args:
+      directory: Made when it is missing.
+      limit_bytes: All entries together; what was used least recently goes first. Proxies that
+        write at the same time may each be above it by a sixteenth for a moment.
+      identity: What a program depends on beside what `key` is given: the machine.
+
+    Raises:
+      AccessDenied: The directory is another user's, or others can enter it.
+      InvalidRequestError: It cannot be made.
+    """
+
+    def __init__(self, directory: Path, limit_bytes: int, identity: bytes) -> None:
+        self._directory = private_directory(directory, "--compile_cache_dir")
+        self._limit = limit_bytes
+        self._identity = identity
+        self._room = 0
+        self._complained = False
+        self.counts = CacheCounts()
+        self._loading, self._loading_path = self._announce()
+        with contextlib.suppress(OSError):
+            self._remove_suspects()
+
+    def close(self) -> None:
+        """Takes back what says that this process may be loading."""
+        self._loading_path.unlink(missing_ok=True)
+        os.close(self._loading)
+
+    def key(self, *parts: bytes) -> str:
+        """Returns the name of the program that these parts make up, on this machine."""
+        digest = hashlib.sha256()
+        for part in (_FORMAT, self._identity, *parts):
+            digest.update(len(part).to_bytes(8, "big"))
+            digest.update(part)
+        return digest.hexdigest()
+
+    def load(self, key: str, read: Callable[[bytes], T]) -> T | None:
+        """Loads a program.
+
+        Args:
+          key: Of the program.
+          read: Makes it of its serialised form; where it raises, the entry is removed.
+
+        Returns:
+          The program; None: it is not there.
+        """
+        path = self._path(key)
+        try:
+            data = _read(path, bytes.fromhex(key))
+        except FileNotFoundError:
+            data = None
+        except (OSError, ValueError) as error:
+            self._reject(path, str(error))
+            data = None
+        if data is None:
+            self.counts.misses += 1
+            return None
+        try:
+            # XLA may take the process down with it: whoever comes next must not try the same again.
+            self._say_loading(key)
+        except OSError as error:
+            self._complain(f"loaded from {self._directory}", error)
+            self.counts.misses += 1
+            return None
+        try:
+            program = read(data)
+        except Exception as error:  # noqa: BLE001 - whatever XLA says, the program is compiled
+            self._reject(path, f"XLA does not load it: {error}")
+            self.counts.misses += 1
+            return None
+        finally:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._loading, 0)
+        self.counts.hits += 1
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return program
+
+    def store(self, key: str, data: bytes) -> None:
+        """Keeps a program, if it can; why it cannot is logged once."""
+        size = _HEADER.size + len(data)
+        if size > self._limit // _LARGEST:
+            return
+        header = _HEADER.pack(_FORMAT, bytes.fromhex(key), hashlib.sha256(data).digest(), len(data))
+        draft = self._directory / f"{_DRAFT}{secrets.token_hex(8)}"
+        try:
+            # Whoever emptied the user's caches need not end the proxies.
+            self._directory.mkdir(mode=0o700, exist_ok=True)
+            self._make_room(size)
+            # Whoever looks sees nothing or the whole; of two writers the later one wins.
+            with os.fdopen(os.open(draft, _NEW, 0o600), "wb") as file:
+                file.write(header)
+                file.write(data)
+            draft.replace(self._path(key))
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
+            self._complain(f"kept in {self._directory}", error)
+            return
+        self._room -= size
+        self.counts.stored += 1
+
+    def _complain(self, what: str, error: OSError) -> None:
+        if not self._complained:
+            self._complained = True
+            glog("W", f"Compiled programs are not {what}: {error}")
+
+    # ---- the directory
+
+    def _path(self, key: str) -> Path:
+        return self._directory / (key + _SUFFIX)
+
+    def _reject(self, path: Path, reason: str) -> None:
+        self.counts.rejected += 1
+        glog("W", f"A compiled program is thrown away, {path.name}: {reason}")
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+
+    def _make_room(self, size: int) -> None:
+        if size <= self._room:
+            return
+        entries = sorted(self._entries(), key=lambda entry: entry[1])
+        held = sum(nbytes for _, _, nbytes in entries)
+        if held + size > self._limit:
+            wanted = self._limit - self._limit // _LEFT_FULL - size
+            for path, _, nbytes in entries:
+                if held <= wanted:
+                    break
+                Path(path).unlink(missing_ok=True)
+                held -= nbytes
+                self.counts.evicted += 1
+        self._room = min(self._limit - held, max(self._limit // _WRITTEN_BLIND, size))
+
+    def _entries(self) -> Iterator[tuple[str, float, int]]:
+        """Yields path, time of the last use, and bytes; clears drafts away that nobody finishes."""
+        stale = time.time() - _STALE_S
+        with os.scandir(self._directory) as found:
+            for item in found:
+                with contextlib.suppress(FileNotFoundError):
+                    status = item.stat(follow_symlinks=False)
+                    if item.name.startswith(_DRAFT) and status.st_mtime < stale:
+                        Path(item.path).unlink(missing_ok=True)
+                    elif item.name.endswith(_SUFFIX):
+                        yield item.path, status.st_mtime, status.st_size
+
+    # ---- programs that ended the process which loaded them
+
+    def _announce(self) -> tuple[int, Path]:
+        """Makes the file that names what this process is loading; locked as long as it lives."""
+        name = secrets.token_hex(8)
+        draft = self._directory / f"{_DRAFT}{name}"
+        fd = os.open(draft, _NEW, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Under its name only now: nobody finds it unlocked.
+            return fd, draft.rename(self._directory / f"{_LOADING}{name}")
+        except OSError:
+            os.close(fd)
+            raise
+
+    def _say_loading(self, key: str) -> None:
+        if not self._loading_path.exists():
+            # Somebody emptied the directory: nobody would find what this process wrote.
+            fd, path = self._announce()
+            os.close(self._loading)
+            self._loading, self._loading_path = fd, path
+        os.pwrite(self._loading, key.encode(), 0)
+
+    def _remove_suspects(self) -> None:
+        """Removes what processes were loading when they died."""
+        for path in self._directory.glob(f"{_LOADING}*"):
+            if path == self._loading_path:
+                continue
+            with contextlib.suppress(OSError), path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                key = file.read(2 * hashlib.sha256().digest_size).decode("ascii", "replace")
+                path.unlink(missing_ok=True)
+                if key.isalnum():
+                    self._reject(self._path(key), "a proxy died while it loaded it")
+
+
+def _read(path: Path, key: bytes) -> bytes:
+    """Returns an entry's program.
+
+    Raises:
+      FileNotFoundError: There is no such entry.
+      ValueError: It is not what its header says, or another user could have written it.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(fd, "rb") as file:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("it is no plain file")
+        if status.st_uid != os.geteuid() or status.st_mode & _OTHERS:
+            raise ValueError("others could have written it")
+        header = file.read(_HEADER.size)
+        if len(header) != _HEADER.size:
+            raise ValueError("it is cut off")
+        found_format, found_key, digest, length = _HEADER.unpack(header)
+        if found_format != _FORMAT or found_key != key:
+            raise ValueError("it is another program's")
+        if status.st_size != _HEADER.size + length:
+            raise ValueError("it is cut off, or too long")
+        data = file.read()
+    if hashlib.sha256(data).digest() != digest:
+        raise ValueError("it is damaged")
+    return data

@@ -1,0 +1,106 @@
+"""What all sessions of one proxy share: devices, slices, memory, the compiler, helper threads."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from concurrent import futures
+
+from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.servers.proxy.engine.compilations import Compilations
+from shared_pathways_service.servers.proxy.engine.compile_cache import CompileCache
+from shared_pathways_service.servers.proxy.engine.programs import Compiler
+from shared_pathways_service.servers.proxy.memory import DeviceMemory
+from shared_pathways_service.servers.proxy.work.executor import Executor
+from shared_pathways_service.servers.proxy.work.slices import SliceTable
+from shared_pathways_service.servers.proxy.xla.platforms import CPU, Platform
+from shared_pathways_service.servers.proxy.xla.shardings import Placings
+from shared_pathways_service.servers.serving.last_requests_file import LastRequests
+
+__all__ = ["DeviceInfo", "Engine"]
+
+#: Bytes from which on copying is left to a helper thread.
+_LARGE = 1 << 20
+_HELPERS = 4
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """One device as clients see it.
+
+    Attributes:
+      slice_index: Its virtual slice.
+      local_index: Among the devices of the slice.
+      coords: Of the chip in the slice's topology.
+      kind: As JAX names it.
+    """
+
+    id: int
+    slice_index: int
+    local_index: int
+    coords: tuple[int, int, int]
+    kind: str
+
+
+class Engine:
+    """The computing side of a proxy.
+
+    Args:
+      virtual_slices: The tenant's slices; each chip is a device.
+      memory_limit: Bytes a device may hold; 0: no limit.
+      xla_flags: Names and values, for every program.
+      compile_cache: Where compiled programs are kept; None: nowhere.
+      last_requests: Told what is done, should this process not outlive it; None: nothing is kept.
+      platform: Whose devices they are.
+    """
+
+    def __init__(
+        self,
+        virtual_slices: Sequence[InstanceType],
+        memory_limit: int = 0,
+        xla_flags: Sequence[tuple[str, str]] = (),
+        compile_cache: CompileCache | None = None,
+        last_requests: LastRequests | None = None,
+        *,
+        platform: Platform = CPU,
+    ) -> None:
+        self.platform = platform
+        self.devices = _devices(virtual_slices)
+        self.placings = Placings([d.slice_index for d in self.devices], platform)
+        self.memory = DeviceMemory(len(self.devices), memory_limit)
+        self.last_requests = last = last_requests or LastRequests()
+        self.slices = SliceTable(
+            [str(t) for t in virtual_slices],
+            lambda epoch: Executor(epoch, last.place(f"on slice {epoch.index}")),
+        )
+        self.compiler = Compiler(self.placings, xla_flags, compile_cache)
+        self.compiler.place = last.place("")
+        self.compilations = self.compiler.turns = Compilations(self.compiler.place)
+        self._helpers = futures.ThreadPoolExecutor(_HELPERS, thread_name_prefix="helper")
+
+    def run_soon(self, function: Callable[[], None], nbytes: int) -> None:
+        """Runs what copies `nbytes`: at once when small, else on a helper thread."""
+        if nbytes < _LARGE:
+            function()
+        else:
+            self.run_aside(function)
+
+    def run_aside(self, function: Callable[[], None]) -> None:
+        """Runs a function that ends by itself, on a helper thread."""
+        self._helpers.submit(function)
+
+    def close(self) -> None:
+        """Ends every placement and the helper threads, without waiting for programs."""
+        self.slices.close()
+        self.compilations.close()
+        self._helpers.shutdown(wait=False, cancel_futures=True)
+
+
+def _devices(virtual_slices: Sequence[InstanceType]) -> tuple[DeviceInfo, ...]:
+    devices: list[DeviceInfo] = []
+    for index, instance_type in enumerate(virtual_slices):
+        for local, coords in enumerate(instance_type.chip_coords()):
+            devices.append(
+                DeviceInfo(len(devices), index, local, coords, instance_type.device_kind)
+            )
+    return tuple(devices)

@@ -1,0 +1,299 @@
+"""Compiled programs: what is known of their results before they run, and how they run."""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shared_pathways_service.protocol.ifrt import core_pb2, xla_pb2
+from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.servers.proxy.callbacks.callback_calls import NAMES as CALLBACK_NAMES
+from shared_pathways_service.servers.proxy.callbacks.callback_calls import (
+    CallbackChecker,
+    CallbackMark,
+    take_mark,
+)
+from shared_pathways_service.servers.proxy.callbacks.callbacks import AHEAD_BYTES, SessionCallbacks
+from shared_pathways_service.servers.proxy.callbacks.compile_callbacks import Turns, bound
+from shared_pathways_service.servers.proxy.callbacks.program_callbacks import ProgramCallbacks
+from shared_pathways_service.servers.proxy.dtypes import (
+    TOKEN,
+    TOKEN_DTYPE,
+    dtype_of,
+    kind_of_element,
+)
+from shared_pathways_service.servers.proxy.engine.compile_cache import CompileCache
+from shared_pathways_service.servers.proxy.engine.compiled_program import Parameter, Program
+from shared_pathways_service.servers.proxy.program_checks.program_checks import check_program
+from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.work.values import Spec
+from shared_pathways_service.servers.proxy.xla import mlir, program_costs, xla, xla_executables
+from shared_pathways_service.servers.proxy.xla.hlo_shardings import adapt_options
+from shared_pathways_service.servers.proxy.xla.shardings import Placings
+from shared_pathways_service.servers.serving.last_requests_file import Place
+
+__all__ = ["Compiler"]
+
+
+class Compiler:
+    """Compiles programs. One thread at a time.
+
+    Args:
+      placings: Of the devices.
+      flags: XLA's flags, names and values, for every program.
+      cache: Where compiled programs are kept; None: nowhere.
+
+    Attributes:
+      cache: The same.
+      place: Told what is compiled.
+      ffi_names: Functions of the user's own libraries that programs may call.
+      turns: Has other programs compiled, while one waits for its client.
+      compiled: How many programs XLA compiled.
+      compile_ns: How long it took for that, in nanoseconds.
+    """
+
+    def __init__(
+        self,
+        placings: Placings,
+        flags: Sequence[tuple[str, str]] = (),
+        cache: CompileCache | None = None,
+    ) -> None:
+        self._flags = tuple(flags)
+        self._placings = placings
+        self.cache = cache
+        self.place: Place | None = None
+        self.ffi_names: frozenset[str] = frozenset()
+        self.turns: Turns | None = None
+        self.compiled = 0
+        self.compile_ns = 0
+
+    def compile(
+        self, program: bytes, options: bytes, calls: SessionCallbacks | None = None
+    ) -> Program:
+        """Compiles a program.
+
+        Args:
+          program: Portable StableHLO.
+          options: A serialised XlaCompileOptionsProto.
+          calls: Calls functions of the client; None: it serves no callbacks.
+        """
+        raw = core_pb2.XlaCompileOptionsProto.FromString(options).compile_options
+        device_ids = self._devices(xla_pb2.CompileOptionsProto.FromString(raw))
+        module = mlir.parse(program)
+        if self.place is not None:
+            self.place.begin(f"the compilation of {mlir.name_of(module)}")
+        main = mlir.main_types(module)
+        mark = take_mark(module)
+        checker = None if mark is None else CallbackChecker(len(mark.names), len(device_ids))
+        # Over several devices XLA has threads of its own to wait for.
+        calls_back = frozenset() if mark is None else CALLBACK_NAMES
+        quick = len(device_ids) == 1 and program_costs.is_quick(module, calls_back)
+        slices = self._placings.slices(device_ids)
+        client = self._placings.client(slices)
+        check = functools.partial(
+            check_program,
+            platform=client.platform,
+            num_devices=len(device_ids),
+            ffi_names=self.ffi_names,
+        )
+        if check(module, callbacks=checker):
+            program = mlir.written(module)
+        parsed = client.options(raw, device_ids, self._flags)
+        adapt_options(parsed, module)
+        _check_options(parsed.executable_build_options, main)
+        callbacks = None
+        if mark is None or checker is None:
+            executable = self._executable(client, program, module, parsed, device_ids)
+        else:
+            if calls is None:
+                raise _no_callbacks()
+            if checker.runs_callbacks or not checker.compile_calls.found:
+                callbacks = _callbacks(calls, mark, checker)
+            with bound(calls, mark, module, checker, check=check, turns=self.turns):
+                # (Not of the cache, where a program has no functions.)
+                functions = callbacks.functions() if callbacks else ()
+                executable = self._compiled(client, module, device_ids, parsed, functions)
+            if callbacks is not None:
+                callbacks.name = executable.hlo_modules()[0].name
+        results = self._results(main, executable, device_ids)
+        result_bytes = tuple(spec.shard_bytes() for spec in results)
+        parameters = self._parameters(main, executable, device_ids)
+        stats = executable.get_compiled_memory_stats()
+        return Program(
+            name=executable.hlo_modules()[0].name,
+            executable=executable,
+            client=client,
+            device_ids=device_ids,
+            slices=slices,
+            results=results,
+            result_bytes=result_bytes,
+            donated=_donated(main, parameters, executable, stats.alias_size_in_bytes),
+            parameters=parameters,
+            extra_bytes=stats.temp_size_in_bytes - stats.alias_size_in_bytes,
+            run=client.runner(executable, results),
+            quick=quick,
+            callbacks=callbacks,
+        )
+
+    def _executable(
+        self,
+        client: xla.XlaClient,
+        program: bytes,
+        module: Any,
+        options: Any,
+        device_ids: tuple[int, ...],
+    ) -> Any:
+        """Returns XLA's program, of the cache where it is there."""
+        cache = self.cache
+        # A program that asks for dumps wants XLA to compile; other proxies have other libraries.
+        if cache is None or xla.dumps(options) or self.ffi_names:
+            return self._compiled(client, program, device_ids, options)
+        # The options name the devices by their numbers in the client: slices share their programs.
+        key = cache.key(client.identity(), options.SerializeAsString(), mlir.canonical(module))
+        found = cache.load(key, lambda data: client.load(data, device_ids, options))
+        if found is not None:
+            return found
+        executable = self._compiled(client, program, device_ids, options)
+        try:
+            data = xla_executables.serialized(executable)
+        except Exception as error:  # noqa: BLE001 - some programs have no serialised form
+            glog("I", f"A program is not kept: {error}")
+        else:
+            if data is not None:
+                cache.store(key, data)
+        return executable
+
+    def _compiled(
+        self,
+        client: xla.XlaClient,
+        program: Any,
+        device_ids: tuple[int, ...],
+        options: Any,
+        callbacks: Sequence[Callable[..., Any]] = (),
+    ) -> Any:
+        begin = time.perf_counter_ns()
+        executable = client.compile(program, device_ids, options, callbacks)
+        self.compile_ns += time.perf_counter_ns() - begin
+        self.compiled += 1
+        return executable
+
+    def _devices(self, options: xla_pb2.CompileOptionsProto) -> tuple[int, ...]:
+        build = options.executable_build_options
+        assignment = build.device_assignment
+        if assignment.replica_count != 1:
+            raise StatusError(
+                Code.UNIMPLEMENTED,
+                f"programs of {assignment.replica_count} replicas: only partitions are supported",
+            )
+        ids = tuple(c.replica_device_ids[0] for c in assignment.computation_devices)
+        if not ids:
+            raise StatusError(Code.INVALID_ARGUMENT, "compile options without a device assignment")
+        self._placings.check(ids)
+        return ids
+
+    def _results(
+        self, main: mlir.MainTypes, executable: Any, device_ids: tuple[int, ...]
+    ) -> tuple[Spec, ...]:
+        if not main.results:  # over several devices XLA tells one sharding of none
+            return ()
+        (kinds,) = executable.get_output_memory_kinds()
+        if len(device_ids) == 1:
+            placings = [self._placings.single(device_ids[0], kind) for kind in kinds]
+        else:
+            shardings: Sequence[Any] | None = executable.get_output_shardings()
+            if shardings is None or len(shardings) != len(main.results):
+                raise StatusError(Code.INTERNAL, "XLA told no sharding of the program's results")
+            placings = [
+                self._placings.hlo(device_ids, xla_executables.op_sharding(sharding), kind)
+                for sharding, kind in zip(shardings, kinds, strict=True)
+            ]
+        return tuple(
+            Spec(*_type(result), result.shape, placing)
+            for result, placing in zip(main.results, placings, strict=True)
+        )
+
+    def _parameters(
+        self, main: mlir.MainTypes, executable: Any, device_ids: tuple[int, ...]
+    ) -> tuple[Parameter, ...]:
+        if not main.arguments:  # of a program from the cache XLA tells a sharding of none
+            return ()
+        if len(device_ids) == 1:
+            return tuple(Parameter(*_type(argument), argument.shape) for argument in main.arguments)
+        shardings: Sequence[Any] | None = executable.get_parameter_shardings()
+        if shardings is None or len(shardings) != len(main.arguments):
+            raise StatusError(Code.INTERNAL, "XLA told no sharding of the program's arguments")
+        found = []
+        for argument, sharding in zip(main.arguments, shardings, strict=True):
+            placing = self._placings.hlo(device_ids, xla_executables.op_sharding(sharding))
+            found.append(Parameter(*_type(argument), placing.shard_shape(argument.shape)))
+        return tuple(found)
+
+
+def _no_callbacks() -> StatusError:
+    return StatusError(
+        Code.FAILED_PRECONDITION,
+        "the program calls functions of its client, whose session named no sps_callbacks",
+    )
+
+
+def _callbacks(
+    calls: SessionCallbacks, mark: CallbackMark, checker: CallbackChecker
+) -> ProgramCallbacks:
+    return ProgramCallbacks(
+        calls,
+        mark.program,
+        checker.types(),
+        mark.names,
+        ahead_bytes=AHEAD_BYTES,
+        is_spread=checker.num_devices > 1,
+    )
+
+
+def _check_options(build: Any, main: mlir.MainTypes) -> None:
+    """Refuses what XLA ends the process for.
+
+    Args:
+      build: The executable_build_options.
+      main: What the program takes and returns.
+    """
+    if build.use_auto_spmd_partitioning:
+        raise StatusError(
+            Code.UNIMPLEMENTED, "use_auto_spmd_partitioning: jaxlib's XLA has no such partitioner"
+        )
+    for what, flags, count in (
+        ("parameters", build.allow_spmd_sharding_propagation_to_parameters, len(main.arguments)),
+        ("output", build.allow_spmd_sharding_propagation_to_output, len(main.results)),
+    ):
+        # None is XLA's own choice, and one is for all.
+        if len(flags) > 1 and len(flags) != count:
+            raise StatusError(
+                Code.INVALID_ARGUMENT,
+                f"allow_spmd_sharding_propagation_to_{what} has {len(flags)} values: one for all, "
+                f"or one for each of {count}",
+            )
+
+
+def _type(tensor: mlir.TensorType) -> tuple[int, Any]:
+    """Returns the DTypeProto.Kind and numpy's type of an argument or result."""
+    if tensor.element == "token":
+        return TOKEN, TOKEN_DTYPE
+    kind = kind_of_element(tensor.element)
+    return kind, dtype_of(kind)
+
+
+def _donated(
+    main: mlir.MainTypes, parameters: Sequence[Parameter], executable: Any, aliased_bytes: int
+) -> frozenset[int]:
+    """Returns which arguments' memory a program takes, of those that it is offered.
+
+    XLA leaves alone what no result fits into, and JAX's client takes what is told here for deleted.
+    """
+    offered = [parameters[index] for index in main.donated]
+    if not offered or not aliased_bytes:
+        return frozenset()
+    if aliased_bytes == sum(math.prod(p.shape) * p.dtype.itemsize for p in offered):
+        return frozenset(main.donated)
+    return xla_executables.aliased_parameters(executable)

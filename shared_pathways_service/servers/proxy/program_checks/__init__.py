@@ -1,0 +1,1 @@
+"""Checks clients' programs before XLA sees them: XLA ends the process on some."""

@@ -1,0 +1,138 @@
+"""Attributes that custom calls may have: the names and types that JAX 0.9 to 0.12 give them.
+
+XLA trusts the form of the attributes that it reads, and reads more of them than JAX writes. So an
+attribute that is not listed for a call is refused by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from shared_pathways_service.servers.proxy.xla.operation_attributes import (
+    ALIASES,
+    ATTRIBUTES,
+    COMPUTATIONS,
+    CONFIG,
+    FRONTEND,
+    LAYOUTS,
+    SHARDING,
+    SHARDING_RULE,
+    TARGET,
+    TYPED_CONFIG,
+    VERSION,
+    entries,
+)
+
+__all__ = ["KERNEL", "OF_XLA", "problem_of_attributes", "problem_of_types", "type_of"]
+
+_BOOL, _TEXT, _LIST, _DICTIONARY, _ANY = "bool", "text", "list", "dictionary", ""
+Types = Mapping[str, str]
+
+#: Those of every call, whatever it calls.
+_PLAIN: Types = {
+    TARGET: _TEXT,
+    VERSION: "i32",
+    CONFIG: _TEXT,
+    COMPUTATIONS: _LIST,
+    "has_side_effect": _BOOL,
+}
+_COMMON: Types = {
+    **_PLAIN,
+    TYPED_CONFIG: _DICTIONARY,
+    FRONTEND: _DICTIONARY,
+    ALIASES: _LIST,
+    **dict.fromkeys(LAYOUTS, _LIST),
+}
+#: Of a call of a kernel. (StableHLO verifies layouts and aliases, and Shardy its rules.)
+KERNEL: Types = {**_COMMON, SHARDING_RULE: _ANY}
+_PLACED: Types = {**_COMMON, SHARDING: _TEXT}
+#: Of operations of CHLO: XLA copies the attributes of the call to the operation.
+_CHLO: Types = {**_PLAIN, ATTRIBUTES: _DICTIONARY, "mhlo.version": "i64"}
+#: Of calls that XLA makes operations of; others have those that all have.
+OF_XLA: Mapping[str, Types] = {
+    "Sharding": _PLACED,
+    "SPMDFullToShardShape": _PLACED,
+    "SPMDShardToFullShape": _PLACED,
+    "annotate_device_placement": {**_PLACED, SHARDING_RULE: _ANY},
+    "MoveToHost": {**_COMMON, SHARDING_RULE: _ANY},
+    "MoveToDevice": {**_COMMON, SHARDING_RULE: _ANY},
+    "shape_assertion": {**_COMMON, "error_message": _TEXT},
+    "stablehlo.dynamic_rng_bit_generator": {**_COMMON, "rng_algorithm": _ANY},
+    "stablehlo.dynamic_top_k": {**_COMMON, "is_stable": _BOOL},
+}
+_APPROXIMATE: Types = {
+    "aggregate_to_topk": _BOOL,
+    "is_fallback": _BOOL,
+    "recall_target": "f32",
+    "reduction_dim": "i64",
+    "reduction_input_size_override": "i64",
+    "top_k": "i64",
+}
+#: What calls of XLA's have in their configuration; others have nothing there.
+_CONFIGS: Mapping[str, Types] = {
+    "ApproxTopK": _APPROXIMATE,
+    "PartialReduce": {**_APPROXIMATE, "log2_reduction": "i64", "to_apply_type": _TEXT},
+    "stablehlo.dynamic_approx_top_k": _APPROXIMATE,
+    "ragged_all_to_all": {"replica_groups": _ANY, "channel_id": "i64"},
+}
+
+
+def type_of(attribute: Any) -> str:
+    """Returns the type of an attribute, as this module names it; empty: it has no name."""
+    if isinstance(attribute, ir.BoolAttr):
+        return _BOOL
+    if isinstance(attribute, ir.IntegerAttr | ir.FloatAttr):
+        return str(attribute.type)
+    names = ((ir.StringAttr, _TEXT), (ir.ArrayAttr, _LIST), (ir.DictAttr, _DICTIONARY))
+    return next((name for kind, name in names if isinstance(attribute, kind)), _ANY)
+
+
+def problem_of_attributes(call: Any, name: str, known: Types | None = None) -> str:
+    """Says which attribute of a custom call JAX does not give it, or of which type; empty: none.
+
+    Args:
+      call: Of a parsed program.
+      name: What it calls.
+      known: Those that it may have; None: it is one that XLA makes an operation of.
+    """
+    is_xlas = known is None
+    if known is None:
+        known = OF_XLA.get(name, _CHLO if name.startswith("mhlo.") else _COMMON)
+    attributes = call.attributes
+    dialects = isinstance(attributes[CONFIG], ir.DictAttr) if CONFIG in attributes else False
+    found = [entry for entry in entries(call) if not (dialects and entry.name == CONFIG)]
+    if problem := problem_of_types(found, known):
+        return problem
+    if FRONTEND in attributes:
+        texts = {entry.name: _TEXT for entry in attributes[FRONTEND]}
+        if problem := problem_of_types(attributes[FRONTEND], texts):
+            return f"{FRONTEND}: {problem}"
+    config = attributes[CONFIG] if dialects else None
+    if TYPED_CONFIG in attributes:
+        config = attributes[TYPED_CONFIG]
+    if (
+        is_xlas
+        and config is not None
+        and (problem := problem_of_types(config, _CONFIGS.get(name, {})))
+    ):
+        return f"its configuration: {problem}"
+    return ""
+
+
+def problem_of_types(found: Any, known: Types) -> str:
+    """Says which attribute is not known, or of another type; empty: none.
+
+    Args:
+      found: Each with its name.
+      known: The types of those that are known; an empty text for any.
+    """
+    for entry in found:
+        wanted = known.get(entry.name)
+        if wanted is None:
+            return f"the attribute {entry.name[:100]} is not one that JAX gives it"
+        if wanted and (kind := type_of(entry.attr)) != wanted:
+            return f"{entry.name} must be of type {wanted}, not {kind or entry.attr}"[:300]
+    return ""

@@ -1,0 +1,183 @@
+"""Checks a client's program before XLA sees it: its operations, types, shardings and custom calls.
+
+A program has operations of StableHLO, CHLO, Shardy and `func` only: other dialects have calls of
+their own. Its tensors have elements that XLA can compute with, also where no argument or result
+of the whole program is of their type.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from shared_pathways_service.servers.proxy.callbacks.callback_calls import CallbackChecker
+from shared_pathways_service.servers.proxy.dtypes import UNSUPPORTED_ELEMENTS
+from shared_pathways_service.servers.proxy.program_checks.call_graph import CallGraph
+from shared_pathways_service.servers.proxy.program_checks.custom_calls import check_custom_call
+from shared_pathways_service.servers.proxy.program_checks.sdy_attributes import problem_of_sdy
+from shared_pathways_service.servers.proxy.program_checks.sdy_calls import (
+    SDY_CALLS,
+    check_sdy,
+    is_written,
+)
+from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.xla.operation_attributes import (
+    CUSTOM_CALL,
+    TARGET,
+    entries,
+)
+from shared_pathways_service.servers.proxy.xla.xla_internals import is_not_utf8
+
+__all__ = ["check_program"]
+
+_DIALECTS = frozenset({"builtin", "chlo", "func", "sdy", "stablehlo"})
+_MODULE = "builtin.module"
+#: What XLA reads of a module, and JAX sets; of other things it trusts the form.
+_OF_JAX = frozenset(
+    f"mhlo.{name}" for name in ("num_partitions", "num_replicas", "frontend_attributes")
+)
+_FUNCTION, _FUNCTION_TYPE = "func.func", "function_type"
+_UNSUPPORTED = re.compile("|".join(UNSUPPORTED_ELEMENTS))
+
+
+def check_program(
+    module: Any,
+    platform: str,
+    num_devices: int,
+    callbacks: CallbackChecker | None = None,
+    ffi_names: frozenset[str] = frozenset(),
+) -> bool:
+    """Refuses a program that XLA would not survive, or that reaches beyond its own arrays.
+
+    Args:
+      module: A parsed program. Where a kernel trusts indices, they are limited to what there is.
+      platform: The name of what it is compiled for.
+      num_devices: That it runs on.
+      callbacks: Checks calls of its client's functions; None: its client serves none.
+      ffi_names: Functions of the user's own libraries.
+
+    Returns:
+      Whether the module was changed.
+
+    Raises:
+      StatusError: UNIMPLEMENTED, naming a type of elements, or a custom call and what to do
+        instead; INVALID_ARGUMENT, naming a custom call that is called in another way than JAX's,
+        or an operation.
+    """
+    found = _Walk(num_devices)
+    with module.context:
+        module.operation.walk(found.look)
+        found.check()
+        if found.shardys and (wrong := check_sdy(module, found.shardys, num_devices)):
+            raise StatusError(
+                Code.INVALID_ARGUMENT, f"shardings of Shardy, written as text, are wrong: {wrong}"
+            )
+        changed = False
+        try:
+            for call in found.calls:
+                changed |= check_custom_call(call, platform, callbacks, ffi_names)
+        except Exception as error:
+            if not is_not_utf8(error):
+                raise
+            raise _not_utf8() from error
+    return changed
+
+
+class _Walk:
+    """What one walk over a program finds.
+
+    Args:
+      num_devices: That the program runs on.
+
+    Attributes:
+      calls: Custom calls, but for Shardy's.
+      shardys: Operations that have something of Shardy's, written as text.
+    """
+
+    def __init__(self, num_devices: int) -> None:
+        self._num_devices = num_devices
+        self._wrong_shardy = ""
+        self.calls: list[Any] = []
+        self.shardys: list[Any] = []
+        self._types: set[Any] = set()
+        self._graph = CallGraph()
+        self._foreign = ""
+        self._error: Exception | None = None
+        self._unknown = ""
+
+    def look(self, operation: Any) -> Any:
+        """Takes note of an operation; ends the walk at one that XLA must not see."""
+        try:
+            return self._look(operation)
+        except Exception as error:  # noqa: BLE001 - raised again in `check`
+            # (Raised from here it would come back as a text with this process's stack.)
+            self._error = error
+            return ir.WalkResult.INTERRUPT
+
+    def _look(self, operation: Any) -> Any:
+        name = operation.name
+        if name.partition(".")[0] not in _DIALECTS:
+            self._foreign = name
+            return ir.WalkResult.INTERRUPT
+        # (Arguments of regions have the type of an operand or a result.)
+        self._types.update(value.type for value in operation.results)
+        self._graph.add(operation)
+        if name == _FUNCTION:
+            self._types.add(operation.attributes[_FUNCTION_TYPE].value)
+        if name == _MODULE:
+            named = (attribute.name for attribute in entries(operation))
+            self._unknown = next((name for name in named if _is_unknown(name)), "")
+        if wrong := problem_of_sdy(operation, self._num_devices):
+            self._wrong_shardy = wrong
+            return ir.WalkResult.INTERRUPT
+        target = operation.attributes[TARGET].value if name == CUSTOM_CALL else ""
+        if target in SDY_CALLS or is_written(operation):
+            self.shardys.append(operation)
+        if name == CUSTOM_CALL:
+            self._graph.add_custom_call(operation, target)
+            if target not in SDY_CALLS:
+                self.calls.append(operation)
+        return ir.WalkResult.ADVANCE
+
+    def check(self) -> None:
+        """Refuses what can be told without a look at single operations.
+
+        Raises:
+          StatusError: As of `check_program`.
+        """
+        if self._foreign:
+            raise StatusError(
+                Code.INVALID_ARGUMENT,
+                f"a program has operations of {', '.join(sorted(_DIALECTS))} only, not "
+                f"{self._foreign}",
+            )
+        if self._error is not None:
+            raise _not_utf8() if is_not_utf8(self._error) else self._error
+        if self._unknown:
+            raise StatusError(
+                Code.INVALID_ARGUMENT,
+                f"a program's module has {self._unknown}, which JAX never sets",
+            )
+        if self._wrong_shardy:
+            raise StatusError(
+                Code.INVALID_ARGUMENT, f"shardings of Shardy are wrong: {self._wrong_shardy}"
+            )
+        if wrong := self._graph.problem():
+            raise StatusError(Code.INVALID_ARGUMENT, f"a program's calls are wrong: {wrong}")
+        _check_elements(self._types)
+
+
+def _is_unknown(name: str) -> bool:
+    return name.startswith("mhlo.") and name not in _OF_JAX
+
+
+def _not_utf8() -> StatusError:
+    return StatusError(Code.INVALID_ARGUMENT, "a program has text that is not UTF-8")
+
+
+def _check_elements(types: set[Any]) -> None:
+    for mlir_type in types:
+        if found := _UNSUPPORTED.search(str(mlir_type)):
+            raise StatusError(Code.UNIMPLEMENTED, f"arrays of type {found[0]} are not supported")

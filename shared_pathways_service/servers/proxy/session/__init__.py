@@ -1,0 +1,1 @@
+"""A client's session: requests in, answers out, handles, buffers, counters."""

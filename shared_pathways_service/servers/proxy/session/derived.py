@@ -1,0 +1,103 @@
+"""Arrays made of others' memory, and arrays whose memory is given up for others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shared_pathways_service.protocol.ifrt import proxy_pb2
+from shared_pathways_service.servers.proxy.memory import Charge
+from shared_pathways_service.servers.proxy.session.session import Session
+from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.work.operations import Operation
+from shared_pathways_service.servers.proxy.work.slices import Epoch
+from shared_pathways_service.servers.proxy.work.values import Spec, Value
+from shared_pathways_service.servers.proxy.xla.xla import parts_of
+
+__all__ = ["DONATE", "derive", "donate", "handles_for", "joined"]
+
+DONATE = proxy_pb2.ARRAY_COPY_SEMANTICS_DONATE_INPUT
+
+
+def _at_once(function: Callable[[], None]) -> None:
+    function()
+
+
+def handles_for(named: Sequence[int], count: int) -> Sequence[int]:
+    """Returns the handles that a request names, or zeros; it names all or none."""
+    if not named:
+        return [0] * count
+    if len(named) != count:
+        raise StatusError(Code.INVALID_ARGUMENT, f"{len(named)} handles for {count} arrays")
+    return named
+
+
+def derive(
+    session: Session,
+    name: str,
+    inputs: Sequence[Value],
+    specs: Sequence[Spec],
+    run: Callable[[], Sequence[Any]],
+    *,
+    view_of: Value | None = None,
+) -> list[Value]:
+    """Makes values that share their inputs' memory.
+
+    Args:
+      session: Whose.
+      name: For messages.
+      inputs: What they share.
+      specs: One a value.
+      run: Makes the arrays.
+      view_of: Whose pieces the arrays are, as they are; None: each is one of its own placing's
+        client.
+    """
+    outputs = [session.new_value(spec) for spec in specs]
+    epochs: dict[Epoch, None] = {}
+    for value in (*outputs, *inputs):
+        value.shared = True
+        epochs.update(dict.fromkeys(value.epochs))
+
+    def run_and_share() -> Sequence[Any]:
+        charges = _charges(inputs)
+        for output in outputs:
+            output.charge = charges
+            if view_of is not None:
+                output.client = view_of.client
+        return run()
+
+    Operation(
+        name,
+        run_and_share,
+        inputs=inputs,
+        outputs=outputs,
+        epochs=tuple(epochs),
+        session_id=session.session_id,
+        runner=_at_once,
+    ).start()
+    return outputs
+
+
+def _charges(values: Sequence[Value]) -> tuple[Charge, ...] | None:
+    """Returns what values hold of the devices' memory, each once: views of views do not pile up."""
+    found: dict[Charge, None] = {}
+    for value in values:
+        held = value.charge
+        if held is not None:
+            found.update(dict.fromkeys((held,) if isinstance(held, Charge) else held))
+    return tuple(found) or None
+
+
+def joined(spec: Spec, pieces: Sequence[tuple[Value, int]]) -> Any:
+    """Returns one array of pieces of others, each a value and a number."""
+    client = spec.placing.client
+    parts = [parts_of(value.array)[number] for value, number in pieces]
+    if all(value.client is client for value, _ in pieces):
+        return client.join(spec, parts)
+    return client.adopt(spec, parts)
+
+
+def donate(session: Session, handles: Sequence[int]) -> None:
+    """Gives arrays up, whose memory has gone, or is as good as gone, into others."""
+    for handle in handles:
+        session.arrays[handle] = session.arrays[handle].tombstone()

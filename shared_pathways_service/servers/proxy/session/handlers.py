@@ -1,0 +1,31 @@
+"""What handles each kind of request, and which handles its results have."""
+
+from __future__ import annotations
+
+from shared_pathways_service.servers.proxy.session import (
+    array_requests,
+    client_requests,
+    move_requests,
+    program_descriptions,
+    program_requests,
+    transfer_requests,
+)
+
+__all__ = ["HANDLERS", "NAMED_RESULTS"]
+
+#: What handles each kind of request, by its field in IfrtRequest.
+HANDLERS = {
+    **client_requests.HANDLERS,
+    **array_requests.HANDLERS,
+    **move_requests.HANDLERS,
+    **transfer_requests.HANDLERS,
+    **program_requests.HANDLERS,
+    **program_descriptions.HANDLERS,
+}
+#: The handles that a request names for its results, by the same.
+NAMED_RESULTS = {
+    **array_requests.NAMED_RESULTS,
+    **move_requests.NAMED_RESULTS,
+    **transfer_requests.NAMED_RESULTS,
+    **program_requests.NAMED_RESULTS,
+}

@@ -1,0 +1,122 @@
+"""What a client shows when it opens a session, and what it and the proxy agree on."""
+
+from __future__ import annotations
+
+import hmac
+import re
+from pathlib import Path
+from typing import TypeVar
+
+import jaxlib.version
+from google.protobuf.message import DecodeError, Message
+
+from shared_pathways_service.api.jax_releases import newest_served
+from shared_pathways_service.protocol import ifrt
+from shared_pathways_service.protocol.ifrt import proxy_pb2
+from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.servers.proxy.status import Code, StatusError
+
+__all__ = ["check_token", "common_version", "compare_jaxlib", "parse", "transfer_dir"]
+
+#: Bytes of a message that holds a few numbers and names, and may come from anybody.
+_LARGEST_NUMBERS = 64 << 10
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+M = TypeVar("M", bound=Message)
+
+
+def parse(kind: type[M], raw: bytes) -> M:
+    """Reads a message that comes beside a session's requests.
+
+    Raises:
+      StatusError: INVALID_ARGUMENT: it is none.
+    """
+    name = kind.DESCRIPTOR.name
+    if len(raw) > _LARGEST_NUMBERS:
+        raise StatusError(Code.INVALID_ARGUMENT, f"a {name} of {len(raw)} bytes")
+    try:
+        return kind.FromString(raw)
+    except DecodeError as error:
+        raise StatusError(Code.INVALID_ARGUMENT, f"not a {name}: {error}") from error
+
+
+def check_token(shown: bytes, due: str) -> None:
+    """Refuses a client that does not show the tenant's token.
+
+    Raises:
+      StatusError: UNAUTHENTICATED, PERMISSION_DENIED.
+    """
+    if not shown:
+        raise StatusError(Code.UNAUTHENTICATED, "this proxy asks for its tenant's token")
+    if not hmac.compare_digest(shown, due.encode()):
+        raise StatusError(Code.PERMISSION_DENIED, "the token is not this tenant's")
+
+
+def compare_jaxlib(client: bytes) -> None:
+    """Has the log name a client of another release."""
+    server = jaxlib.version.__version__
+    if client.decode(errors="replace") != server:
+        glog("W", f"The client has jaxlib {client.decode(errors='replace')}, this proxy {server}")
+
+
+def common_version(
+    oldest: proxy_pb2.IfrtProxyVersion,
+    newest: proxy_pb2.IfrtProxyVersion,
+    newest_here: int,
+) -> proxy_pb2.IfrtProxyVersion:
+    """Returns the newest version that both sides speak.
+
+    Args:
+      oldest: That the client speaks.
+      newest: That the client speaks.
+      newest_here: Of the protocol, that this proxy speaks.
+
+    Raises:
+      StatusError: FAILED_PRECONDITION: there is none.
+    """
+    protocol = min(newest.protocol_version, newest_here)
+    served = newest_served(jaxlib.version.__version__)
+    serdes = min(newest.ifrt_serdes_version_number, served)
+    too_new = served < min(newest.ifrt_serdes_version_number, ifrt.SERDES_MAX)
+    if (
+        protocol < max(oldest.protocol_version, ifrt.PROTOCOL_MIN)
+        or serdes < max(oldest.ifrt_serdes_version_number, ifrt.SERDES_MIN)
+        or too_new
+    ):
+        raise StatusError(
+            Code.FAILED_PRECONDITION,
+            f"no common version: the client speaks protocol {oldest.protocol_version} to "
+            f"{newest.protocol_version} and serdes {oldest.ifrt_serdes_version_number} to "
+            f"{newest.ifrt_serdes_version_number}; this proxy protocol {ifrt.PROTOCOL_MIN} to "
+            f"{newest_here} and serdes {ifrt.SERDES_MIN} to {served}",
+        )
+    return proxy_pb2.IfrtProxyVersion(protocol_version=protocol, ifrt_serdes_version_number=serdes)
+
+
+def transfer_dir(parent: Path | None, name: bytes) -> Path | None:
+    """Returns a session's directory for large buffers; None when it named none.
+
+    Args:
+      parent: Where clients leave them; None: nowhere.
+      name: That the session gave.
+
+    Raises:
+      StatusError: INVALID_ARGUMENT: it cannot be used.
+    """
+    if parent is None or not name:
+        return None
+    text = name.decode(errors="replace")
+    path = parent / text
+    # A plain name, and no link that leads elsewhere.
+    if not _PLAIN_NAME.fullmatch(text) or path.is_symlink():
+        raise StatusError(
+            Code.INVALID_ARGUMENT, f"sps_transfer_dir {text!r} is no directory of this proxy's"
+        )
+    try:
+        # The client made it; a client that tries again finds it gone with its first session.
+        path.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise StatusError(
+            Code.INVALID_ARGUMENT, f"sps_transfer_dir {text!r} cannot be made: {error}"
+        ) from error
+    return path

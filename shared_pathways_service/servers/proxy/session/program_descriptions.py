@@ -1,0 +1,146 @@
+"""Requests that describe programs: their metadata, their costs, their text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2, status_pb2, xla_pb2
+from shared_pathways_service.servers.proxy.session.session import Call, Handler, Session
+from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
+from shared_pathways_service.servers.proxy.xla import xla_executables
+
+__all__ = ["HANDLERS"]
+
+_LayoutList = proxy_pb2.LoadedExecutableMetadataResponse.LayoutList
+
+
+def _metadata(
+    session: Session, request: proxy_pb2.LoadedExecutableMetadataRequest, call: Call
+) -> None:
+    executable = session.program(request.loaded_executable_handle).executable
+    response = call.response.loaded_executable_metadata_response
+    parameters = executable.get_parameter_shardings()
+    if parameters is not None:
+        response.parameter_shardings.SetInParent()
+        response.parameter_shardings.shardings.extend(map(xla_executables.op_sharding, parameters))
+    outputs = executable.get_output_shardings()
+    if outputs is not None:
+        response.output_shardings.SetInParent()
+        response.output_shardings.shardings.extend(map(xla_executables.op_sharding, outputs))
+    _fill_layouts(
+        executable.get_parameter_layouts,
+        response.parameter_layouts_list,
+        response.parameter_layouts_error,
+    )
+    _fill_layouts(
+        executable.get_output_layouts,
+        response.output_layouts_list,
+        response.output_layouts_error,
+    )
+    response.output_memory_kinds.SetInParent()
+    for kinds in executable.get_output_memory_kinds():
+        response.output_memory_kinds.memory_kind_lists.add().memory_kinds.extend(kinds)
+    program = session.program(request.loaded_executable_handle)
+    response.donated_input_indices.SetInParent()
+    response.donated_input_indices.donated_input_indices.extend(sorted(program.donated))
+    _fill_stats(executable.get_compiled_memory_stats(), response.compiled_memory_stats)
+    response.size_of_generated_code_in_bytes = executable.size_of_generated_code_in_bytes()
+
+
+def _fill_layouts(
+    get: Callable[[], Sequence[Any]], found: _LayoutList, error: status_pb2.StatusProto
+) -> None:
+    # Of tokens XLA tells no layouts, and of nothing beside them.
+    try:
+        layouts = list(map(_layout, get()))
+    except Exception as raised:  # noqa: BLE001 - whatever it is, the client receives it
+        from_exception(raised).fill(error)
+    else:
+        found.SetInParent()
+        found.layouts.extend(layouts)
+
+
+def _fill_stats(stats: Any, message: xla_pb2.CompiledMemoryStatsProto) -> None:
+    message.SetInParent()
+    for field in message.DESCRIPTOR.fields:
+        if field.type == field.TYPE_INT64 and hasattr(stats, field.name):
+            setattr(message, field.name, getattr(stats, field.name))
+    message.serialized_buffer_assignment = stats.serialized_buffer_assignment_proto or b""
+
+
+_LAYOUT = re.compile(r"\{([0-9,]*)[^}]*\}")
+_ELEMENT_BITS = re.compile(r"E\((\d+)\)")
+
+
+def _layout(layout: Any) -> xla_pb2.LayoutProto:
+    """Reads a layout's text, the only form that jaxlib gives: ``{1,0}``, ``{0:E(4)}``."""
+    text = str(layout)
+    match = _LAYOUT.fullmatch(text)
+    if match is None:
+        raise StatusError(Code.INTERNAL, f"cannot read the layout {text}")
+    message = xla_pb2.LayoutProto()
+    message.minor_to_major.extend(int(axis) for axis in match[1].split(",") if axis)
+    bits = _ELEMENT_BITS.search(text)
+    if bits is not None:
+        message.element_size_in_bits = int(bits[1])
+    return message
+
+
+def _cost_analysis(
+    session: Session, request: proxy_pb2.LoadedExecutableCostAnalysisRequest, call: Call
+) -> bool:
+    program = session.program(request.loaded_executable_handle)
+    response = call.response.loaded_executable_cost_analysis_response
+
+    def analyse() -> None:
+        try:
+            for name, value in program.executable.cost_analysis().items():
+                _fill_attribute(response.attributes.attributes[name], value)
+            response.attributes.SetInParent()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client receives it
+            from_exception(error).fill(response.status)
+        call.answer()
+
+    session.engine.run_aside(analyse)
+    return True
+
+
+def _fill_attribute(attribute: core_pb2.AttributeMapProto.Value, value: object) -> None:
+    if isinstance(value, bool):
+        attribute.bool_value = value
+    elif isinstance(value, int):
+        attribute.int64_value = value
+    elif isinstance(value, float):
+        attribute.float_value = value
+    elif isinstance(value, str):
+        attribute.string_value = value.encode()
+    elif isinstance(value, list):
+        attribute.int64_list_value.elements.extend(value)
+
+
+def _program_text(
+    session: Session,
+    request: proxy_pb2.LoadedExecutableHumanReadableProgramTextRequest,
+    call: Call,
+) -> bool:
+    program = session.program(request.loaded_executable_handle)
+    response = call.response.loaded_executable_human_readable_program_text_response
+
+    def print_program() -> None:
+        try:
+            response.human_readable_program_text = program.executable.get_hlo_text()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client receives it
+            from_exception(error).fill(response.status)
+        call.answer()
+
+    session.engine.run_aside(print_program)
+    return True
+
+
+HANDLERS: dict[str, Handler] = {
+    "loaded_executable_metadata_request": _metadata,
+    "loaded_executable_cost_analysis_request": _cost_analysis,
+    "loaded_executable_human_readable_program_text_request": _program_text,
+}

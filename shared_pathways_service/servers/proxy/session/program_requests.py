@@ -1,0 +1,289 @@
+"""Requests that compile, run and drop programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
+from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.servers.proxy.engine.compiled_program import Program
+from shared_pathways_service.servers.proxy.session.session import Call, Handler, Session
+from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.work.operations import Operation
+from shared_pathways_service.servers.proxy.work.values import Value
+from shared_pathways_service.servers.proxy.xla import xla
+from shared_pathways_service.servers.proxy.xla.file_options import without_files
+
+__all__ = ["HANDLERS", "NAMED_RESULTS"]
+
+#: From this version on a client needs a program's result types only once.
+_OUTPUTS_ONCE = 25
+_PROGRAM = "xla::ifrt::XlaProgram"
+
+
+def _compile(session: Session, request: proxy_pb2.CompileRequest, call: Call) -> bool:
+    if request.host_callbacks:
+        raise StatusError(Code.UNIMPLEMENTED, "programs with host callbacks are not supported")
+    if request.program.type_name != _PROGRAM:
+        raise StatusError(
+            Code.UNIMPLEMENTED,
+            f"programs of type {request.program.type_name!r}: this proxy runs those of XLA only",
+        )
+    engine = session.engine
+    handle = session.new_handle()
+    future = session.new_handle()
+    session.compiling.update((handle, future))
+
+    def compile_and_answer() -> None:
+        options = _options(session, request.compile_options.data)
+        program = engine.compiler.compile(request.program.data, options, session.callbacks)
+        response = call.response.compile_response
+        response.loaded_executable_handle = handle
+        response.ready_future_handle = future
+        response.name = program.name
+        response.num_devices = len(program.device_ids)
+        response.device_ids.extend(program.device_ids)
+        response.addressable_device_ids.extend(program.device_ids)
+        response.fingerprint_value = program.executable.fingerprint or b""
+        session.compiling.difference_update((handle, future))
+        session.programs[handle] = program
+        session.futures[future] = None
+        call.answer()
+
+    def fail(error: StatusError) -> None:
+        session.compiling.difference_update((handle, future))
+        call.fail(error)
+
+    engine.compilations.put(session.session_id, compile_and_answer, fail)
+    return True
+
+
+def _options(session: Session, serialized: bytes) -> bytes:
+    """Returns an XlaCompileOptionsProto without what concerns files; says once what that is."""
+    options = core_pb2.XlaCompileOptionsProto.FromString(serialized)
+    if options.outputs_bundle_slice_sizes:
+        raise StatusError(
+            Code.UNIMPLEMENTED,
+            "compile options: outputs_bundle_slice_sizes is not supported; leave it empty",
+        )
+    own = xla.own_debug_options()
+    options.compile_options, ignored = without_files(options.compile_options, own)
+    if ignored and not session.told_ignored:
+        session.told_ignored = True
+        glog(
+            "W",
+            f"Compile options of a client are ignored, as only a proxy's own flags may make it "
+            f"write or read files: {', '.join(ignored)}",
+        )
+    return options.SerializeToString()
+
+
+def _execute(
+    session: Session, request: proxy_pb2.LoadedExecutableExecuteRequest, call: Call
+) -> None:
+    program = session.program(request.loaded_executable_handle)
+    if program.deleted:
+        raise StatusError(Code.FAILED_PRECONDITION, f"program {program.name} has been deleted")
+    arguments = [session.value(handle) for handle in request.args_handles]
+    if len(arguments) != len(program.parameters):
+        raise StatusError(
+            Code.INVALID_ARGUMENT,
+            f"program {program.name} takes {len(program.parameters)} arguments, "
+            f"not {len(arguments)}",
+        )
+    named = request.result_array_handle
+    if named and len(named) != len(program.results):
+        raise StatusError(
+            Code.INVALID_ARGUMENT,
+            f"program {program.name} has {len(program.results)} results, not {len(named)}",
+        )
+    epochs = session.engine.slices.epochs(program.slices)
+    results = [Value(spec, epochs) for spec in program.results]
+    donated: list[int] = []
+    if program.donated:
+        kept = set(request.execute_options.non_donatable_input_indices)
+        donated = [index for index in program.donated if index not in kept]
+        _check_donated(arguments, donated)
+    session.check_room(len(results))
+    work = _run(session, program, arguments, results, donated)
+    operation = Operation(
+        program.name,
+        # (Called once the operation has been made, which callbacks refer to.)
+        work if program.callbacks is None else lambda: _call_back(program, operation, work),
+        inputs=arguments,
+        outputs=results,
+        epochs=epochs,
+        session_id=session.session_id,
+        after=[r for index in donated for r in arguments[index].readers or ()],
+        quick=program.quick and (program.callbacks is None or program.callbacks.never_wait),
+        steps_aside=program.callbacks is not None,
+    )
+    for index in donated:
+        session.arrays[request.args_handles[index]] = arguments[index].tombstone()
+    handles = [session.store(value, handle) for value, handle in zip(
+        results, named or [0] * len(results), strict=True)]  # fmt: skip
+    response = call.response.loaded_executable_execute_response
+    response.SetInParent()
+    if request.result_status_handle:
+        session.executions[request.result_status_handle] = operation
+        response.status_handle = request.result_status_handle
+    elif request.execute_options.fill_status:
+        response.status_handle = session.new_handle()
+        session.executions[response.status_handle] = operation
+    operation.start()
+    if not (named and program.outputs_told and session.version >= _OUTPUTS_ONCE):
+        program.outputs_told = True
+        _describe_outputs(program, handles, response)
+
+
+def _describe_outputs(
+    program: Program,
+    handles: Sequence[int],
+    response: proxy_pb2.LoadedExecutableExecuteResponse,
+) -> None:
+    for spec, handle in zip(program.results, handles, strict=True):
+        output = response.outputs.add()
+        output.dtype.kind = spec.kind  # type: ignore[assignment]
+        output.shape.dims.extend(spec.shape)
+        output.sharding.CopyFrom(spec.placing.proto)
+        output.array_handle = handle
+
+
+def _call_back(
+    program: Program, operation: Operation, work: Callable[[], Sequence[Any]]
+) -> Sequence[Any]:
+    assert program.callbacks is not None
+    return program.callbacks.run(operation, work)
+
+
+def _run(
+    session: Session,
+    program: Program,
+    arguments: Sequence[Value],
+    results: Sequence[Value],
+    donated: Sequence[int],
+) -> Callable[[], Sequence[Any]]:
+    engine = session.engine
+    kept = program.donated.difference(donated)
+    if not engine.memory.limit and not kept:
+        return lambda: program.run(_arrays(program, arguments, donated))
+
+    def run() -> Sequence[Any]:
+        copied = sum(arguments[index].known_spec().shard_bytes() for index in kept)
+        running, charges = program.admit(engine.memory, copied)
+        for value, charge in zip(results, charges, strict=True):
+            value.charge = charge
+        arrays = _arrays(program, arguments, donated)
+        for index in kept:
+            # XLA takes what the program was compiled to take: let it have a copy.
+            spec = arguments[index].known_spec()
+            placing = spec.placing
+            parts = placing.client.copy(
+                xla.parts_of(arrays[index]), placing.device_ids, placing.memory_kind
+            )
+            arrays[index] = placing.client.join(spec, parts)
+        made = program.run(arrays)
+        for index in donated:
+            # Now the results': nobody who still refers to the value may count it twice.
+            arguments[index].charge = None
+        del running
+        return made
+
+    return run
+
+
+def _arrays(program: Program, arguments: Sequence[Value], donated: Sequence[int]) -> list[Any]:
+    arrays = []
+    shared = False
+    for index, value in enumerate(arguments):
+        program.check(index, value.known_spec())
+        shared = shared or value.shared
+        arrays.append(value.at_home())
+    if shared:
+        _check_shared(arguments, arrays, donated)
+    return arrays
+
+
+# What these two refuse XLA refuses as well, but over several devices it ends the process.
+
+
+def _check_donated(arguments: Sequence[Value], donated: Sequence[int]) -> None:
+    if len(set(map(id, arguments))) == len(arguments):
+        return
+    for index in donated:
+        if sum(value is arguments[index] for value in arguments) > 1:
+            raise StatusError(
+                Code.INVALID_ARGUMENT,
+                f"argument {index} is donated, and is another argument of the same call as well",
+            )
+
+
+def _check_shared(
+    arguments: Sequence[Value], arrays: Sequence[Any], donated: Sequence[int]
+) -> None:
+    """The same for arrays that are views of others."""
+    shared = [index for index, value in enumerate(arguments) if value.shared]
+    if any(xla.is_deleted(arrays[index]) for index in shared):
+        raise StatusError(Code.INVALID_ARGUMENT, "Array has been deleted or donated.")
+    if not donated:
+        return
+    taken: set[int] = set()
+    for index in (*donated, *(index for index in shared if index not in donated)):
+        found = xla.pointers(arrays[index])
+        if not taken.isdisjoint(found):
+            raise StatusError(
+                Code.INVALID_ARGUMENT,
+                f"argument {index} shares its memory with one that is donated",
+            )
+        if index in donated:
+            taken.update(found)
+
+
+def _fetch_result(
+    session: Session, request: proxy_pb2.LoadedExecutableFetchExecuteResultRequest, call: Call
+) -> bool:
+    handle = request.result_status_handle
+    operation = session.executions.pop(handle, None)
+    if operation is None:
+        raise StatusError(Code.NOT_FOUND, f"Unknown execution status handle: {handle}")
+    call.response.loaded_executable_fetch_execute_result_response.SetInParent()
+    # (Clients wait for the results: those who fetch the status look at it at some time.)
+    if not operation.add_callback(lambda: call.finish(operation.error), is_urgent=False):
+        call.finish(operation.error)
+    return True
+
+
+def _delete(session: Session, request: proxy_pb2.LoadedExecutableDeleteRequest, call: Call) -> None:
+    session.program(request.loaded_executable_handle).deleted = True
+    future = session.new_handle()
+    session.futures[future] = None
+    call.response.loaded_executable_delete_response.future_handle = future
+
+
+def _is_deleted(
+    session: Session, request: proxy_pb2.LoadedExecutableIsDeletedRequest, call: Call
+) -> None:
+    deleted = session.program(request.loaded_executable_handle).deleted
+    call.response.loaded_executable_is_deleted_response.is_deleted = deleted
+
+
+def _destruct(
+    session: Session, request: proxy_pb2.LoadedExecutableDestructRequest, call: Call
+) -> None:
+    session.programs.pop(request.loaded_executable_handle, None)
+    call.response.loaded_executable_destruct_response.SetInParent()
+
+
+HANDLERS: dict[str, Handler] = {
+    "compile_request": _compile,
+    "loaded_executable_execute_request": _execute,
+    "loaded_executable_fetch_execute_result_request": _fetch_result,
+    "loaded_executable_delete_request": _delete,
+    "loaded_executable_is_deleted_request": _is_deleted,
+    "loaded_executable_destruct_request": _destruct,
+}
+
+NAMED_RESULTS: dict[str, Callable[[Any], Sequence[int]]] = {
+    "loaded_executable_execute_request": lambda r: r.result_array_handle,
+}

@@ -1,0 +1,233 @@
+"""Requests that take arrays from host buffers and bring them back."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shared_pathways_service.protocol.ifrt import proxy_pb2
+from shared_pathways_service.servers.proxy.session.buffers import HostBuffer
+from shared_pathways_service.servers.proxy.session.session import Call, Handler, Session
+from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
+from shared_pathways_service.servers.proxy.work.countdown import Countdown
+from shared_pathways_service.servers.proxy.work.operations import Operation
+from shared_pathways_service.servers.proxy.work.values import Spec, Value
+from shared_pathways_service.servers.proxy.xla.xla import parts_of
+
+__all__ = ["HANDLERS", "NAMED_RESULTS"]
+
+_Shards = proxy_pb2.MakeArraysFromHostBufferShardsRequest
+
+
+def _make_array(
+    session: Session, request: proxy_pb2.MakeArrayFromHostBufferRequest, call: Call
+) -> None:
+    spec = session.spec(request.dtype, request.shape, request.sharding)
+    strides = tuple(request.byte_strides.strides) if request.HasField("byte_strides") else None
+    indices = spec.placing.pieces(spec.shape)
+
+    def shards(buffers: Sequence[np.ndarray]) -> list[np.ndarray]:
+        whole = _view(buffers[0], spec.dtype, spec.shape, strides)
+        return [whole[index] for index in indices]
+
+    value = _upload(session, spec, [request.host_buffer_handle], shards)
+    call.response.make_array_from_host_buffer_response.array_handle = session.store(
+        value, request.array_handle
+    )
+
+
+def _make_arrays(session: Session, request: _Shards, call: Call) -> None:
+    if request.array_handles and len(request.array_handles) != len(request.specs):
+        raise StatusError(Code.INVALID_ARGUMENT, "one array handle a spec, or none")
+    handles = request.array_handles or [0] * len(request.specs)
+    # All, or none: of those before one that is refused no client would know the handles.
+    values = [_make_one(session, item) for item in request.specs]
+    call.response.make_arrays_from_host_buffer_shards_response.array_handles.extend(
+        map(session.store, values, handles)
+    )
+
+
+def _make_one(session: Session, item: _Shards.MakeArraysFromHostBufferShardsSpec) -> Value:
+    proto = item.array_spec
+    spec = session.spec(proto.dtype, proto.shape, proto.sharding)
+    shard_shape = spec.placing.shard_shape(spec.shape)
+    source: list[int | None] = [None] * len(spec.placing.device_ids)
+    if len(item.addressable_shard_indices) != len(item.host_buffers):
+        raise StatusError(Code.INVALID_ARGUMENT, "shard indices for another number of buffers")
+    for number, indices in enumerate(item.addressable_shard_indices):
+        for index in indices.indices:
+            if not 0 <= index < len(source):
+                raise StatusError(Code.INVALID_ARGUMENT, f"there is no shard {index}")
+            source[index] = number
+    numbers = [number for number in source if number is not None]
+    if len(numbers) != len(source):
+        raise StatusError(Code.INVALID_ARGUMENT, "shards without a host buffer")
+    for buffer in item.host_buffers:
+        if tuple(buffer.shape.dims) != shard_shape or buffer.dtype.kind != spec.kind:
+            raise StatusError(Code.INVALID_ARGUMENT, f"a shard that is not of shape {shard_shape}")
+    strides = [
+        tuple(b.byte_strides.strides) if b.HasField("byte_strides") else None
+        for b in item.host_buffers
+    ]
+
+    def shards(buffers: Sequence[np.ndarray]) -> list[np.ndarray]:
+        views = [
+            _view(buffer, spec.dtype, shard_shape, stride)
+            for buffer, stride in zip(buffers, strides, strict=True)
+        ]
+        return [views[number] for number in numbers]
+
+    return _upload(session, spec, [b.host_buffer_handle for b in item.host_buffers], shards)
+
+
+def _upload(
+    session: Session,
+    spec: Spec,
+    handles: Sequence[int],
+    shards: Callable[[Sequence[np.ndarray]], list[np.ndarray]],
+) -> Value:
+    """Returns a value that comes to be when its host buffers have arrived."""
+    value = session.new_value(spec)
+    engine = session.engine
+    ids = spec.placing.device_ids
+    arrived: dict[int, HostBuffer] = {}
+
+    def run() -> Sequence[Any]:
+        value.charge = engine.memory.charge(ids, spec.shard_bytes(), "an array from the host")
+        pieces = shards([arrived[handle].data for handle in handles])
+        return [spec.placing.client.put(spec, pieces)]
+
+    nbytes = spec.shard_bytes() * len(ids)
+    operation = Operation(
+        "host to device",
+        run,
+        inputs=(),
+        outputs=[value],
+        epochs=value.epochs,
+        session_id=session.session_id,
+        runner=lambda function: engine.run_soon(function, nbytes),
+    )
+    different = set(handles)
+    all_arrived = Countdown(len(different), operation.start)
+
+    def arrive(handle: int, buffer: HostBuffer | StatusError) -> None:
+        session.buffers.take(handle)
+        if isinstance(buffer, StatusError):
+            operation.fail(buffer)
+            return
+        arrived[handle] = buffer
+        all_arrived()
+
+    for handle in different:
+        session.buffers.when_there(handle, functools.partial(arrive, handle))
+    return value
+
+
+def _view(
+    buffer: np.ndarray, dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...] | None
+) -> np.ndarray:
+    """Returns a host buffer as the array that the client described, without a copy."""
+    size = math.prod(shape) * dtype.itemsize
+    if strides is None or size == 0:
+        if len(buffer) < size:
+            raise StatusError(
+                Code.INVALID_ARGUMENT, f"a host buffer of {len(buffer)} bytes where {size} are due"
+            )
+        return buffer[:size].view(dtype).reshape(shape)
+    if len(strides) == len(shape):
+        # The client refuses strides below 1, save where they lead nowhere.
+        strides = tuple(0 if n == 1 else s for s, n in zip(strides, shape, strict=True))
+    if len(strides) != len(shape) or min(strides, default=0) < 0:
+        raise StatusError(Code.INVALID_ARGUMENT, f"byte strides {strides} for shape {shape}")
+    # Here, as numpy counts in 64 bits: what is beyond them it lets pass, and reads.
+    end = sum(s * (n - 1) for s, n in zip(strides, shape, strict=True)) + dtype.itemsize
+    if end > len(buffer):
+        raise StatusError(
+            Code.INVALID_ARGUMENT,
+            f"byte strides {strides} lead past the {len(buffer)} bytes of the host buffer",
+        )
+    return np.ndarray(shape, dtype, buffer.data, strides=strides)
+
+
+def _copy_to_host(session: Session, request: proxy_pb2.CopyToHostBufferRequest, call: Call) -> bool:
+    value = session.value(request.array_handle)
+    handle = request.host_buffer_handle
+    strides = tuple(request.byte_strides.strides) if request.HasField("byte_strides") else None
+    call.response.copy_to_host_buffer_response.SetInParent()
+
+    def failed(raised: Exception) -> None:
+        # (Data that was lost meanwhile may have been let go of while it was looked at.)
+        failure = value.failure() or from_exception(raised)
+        session.buffers.refuse(handle, failure)
+        call.fail(failure)
+
+    def copy(spec: Spec, pieces: Sequence[np.ndarray]) -> None:
+        try:
+            error = value.failure()
+            if error is not None:
+                raise error.anew()
+            charge = session.buffers.charge(math.prod(spec.shape) * spec.dtype.itemsize)
+            session.buffers.put(handle, HostBuffer(_to_host(spec, pieces, strides), charge))
+        except Exception as raised:  # noqa: BLE001 - whatever it is, the client receives it
+            failed(raised)
+        else:
+            call.answer()
+
+    def look() -> None:
+        try:
+            error = value.failure()
+            if error is not None:
+                raise error.anew()
+            spec = value.known_spec()
+            # Now, before a program that takes the memory may run: XLA never overwrites what is
+            # looked at.
+            pieces = [np.asarray(part) for part in parts_of(value.array)]
+        except Exception as raised:  # noqa: BLE001 - whatever it is, the client receives it
+            failed(raised)
+            return
+        nbytes = math.prod(spec.shape) * spec.dtype.itemsize if len(pieces) > 1 else 0
+        session.engine.run_soon(lambda: copy(spec, pieces), nbytes)
+
+    value.when_settled(look)
+    return True
+
+
+def _to_host(
+    spec: Spec, pieces: Sequence[np.ndarray], strides: tuple[int, ...] | None
+) -> np.ndarray:
+    """Returns the bytes of an array's pieces, in the order that the strides ask for."""
+    if len(pieces) == 1:
+        whole = pieces[0]
+    else:
+        whole = np.empty(spec.shape, spec.dtype)
+        for index, piece in zip(spec.placing.pieces(spec.shape), pieces, strict=True):
+            whole[index] = piece
+    if strides is not None and strides != whole.strides and whole.size:
+        if len(strides) != whole.ndim:
+            raise StatusError(Code.INVALID_ARGUMENT, f"byte strides {strides} for {spec.shape}")
+        order = sorted(range(whole.ndim), key=lambda axis: -strides[axis])
+        whole = whole.transpose(order)
+        expected = np.ascontiguousarray(whole)
+        if any(
+            expected.strides[at] != strides[axis] and expected.shape[at] > 1
+            for at, axis in enumerate(order)
+        ):
+            raise StatusError(Code.UNIMPLEMENTED, f"byte strides {strides} that leave gaps")
+        whole = expected
+    return np.ascontiguousarray(whole).reshape(-1).view(np.uint8)
+
+
+HANDLERS: dict[str, Handler] = {
+    "make_array_from_host_buffer_request": _make_array,
+    "make_arrays_from_host_buffer_shards_request": _make_arrays,
+    "copy_to_host_buffer_request": _copy_to_host,
+}
+
+NAMED_RESULTS: dict[str, Callable[[Any], Sequence[int]]] = {
+    "make_array_from_host_buffer_request": lambda r: [r.array_handle],
+    "make_arrays_from_host_buffer_shards_request": lambda r: r.array_handles,
+}

@@ -1,0 +1,127 @@
+"""What a transport does with each call, whatever server it is that brings them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+from shared_pathways_service.metrics import measurement_messages
+from shared_pathways_service.protocol import callbacks_pb2, ifrt
+from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.servers.proxy.limits import LARGEST_MESSAGE, Limits
+from shared_pathways_service.servers.proxy.session.buffer_streams import Waiting
+from shared_pathways_service.servers.proxy.session.service import ProxyService
+from shared_pathways_service.servers.proxy.status import StatusError
+from shared_pathways_service.servers.proxy.transport.call_threads import CallThreads
+from shared_pathways_service.servers.proxy.transport.transfers import Transfers
+from shared_pathways_service.servers.proxy.transport.unproven_requests import LateRequests
+
+__all__ = ["CALLBACKS", "DOWNLOAD", "SESSION", "UPLOAD", "Call", "Calls"]
+
+#: Bytes of a message that are always taken: uploads come in pieces of 1 MiB.
+_LARGEST_CHUNK = 4 << 20
+
+
+def _path(method: str) -> str:
+    return f"/{ifrt.SERVICE}/{method}"
+
+
+SESSION = _path("IfrtSession")
+#: A stream of messages, and one answer; and the other way round.
+UPLOAD = _path("HostBufferStore")
+DOWNLOAD = _path("HostBufferLookup")
+#: Two streams, as long as a session's client serves callbacks.
+CALLBACKS = f"/{callbacks_pb2.DESCRIPTOR.services_by_name['Callbacks'].full_name}/Serve"
+
+
+class Call(Waiting, Protocol):
+    """A call that is under way: it waits as long as its client does, on its own thread."""
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What the client sent with it; bytes for keys that end in ``-bin``, else texts."""
+
+    def cancel(self) -> None:
+        """Ends the call, on any thread."""
+
+
+class Calls:
+    """The methods of one proxy. Each may raise `StatusError`, the status of the call.
+
+    Args:
+      service: What answers.
+      plain: The threads of calls of one request and one answer.
+
+    Attributes:
+      service: The same.
+      transfers: Have the threads of uploads and downloads.
+      late: Looks after requests that are awaited on the threads of `plain`.
+      late_downloads: The same on the threads of uploads and downloads.
+      plain: The methods of one request and one answer, by their paths.
+      longest_message: Bytes of a message that is read: one a little too long gets an answer.
+    """
+
+    def __init__(self, service: ProxyService, plain: CallThreads) -> None:
+        self.service = service
+        self.transfers = Transfers(
+            service.limits.transfers,
+            service.limits.transfer_patience_s,
+            is_shared=lambda: len(service.sessions) > 1,
+        )
+        self.late, self.late_downloads = (
+            LateRequests(
+                service.limits.request_timeout_s,
+                expected=service.count_buffers,
+                waiting=functools.partial(_count_waiting, pool),
+                threads=pool.most,
+            )
+            for pool in (plain, self.transfers.pool)
+        )
+        self.longest_message = _longest_message(service.limits)
+        self.plain: Mapping[str, Callable[[bytes, Call], bytes]] = {
+            _path("GetVersion"): lambda raw, _call: service.get_version(raw),
+            _path("HostBufferDelete"): lambda raw, _call: service.delete(raw),
+            _path("HostBufferReadFromDisk"): lambda raw, _call: service.read_from_disk(raw),
+            f"/{measurement_messages.SERVICE}/{measurement_messages.METHOD}": self._get_counters,
+        }
+
+    def upload(self, messages: Iterable[bytes], call: Call) -> bytes:
+        """Takes a host buffer."""
+        with self.transfers.begin(call.cancel) as transfer:
+            self.service.store(call.metadata, transfer.watched(messages))
+        return b""
+
+    def download(self, raw: bytes, call: Call) -> Iterator[bytes]:
+        """Brings a host buffer."""
+        with self.transfers.begin(call.cancel) as transfer:
+            yield from transfer.watched(self.service.lookup(raw, call))
+
+    def close(self) -> None:
+        """Ends what looks after calls, which end with their server."""
+        self.late.close()
+        self.late_downloads.close()
+        self.transfers.close()
+
+    def note_end(self, error: StatusError | None) -> None:
+        """Logs that the requests of a session are over."""
+        if error is None:
+            # gRPC does not tell which.
+            glog(
+                "I",
+                "A session's stream is over: its client has ended it, or sent more than "
+                f"{self.longest_message} bytes in one message (--max_message_bytes)",
+            )
+        else:
+            glog("W", f"A session is ended: {error}")
+
+    def _get_counters(self, _raw: bytes, call: Call) -> bytes:
+        return self.service.get_counters(call.metadata.get("authorization", "").encode())
+
+
+def _count_waiting(pool: CallThreads) -> int:
+    return pool.waiting
+
+
+def _longest_message(limits: Limits) -> int:
+    return min(max(2 * limits.message_bytes, _LARGEST_CHUNK), LARGEST_MESSAGE)

@@ -1,0 +1,110 @@
+"""A proxy's calls on a `CoreServer`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent import futures
+
+from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
+from shared_pathways_service.servers.proxy.transport.calls import (
+    CALLBACKS,
+    DOWNLOAD,
+    SESSION,
+    UPLOAD,
+    Call,
+    Calls,
+)
+from shared_pathways_service.servers.proxy.transport.grpc_core.core_call import CoreCall
+from shared_pathways_service.servers.proxy.transport.grpc_core.core_callbacks import CoreOutbox
+from shared_pathways_service.servers.proxy.transport.grpc_core.core_server import Route
+from shared_pathways_service.servers.proxy.transport.grpc_core.core_sessions import CoreAnswers
+from shared_pathways_service.servers.proxy.transport.unproven_requests import LateRequests
+
+__all__ = ["routes"]
+
+#: Bytes of a message up to which it is kept until it is known whether it is a download's last one,
+#: which goes together with the status.
+_SMALL = 64 << 10
+
+
+def routes(
+    calls: Calls,
+    sessions: futures.Executor,
+    plain: futures.Executor,
+    callbacks: futures.Executor,
+) -> Mapping[str, Route]:
+    """Returns what becomes of each method.
+
+    Args:
+      calls: What is served.
+      sessions: Where sessions run.
+      plain: Where calls of one request and one answer run.
+      callbacks: Where streams of callbacks run.
+    """
+    transfers = calls.transfers.pool
+    found = {path: Route(plain, _plain(answer, calls.late)) for path, answer in calls.plain.items()}
+    found[UPLOAD] = Route(transfers, lambda call: calls.upload(call.messages(), call))
+    found[DOWNLOAD] = Route(transfers, _download(calls.download, calls.late_downloads))
+    found[SESSION] = Route(sessions, lambda call: _session(calls, call))
+    found[CALLBACKS] = Route(callbacks, lambda call: _callbacks(calls, call))
+    return found
+
+
+def _plain(
+    answer: Callable[[bytes, Call], bytes], late: LateRequests
+) -> Callable[[CoreCall], bytes]:
+    return lambda call: answer(_request(call, late), call)
+
+
+def _download(
+    bring: Callable[[bytes, Call], Iterator[bytes]], late: LateRequests
+) -> Callable[[CoreCall], bytes | None]:
+    def behave(call: CoreCall) -> bytes | None:
+        kept: bytes | None = None
+        for message in bring(_request(call, late), call):
+            if kept is not None:
+                call.send(kept)
+                kept = None
+            if len(message) <= _SMALL:
+                kept = message
+            else:
+                call.send(message)
+        return kept
+
+    return behave
+
+
+def _session(calls: Calls, call: CoreCall) -> None:
+    answers = CoreAnswers(calls.service.limits, call)
+    session = calls.service.open_session(call.metadata, answers)
+    try:
+        end: StatusError | None = None
+        try:
+            answers.serve(session)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client receives it
+            end = from_exception(error).anew()
+        calls.note_end(end)
+        answers.flush()
+        if end is not None:
+            raise end
+    finally:
+        calls.service.close_session(session)
+
+
+def _callbacks(calls: Calls, call: CoreCall) -> None:
+    callbacks = calls.service.callbacks_of(call.metadata)
+    outbox = CoreOutbox(call)
+    with callbacks.attached(outbox):
+        outbox.serve(callbacks.receive)
+
+
+def _request(call: CoreCall, late: LateRequests) -> bytes:
+    def give_up(reason: str) -> None:
+        call.fail(StatusError(Code.DEADLINE_EXCEEDED, reason))
+
+    with late.awaited(give_up) as awaited:
+        request = call.receive()
+        awaited.has_come = request is not None
+    if request is None:
+        raise StatusError(Code.INVALID_ARGUMENT, "the call has no request")
+    return request

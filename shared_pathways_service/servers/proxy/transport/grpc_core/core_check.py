@@ -1,0 +1,110 @@
+"""Whether the installed grpcio's core behaves as `core_server` needs it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Iterator
+from concurrent import futures
+from typing import Any
+
+import grpc
+
+from shared_pathways_service.constants import LOOPBACK
+from shared_pathways_service.servers.proxy.transport.call_threads import CallThreads
+from shared_pathways_service.servers.proxy.transport.grpc_core.core_call import CoreCall
+from shared_pathways_service.servers.proxy.transport.grpc_core.core_server import CoreServer, Route
+from shared_pathways_service.servers.serving.listening import SERVER_OPTIONS
+
+__all__ = ["fault"]
+
+#: Seconds for one call of the check.
+_DEADLINE_S = 5.0
+_ECHO, _STAY = "/check/Echo", "/check/Stay"
+_KEY, _VALUE = "check-bin", b"\x00\xff"
+_MESSAGES = (b"", b"one", bytes(100_000))
+
+
+@functools.cache
+def fault() -> str:
+    """Tries a server with a client of grpcio's public API, once a process.
+
+    Returns:
+      What went otherwise than it must; empty: nothing.
+    """
+    pool = CallThreads(2, "check")
+    try:
+        return _try(pool)
+    except Exception as error:  # noqa: BLE001 - of what is private anything may be missing
+        return f"{type(error).__name__}: {error}"
+    finally:
+        # Not waited for: what is wrong may be that a call never ends.
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _try(pool: futures.Executor) -> str:
+    left = threading.Event()
+
+    def stay(call: CoreCall) -> None:
+        try:
+            call.send(b"here")
+            while call.receive() is not None:
+                pass
+        finally:
+            left.set()
+
+    routes = {_ECHO: Route(pool, _echo), _STAY: Route(pool, stay)}
+    with contextlib.ExitStack() as stack:
+        server = CoreServer(SERVER_OPTIONS, routes, pool)
+        stack.callback(server.stop)
+        port = server.add_insecure_port(f"{LOOPBACK}:0")
+        server.start()
+        # (No proxy of the environment's is for this.)
+        channel = stack.enter_context(
+            grpc.insecure_channel(f"{LOOPBACK}:{port}", [("grpc.enable_http_proxy", 0)])
+        )
+        if not _messages_come_back(channel):
+            return "messages are lost"
+        if not _unknown_is_refused(channel):
+            return "an unknown method is not refused"
+        _go_away(channel)
+        return "" if left.wait(_DEADLINE_S) else "a client that goes is not noticed"
+
+
+def _echo(call: CoreCall) -> bytes:
+    for message in call.messages():
+        call.send(message)
+    call.wake()
+    call.wait(_DEADLINE_S)
+    value: bytes = call.metadata[_KEY]
+    return value
+
+
+def _messages_come_back(channel: grpc.Channel) -> bool:
+    echo: Any = channel.stream_stream(_ECHO)
+    echoed = echo(iter(_MESSAGES), metadata=((_KEY, _VALUE),), timeout=_DEADLINE_S)
+    return tuple(echoed) == (*_MESSAGES, _VALUE)
+
+
+def _unknown_is_refused(channel: grpc.Channel) -> bool:
+    unknown: Any = channel.unary_unary("/check/Unknown")
+    try:
+        unknown(b"", timeout=_DEADLINE_S)
+    except grpc.RpcError as error:
+        return bool(error.code() is grpc.StatusCode.UNIMPLEMENTED)
+    return False
+
+
+def _go_away(channel: grpc.Channel) -> None:
+    gone = threading.Event()
+
+    def requests() -> Iterator[bytes]:
+        gone.wait(_DEADLINE_S)
+        yield from ()
+
+    stay: Any = channel.stream_stream(_STAY)
+    call = stay(requests(), timeout=_DEADLINE_S)
+    next(call)
+    call.cancel()
+    gone.set()

@@ -1,0 +1,199 @@
+"""A gRPC server on grpcio's core, without the layers of its public API.
+
+The public API hands each message through several threads, which is most of what a small request
+costs. Here each call has a completion queue of its own, and one thread, which starts the call's
+operations and waits for their ends. `grpc._cython.cygrpc` is private to grpcio and may change:
+`core_check` tries it before it is used.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
+from typing import Any, NamedTuple, NoReturn
+
+from grpc._cython import cygrpc  # type: ignore[attr-defined]
+
+from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
+from shared_pathways_service.servers.proxy.transport.grpc_core.core_call import CallOver, CoreCall
+from shared_pathways_service.servers.proxy.transport.last_words import LastWords
+from shared_pathways_service.servers.serving.listening import STOP_S
+
+__all__ = ["CoreServer", "Route"]
+
+#: Seconds for which a call's thread waits until its last words are taken.
+_LAST_WORDS_S = 0.2
+#: Seconds after a failure to take calls in.
+_PAUSE_S = 0.1
+#: Queues that are kept for calls to come.
+_SPARE_QUEUES = 64
+_CALL, _STOPPED = "call", "stopped"
+
+
+class Route(NamedTuple):
+    """What becomes of the calls of one method.
+
+    Attributes:
+      pool: Of which a call takes one thread.
+      behave: Runs there; returns the call's last message, if there is one more. What it raises is
+        the call's status.
+    """
+
+    pool: futures.Executor
+    behave: Callable[[CoreCall], bytes | None]
+
+
+def _refuse(code: Code, text: str, _call: CoreCall) -> NoReturn:
+    raise StatusError(code, text)
+
+
+class CoreServer:
+    """A server whose calls each have a thread, and nothing in between.
+
+    Args:
+      options: Of gRPC, as `grpc.server` takes them.
+      routes: By the methods' paths.
+      pool: Where calls of other methods are refused.
+      max_calls: At a time; one more is refused.
+      slow_reader_s: Seconds that a client has to take the last of a call.
+    """
+
+    def __init__(
+        self,
+        options: Sequence[tuple[str, int]],
+        routes: Mapping[str, Route],
+        pool: futures.Executor,
+        *,
+        max_calls: int = 1 << 16,
+        slow_reader_s: float = 600.0,
+    ) -> None:
+        self._max_calls = max_calls
+        # (Adding and discarding take no lock.)
+        self._open: set[CoreCall] = set()
+        self._routes = {path.encode(): route for path, route in routes.items()}
+        self._unknown = Route(
+            pool, functools.partial(_refuse, Code.UNIMPLEMENTED, "Method not found!")
+        )
+        self._server = cygrpc.Server(tuple(options), False)
+        self._calls = cygrpc.CompletionQueue()
+        self._server.register_completion_queue(self._calls)
+        self._spare: deque[Any] = deque(maxlen=_SPARE_QUEUES)
+        self._thread = threading.Thread(target=self._accept, name="calls", daemon=True)
+        self._serves = False
+        self._last_words = LastWords(self._is_drained, most=max_calls, slow_reader_s=slow_reader_s)
+
+    def add_insecure_port(self, address: str) -> int:
+        """Binds; returns the port.
+
+        Raises:
+          RuntimeError: It cannot be bound.
+        """
+        port: int = self._server.add_http2_port(address.encode())
+        if not port:
+            raise RuntimeError(f"failed to bind to {address}")
+        return port
+
+    def start(self) -> None:
+        """Serves."""
+        self._server.start()
+        self._serves = True
+        self._thread.start()
+        self._last_words.start()
+
+    def stop(self) -> None:
+        """Ends every call, and the server, if it serves."""
+        if not self._serves:
+            return
+        self._serves = False
+        self._server.shutdown(self._calls, _STOPPED)
+        self._server.cancel_all_calls()
+        end = time.monotonic() + STOP_S
+        if self._thread.ident is not None:
+            self._thread.join(STOP_S)
+        self._last_words.close(max(0.0, end - time.monotonic()))
+        if not self._thread.is_alive():
+            self._server.destroy()
+
+    def _accept(self) -> None:
+        wants = True
+        while True:
+            try:
+                if wants:
+                    events = self._take_queue()
+                    self._server.request_call(events, self._calls, _CALL)
+                    wants = False
+                event = self._calls.poll()
+                if event.tag is _STOPPED:
+                    return
+                wants = self._serves
+                if event.success:
+                    self._hand_on(event, events)
+                # What ended refers to its call.
+                del event
+            except Exception as error:  # noqa: BLE001 - other calls are to be taken all the same
+                wants = wants and self._serves
+                if self._serves:
+                    glog("E", f"a call was not taken: {type(error).__name__}: {error}")
+                    time.sleep(_PAUSE_S)
+
+    def _hand_on(self, event: Any, events: Any) -> None:
+        call = CoreCall(event.call, events, event.invocation_metadata)
+        route = self._routes.get(event.call_details.method, self._unknown)
+        if len(self._open) >= self._max_calls:
+            text = f"the limit of calls at a time (--max_calls) is {self._max_calls}"
+            self._turn_away(call, events, f"{text}, all of them under way")
+            return
+        self._open.add(call)
+        try:
+            route.pool.submit(self._run, call, events, route.behave)
+        except RuntimeError as error:
+            try:
+                self._turn_away(call, events, f"no thread for a call: {error}")
+            except BaseException:
+                self._open.discard(call)  # else it would count for ever
+                raise
+
+    def _turn_away(self, call: CoreCall, events: Any, text: str) -> None:
+        call.begin()
+        call.end(StatusError(Code.RESOURCE_EXHAUSTED, text))
+        self._last_words.put(call, events)
+
+    def _run(self, call: CoreCall, events: Any, behave: Callable[[CoreCall], bytes | None]) -> None:
+        error: StatusError | None = None
+        message: bytes | None = None
+        try:
+            call.begin()
+            message = behave(call)
+        except CallOver:
+            error = StatusError(Code.CANCELLED, "the call is over")
+        except StatusError as raised:
+            # (What was raised refers to this frame: kept here, it would keep all that it passed.)
+            error = raised.anew()
+        except Exception as raised:  # noqa: BLE001 - whatever it is, the client receives it
+            glog("E", f"a call failed: {type(raised).__name__}: {raised}")
+            error = from_exception(raised).anew()
+        try:
+            call.end(error, message)
+        except Exception as raised:  # noqa: BLE001 - the client must not wait for ever
+            glog("E", f"a call cannot be ended: {type(raised).__name__}: {raised}")
+            call.give_up()
+        if not self._is_drained(call, events, _LAST_WORDS_S):
+            self._last_words.put(call, events)
+
+    def _is_drained(self, call: CoreCall, events: Any, timeout_s: float) -> bool:
+        if not call.drain(timeout_s):
+            return False
+        self._open.discard(call)
+        self._spare.append(events)
+        return True
+
+    def _take_queue(self) -> Any:
+        try:
+            return self._spare.pop()
+        except IndexError:
+            return cygrpc.CompletionQueue()

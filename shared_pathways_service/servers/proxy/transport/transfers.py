@@ -1,0 +1,109 @@
+"""Threads for uploads and downloads, and an end to those that hold up others and do not move.
+
+JAX's client has thousands of uploads under way at once where a step has many arguments, and takes
+the refusal of one for the end of its session: so those beyond the threads wait. A client that
+stops amid its transfers, or reads nothing, would let everybody else wait for ever. A client that is
+alone holds up only itself: on a slow link its transfers may take as long as they do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.servers.proxy.transport.call_threads import CallThreads
+
+__all__ = ["Transfers"]
+
+T = TypeVar("T")
+#: Looks in the time after which a transfer stands still.
+_LOOKS = 4
+
+
+class Transfers:
+    """The transfers under way, of all sessions.
+
+    Args:
+      count: At a time; each has a thread.
+      patience_s: Seconds after which one that does not move is ended, if others wait. They are
+        counted in looks of a thread: time in which this process does not run does not count.
+      is_shared: Whether there is more than one session.
+
+    Attributes:
+      pool: Where each runs.
+    """
+
+    def __init__(
+        self, count: int, patience_s: float, *, is_shared: Callable[[], bool] = lambda: True
+    ) -> None:
+        self.pool = CallThreads(count, "transfer")
+        self._patience_s = patience_s
+        self._is_shared = is_shared
+        self._under_way: dict[_Transfer, None] = {}
+        self._closed = threading.Event()
+        self._watch = threading.Thread(target=self._end_stalled, name="transfers", daemon=True)
+        self._watch.start()
+
+    @contextlib.contextmanager
+    def begin(self, cancel: Callable[[], object]) -> Iterator[_Transfer]:
+        """Counts a transfer as under way; `cancel`, called once at most, ends it."""
+        transfer = _Transfer(cancel)
+        self._under_way[transfer] = None
+        try:
+            yield transfer
+        finally:
+            del self._under_way[transfer]
+
+    def moved_since(self, when: float) -> bool:
+        """Whether one that is under way has moved since a time of the monotonic clock."""
+        return any(transfer.moved_at >= when for transfer in list(self._under_way))
+
+    def close(self) -> None:
+        """Ends the watch; transfers end with their calls."""
+        self._closed.set()
+        self._watch.join()
+        self.pool.shutdown(wait=False, cancel_futures=True)
+
+    def _end_stalled(self) -> None:
+        while not self._closed.wait(self._patience_s / _LOOKS):
+            # (One that was told to end may take a while.)
+            stalled = [t for t in list(self._under_way) if t.is_still() and not t.ended]
+            if not self.pool.waiting or not self._is_shared():
+                continue
+            if stalled:
+                glog(
+                    "W",
+                    f"{len(stalled)} transfers have not moved for {self._patience_s:g} s and hold "
+                    "up others: they are ended",
+                )
+            for transfer in stalled:
+                transfer.end()
+
+
+class _Transfer:
+    def __init__(self, cancel: Callable[[], object]) -> None:
+        self._cancel = cancel
+        self.ended = False
+        self.moved_at = time.monotonic()
+        self._seen_at = 0.0
+        self._still_looks = 0
+
+    def is_still(self) -> bool:
+        """Takes a look; returns whether it has not moved for as many as make up the patience."""
+        self._still_looks = self._still_looks + 1 if self._seen_at == self.moved_at else 0
+        self._seen_at = self.moved_at
+        return self._still_looks >= _LOOKS
+
+    def end(self) -> None:
+        self.ended = True
+        self._cancel()
+
+    def watched(self, messages: Iterable[T]) -> Iterator[T]:
+        """Passes messages on, and takes note of each."""
+        for message in messages:
+            self.moved_at = time.monotonic()
+            yield message

@@ -1,0 +1,1 @@
+"""Work that settles once: operations, values, and an executor per placement of a slice."""

@@ -1,0 +1,151 @@
+"""One thread and one queue for the programs of one placement of one slice."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import Protocol
+
+from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.servers.proxy.status import StatusError, from_exception
+from shared_pathways_service.servers.serving.last_requests_file import Place
+
+__all__ = ["Executor", "Placement", "Task"]
+
+
+class Placement(Protocol):
+    """The placement of a virtual slice, as its executor's threads are named after it."""
+
+    @property
+    def index(self) -> int:
+        """The virtual slice."""
+
+    @property
+    def generation(self) -> int | None:
+        """The generation of the placement."""
+
+
+class Task(Protocol):
+    """Work that an executor runs."""
+
+    @property
+    def name(self) -> str:
+        """What runs; for messages."""
+
+    def arrive(self, executor: Executor) -> None:
+        """Runs on the calling thread, which belongs to `executor`."""
+
+    def fail(self, error: StatusError) -> None:
+        """Settles with an error, unless settled already."""
+
+
+class Executor:
+    """Runs operations in the order of their coming.
+
+    XLA cannot be cancelled: a thread may be stuck in a program for ever. It can be left behind
+    (`leave_behind`), and the queue goes on with another.
+
+    An operation that cannot take long may run elsewhere, as if it had passed the queue, while
+    nothing is in it (`reserve`).
+
+    Args:
+      placement: Its programs run here.
+      place: Takes note of what runs, should the process not outlive it.
+    """
+
+    def __init__(self, placement: Placement, place: Place) -> None:
+        self._placement = placement
+        self._place = place
+        self._queue: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        # Operations that are queued or run, also those that were left behind.
+        self._open = 0
+        # Held while one runs elsewhere.
+        self._elsewhere = threading.Lock()
+        self._threads = 0
+        self._running: Task | None = None
+        self._thread: threading.Thread | None = None
+        self._start()
+
+    def put(self, operation: Task) -> None:
+        """Queues an operation whose inputs are there or are made by this queue before it."""
+        with self._lock:
+            self._open += 1
+        self._queue.put(operation)
+
+    def reserve(self, name: str) -> bool:
+        """Has what is queued from now on wait until `release`, where nothing is now.
+
+        Args:
+          name: Of what runs meanwhile.
+        """
+        with self._lock:
+            if self._open:
+                return False
+            self._open = 1
+            self._elsewhere.acquire()
+        self._place.begin(name)
+        return True
+
+    def release(self) -> None:
+        """Lets the queue go on."""
+        self._place.end()
+        with self._lock:
+            self._open -= 1
+            self._elsewhere.release()
+
+    def leave_behind(self, operation: Task) -> None:
+        """Leaves the present thread to the operation that it is stuck in, if it still is.
+
+        Where the system has no other thread, the queue goes on with this one later.
+        """
+        with self._lock:
+            if self._running is operation:
+                self._running = None
+                try:
+                    self._start()
+                except RuntimeError as error:
+                    self._running = operation
+                    glog("E", f"What is behind {operation.name} waits for it: {error}")
+
+    def close(self) -> None:
+        """Lets the thread end after what it runs now."""
+        self._queue.put(None)
+
+    def _start(self) -> None:
+        self._threads += 1
+        placement = self._placement
+        name = f"slice-{placement.index}-{placement.generation}-{self._threads}"
+        # Assigned before it runs: the loop ends when it finds another thread in its place.
+        present = self._thread
+        self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._thread = present
+            raise
+
+    def _loop(self) -> None:
+        me = threading.current_thread()
+        while True:
+            operation = self._queue.get()
+            if operation is None:
+                return
+            with self._elsewhere:
+                pass
+            # One thread takes from the queue at a time, so this one has not been left behind yet.
+            self._running = operation
+            self._place.begin(operation.name)
+            try:
+                operation.arrive(self)
+            except Exception as error:  # noqa: BLE001 - the slice goes on without this one
+                glog("E", f"{operation.name} failed: {type(error).__name__}: {error}")
+                operation.fail(from_exception(error))
+            # Nothing of the last operation may be kept alive while the next is waited for.
+            del operation
+            with self._lock:
+                self._open -= 1
+                if self._thread is not me:
+                    return
+                self._running = None
+                self._place.end()

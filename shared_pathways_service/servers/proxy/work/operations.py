@@ -1,0 +1,342 @@
+"""Work whose results are known by shape before it runs, and by content when it settles.
+
+An operation waits for its inputs, then runs - on the executors of the placements that it computes
+on, or wherever its runner puts it - and settles once: with data, or with an error. The loss of a
+placement settles whatever is under way there at once, however long XLA goes on with it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shared_pathways_service.servers.proxy.status import StatusError, from_exception
+from shared_pathways_service.servers.proxy.work.executor import Executor
+from shared_pathways_service.servers.proxy.work.settling import call_in_turn
+from shared_pathways_service.servers.proxy.work.slices import Epoch
+from shared_pathways_service.servers.proxy.work.values import PendingWork, Value
+
+__all__ = ["Operation", "Runner"]
+
+#: Runs a function now or soon, on this thread or another.
+Runner = Callable[[Callable[[], None]], None]
+
+# Operations over several slices enter all their queues at once, so that no two of them wait for
+# each other in different orders.
+_ENTER_ALL = threading.Lock()
+# What runs on though it was abandoned, perhaps without end: it may hold up its devices, and with
+# them a program that is quick by itself.
+_LEFT_BEHIND: set[Operation] = set()
+
+
+class Operation:
+    """One piece of work.
+
+    Args:
+      name: For messages: what runs.
+      run: Does the work; returns one array an output.
+      inputs: Read by `run`; an input's error becomes the operation's.
+      outputs: Settled by this operation.
+      epochs: Placements whose loss ends it.
+      session_id: The session whose end ends it.
+      runner: Where it runs; None: on the executors of its epochs, one program a device at a time.
+      after: Other operations that must have settled before (readers of what this one consumes).
+      quick: Whether the work, on one epoch, is sure to end at once: then it may run on the thread
+        that starts it, where nothing else is under way. (To hand it on would take longer.)
+      steps_aside: Whether it may let its executors go on before it has settled (`step_aside`). What
+        depends on it then waits for it, and relies on no queue.
+    """
+
+    __slots__ = (
+        "_after",
+        "_arrived",
+        "_callbacks",
+        "_finished",
+        "_held",
+        "_holds",
+        "_late_callbacks",
+        "_lock",
+        "_outputs",
+        "_quick",
+        "_run",
+        "_runner",
+        "_running_on",
+        "_steps_aside",
+        "_waiting",
+        "done",
+        "enqueued",
+        "epochs",
+        "error",
+        "held_error",
+        "inputs",
+        "name",
+        "running",
+        "runs_here",
+        "session_id",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        run: Callable[[], Sequence[Any]],
+        *,
+        inputs: Sequence[Value],
+        outputs: Sequence[Value],
+        epochs: tuple[Epoch, ...],
+        session_id: int,
+        runner: Runner | None = None,
+        after: Sequence[PendingWork] = (),
+        quick: bool = False,
+        steps_aside: bool = False,
+    ) -> None:
+        self.name = name
+        self.inputs = inputs
+        self.epochs = epochs
+        self.session_id = session_id
+        self.enqueued = False
+        self.running = False
+        self.done = False
+        self.error: StatusError | None = None
+        #: What `release` was given: it will be the operation's error.
+        self.held_error: StatusError | None = None
+        #: Whether the work runs on the thread that starts it, where it must not wait.
+        self.runs_here = False
+        self._holds = 0
+        # What the work made, while it is held.
+        self._held: Sequence[Any] | None = None
+        self._run: Callable[[], Sequence[Any]] | None = run
+        self._runner = runner
+        self._outputs = outputs
+        self._after = after
+        self._quick = quick
+        self._steps_aside = steps_aside
+        self._lock = threading.Lock()
+        self._callbacks: list[Callable[[], None]] = []
+        self._late_callbacks: list[Callable[[], None]] = []
+        self._waiting = 1
+        self._arrived = 0
+        # Made now: it must be there for whoever settles this, were it before the executors come.
+        self._finished = threading.Event() if runner is None and len(epochs) > 1 else None
+        self._running_on: Executor | None = None
+        for value in outputs:
+            value.operation = self
+
+    def start(self) -> None:
+        """Begins to wait for the inputs; the work follows by itself."""
+        for epoch in self.epochs:
+            epoch.operations[self] = None
+        for epoch in self.epochs:
+            # Looked at after the entry above: a loss either finds the entry, or is found here.
+            if epoch.lost is not None:
+                self.fail(epoch.lost)
+                return
+        waiting_for = self._unsettled()
+        if self._quick and not (waiting_for or _LEFT_BEHIND) and self._run_here():
+            return
+        self._waiting += len(waiting_for)
+        for operation in waiting_for:
+            if not operation.add_callback(self._one_ready):
+                self._one_ready()
+        inputs = self.inputs
+        self._one_ready()
+        # What an executor has queued reads its inputs before anything queued later.
+        if not self.done and (waiting_for or self._runner is not None or self._steps_aside):
+            for value in inputs:
+                readers = value.readers = [r for r in value.readers or () if not r.done]
+                readers.append(self)
+
+    def add_callback(self, callback: Callable[[], None], *, is_urgent: bool = True) -> bool:
+        """Has `callback` called when the operation settles; False if it has already.
+
+        Args:
+          callback: Called once.
+          is_urgent: Whether it is called before all those that are not.
+        """
+        with self._lock:
+            if self.done:
+                return False
+            (self._callbacks if is_urgent else self._late_callbacks).append(callback)
+            return True
+
+    def fail(self, error: StatusError) -> None:
+        """Settles with an error, unless settled already."""
+        self._settle(error, ())
+
+    def hold(self) -> None:
+        """Has the running operation settle only once `release` has been called for this as well."""
+        with self._lock:
+            self._holds += 1
+
+    def release(self, error: StatusError | None) -> None:
+        """Takes back one `hold`.
+
+        Args:
+          error: With which the operation is to settle; None: this part of it went well.
+        """
+        with self._lock:
+            self._holds -= 1
+            self.held_error = self.held_error or error
+            made = None if self._holds else self._held
+        if made is not None:
+            self._settle(self.held_error, made)
+
+    def arrive(self, executor: Executor) -> None:
+        """An executor has come to this operation: the last of them runs it, the others wait."""
+        if self._finished is None:
+            self._execute(executor)
+            return
+        with self._lock:
+            self._arrived += 1
+            last = self._arrived == len(self.epochs)
+        if last:
+            self._execute(executor)
+        else:
+            # Set when it settles: by its end, or at once by the loss of any slice it runs on.
+            self._finished.wait()
+
+    def abandon(self, error: StatusError) -> bool:
+        """Settles with an error, and frees the executor that runs it.
+
+        Returns:
+          Whether it runs on all the same: XLA cannot be cancelled.
+        """
+        self.note_abandoned()
+        self.fail(error)
+        executor = self._running_on
+        if executor is not None:
+            executor.leave_behind(self)
+        return self.running
+
+    def step_aside(self) -> None:
+        """Has the executors go on with what is behind this one in their queues, while it waits."""
+        for epoch in self.epochs:
+            if epoch.executor is not None:
+                epoch.executor.leave_behind(self)
+
+    def note_abandoned(self) -> None:
+        """Has nothing else run on a session's own thread as long as this runs, if it does."""
+        with self._lock:
+            if self.running:
+                _LEFT_BEHIND.add(self)
+
+    def _unsettled(self) -> list[PendingWork]:
+        waiting_for = [operation for operation in self._after if not operation.done]
+        for value in self.inputs:
+            operation = value.operation
+            if operation is None or operation.done:
+                continue
+            if self._runner is None and operation.enqueued and operation.epochs is self.epochs:
+                # The same queues run it before this one.
+                continue
+            waiting_for.append(operation)
+        return waiting_for
+
+    def _run_here(self) -> bool:
+        """Runs at once, where the executor has nothing to do."""
+        executor = self.epochs[0].executor
+        if executor is None or not executor.reserve(self.name):
+            return False
+        try:
+            # Whoever finds it set is queued behind.
+            self.enqueued = not self._steps_aside
+            self.runs_here = True
+            self._execute()
+        finally:
+            executor.release()
+        return True
+
+    def _one_ready(self) -> None:
+        with self._lock:
+            self._waiting -= 1
+            if self._waiting or self.done:
+                return
+        if self._runner is not None:
+            self._runner(self._execute)
+        elif len(self.epochs) == 1:
+            self._enqueue()
+        else:
+            with _ENTER_ALL:
+                self._enqueue()
+
+    def _enqueue(self) -> None:
+        for epoch in self.epochs:
+            if epoch.executor is not None:
+                epoch.executor.put(self)
+        # Only now: whoever finds it set enters the same queues, and must come behind.
+        self.enqueued = not self._steps_aside
+
+    def _execute(self, executor: Executor | None = None) -> None:
+        run = self._run
+        if run is None:  # settled already
+            return
+        for value in self.inputs:
+            error = value.failure()
+            if error is not None:
+                self.fail(error)
+                return
+        if not self._begin(executor):
+            return
+        inputs, outputs = self.inputs, self._outputs
+        try:
+            self._finish(None, run())
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client receives it
+            # (Data that was lost meanwhile may have been let go of under the work's hands.)
+            lost = (value.failure() for value in inputs)
+            self._finish(next(filter(None, lost), None) or from_exception(error), ())
+        finally:
+            with self._lock:
+                self.running = False
+                _LEFT_BEHIND.discard(self)
+            self._running_on = None
+            if self._finished is not None:
+                self._finished.set()
+        if self.error is not None:
+            for value in outputs:
+                value.charge = None
+
+    def _finish(self, error: StatusError | None, arrays: Sequence[Any]) -> None:
+        """Settles; or leaves that to the last `release`, where the operation is held."""
+        with self._lock:
+            error = self.held_error or error
+            if self._holds and not self.done:
+                self._held = arrays
+                self.held_error = None if error is None else error.anew()
+                return
+        self._settle(error, arrays)
+
+    def _begin(self, executor: Executor | None) -> bool:
+        """Either a loss finds this running, or it does not run."""
+        with self._lock:
+            if not self.done and not any(epoch.lost for epoch in self.epochs):
+                self._running_on = executor
+                self.running = True
+            return self.running
+
+    def _settle(self, error: StatusError | None, arrays: Sequence[Any]) -> None:
+        with self._lock:
+            if self.done:
+                return
+            if error is None:
+                for value, array in zip(self._outputs, arrays, strict=True):
+                    value.array = array
+            else:
+                self.error = error = error.anew()
+                for value in self._outputs:
+                    value.error = error
+                    if not self.running:
+                        value.charge = None
+            self.done = True
+            for value in self._outputs:
+                value.operation = None
+            callbacks, self._callbacks = [*self._callbacks, *self._late_callbacks], []
+            self._late_callbacks = []
+            # A value refers to its reader, a reader to its inputs: let nothing hold on to data.
+            self._run, self.inputs, self._outputs, self._after = None, (), (), ()
+            self._held = None
+        for epoch in self.epochs:
+            epoch.operations.pop(self, None)
+        if self._finished is not None:
+            self._finished.set()
+        if callbacks:
+            call_in_turn(callbacks)

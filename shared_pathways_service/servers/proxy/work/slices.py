@@ -1,0 +1,212 @@
+"""Virtual slices: where each is placed now, and what is under way on each placement.
+
+An *epoch* is one placement of one virtual slice: made when the slice is placed, over for good when
+it is lost. Whatever is computed or held there names its epochs; so one look at them tells whether
+data is still good, however often the slice has been placed again since.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from shared_pathways_service.servers.proxy.status import Code, StatusError
+
+if TYPE_CHECKING:
+    from shared_pathways_service.servers.proxy.work.executor import Executor
+
+__all__ = ["Epoch", "SliceChange", "SliceTable", "Work"]
+
+
+class Work(Protocol):
+    """Work under way on placements, until it settles or a placement or its session ends."""
+
+    @property
+    def name(self) -> str:
+        """What runs; for messages."""
+
+    @property
+    def session_id(self) -> int:
+        """The session that asked for it."""
+
+    @property
+    def running(self) -> bool:
+        """Whether it computes now."""
+
+    def abandon(self, error: StatusError) -> bool:
+        """Settles with an error; returns whether it runs on all the same."""
+
+    def note_abandoned(self) -> None:
+        """Prepares to be abandoned, before its placement is replaced."""
+
+
+class Epoch:
+    """One placement of a virtual slice; also, with no executor, the time without a placement.
+
+    Attributes:
+      index: The virtual slice.
+      generation: Of the placement, None while unplaced.
+      slice_id: The physical slice, empty while unplaced.
+      lost: Why data and work of this epoch are gone; None as long as they are not.
+      operations: What is under way here. Added to by sessions, taken from by whoever settles.
+      executor: Runs the programs of this placement; None while unplaced.
+    """
+
+    __slots__ = ("executor", "generation", "index", "lost", "operations", "slice_id")
+
+    def __init__(self, index: int, generation: int | None, slice_id: str) -> None:
+        self.index = index
+        self.generation = generation
+        self.slice_id = slice_id
+        self.lost: StatusError | None = None
+        self.operations: dict[Work, None] = {}
+        self.executor: Executor | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SliceChange:
+    """A virtual slice went from one epoch to another.
+
+    Attributes:
+      reason: Why, in words.
+      running: What was still computing on the lost epoch.
+    """
+
+    index: int
+    old: Epoch
+    new: Epoch
+    reason: str
+    running: Sequence[Work] = ()
+
+
+class SliceTable:
+    """Virtual slices and their current epochs. Thread-safe.
+
+    Args:
+      instance_types: One a virtual slice, as text: for messages.
+      make_executor: Makes the executor of a new placement.
+
+    Attributes:
+      granted: Set while the tenant has the slices that it needs to compute, as far as is known
+        here; always, where nobody tells.
+    """
+
+    def __init__(
+        self, instance_types: Sequence[str], make_executor: Callable[[Epoch], Executor]
+    ) -> None:
+        self.granted = threading.Event()
+        self.granted.set()
+        self.instance_types = tuple(instance_types)
+        self._make_executor = make_executor
+        self._lock = threading.Lock()
+        self._listeners: list[Callable[[SliceChange], None]] = []
+        self._closed = False
+        self._current = [self._unplaced(i, "not placed yet") for i in range(len(instance_types))]
+        self._newest = [-1] * len(instance_types)
+        self._tuples: dict[tuple[int, ...], tuple[Epoch, ...]] = {}
+
+    def epochs(self, indices: tuple[int, ...]) -> tuple[Epoch, ...]:
+        """Returns the current epochs of some slices; the same tuple until one of them changes."""
+        found = self._tuples.get(indices)
+        if found is None:
+            with self._lock:
+                found = tuple(self._current[i] for i in indices)
+                self._tuples[indices] = found
+        return found
+
+    def current(self) -> tuple[Epoch, ...]:
+        """Returns the current epoch of every slice."""
+        with self._lock:
+            return tuple(self._current)
+
+    @property
+    def newest_generation(self) -> int:
+        """The highest generation that any slice was ever placed with; 0: none was."""
+        with self._lock:
+            return max(0, *self._newest)
+
+    def add_listener(self, listener: Callable[[SliceChange], None]) -> None:
+        """Has `listener` told of every change, on the thread that makes it."""
+        self._listeners.append(listener)
+
+    def place(self, index: int, generation: int, slice_id: str) -> bool:
+        """A virtual slice came to a physical one.
+
+        Returns:
+          False when that is known already, or older than what is known.
+        """
+        new = Epoch(index, generation, slice_id)
+        with self._lock:
+            if self._closed or generation <= self._newest[index]:
+                return False
+            new.executor = self._make_executor(new)
+            self._newest[index] = generation
+            reason = f"placed on {slice_id} anew"
+            old = self._replace(index, new, reason)
+        self._end(old, new, reason)
+        return True
+
+    def unplace(self, index: int, generation: int, reason: str) -> bool:
+        """A virtual slice lost its physical one.
+
+        Args:
+          index: The virtual slice.
+          generation: Of the placement lost; news of an older one than the current changes nothing.
+          reason: Why, in words.
+
+        Returns:
+          Whether that was news.
+        """
+        with self._lock:
+            current = self._current[index]
+            if current.generation is None or generation < current.generation:
+                return False
+            new = self._unplaced(index, reason)
+            old = self._replace(index, new, reason)
+        self._end(old, new, reason)
+        return True
+
+    def close(self) -> None:
+        """Ends every placement, unheard; nothing can be placed afterwards."""
+        with self._lock:
+            self._closed = True
+            self._listeners.clear()
+        self.granted.set()
+        for epoch in self.current():
+            if epoch.generation is not None:
+                self.unplace(epoch.index, epoch.generation, "the proxy ends")
+
+    def _replace(self, index: int, new: Epoch, reason: str) -> Epoch:
+        old = self._current[index]
+        if old.executor is not None:
+            # Nothing begins there any more; what runs there is known before anything comes here.
+            old.lost = StatusError(
+                Code.DATA_LOSS,
+                f"virtual slice {index} ({self.instance_types[index]}) was lost: {reason}",
+            )
+            for operation in list(old.operations):
+                operation.note_abandoned()
+        self._current[index] = new
+        self._tuples = {}
+        return old
+
+    def _unplaced(self, index: int, reason: str) -> Epoch:
+        epoch = Epoch(index, None, "")
+        epoch.lost = StatusError(
+            Code.DATA_LOSS,
+            f"virtual slice {index} ({self.instance_types[index]}) is unplaced: {reason}",
+        )
+        return epoch
+
+    def _end(self, old: Epoch, new: Epoch, reason: str) -> None:
+        running: list[Work] = []
+        if old.executor is not None and old.lost is not None:
+            running = [o for o in list(old.operations) if o.abandon(old.lost)]
+            old.executor.close()
+        change = SliceChange(
+            index=old.index, old=old, new=new, reason=reason, running=tuple(running)
+        )
+        for listener in self._listeners:
+            listener(change)

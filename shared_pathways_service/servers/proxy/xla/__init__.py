@@ -1,0 +1,1 @@
+"""All use of XLA and jaxlib: clients, shardings, programs' text, flags, private parts."""

@@ -1,0 +1,74 @@
+"""XLA's clients: one for each slice, and one for each set of slices that something is placed on."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+
+from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.xla import xla
+from shared_pathways_service.servers.proxy.xla.platforms import CPU, Platform
+
+__all__ = ["Clients"]
+
+#: Sets of several slices at a time. Each has threads of its own, a dozen on two processors.
+_MOST_SETS = 32
+
+
+class Clients:
+    """Makes clients when they are asked for. Thread-safe.
+
+    That of a set of several slices goes with the last that refers to it: a placing, and so an
+    array, or a program. As long as it is there, whoever asks gets the same.
+
+    Args:
+      slice_of: The virtual slice of each device.
+      platform: Whose devices they are.
+      let_go: Called where there are too many: lets go of what is only remembered.
+    """
+
+    def __init__(
+        self,
+        slice_of: Sequence[int],
+        let_go: Callable[[], None],
+        platform: Platform = CPU,
+    ) -> None:
+        self._platform = platform
+        self._slice_of = tuple(slice_of)
+        self._let_go = let_go
+        self._lock = threading.Lock()
+        self._of_one: dict[tuple[int, ...], xla.XlaClient] = {}
+        self._of_several: weakref.WeakValueDictionary[tuple[int, ...], xla.XlaClient] = (
+            weakref.WeakValueDictionary()
+        )
+
+    def get(self, slices: tuple[int, ...]) -> xla.XlaClient:
+        """Returns the client of a set of slices, ascending.
+
+        Raises:
+          StatusError: RESOURCE_EXHAUSTED: too many sets are in use.
+        """
+        with self._lock:
+            kept = self._of_one if len(slices) == 1 else self._of_several
+            found = kept.get(slices)
+            if found is None:
+                if len(slices) > 1:
+                    self._make_room()
+                ids = [i for i, index in enumerate(self._slice_of) if index in slices]
+                found = kept[slices] = xla.XlaClient(ids, self._platform)
+            return found
+
+    def _make_room(self) -> None:
+        if len(self._of_several) < _MOST_SETS:
+            return
+        self._let_go()
+        # XLA's threads go with what only cycles hold, too.
+        gc.collect()
+        if len(self._of_several) >= _MOST_SETS:
+            raise StatusError(
+                Code.RESOURCE_EXHAUSTED,
+                f"arrays and programs lie on {_MOST_SETS} different sets of several slices; one "
+                "more can be used once those of another set are dropped",
+            )

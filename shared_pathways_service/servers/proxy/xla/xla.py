@@ -1,0 +1,337 @@
+"""XLA's client: all that the proxy uses of jaxlib, and of jax where jaxlib alone does not do.
+
+Nothing here knows of requests, handles or slices. The private names that are used, and why:
+`jaxlib._jax` has compile options, device lists and copies between devices, none of which has a
+public name; `jax._src` has the sharding of several devices.
+What of them differs between releases is in `xla_internals`; programs as MLIR modules are read and
+written in `mlir`, compiled ones are read in `xla_executables`.
+No backend of JAX is ever made in this process: the devices are those of clients made here.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import jax
+import jaxlib.version
+import numpy as np
+from jax._src.sharding_impls import GSPMDSharding
+from jax.sharding import SingleDeviceSharding
+from jaxlib import _jax, cpu_sparse, xla_client
+from jaxlib.cpu import _lapack
+
+from shared_pathways_service.protocol.ifrt import xla_pb2
+from shared_pathways_service.servers.proxy.xla.file_options import check_overrides
+from shared_pathways_service.servers.proxy.xla.mlir import mlir_context
+from shared_pathways_service.servers.proxy.xla.platforms import CPU, Platform
+from shared_pathways_service.servers.proxy.xla.xla_flags import check_debug_options
+from shared_pathways_service.servers.proxy.xla.xla_internals import (
+    fingerprint,
+    result_handler,
+    shaped_array,
+    single_array,
+)
+
+__all__ = [
+    "DEVICE_MEMORY",
+    "XlaClient",
+    "dumps",
+    "forget",
+    "is_deleted",
+    "own_debug_options",
+    "parts_of",
+    "pointers",
+    "warm_up",
+]
+
+Array = Any  # jaxlib's array; it has no type that mypy could know
+
+
+class HasSharding(Protocol):
+    """Where an array lies."""
+
+    @property
+    def device_ids(self) -> Sequence[int]:
+        """One a piece."""
+
+    @property
+    def sharding(self) -> Any:
+        """As XLA's arrays have it."""
+
+
+class ArraySpec(Protocol):
+    """What an array is: `Spec`, as far as XLA needs it."""
+
+    @property
+    def dtype(self) -> Any:
+        """As numpy has it."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The global shape."""
+
+    @property
+    def placing(self) -> HasSharding:
+        """Where its pieces lie."""
+
+
+#: The memory that an array is in unless its sharding says otherwise.
+DEVICE_MEMORY = "device"
+_COPY = _jax.ArrayCopySemantics.ALWAYS_COPY
+#: XLA reads no other text as a truth value.
+_BOOLEANS = {"true": True, "false": False}
+
+
+#: XLA's own debugging aids that end the process instead of the compilation.
+_NO_CRASHES = tuple(
+    (f"xla_unsupported_crash_on_hlo_pass_{what}", False)
+    for what in ("noop_change", "silent_hlo_change")
+)
+
+
+class XlaClient:
+    """Some devices, and arrays and programs on them.
+
+    A client runs its programs over several devices one after the other, whichever devices they
+    are on: one that does not end holds up all others of the same client. Several clients in one
+    process know nothing of each other but share the host's memory, so an array passes from one
+    to another without a copy.
+
+    Args:
+      device_ids: What its devices are called outside.
+      platform: Whose devices they are.
+
+    Attributes:
+      platform: The name of what its programs are compiled for.
+      memory_kinds: Of each device, the one that an array is in unless its sharding says otherwise
+        first. What is in one is not in another.
+    """
+
+    def __init__(self, device_ids: Sequence[int], platform: Platform = CPU) -> None:
+        warm_up()
+        self._client, devices = platform.devices(device_ids)
+        self.platform = platform.name
+        self.memory_kinds = _memory_kinds(devices[0])
+        self._devices: dict[int, Any] = dict(zip(device_ids, devices, strict=True))
+        self._single = {
+            (i, kind): SingleDeviceSharding(device, memory_kind=kind)
+            for i, device in self._devices.items()
+            for kind in self.memory_kinds
+        }
+
+    # ---- shardings
+
+    def single_sharding(self, device_id: int, memory_kind: str) -> Any:
+        """Returns the sharding of an array on one device."""
+        return self._single[device_id, memory_kind]
+
+    def hlo_sharding(self, device_ids: Sequence[int], serialized: bytes, memory_kind: str) -> Any:
+        """Returns the sharding that a serialised xla.OpSharding describes."""
+        sharding = xla_client.OpSharding()
+        sharding.ParseFromString(serialized)
+        devices = tuple(self._devices[i] for i in device_ids)
+        return GSPMDSharding(devices, sharding, memory_kind=memory_kind)
+
+    # ---- arrays
+
+    def put(self, spec: ArraySpec, shards: Sequence[Any]) -> Array:
+        """Makes an array of one host array a device, without a copy where memory is aligned."""
+        devices = [self._devices[i] for i in spec.placing.device_ids]
+        aval = shaped_array(spec.shape, spec.dtype)
+        return xla_client.batched_device_put(
+            aval, spec.placing.sharding, list(shards), devices, True, enable_x64=True
+        )
+
+    def join(self, spec: ArraySpec, parts: Sequence[Array]) -> Array:
+        """Makes one array of arrays on single devices."""
+        return single_array(spec.shape, spec.dtype, spec.placing.sharding, list(parts))
+
+    def adopt(self, spec: ArraySpec, parts: Sequence[Array]) -> Array:
+        """Makes an array of another client's arrays, without a copy where XLA can do without."""
+        return self.put(spec, [np.asarray(part) for part in parts])
+
+    def copy(
+        self, parts: Sequence[Array], device_ids: Sequence[int], memory_kind: str = DEVICE_MEMORY
+    ) -> list[Array]:
+        """Copies arrays on single devices, each to a memory of a device."""
+        copied: list[Array] = _jax.batched_copy_array_to_devices_with_sharding(
+            list(parts),
+            [_jax.DeviceList((self._devices[i],)) for i in device_ids],
+            [self._single[i, memory_kind] for i in device_ids],
+            [_COPY] * len(parts),
+        )
+        return copied
+
+    def default_layout(self, dtype: Any, shape: Sequence[int], device_id: int) -> str:
+        """Returns the text of the layout that arrays of this type have on a device."""
+        return str(self._client.get_default_layout(dtype, list(shape), self._devices[device_id]))
+
+    # ---- programs
+
+    def identity(self) -> bytes:
+        """Returns what programs compiled here depend on, beside themselves and the machine."""
+        topology = xla_client.get_topology_for_devices(list(self._devices.values()))
+        told = (
+            jaxlib.version.__version__,
+            topology.platform,
+            topology.platform_version,
+            fingerprint(topology),
+            len(self._devices),
+            *sorted({device.device_kind for device in self._devices.values()}),
+            os.environ.get("XLA_FLAGS", ""),
+        )
+        return repr(told).encode()
+
+    def options(
+        self,
+        options: bytes,
+        device_ids: Sequence[int],
+        flags: Sequence[tuple[str, str]] = (),
+    ) -> Any:
+        """Reads compile options, for devices of this client.
+
+        Args:
+          options: A serialised xla.CompileOptionsProto.
+          device_ids: In the order of the device assignment.
+          flags: XLA's flags, names and values, that go before what the options say.
+
+        Raises:
+          StatusError: XLA would end the process for one of them, or write or read files.
+        """
+        message = xla_pb2.CompileOptionsProto.FromString(options)
+        # XLA ends the process at another number below 0, or at one beyond the devices, and needs
+        # none beside a device assignment.
+        message.executable_build_options.device_ordinal = -1
+        parsed = _jax.CompileOptions.ParseFromString(message.SerializeToString())
+        check_debug_options(
+            message.executable_build_options.debug_options, parsed.env_option_overrides
+        )
+        check_overrides(parsed.env_option_overrides)
+        ours = [[self._devices[i].id for i in device_ids]]
+        assignment = xla_client.DeviceAssignment.create(np.array(ours))
+        parsed.executable_build_options.device_assignment = assignment
+        parsed.env_option_overrides = [*parsed.env_option_overrides, *_NO_CRASHES]
+        if flags:
+            overrides = [(name, _BOOLEANS.get(value.lower(), value)) for name, value in flags]
+            parsed.env_option_overrides = [*parsed.env_option_overrides, *overrides]
+        return parsed
+
+    def compile(
+        self,
+        program: Any,
+        device_ids: Sequence[int],
+        options: Any,
+        callbacks: Sequence[Callable[..., Any]] = (),
+    ) -> Any:
+        """Compiles a program for some devices.
+
+        Args:
+          program: Portable StableHLO, as `CompileRequest.program.data` has it, or MLIR as text; a
+            module where it calls functions.
+          device_ids: In the order of the device assignment.
+          options: Made by `options` for the same devices.
+          callbacks: Functions that it calls by their index; they take and return numpy arrays.
+        """
+        devices = self._device_list(device_ids)
+        if callbacks:
+            return self._client.compile_and_load(program, devices, options, list(callbacks))
+        return self._client.compile_and_load(program, devices, options)
+
+    def load(self, serialized: bytes, device_ids: Sequence[int], options: Any) -> Any:
+        """Loads what `serialized` made of a program compiled with the same arguments.
+
+        It must be known to come from there: it is run as it is.
+        """
+        devices = self._device_list(device_ids)
+        return self._client.deserialize_executable(serialized, devices, options)
+
+    def _device_list(self, device_ids: Sequence[int]) -> Any:
+        return _jax.DeviceList(tuple(self._devices[i] for i in device_ids))
+
+    def runner(
+        self, executable: Any, results: Sequence[ArraySpec]
+    ) -> Callable[[list[Array]], list[Array]]:
+        """Returns a function that runs a program to its end.
+
+        Args:
+          executable: What `compile` made.
+          results: What each result is.
+        """
+        handlers = [
+            result_handler(spec.shape, spec.dtype, spec.placing.sharding) for spec in results
+        ]
+        if not handlers:
+
+            def run_for_effect(arguments: list[Array]) -> list[Array]:
+                ran = executable.execute_sharded(arguments, with_tokens=True)
+                ran.consume_token().block_until_ready()
+                return []
+
+            return run_for_effect
+
+        def run(arguments: list[Array]) -> list[Array]:
+            ran = executable.execute_sharded(arguments)
+            arrays: list[Array] = ran.consume_with_handlers(handlers)
+            xla_client.batched_block_until_ready(arrays)
+            return arrays
+
+        return run
+
+
+def _memory_kinds(device: Any) -> tuple[str, ...]:
+    first = device.default_memory().kind
+    return (first, *(m.kind for m in device.addressable_memories() if m.kind != first))
+
+
+def forget() -> None:
+    """Lets go of clients that JAX only remembers, by the shardings that it has looked at."""
+    jax.clear_caches()
+
+
+def dumps(options: Any) -> bool:
+    """Whether these options have XLA write down what it does while it compiles."""
+    if options.executable_build_options.debug_options.xla_dump_to:
+        return True
+    # (XLA_FLAGS of the environment are in the debug options of the program that compiles.)
+    names = [name for name, _ in options.env_option_overrides]
+    return any(name.startswith("xla_dump_") for name in names)
+
+
+@functools.cache
+def own_debug_options() -> bytes:
+    """Returns this process's debug options, serialised: XLA's defaults and its flags."""
+    options = _jax.CompileOptions()
+    _ = options.executable_build_options.debug_options  # (Only made when it is looked at.)
+    message = xla_pb2.CompileOptionsProto.FromString(options.SerializeAsString())
+    return message.executable_build_options.debug_options.SerializeToString()
+
+
+@functools.cache
+def warm_up() -> None:
+    """Loads what is slow to load; does not read XLA's flags."""
+    # A program that calls LAPACK before this ends the process with a segmentation fault.
+    _lapack.initialize()
+    # (JAX registers these with jax.experimental.sparse only.)
+    for name, kernel, version in cpu_sparse.registrations()["cpu"]:
+        xla_client.register_custom_call_target(name, kernel, platform="cpu", api_version=version)
+    mlir_context()
+
+
+def parts_of(array: Array) -> list[Array]:
+    """Returns an array's pieces, one a device, in the order of its sharding's devices."""
+    parts: list[Array] = array._arrays  # noqa: SLF001 - addressable_shards is far slower
+    return parts
+
+
+def is_deleted(array: Array) -> bool:
+    """Whether a piece of the array is deleted, or has been given to a program."""
+    deleted: bool = array.is_deleted()
+    return deleted
+
+
+def pointers(array: Array) -> list[int]:
+    """Returns where in memory the array's pieces lie."""
+    return [part.unsafe_buffer_pointer() for part in parts_of(array)]

@@ -1,0 +1,233 @@
+"""The history of decisions: a table beside the grants, written in the transaction of what they say.
+
+What is read is read in small pieces, between which other work is done: the one event loop that
+decides is never held up by who looks back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, TypeAlias
+
+from shared_pathways_service.scheduling.book.decisions import Decision
+
+__all__ = ["MAX_AGE_S", "MAX_ROWS", "Filter", "History", "HistoryClosed", "Numbered"]
+
+#: What is kept: so many decisions, and none that is older.
+MAX_ROWS = 1_000_000
+MAX_AGE_S = 90 * 86_400.0
+
+#: Rows that one piece of reading looks at: 1 to 2 ms.
+_PIECE = 250
+#: Entries of the index by time that one piece looks at: 1 ms.
+_TIMES = 2000
+#: Outdated rows that one write removes at least, so that each write stays short.
+_PRUNED = 64
+
+#: A decision and its number, growing.
+Numbered: TypeAlias = tuple[int, Decision]
+
+_COLUMNS = tuple(field.name for field in dataclasses.fields(Decision))
+_TABLES = (
+    """CREATE TABLE IF NOT EXISTS decisions (
+        sequence INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, kind TEXT NOT NULL,
+        tenant TEXT NOT NULL, user TEXT NOT NULL, team TEXT NOT NULL, slice TEXT NOT NULL,
+        virtual_index INTEGER, generation INTEGER NOT NULL, instance_type TEXT NOT NULL,
+        reason TEXT NOT NULL, related TEXT NOT NULL, began REAL) STRICT""",
+    "CREATE INDEX IF NOT EXISTS decisions_by_time ON decisions (time)",
+    "CREATE INDEX IF NOT EXISTS decisions_by_tenant ON decisions (tenant, sequence)",
+)
+# The table's columns are the number, then the fields of `Decision` in their order.
+_INSERT = "INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_BETWEEN = "SELECT * FROM decisions WHERE sequence > ? AND sequence <= ? ORDER BY sequence"
+_OF_TENANT = "SELECT * FROM decisions WHERE tenant = ? AND sequence > ? ORDER BY sequence LIMIT ?"
+_LAST_OF_TENANT = "SELECT * FROM decisions WHERE tenant = ? ORDER BY sequence DESC LIMIT ?"
+_FROM_TIME = (
+    "SELECT time, sequence FROM decisions WHERE (time, sequence) > (?, ?) "
+    "ORDER BY time, sequence LIMIT ?"
+)
+_LAST = "SELECT * FROM decisions ORDER BY sequence DESC LIMIT ?"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Filter:
+    """Which decisions are wanted.
+
+    Attributes:
+      since: Not before this time; None: from the first.
+      until: Before this time; None: to the last.
+      tenant: Only of this one; empty: of all.
+      kinds: Only these, whole or what stands behind the dot; empty: all.
+    """
+
+    since: float | None = None
+    until: float | None = None
+    tenant: str = ""
+    kinds: Sequence[str] = ()
+
+    def takes(self, decision: Decision) -> bool:
+        """Returns whether a decision is wanted."""
+        return (
+            (self.since is None or decision.time >= self.since)
+            and (self.until is None or decision.time < self.until)
+            and self.tenant in {"", decision.tenant}
+            and self._takes_kind(decision.kind)
+        )
+
+    def _takes_kind(self, kind: str) -> bool:
+        return not self.kinds or kind in self.kinds or kind.partition(".")[2] in self.kinds
+
+
+class HistoryClosed(Exception):  # noqa: N818 - the end of the server, and no error of the reader's
+    """The server ends while a history is read."""
+
+
+class History:
+    """The decisions that are kept in a database.
+
+    Args:
+      db: Where; its transactions are the caller's.
+      max_rows: Decisions that are kept.
+      max_age_s: Seconds after which one is not.
+      begins_at: The first number, where there was none before: above all of another history that a
+        follower may have heard, which is gone.
+    """
+
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        *,
+        max_rows: int = MAX_ROWS,
+        max_age_s: float = MAX_AGE_S,
+        begins_at: int = 1,
+    ) -> None:
+        self._db = db
+        self._closed = False
+        self._max_rows = max_rows
+        self._max_age_s = max_age_s
+        for statement in _TABLES:
+            db.execute(statement)
+        last = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'decisions'").fetchone()
+        #: The number of the last decision ever; before the first, one less than that will have.
+        self.last: int = last[0] if last else begins_at - 1
+        first = db.execute("SELECT min(sequence) FROM decisions").fetchone()[0]
+        self._first: int = first or self.last + 1
+
+    def __len__(self) -> int:
+        return self.last + 1 - self._first
+
+    @property
+    def began(self) -> float | None:
+        """The time of the first decision that is kept; None: there is none."""
+        row = self._db.execute("SELECT time FROM decisions ORDER BY sequence LIMIT 1").fetchone()
+        return row[0] if row else None
+
+    @property
+    def ended(self) -> float | None:
+        """The time of the last decision that is kept; None: there is none."""
+        row = self._db.execute(_LAST, (1,)).fetchone()
+        return None if row is None else _numbered(row)[1].time
+
+    def append(self, decisions: Sequence[Decision]) -> list[Numbered]:
+        """Writes decisions, within the caller's transaction; returns them with their numbers.
+
+        Who cannot end the transaction gives the history up.
+        """
+        numbered = list(enumerate(decisions, start=self.last + 1))
+        rows = [(n, *(getattr(one, name) for name in _COLUMNS)) for n, one in numbered]
+        self._db.executemany(_INSERT, rows)
+        self.last += len(numbered)
+        if decisions:
+            self._prune(decisions[-1].time, len(decisions))
+        return numbered
+
+    async def read(
+        self, wanted: Filter, *, after: int = 0, piece: int = _PIECE
+    ) -> AsyncIterator[list[Numbered]]:
+        """Yields the decisions that are wanted, piece by piece, the oldest first.
+
+        Nothing else runs between the last piece and the end, so that who goes on with what is
+        decided from then on misses nothing.
+
+        Args:
+          wanted: Which.
+          after: Only with greater numbers.
+          piece: Rows that are looked at before others have their turn.
+
+        Raises:
+          HistoryClosed: It was closed meanwhile.
+        """
+        after = max(after, await self._first_since(wanted.since) - 1)
+        while after < self.last:
+            self._check_open()
+            if wanted.tenant:
+                # Of one tenant there are few, scattered over all.
+                last = self.last
+                rows = self._db.execute(_OF_TENANT, (wanted.tenant, after, piece)).fetchall()
+            else:
+                last = min(self.last, after + piece)
+                rows = self._db.execute(_BETWEEN, (after, last)).fetchall()
+            after = rows[-1][0] if wanted.tenant and len(rows) == piece else last
+            found = [one for one in map(_numbered, rows) if wanted.takes(one[1])]
+            if found:
+                yield found
+            if after < self.last:
+                await asyncio.sleep(0)
+
+    def close(self) -> None:
+        """Ends whoever reads: the database is about to be closed."""
+        self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise HistoryClosed
+
+    def last_of(self, tenant: str, count: int) -> list[Decision]:
+        """Returns the last decisions on a tenant, the oldest first."""
+        rows = self._db.execute(_LAST_OF_TENANT, (tenant, count))
+        return [_numbered(row)[1] for row in rows][::-1]
+
+    def tail(self, count: int) -> list[Decision]:
+        """Returns the last decisions, the oldest first."""
+        rows = self._db.execute(_LAST, (count,))
+        return [_numbered(row)[1] for row in rows][::-1]
+
+    async def _first_since(self, since: float | None) -> int:
+        """Returns the first number of this time or later, or one before it.
+
+        Where a clock was set back, decisions that came first have the later times: so the index by
+        time is read to its end, or until nothing earlier can come.
+        """
+        if since is None:
+            return self._first
+        first, at = self.last + 1, (since, -1)
+        while first > self._first:
+            self._check_open()
+            rows = self._db.execute(_FROM_TIME, (*at, _TIMES)).fetchall()
+            first = min([first, *(number for _, number in rows)])
+            if len(rows) < _TIMES:
+                break
+            at = rows[-1]
+            await asyncio.sleep(0)
+        return first
+
+    def _prune(self, now: float, written: int) -> None:
+        """Removes some of what is too much or too old: more than is written, and never many."""
+        some = _PRUNED + 2 * written
+        upto = min(self.last - self._max_rows, self._first + some)
+        rows = self._db.execute(
+            "SELECT max(sequence) FROM (SELECT sequence, time FROM decisions ORDER BY sequence "
+            "LIMIT ?) WHERE time < ?",
+            (some, now - self._max_age_s),
+        ).fetchone()
+        upto = max(upto, rows[0] or 0)
+        if upto >= self._first:
+            self._db.execute("DELETE FROM decisions WHERE sequence <= ?", (upto,))
+            self._first = upto + 1
+
+
+def _numbered(row: tuple[Any, ...]) -> Numbered:
+    return row[0], Decision(**dict(zip(_COLUMNS, row[1:], strict=True)))

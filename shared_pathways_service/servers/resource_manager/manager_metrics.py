@@ -1,0 +1,73 @@
+"""The metrics of the resource manager, for a scraper: docs/metrics.md."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+from shared_pathways_service.metrics.openmetrics import Family, Sample
+from shared_pathways_service.scheduling.book.census import Census
+from shared_pathways_service.scheduling.book.states import SliceState, TenantState
+from shared_pathways_service.servers.resource_manager.authority import Authority
+from shared_pathways_service.servers.resource_manager.meter import labelled, rm_family
+from shared_pathways_service.version import __version__
+
+__all__ = ["families"]
+
+_TYPE = "instance_type"
+
+
+def families(authority: Authority) -> list[Family]:
+    """Returns all that is told."""
+    return [
+        rm_family("info", "info", "What runs.", [Sample(1, {"version": __version__})]),
+        *_of_census(authority.census(), authority.capacity),
+        rm_family("streams", "gauge", "Open streams.", labelled("of", authority.streams())),
+        rm_family(
+            "history_decisions",
+            "gauge",
+            "Decisions that the history keeps.",
+            [Sample(len(authority.history))],
+        ),
+        *authority.meter.families(),
+    ]
+
+
+def _of_census(census: Census, capacity: Mapping[str, int]) -> list[Family]:
+    return [
+        rm_family(
+            "slices",
+            "gauge",
+            "Slices that are known.",
+            [
+                Sample(census.slices.get((kind, state), 0), {_TYPE: kind, "state": state})
+                for kind, state in itertools.product(capacity, SliceState)
+            ],
+        ),
+        rm_family(
+            "slices_wanted", "gauge", "Slices that there should be.", labelled(_TYPE, capacity)
+        ),
+        rm_family(
+            "slices_held", "gauge", "Slices that a tenant holds.", labelled(_TYPE, census.held)
+        ),
+        rm_family(
+            "tenants",
+            "gauge",
+            "Tenants that are known.",
+            [Sample(census.tenants.get(state, 0), {"state": state}) for state in TenantState],
+        ),
+        rm_family("queue_length", "gauge", "Tenants in the queue.", [Sample(census.queue_length)]),
+        rm_family(
+            "queue_oldest_wait_seconds",
+            "gauge",
+            "How long the one that waits longest has waited; 0: nobody waits.",
+            [Sample(census.oldest_wait_s)],
+            "seconds",
+        ),
+        rm_family(
+            "recovering",
+            "gauge",
+            "1 while nothing is granted after a restart.",
+            [Sample(census.recovering)],
+        ),
+    ]

@@ -1,0 +1,214 @@
+"""How things stand, as the core reports it, for `GetStatus` and as a watcher's first events."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import os
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+from shared_pathways_service.events import Event, Scalar, rfc3339
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.scheduling.book.holdings import (
+    ReservationStatus,
+    SliceStatus,
+    StatusReport,
+    TenantStatus,
+)
+from shared_pathways_service.scheduling.book.states import (
+    SliceState,
+    TenantState,
+    VirtualSliceState,
+)
+from shared_pathways_service.scheduling.history.expectation import Expectation
+
+__all__ = ["reservation_message", "snapshot_events", "status_message"]
+
+_SOURCE = "rm"
+#: Slices, or tenants, that a piece of an answer has: 2 ms.
+_PIECE = 200
+
+
+async def status_message(
+    report: StatusReport, expectations: Mapping[str, Expectation] = MappingProxyType({})
+) -> pb.GetStatusResponse:
+    """Makes the answer of `GetStatus`, in pieces between which others have their turn.
+
+    Args:
+      report: How things stand.
+      expectations: Of those that wait.
+    """
+    message = pb.GetStatusResponse(
+        state=report.state,
+        types=report.types,
+        queue=[
+            pb.QueueEntry(
+                tenant=entry.tenant,
+                position=entry.position,
+                wants=entry.wants,
+                reason=entry.reason,
+                waiting_s=entry.waiting_s,
+                expected_wait_s=_wait_of(expectations.get(entry.tenant)),
+            )
+            for entry in report.queue
+        ],
+        spares=report.spares,
+        since=rfc3339(report.since),
+        pid=os.getpid(),
+        reservations=map(reservation_message, report.reservations),
+    )
+    for start in range(0, len(report.slices), _PIECE):
+        message.slices.extend(map(_slice, report.slices[start : start + _PIECE]))
+        await asyncio.sleep(0)
+    for start in range(0, len(report.tenants), _PIECE):
+        message.tenants.extend(map(_tenant, report.tenants[start : start + _PIECE]))
+        await asyncio.sleep(0)
+    return message
+
+
+def reservation_message(one: ReservationStatus) -> pb.ReservationStatus:
+    """Makes the message of a reservation."""
+    about = one.reservation
+    return pb.ReservationStatus(
+        name=about.name,
+        instance_type=about.instance_type,
+        count=about.count,
+        user=about.user,
+        team=about.team,
+        starts=about.starts,
+        ends=about.ends,
+        held=one.held,
+    )
+
+
+def snapshot_events(report: StatusReport) -> Iterator[Event]:
+    """Tells how things stand in the events that would have told how they came to be so."""
+    if report.state == "recovering":
+        data: dict[str, Scalar] = {"tenants": len(report.tenants)}
+        yield Event(kind="rm.recovering", source=_SOURCE, data=data)
+    ready = collections.Counter(
+        entry.instance_type for entry in report.slices if entry.state is SliceState.READY
+    )
+    for entry in report.slices:
+        yield Event(
+            kind=f"slice.{entry.state}",
+            source=_SOURCE,
+            slice=entry.id,
+            data={"instance_type": entry.instance_type, "ready": ready[entry.instance_type]},
+        )
+    for tenant in report.tenants:
+        yield from _tenant_events(tenant)
+    for waiting in report.queue:
+        yield Event(
+            kind="tenant.queued",
+            source=_SOURCE,
+            tenant=waiting.tenant,
+            reason=waiting.reason,
+            data={"position": waiting.position, "holders": "\n".join(waiting.holders)},
+        )
+
+
+def _tenant_events(tenant: TenantStatus) -> Iterator[Event]:
+    kinds = {
+        VirtualSliceState.PLACED: "slice.placed",
+        VirtualSliceState.UNPLACED: "slice.unplaced",
+    }
+    for virtual in tenant.slices:
+        if virtual.state in kinds:
+            yield Event(
+                kind=kinds[virtual.state],
+                source=_SOURCE,
+                tenant=tenant.name,
+                slice=virtual.slice_id or None,
+                data={
+                    "virtual_index": virtual.index,
+                    "slice_id": virtual.slice_id,
+                    "generation": virtual.generation,
+                    "instance_type": virtual.instance_type,
+                },
+            )
+    if tenant.state is TenantState.RUNNING:
+        placed = sum(v.state is VirtualSliceState.PLACED for v in tenant.slices)
+        data: dict[str, Scalar] = {"placed": placed, "wanted": len(tenant.slices)}
+        yield Event(kind="tenant.running", source=_SOURCE, tenant=tenant.name, data=data)
+    if tenant.preempting_by:
+        data = {"grace_s": tenant.preempting_s}
+        yield Event(
+            kind="tenant.preempting",
+            source=_SOURCE,
+            tenant=tenant.name,
+            reason=tenant.preempting_by,
+            data=data,
+        )
+    if tenant.idle_release_s is not None:
+        yield Event(
+            kind="tenant.idling",
+            source=_SOURCE,
+            tenant=tenant.name,
+            data={"idle_s": tenant.idle_s, "release_s": tenant.idle_release_s},
+        )
+    if tenant.state is TenantState.IDLE:
+        yield Event(kind="tenant.idled", source=_SOURCE, tenant=tenant.name)
+    if tenant.state is TenantState.PREEMPTED:
+        yield Event(kind="tenant.preempted", source=_SOURCE, tenant=tenant.name)
+    if not tenant.connected:
+        yield Event(kind="tenant.disconnected", source=_SOURCE, tenant=tenant.name)
+
+
+def _wait_of(expectation: Expectation | None) -> float | None:
+    return None if expectation is None else expectation.wait_s
+
+
+def _slice(entry: SliceStatus) -> pb.SliceStatus:
+    return pb.SliceStatus(
+        id=entry.id,
+        instance_type=entry.instance_type,
+        state=entry.state,
+        tenant=entry.tenant,
+        virtual_index=entry.virtual_index,
+        since=rfc3339(entry.since),
+        node_pool=entry.node_pool,
+        generation=entry.generation,
+        held_since="" if entry.held_since is None else rfc3339(entry.held_since),
+        workers=[
+            pb.WorkerStatus(
+                host_index=worker.host_index,
+                host=worker.host,
+                pid=worker.pid,
+                address=worker.address,
+                incarnation=worker.incarnation,
+            )
+            for worker in entry.workers
+        ],
+        kept_for=entry.kept_for,
+    )
+
+
+def _tenant(tenant: TenantStatus) -> pb.TenantStatus:
+    return pb.TenantStatus(
+        name=tenant.name,
+        user=tenant.user,
+        host=tenant.host,
+        team=tenant.team,
+        priority=tenant.priority,
+        state=tenant.state,
+        slices=[
+            pb.VirtualSliceStatus(
+                index=virtual.index,
+                instance_type=virtual.instance_type,
+                state=virtual.state,
+                slice_id=virtual.slice_id,
+                generation=virtual.generation,
+            )
+            for virtual in tenant.slices
+        ],
+        since=rfc3339(tenant.since),
+        connected=tenant.connected,
+        pid=tenant.pid,
+        preempting_by=tenant.preempting_by,
+        preempting_s=tenant.preempting_s,
+        idle_s=tenant.idle_s,
+        idle_release_s=tenant.idle_release_s,
+        ends="" if tenant.ends_at is None else rfc3339(tenant.ends_at),
+    )

@@ -1,0 +1,4 @@
+"""What all servers share: listening, admission, health, connections, the process's life.
+
+No server's own behaviour is here.
+"""

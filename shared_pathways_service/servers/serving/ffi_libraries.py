@@ -1,0 +1,50 @@
+"""The directory of shared libraries that an operator allows proxies to load."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from shared_pathways_service.api.ffi_targets import FfiTarget
+from shared_pathways_service.errors import InvalidRequestError
+
+__all__ = ["find_library"]
+
+_WRITABLE_BY_OTHERS = 0o022
+
+
+def find_library(directory: str, target: FfiTarget, *, field: str) -> Path:
+    """Returns the file of a target's library, which is loaded into a proxy.
+
+    Args:
+      directory: What the operator allows; empty: nothing.
+      target: The function.
+      field: What to call it in an error.
+
+    Raises:
+      InvalidRequestError: No directory is allowed, the file is not in it, or others than the user
+        and root could change it.
+    """
+    if not directory:
+        raise InvalidRequestError(
+            field,
+            str(target),
+            "a service whose operator allows libraries of users (`sps serve "
+            "--allow-ffi-libraries DIR`)",
+        )
+    try:
+        root = Path(directory).resolve(strict=True)
+        path = (root / target.library).resolve(strict=True)
+    except OSError as error:
+        raise InvalidRequestError(
+            field, str(target), f"a library in {directory}: {error.strerror}"
+        ) from error
+    if path.parent != root or not path.is_file():
+        raise InvalidRequestError(field, str(target), f"a file in {root}, not a link out of it")
+    for place in (root, path):
+        status = place.stat()
+        if status.st_uid not in (0, os.getuid()) or status.st_mode & _WRITABLE_BY_OTHERS:
+            raise InvalidRequestError(
+                field, str(target), f"a library that only its user can change: {place} is not"
+            )
+    return path

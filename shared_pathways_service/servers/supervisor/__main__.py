@@ -1,0 +1,50 @@
+"""``python -m shared_pathways_service.servers.supervisor``: the service, without a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+
+from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.flags.parsing import parse_or_exit
+from shared_pathways_service.flags.supervisor import SupervisorOptions
+from shared_pathways_service.runtime import descriptors
+from shared_pathways_service.runtime.glog import glog, send_logging_to_glog
+from shared_pathways_service.runtime.settings import Settings
+from shared_pathways_service.servers.serving.process import STOP_SIGNALS
+from shared_pathways_service.servers.supervisor.supervisor import Supervisor
+
+__all__ = ["main"]
+
+
+async def _run(options: SupervisorOptions, settings: Settings) -> None:
+    supervisor = Supervisor(options, settings)
+    loop = asyncio.get_running_loop()
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, supervisor.stop, f"it got {signal.Signals(number).name}")
+    await supervisor.run()
+
+
+def main() -> int:
+    """Runs the service; returns the exit code."""
+    options = parse_or_exit(SupervisorOptions, "supervisor", sys.argv[1:])
+    send_logging_to_glog(log_format=options.log_format)
+    # Of its children, too.
+    os.environ["SPS_LOG_FORMAT"] = "json" if options.log_format == "json" else "text"
+    # Its children inherit it.
+    descriptors.raise_limit()
+    if options.detached:
+        # Nobody knows how long it lives: it must not keep a directory of its starter's from going.
+        os.chdir("/")
+    try:
+        asyncio.run(_run(options, Settings.load()))
+    except SharedPathwaysError as error:
+        glog("E", str(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,196 @@
+"""One child process: started with a log and a pipe that tells when it serves, watched, ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from shared_pathways_service.runtime.embedded.log_directory import open_log
+from shared_pathways_service.runtime.embedded.server_environment import server_environment
+from shared_pathways_service.runtime.processes import Identity, identity_of
+
+__all__ = ["Child", "ChildEnded", "Serving"]
+
+_READY_LIMIT = 4096
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Serving:
+    """Where a child serves, as it said itself.
+
+    Attributes:
+      port: 0: none.
+      socket: Empty: none.
+    """
+
+    port: int
+    socket: str
+
+
+class ChildEnded(Exception):  # noqa: N818 - it is no failure of ours
+    """The child ended before it served."""
+
+
+class Child:
+    """A running child, or one that has ended; made by `start`.
+
+    Attributes:
+      role: ``rm``, ``worker``, ``proxy`` or ``standby``.
+      name: Unique among the service's processes.
+      identity: Its process.
+      log: The file that it writes to.
+    """
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        identity: Identity,
+        *,
+        role: str,
+        name: str,
+        log: Path,
+        ready_fd: int,
+        ready_pipe: int,
+    ) -> None:
+        self.role = role
+        self.name = name
+        self.identity = identity
+        self.log = log
+        #: The number that ``--ready_fd`` has in the child.
+        self.ready_fd = ready_fd
+        self._process = process
+        self._began = time.monotonic()
+        loop = asyncio.get_running_loop()
+        self._serving: asyncio.Future[Serving] = loop.create_future()
+        # Not every child is waited for.
+        self._serving.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._reader = loop.create_task(self._read_ready(ready_pipe))
+
+    @classmethod
+    async def start(
+        cls,
+        command: Callable[[int], Sequence[str]],
+        *,
+        role: str,
+        name: str,
+        log: Path,
+        with_stdin: bool = False,
+    ) -> Child:
+        """Starts a child; call it on a thread that lives as long as the child should.
+
+        Args:
+          command: Makes the command line for a ready descriptor's number.
+          role: For people.
+          name: For people.
+          log: Appended to.
+          with_stdin: Whether `tell` will be called.
+        """
+        with contextlib.ExitStack() as stack:
+            ours, theirs = os.pipe()
+            undo = stack.enter_context(contextlib.ExitStack())
+            undo.callback(os.close, ours)
+            stack.callback(os.close, theirs)
+            output = stack.enter_context(open_log(log))
+            process = await asyncio.create_subprocess_exec(
+                *command(theirs),
+                stdin=asyncio.subprocess.PIPE if with_stdin else asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=(theirs,),
+                env=server_environment(os.environ),
+                cwd="/",
+                # A terminal's Ctrl-C is for the supervisor, which ends its children in order.
+                start_new_session=True,
+                umask=0o077,
+            )
+            undo.pop_all()
+        # One that has ended already has no start time any more, and needs none.
+        try:
+            identity = identity_of(process.pid)
+        except ProcessLookupError:
+            identity = Identity(pid=process.pid, start="")
+        return cls(
+            process, identity, role=role, name=name, log=log, ready_fd=theirs, ready_pipe=ours
+        )
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative for a signal."""
+        return self._process.returncode
+
+    @property
+    def lived_s(self) -> float:
+        """Seconds since it was started."""
+        return time.monotonic() - self._began
+
+    async def serving(self) -> Serving:
+        """Returns where it serves, once it does.
+
+        Raises:
+          ChildEnded: It ended before, or closed the descriptor without a word.
+        """
+        return await asyncio.shield(self._serving)
+
+    async def wait(self) -> int:
+        """Returns the exit code, once it has ended."""
+        code = await self._process.wait()
+        await self._reader
+        return code
+
+    async def tell(self, line: str) -> None:
+        """Writes a line to its standard input, and closes that."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line.encode() + b"\n")
+        with contextlib.suppress(ConnectionError):
+            await self._process.stdin.drain()
+        self._process.stdin.close()
+
+    async def stop(self, grace_s: float) -> int:
+        """Ends it: SIGTERM, and SIGKILL after the grace; returns its exit code."""
+        self._signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(grace_s):
+                return await self.wait()
+        except TimeoutError:
+            self.kill()
+            return await self.wait()
+
+    def kill(self) -> None:
+        """Sends SIGKILL, if it still runs."""
+        self._signal(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """Has it stand still until `resume`; `stop` before that takes all of its grace."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Lets it go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        # Not reaped yet as long as there is no return code: the id is still its own.
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    async def _read_ready(self, pipe: int) -> None:
+        reader = asyncio.StreamReader(limit=_READY_LIMIT)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.connect_read_pipe(lambda: protocol, os.fdopen(pipe, "rb", 0))
+        try:
+            said = json.loads(await reader.readline())
+            serving = Serving(port=int(said["port"]), socket=str(said["socket"]))
+        except (ValueError, TypeError, KeyError):
+            self._serving.set_exception(ChildEnded(f"{self.name} did not begin to serve"))
+        else:
+            self._serving.set_result(serving)
+        finally:
+            transport.close()

@@ -1,0 +1,185 @@
+"""Command lines of the service's processes."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from pathlib import Path
+
+from shared_pathways_service.api.proxy_limits import ProxyLimits
+from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.flags.policies import policy_flags
+from shared_pathways_service.flags.supervisor import SupervisorOptions
+from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
+from shared_pathways_service.runtime.settings import Settings
+
+__all__ = [
+    "Host",
+    "ProxyRequest",
+    "hosts_of",
+    "proxy_arguments",
+    "proxy_command",
+    "resource_manager_command",
+    "worker_command",
+]
+
+#: ``-P`` keeps the working directory out of the import path.
+_PYTHON = (sys.executable, "-P", "-m")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Host:
+    """One host of a physical slice.
+
+    Attributes:
+      slice_number: Counts the service's slices, from 0.
+      index: Of this host among the slice's, from 0.
+    """
+
+    slice_number: int
+    instance_type: InstanceType
+    index: int
+
+    @property
+    def slice_id(self) -> str:
+        """The slice's name."""
+        return f"slice-{self.slice_number}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProxyRequest:
+    """What a tenant's proxy is asked for, checked.
+
+    Attributes:
+      queue_timeout_s: None: refused at once when slices are taken.
+      tcp_port: None: a Unix socket only; 0: any port beside it.
+      limits: What it gives its clients at most.
+      owner_pid: 0: nobody's end ends it.
+      max_lifetime_s: None: as long as its owner likes.
+    """
+
+    name: str
+    session: str
+    virtual_slices: tuple[str, ...]
+    num_elastic_slices: int
+    priority: int
+    queue_timeout_s: float | None
+    user: str
+    team: str
+    host: str
+    xla_flags: tuple[str, ...]
+    ffi_targets: tuple[str, ...]
+    tcp_port: int | None
+    owner_pid: int
+    owner_start: str
+    limits: ProxyLimits
+    max_lifetime_s: float | None
+
+
+def hosts_of(options: SupervisorOptions) -> list[Host]:
+    """Returns every host of every slice, spares included."""
+    kinds = [
+        InstanceType.parse(text)
+        for text, count in options.slices
+        for _ in range(count + options.spares)
+    ]
+    return [
+        Host(slice_number=number, instance_type=kind, index=index)
+        for number, kind in enumerate(kinds)
+        for index in range(kind.hosts)
+    ]
+
+
+def resource_manager_command(
+    paths: RuntimePaths, options: SupervisorOptions, ready_fd: int, *, first_start: bool
+) -> list[str]:
+    """Returns the resource manager's command line, for its first start or for a later one."""
+    counts = [str(count + options.spares) for _, count in options.slices]
+    return [
+        *_PYTHON,
+        "shared_pathways_service.servers.resource_manager",
+        "--node_type=resource_manager",
+        f"--instance_type={','.join(kind for kind, _ in options.slices)}",
+        f"--instance_count={','.join(counts)}",
+        f"--num_spares={options.spares}",
+        f"--server_socket={paths.resource_manager_socket}",
+        f"--state_file={paths.resource_manager_state}",
+        f"--beat_interval_s={options.beat_interval_s}",
+        f"--hung_after_s={options.hung_after_s}",
+        f"--tenant_ttl_s={options.tenant_ttl_s}",
+        f"--recovering_s={options.recovering_s}",
+        *policy_flags(options),
+        f"--first_start={str(first_start).lower()}",
+        f"--tenant_token_file={paths.tenant_token}",
+        *_common(paths.token, ready_fd),
+    ]
+
+
+def worker_command(paths: RuntimePaths, host: Host, ready_fd: int) -> list[str]:
+    """Returns a worker's command line; the same one for a restart."""
+    return [
+        *_PYTHON,
+        "shared_pathways_service.servers.worker",
+        f"--resource_manager_address=unix:{paths.resource_manager_socket}",
+        f"--server_socket={paths.worker_socket(host.slice_number, host.index)}",
+        f"--slice_id={host.slice_id}",
+        f"--instance_type={host.instance_type}",
+        f"--host_index={host.index}",
+        *_common(paths.token, ready_fd),
+    ]
+
+
+def proxy_command(*arguments: str) -> list[str]:
+    """Returns the command line of a proxy; with ``--standby`` it reads the rest when it is used."""
+    return [*_PYTHON, "shared_pathways_service.servers.proxy", *arguments]
+
+
+def proxy_arguments(
+    paths: RuntimePaths,
+    options: SupervisorOptions,
+    request: ProxyRequest,
+    *,
+    settings: Settings,
+    uid: str,
+    transfer_dir: str,
+    ready_fd: int,
+) -> list[str]:
+    """Returns a proxy's arguments."""
+    arguments = [
+        f"--resource_manager_address=unix:{paths.resource_manager_socket}",
+        f"--resource_manager_token_file={paths.tenant_token}",
+        f"--virtual_slices={','.join(request.virtual_slices)}",
+        f"--num_elastic_slices={request.num_elastic_slices}",
+        f"--server_socket={paths.proxy_socket(uid)}",
+        f"--tenant_name={request.name}",
+        f"--tenant_priority={request.priority}",
+        f"--tenant_user={request.user}",
+        f"--tenant_host={request.host}",
+        f"--tenant_team={request.team}",
+        f"--exit_report={paths.exit_report(uid)}",
+        f"--last_requests_file={paths.last_requests(uid)}",
+        f"--lost_program_grace_s={options.lost_program_grace_s}",
+        f"--platform={options.platform}",
+        *(f"--{name}={value}" for name, value in dataclasses.asdict(request.limits).items()),
+        f"--compile_cache_dir={settings.cache_dir / 'compiled'}",
+        f"--compile_cache_bytes={settings.compile_cache_bytes}",
+        *request.xla_flags,
+        *_common(paths.proxy_token(uid), ready_fd),
+    ]
+    if request.ffi_targets:
+        arguments.append(f"--ffi_library_dir={options.ffi_library_dir}")
+        arguments.append(f"--ffi_targets={','.join(request.ffi_targets)}")
+    if transfer_dir:
+        arguments.append(f"--large_transfer_dir={transfer_dir}")
+    if request.queue_timeout_s is not None:
+        arguments.append(f"--queue_timeout_s={request.queue_timeout_s}")
+    if request.max_lifetime_s is not None:
+        arguments.append(f"--max_lifetime_s={request.max_lifetime_s}")
+    if request.tcp_port is not None:
+        arguments.append(f"--server_port={request.tcp_port}")
+    return arguments
+
+
+def _common(token: Path, ready_fd: int) -> list[str]:
+    return [f"--token_file={token}", f"--ready_fd={ready_fd}", f"--parent_pid={os.getpid()}"]

@@ -1,0 +1,93 @@
+"""Why a proxy ended: from its exit report where it left one, else from its exit code."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from shared_pathways_service.events import rfc3339
+from shared_pathways_service.runtime.embedded.log_directory import tail_of
+from shared_pathways_service.runtime.embedded.state_file import write_private
+from shared_pathways_service.runtime.last_requests import Unfinished, explained
+
+__all__ = ["explain_crash", "read_exit_report", "reason_of"]
+
+_REPORT_LIMIT = 64 << 10
+#: Lines of the log that the report of a crash keeps.
+_LINES_KEPT = 200
+
+
+def read_exit_report(path: Path) -> str:
+    """Returns the report as JSON text; empty when there is none, or none that is an object."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(_REPORT_LIMIT).decode()
+    except (OSError, UnicodeError):
+        return ""
+    return text if _parsed(text) else ""
+
+
+def reason_of(code: int | None, report: str) -> str:
+    """Returns in words why a proxy ended.
+
+    Args:
+      code: Its exit code, negative for a signal; None: it never ran.
+      report: What `read_exit_report` returned.
+    """
+    said = _parsed(report).get("reason")
+    if isinstance(said, str) and said:
+        return said
+    if code is None:
+        return "it could not be started"
+    if code < 0:
+        return f"killed by {_signal_name(-code)}"
+    return f"exit code {code}"
+
+
+def explain_crash(reason: str, unfinished: Unfinished, log: Path) -> str:
+    """Keeps a report of a crash beside the proxy's log.
+
+    Args:
+      reason: How it ended.
+      unfinished: What it was doing.
+      log: Of the proxy; its last lines are XLA's own words, and Python's stack.
+
+    Returns:
+      The reason, with what ran, the last requests, and where the report is; the reason alone where
+      nobody had used the proxy.
+    """
+    if not unfinished.requests:
+        return reason
+    told = explained(reason, unfinished)
+    path = log.with_suffix(".crash.json")
+    report = {
+        "reason": reason,
+        "time": rfc3339(time.time()),
+        "running": list(unfinished.running),
+        "last_requests": list(unfinished.requests),
+        "log_tail": tail_of(log, _LINES_KEPT),
+    }
+    try:
+        write_private(path, json.dumps(report, indent=2).encode() + b"\n")
+    except OSError:
+        # A full disk is no reason to be silent about the rest.
+        return told
+    return f"{told}; report: {path}"
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

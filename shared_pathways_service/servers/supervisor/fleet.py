@@ -1,0 +1,196 @@
+"""The resource manager and the workers: started together, and started again when they end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from shared_pathways_service.errors import ServiceNotFound
+from shared_pathways_service.flags.supervisor import SupervisorOptions
+from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
+from shared_pathways_service.runtime.embedded.log_directory import ServiceLogs, tail_of
+from shared_pathways_service.servers.supervisor.background import Background
+from shared_pathways_service.servers.supervisor.child import Child
+from shared_pathways_service.servers.supervisor.command_lines import (
+    Host,
+    hosts_of,
+    resource_manager_command,
+    worker_command,
+)
+from shared_pathways_service.servers.supervisor.hold import Disturbance, Hold
+from shared_pathways_service.servers.supervisor.reporting import Report
+from shared_pathways_service.servers.supervisor.restarts import RestartPolicy
+
+__all__ = ["Fleet", "Member"]
+
+#: Seconds that each may take to end by itself.
+_GRACE_S = 3.0
+
+
+class Member:
+    """A process that is kept up.
+
+    Attributes:
+      role: ``rm`` or ``worker``.
+      name: e.g. ``rm``, ``slice-0-0``.
+      slice_id: Empty for the resource manager.
+      child: The present one, or the one that ended last; None: not started yet.
+    """
+
+    def __init__(
+        self,
+        command: Callable[[int], Sequence[str]],
+        policy: RestartPolicy,
+        *,
+        role: str,
+        name: str,
+        slice_id: str = "",
+        hold: Hold | None = None,
+    ) -> None:
+        self.role = role
+        self.name = name
+        self.slice_id = slice_id
+        self.child: Child | None = None
+        self.restarts = 0
+        self._command = command
+        self._policy = policy
+        self._hold = hold
+
+    async def start(self, logs: ServiceLogs) -> Child:
+        """Starts the process, or starts it again."""
+        self.child = await Child.start(
+            self._command, role=self.role, name=self.name, log=logs.path(self.name)
+        )
+        if self._hold is not None:
+            # One that began meanwhile saw nobody here.
+            self._hold.meet(self.child)
+        return self.child
+
+    async def keep_up(
+        self, child: Child, logs: ServiceLogs, report: Report, on_change: Callable[[], None]
+    ) -> None:
+        """Runs until it may not be started again; cancelled, it leaves the child to `stop`."""
+        while True:
+            code = await child.wait()
+            asked = self._hold is not None and self._hold.excuses(child)
+            delay = 0.0 if asked else self._policy.next_delay(child.lived_s)
+            # What it said last tells why it ended by itself; a signal's cause stands elsewhere.
+            said = tail_of(child.log, 1) if code >= 0 else []
+            ended = f"exit code {code}" if code >= 0 else f"signal {-code}"
+            report(
+                "process.ended" if delay is not None else "process.given_up",
+                source=self.role,
+                slice=self.slice_id or None,
+                reason="; ".join([ended, *said, *(["disturbed on purpose"] if asked else [])]),
+                data={"name": self.name, "exit_code": code, "restarts": self.restarts},
+            )
+            on_change()
+            if delay is None:
+                return
+            await asyncio.sleep(delay)
+            if self._hold is not None:
+                await self._hold.over()
+            self.restarts += 1
+            child = await self.start(logs)
+            on_change()
+
+    async def stop(self) -> None:
+        """Ends the child, if there is one."""
+        if self.child is not None:
+            await self.child.stop(_GRACE_S)
+
+
+class Fleet:
+    """All members of the service; made once, started once, stopped once."""
+
+    def __init__(
+        self,
+        paths: RuntimePaths,
+        options: SupervisorOptions,
+        *,
+        logs: ServiceLogs,
+        background: Background,
+        report: Report,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._logs = logs
+        self._background = background
+        self._report = report
+        self._on_change = on_change
+        self.resource_manager = Member(
+            lambda fd: resource_manager_command(
+                paths, options, fd, first_start=self.resource_manager.child is None
+            ),
+            RestartPolicy(),
+            role="rm",
+            name="rm",
+        )
+        # The hosts of a slice share its restarts.
+        hosts = hosts_of(options)
+        policies = {host.slice_id: RestartPolicy(options.max_slice_restarts) for host in hosts}
+        self._holds = {host.slice_id: Hold() for host in hosts}
+        self.workers = [
+            self._worker(paths, host, policies[host.slice_id], self._holds[host.slice_id])
+            for host in hosts
+        ]
+
+    @staticmethod
+    def _worker(paths: RuntimePaths, host: Host, policy: RestartPolicy, hold: Hold) -> Member:
+        return Member(
+            lambda fd: worker_command(paths, host, fd),
+            policy,
+            role="worker",
+            name=f"{host.slice_id}-{host.index}",
+            slice_id=host.slice_id,
+            hold=hold,
+        )
+
+    @property
+    def members(self) -> list[Member]:
+        """The resource manager, then the workers."""
+        return [self.resource_manager, *self.workers]
+
+    async def start(self) -> None:
+        """Starts all, side by side, and keeps them up."""
+        children = await asyncio.gather(*(member.start(self._logs) for member in self.members))
+        for member, child in zip(self.members, children, strict=True):
+            self._background.start(member.keep_up(child, self._logs, self._report, self._on_change))
+
+    def disturb(self, slice_id: str, kind: Disturbance, hold_s: float) -> int:
+        """Kills or stops the workers of a slice, or lets it go; see `Hold`.
+
+        Args:
+          slice_id: A physical slice.
+          kind: What is done.
+          hold_s: Seconds until its workers are started again, or go on.
+
+        Returns:
+          How many workers it was done to; a slice that is down, or was given up, has none.
+
+        Raises:
+          ServiceNotFound: There is no such slice.
+        """
+        if slice_id not in self._holds:
+            raise ServiceNotFound(
+                f"the service has no slice {slice_id[:100]!r}",
+                candidates=list(self._holds),
+                hint=f"it has {', '.join(self._holds)}",
+            )
+        workers = [w.child for w in self.workers if w.slice_id == slice_id and w.child is not None]
+        count = self._holds[slice_id].begin(kind, hold_s, workers)
+        data = {"hold_s": hold_s, "workers": count}
+        self._report("slice.disturbed", slice=slice_id, reason=kind.value, data=data)
+        return count
+
+    async def stop(self) -> None:
+        """Ends the workers, then the resource manager, once nothing keeps them up any more."""
+        for hold in self._holds.values():
+            hold.end()  # who stands still hears no SIGTERM
+        await asyncio.gather(*(worker.stop() for worker in self.workers))
+        await self.resource_manager.stop()
+
+    def kill(self) -> None:
+        """Kills all at once; `stop` must follow."""
+        for member in self.members:
+            if member.child is not None:
+                member.child.kill()

@@ -1,0 +1,299 @@
+"""The tenants' proxies: each one's whole life, from the request to the release of its slices."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+from shared_pathways_service.errors import InvalidRequestError, ServiceNotReady
+from shared_pathways_service.flags.supervisor import SupervisorOptions
+from shared_pathways_service.protocol import supervisor_pb2 as pb
+from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
+from shared_pathways_service.runtime.embedded.log_directory import tail_of
+from shared_pathways_service.runtime.embedded.state_file import write_private
+from shared_pathways_service.runtime.processes import Identity
+from shared_pathways_service.runtime.settings import Settings
+from shared_pathways_service.servers.serving.last_requests_file import read_unfinished
+from shared_pathways_service.servers.serving.process import ProcessWatch
+from shared_pathways_service.servers.supervisor.child import Child, ChildEnded
+from shared_pathways_service.servers.supervisor.command_lines import ProxyRequest, proxy_arguments
+from shared_pathways_service.servers.supervisor.endings import (
+    explain_crash,
+    read_exit_report,
+    reason_of,
+)
+from shared_pathways_service.servers.supervisor.manager_link import ManagerLink
+from shared_pathways_service.servers.supervisor.occupancy import Occupancy
+from shared_pathways_service.servers.supervisor.reporting import Report
+from shared_pathways_service.servers.supervisor.shared_memory import SharedMemory
+from shared_pathways_service.servers.supervisor.standby import StandbyPool
+from shared_pathways_service.servers.supervisor.tenant_proxy import TenantProxy
+
+__all__ = ["NameTaken", "Proxies"]
+
+#: Seconds for a proxy to end by itself, and for the resource manager to answer before the end is
+#: told all the same.
+_GRACE_S = 3.0
+_RELEASE_S = 2.0
+#: Ended proxies that are kept for those who ask.
+_ENDED_KEPT = 100
+_ENDED_KEPT_S = 600.0
+
+
+class NameTaken(Exception):  # noqa: N818 - what the answer is called
+    """Another session has a proxy of this name."""
+
+
+class Proxies:
+    """All proxies of the service, those that ended lately included.
+
+    Args:
+      on_change: Called when a process comes or goes.
+    """
+
+    def __init__(
+        self,
+        paths: RuntimePaths,
+        options: SupervisorOptions,
+        settings: Settings,
+        *,
+        standby: StandbyPool,
+        shared_memory: SharedMemory,
+        manager: ManagerLink,
+        occupancy: Occupancy,
+        report: Report,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._paths = paths
+        self._options = options
+        self._settings = settings
+        self._standby = standby
+        self._shared_memory = shared_memory
+        self._manager = manager
+        self._occupancy = occupancy
+        self._report = report
+        self._on_change = on_change
+        self._by_name: dict[str, TenantProxy] = {}
+        self._lives: dict[TenantProxy, asyncio.Task[None]] = {}
+
+    def all(self) -> list[TenantProxy]:
+        """Returns those that live, and those that ended lately."""
+        return list(self._by_name.values())
+
+    @property
+    def children(self) -> list[Child]:
+        """The processes that run."""
+        found = [proxy.child for proxy in self._lives if proxy.child is not None]
+        return [child for child in found if child.exit_code is None]
+
+    def find(self, name: str) -> TenantProxy | None:
+        """Returns the latest proxy of a name."""
+        return self._by_name.get(name)
+
+    async def create(self, request: ProxyRequest) -> TenantProxy:
+        """Starts a proxy, or returns the one that the same session asked for before.
+
+        Raises:
+          NameTaken: Another session has one of this name.
+          InvalidRequestError: Its owner is no living process.
+          ServiceNotReady: The service is ending.
+        """
+        while known := self._by_name.get(request.name):
+            if known.request.session == request.session:
+                return known
+            if not known.is_over:
+                raise NameTaken(f"{request.name} is the proxy of another session")
+            if known not in self._lives:
+                break
+            # Its slices are not released yet: a release by name would hit the newcomer.
+            await asyncio.wait({self._lives[known]})
+        owner = Identity(pid=request.owner_pid, start=request.owner_start)
+        if owner.pid and not owner.is_alive():
+            raise InvalidRequestError("owner_pid", owner.pid, "a process that lives")
+        if not self._occupancy.enter():
+            raise ServiceNotReady("the service is ending", hint="start a new one")
+        self._forget_old()
+        proxy = TenantProxy(request, self._standby.log_of(request.name))
+        proxy.change(transfer_dir=str(self._shared_memory.make(proxy.uid) or ""))
+        self._by_name[request.name] = proxy
+        self._lives[proxy] = asyncio.create_task(self._live(proxy))
+        return proxy
+
+    async def delete(self, name: str, reason: str, *, uid: str = "", session: str = "") -> bool:
+        """Ends a proxy and waits for its end.
+
+        Args:
+          name: Its name.
+          reason: Told to those who watch it.
+          uid: Only the one with this uid; empty: whichever.
+          session: Only the one of this session; empty: whichever.
+
+        Returns:
+          False when there is none that lives.
+        """
+        proxy = self._by_name.get(name)
+        if proxy is None or uid not in {"", proxy.uid}:
+            return False
+        if session not in {"", proxy.request.session}:
+            return False
+        lived = not proxy.is_over
+        proxy.end(reason)
+        if proxy in self._lives:
+            await asyncio.wait({self._lives[proxy]})
+        return lived
+
+    async def stop(self) -> None:
+        """Ends all; a resource manager that does not answer is not waited for."""
+        for proxy in self._lives:
+            proxy.end("the service is ending")
+        lives = set(self._lives.values())
+        if lives:
+            await asyncio.wait(lives, timeout=_GRACE_S + _RELEASE_S)
+        await self._manager.close()
+        await asyncio.gather(*lives, return_exceptions=True)
+
+    def kill(self) -> None:
+        """Kills all at once; `stop` must follow."""
+        for proxy in self._lives:
+            proxy.end("the service was stopped at once")
+            if proxy.child is not None:
+                proxy.child.kill()
+
+    # ---- one life
+
+    async def _live(self, proxy: TenantProxy) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            stack.callback(self._on_change)
+            stack.callback(self._leave)
+            stack.callback(self._lives.pop, proxy)
+            code: int | None = None
+            try:
+                stack.enter_context(self._files_of(proxy))
+                code = await self._run(proxy)
+            except OSError as error:
+                proxy.end(f"it could not be started: {error}")
+            await self._conclude(proxy, code)
+
+    async def _run(self, proxy: TenantProxy) -> int:
+        """Runs the process to its end; returns its exit code."""
+        child = proxy.child = await self._launch(proxy)
+        with contextlib.ExitStack() as stack:
+            self._end_with_owner(proxy, stack)
+            if proxy.request.max_lifetime_s is not None:
+                lifetime = proxy.request.max_lifetime_s
+                timer = asyncio.get_running_loop().call_later(
+                    lifetime, proxy.end, f"its max_lifetime of {lifetime:g} s is over"
+                )
+                stack.callback(timer.cancel)
+            proxy.change(pid=child.identity.pid)
+            self._on_change()
+            self._tell("proxy.started", proxy, data={"pid": child.identity.pid})
+            serving = asyncio.create_task(self._wait_until_serving(proxy, child))
+            ended = asyncio.create_task(child.wait())
+            asked = asyncio.create_task(proxy.end_asked())
+            await asyncio.wait({ended, asked}, return_when=asyncio.FIRST_COMPLETED)
+            asked.cancel()
+            await child.stop(_GRACE_S)
+            await serving
+            self._standby.refill()
+            return await ended
+
+    async def _launch(self, proxy: TenantProxy) -> Child:
+        request = proxy.request
+
+        def arguments(ready_fd: int) -> list[str]:
+            return proxy_arguments(
+                self._paths,
+                self._options,
+                request,
+                settings=self._settings,
+                uid=proxy.uid,
+                transfer_dir=proxy.transfer_dir,
+                ready_fd=ready_fd,
+            )
+
+        if request.xla_flags:
+            return await self._standby.launch_anew(request.name, arguments)
+        return await self._standby.launch(request.name, arguments)
+
+    async def _wait_until_serving(self, proxy: TenantProxy, child: Child) -> None:
+        with contextlib.suppress(ChildEnded):
+            serving = await child.serving()
+            proxy.change(
+                state=pb.Proxy.SERVING, address=f"unix:{serving.socket}", tcp_port=serving.port
+            )
+            self._tell("proxy.serving", proxy)
+            self._standby.refill()
+
+    async def _conclude(self, proxy: TenantProxy, code: int | None) -> None:
+        """Gives the slices back, then tells of the end."""
+        report = read_exit_report(self._paths.exit_report(proxy.uid))
+        reason = proxy.end_reason or reason_of(code, report)
+        if not proxy.end_reason and code is not None and code < 0:
+            unfinished = read_unfinished(self._paths.last_requests(proxy.uid))
+            reason = explain_crash(reason, unfinished, proxy.log)
+        release = asyncio.create_task(self._manager.release(proxy.request.name, reason))
+        await asyncio.wait({release}, timeout=_RELEASE_S)
+        proxy.ended_at = time.monotonic()
+        proxy.change(
+            state=pb.Proxy.DELETED if proxy.end_reason else pb.Proxy.EXITED,
+            exit_code=code,
+            reason=reason,
+            exit_report=report,
+            log_tail=tail_of(proxy.log),
+        )
+        self._tell("proxy.ended", proxy, reason=reason, data={"exit_code": code})
+        await release
+
+    def _end_with_owner(self, proxy: TenantProxy, stack: contextlib.ExitStack) -> None:
+        request = proxy.request
+        if not request.owner_pid:
+            return
+        loop = asyncio.get_running_loop()
+
+        def on_end() -> None:
+            reason = f"its owner, process {request.owner_pid}, has ended"
+            loop.call_soon_threadsafe(proxy.end, reason)
+
+        owner = Identity(pid=request.owner_pid, start=request.owner_start)
+        stack.callback(ProcessWatch(owner, on_end).close)
+
+    @contextlib.contextmanager
+    def _files_of(self, proxy: TenantProxy) -> Iterator[None]:
+        token = self._paths.proxy_token(proxy.uid)
+        try:
+            write_private(token, proxy.token.encode())
+            yield
+        finally:
+            for path in (
+                token,
+                self._paths.exit_report(proxy.uid),
+                self._paths.last_requests(proxy.uid),
+                self._paths.proxy_socket(proxy.uid),
+            ):
+                path.unlink(missing_ok=True)
+            self._shared_memory.remove(proxy.uid)
+
+    def _leave(self) -> None:
+        self._occupancy.leave(asyncio.get_running_loop().time())
+
+    def _tell(
+        self,
+        kind: str,
+        proxy: TenantProxy,
+        *,
+        reason: str | None = None,
+        data: dict[str, str | int | float | bool | None] | None = None,
+    ) -> None:
+        request = proxy.request
+        self._report(kind, source="supervisor", tenant=request.name, reason=reason, data=data)
+
+    def _forget_old(self) -> None:
+        ended = [p for p in self._by_name.values() if p.ended_at and p not in self._lives]
+        ended.sort(key=lambda p: p.ended_at or 0.0)
+        limit = time.monotonic() - _ENDED_KEPT_S
+        for index, proxy in enumerate(ended):
+            if index < len(ended) - _ENDED_KEPT or (proxy.ended_at or 0.0) < limit:
+                del self._by_name[proxy.request.name]

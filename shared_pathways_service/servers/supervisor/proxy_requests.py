@@ -1,0 +1,106 @@
+"""Requests for proxies, checked: what is wrong with one is said with the field's name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from shared_pathways_service.api.ffi_targets import read_ffi_targets
+from shared_pathways_service.api.proxy_limits import ProxyLimits, asked_limits
+from shared_pathways_service.api.validation import (
+    check_dns_label,
+    check_int,
+    check_port,
+    check_seconds,
+    check_text,
+)
+from shared_pathways_service.constants import LONGEST_LIFETIME_S
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.protocol import supervisor_pb2 as pb
+from shared_pathways_service.servers.serving.ffi_libraries import find_library
+from shared_pathways_service.servers.supervisor.command_lines import ProxyRequest
+from shared_pathways_service.servers.supervisor.hold import Disturbance
+
+__all__ = ["read_disturbance", "read_proxy_request"]
+
+#: Seconds that a slice may be held: nobody is to forget one for good.
+_LONGEST_HOLD_S = 3600.0
+_KINDS = {
+    pb.DisturbSliceRequest.KILL: Disturbance.KILL,
+    pb.DisturbSliceRequest.HANG: Disturbance.HANG,
+    pb.DisturbSliceRequest.LET_GO: Disturbance.LET_GO,
+}
+
+_XLA_FLAG = re.compile(r"--xla_[a-z0-9_]+(=[!-~]*)?")
+
+
+def read_proxy_request(
+    message: pb.CreateProxyRequest,
+    types: Collection[str],
+    most: ProxyLimits,
+    ffi_library_dir: str = "",
+) -> ProxyRequest:
+    """Checks a request.
+
+    Args:
+      message: What came.
+      types: The instance types of the service, the first one for a request that names none.
+      most: What the operator gives a proxy at most.
+      ffi_library_dir: The libraries that proxies may load; empty: none.
+
+    Raises:
+      InvalidRequestError: A field has a value that cannot be used.
+    """
+    slices = tuple(message.virtual_slices) or (next(iter(types)),)
+    for wanted in slices:
+        if wanted not in types:
+            raise InvalidRequestError(
+                "virtual_slices", wanted, f"types of this service: {', '.join(types)}"
+            )
+    for xla_flag in message.xla_flags:
+        if not _XLA_FLAG.fullmatch(xla_flag):
+            raise InvalidRequestError("xla_flags", xla_flag, "flags of the form --xla_NAME=VALUE")
+    for target in read_ffi_targets(message.ffi_targets, field="proxy_options"):
+        find_library(ffi_library_dir, target, field="proxy_options")
+    queue_timeout = lifetime = None
+    if message.HasField("queue_timeout_s"):
+        queue_timeout = check_seconds("queue_timeout_s", message.queue_timeout_s, infinity=True)
+    if message.max_lifetime_s:
+        lifetime = check_seconds("max_lifetime_s", message.max_lifetime_s, high=LONGEST_LIFETIME_S)
+    if not message.session:
+        raise InvalidRequestError("session", "", "not to be empty")
+    return ProxyRequest(
+        name=check_dns_label("name", message.name),
+        session=check_text("session", message.session),
+        virtual_slices=slices,
+        num_elastic_slices=check_int(
+            "num_elastic_slices", message.num_elastic_slices, low=0, high=len(slices) - 1
+        ),
+        priority=message.priority,
+        queue_timeout_s=queue_timeout,
+        user=check_text("user", message.user),
+        team=check_text("team", message.team),
+        host=check_text("host", message.host),
+        xla_flags=tuple(message.xla_flags),
+        ffi_targets=tuple(message.ffi_targets),
+        tcp_port=check_port("tcp_port", message.tcp_port) if message.HasField("tcp_port") else None,
+        owner_pid=check_int("owner_pid", message.owner_pid, low=0, high=2**31 - 1),
+        owner_start=check_text("owner_start", message.owner_start),
+        limits=most.lowered(asked_limits(message.limits)),
+        max_lifetime_s=lifetime,
+    )
+
+
+def read_disturbance(message: pb.DisturbSliceRequest) -> tuple[Disturbance, float]:
+    """Checks a request, but for its slice; returns what is asked for, and for how many seconds.
+
+    Raises:
+      InvalidRequestError: A field has a value that cannot be used.
+    """
+    kind = _KINDS.get(message.kind)
+    if kind is None:
+        raise InvalidRequestError("kind", message.kind, "KILL, HANG or LET_GO")
+    hold_s = check_seconds("hold_s", message.hold_s)
+    if hold_s > _LONGEST_HOLD_S:
+        raise InvalidRequestError("hold_s", hold_s, f"at most {_LONGEST_HOLD_S:g} seconds")
+    return kind, hold_s

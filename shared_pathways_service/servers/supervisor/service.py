@@ -1,0 +1,169 @@
+"""The supervisor's gRPC service: calls checked and passed on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeAlias
+
+import grpc
+import grpc.aio
+
+from shared_pathways_service.api.proxy_limits import ProxyLimits
+from shared_pathways_service.errors import (
+    ServiceNotFound,
+    ServiceNotReady,
+    SharedPathwaysError,
+)
+from shared_pathways_service.protocol import supervisor_pb2 as pb
+from shared_pathways_service.protocol import supervisor_pb2_grpc as pb_grpc
+from shared_pathways_service.protocol.status import abort
+from shared_pathways_service.protocol.versions import negotiate
+from shared_pathways_service.servers.supervisor.fleet import Fleet
+from shared_pathways_service.servers.supervisor.occupancy import Occupancy
+from shared_pathways_service.servers.supervisor.proxies import NameTaken, Proxies
+from shared_pathways_service.servers.supervisor.proxy_requests import (
+    read_disturbance,
+    read_proxy_request,
+)
+from shared_pathways_service.servers.supervisor.reporting import Report
+
+__all__ = ["SupervisorService"]
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+class SupervisorService(pb_grpc.SupervisorServicer):
+    """Answers agents and `sps`.
+
+    Args:
+      welcome: What a Join is answered with, but for the protocol's version.
+      occupancy: Decides on joining and ending.
+      processes: Lists the service's processes.
+      on_leave: Called when a Join has ended.
+      on_shutdown: Called when somebody asks for the end.
+      limits: What a proxy gives its clients at most.
+      ffi_library_dir: The libraries that proxies may load; empty: none.
+    """
+
+    def __init__(
+        self,
+        welcome: pb.JoinReply,
+        occupancy: Occupancy,
+        proxies: Proxies,
+        fleet: Fleet,
+        report: Report,
+        *,
+        processes: Callable[[], list[pb.GetProcessesResponse.Process]],
+        on_leave: Callable[[], None],
+        on_shutdown: Callable[[str], None],
+        limits: ProxyLimits,
+        ffi_library_dir: str = "",
+    ) -> None:
+        self._welcome = welcome
+        self._occupancy = occupancy
+        self._proxies = proxies
+        self._fleet = fleet
+        self._report = report
+        self._processes = processes
+        self._on_leave = on_leave
+        self._on_shutdown = on_shutdown
+        self._limits = limits
+        self._ffi_library_dir = ffi_library_dir
+
+    async def Join(  # noqa: N802 - the protocol's name
+        self, request: pb.JoinRequest, context: Context
+    ) -> AsyncIterator[pb.JoinReply]:
+        """Counts the caller as long as the call lasts."""
+        try:
+            protocol = negotiate(request.protocol_min, request.protocol_max)
+        except SharedPathwaysError as error:
+            await abort(context, error)
+        if not self._occupancy.enter():
+            await abort(context, _ending())
+        try:
+            self._report("client.joined", data={"who": request.who[:200]})
+            reply = pb.JoinReply(protocol=protocol)
+            reply.MergeFrom(self._welcome)
+            yield reply
+            await asyncio.Event().wait()
+        finally:
+            self._occupancy.leave(asyncio.get_running_loop().time())
+            self._on_leave()
+            self._report("client.left", data={"who": request.who[:200]})
+
+    async def CreateProxy(  # noqa: N802
+        self, request: pb.CreateProxyRequest, context: Context
+    ) -> pb.Proxy:
+        """Starts a proxy."""
+        try:
+            checked = read_proxy_request(
+                request, self._welcome.instance_types, self._limits, self._ffi_library_dir
+            )
+            proxy = await self._proxies.create(checked)
+        except SharedPathwaysError as error:
+            await abort(context, error)
+        except NameTaken as error:
+            taken = SharedPathwaysError(str(error), hint="choose another name")
+            await abort(context, taken, grpc.StatusCode.ALREADY_EXISTS)
+        message = proxy.message()
+        message.token = proxy.token
+        return message
+
+    async def WatchProxy(  # noqa: N802
+        self, request: pb.WatchProxyRequest, context: Context
+    ) -> AsyncIterator[pb.Proxy]:
+        """Follows one proxy."""
+        proxy = self._proxies.find(request.name)
+        if proxy is None:
+            await abort(context, ServiceNotFound(f"there is no proxy {request.name[:100]!r}"))
+        async with contextlib.aclosing(proxy.changes()) as changes:
+            async for message in changes:
+                yield message
+
+    async def DeleteProxy(  # noqa: N802
+        self, request: pb.DeleteProxyRequest, _context: Context
+    ) -> pb.DeleteProxyResponse:
+        """Ends a proxy."""
+        deleted = await self._proxies.delete(
+            request.name,
+            request.reason or "it was deleted",
+            uid=request.uid,
+            session=request.session,
+        )
+        return pb.DeleteProxyResponse(deleted=deleted)
+
+    async def GetProcesses(  # noqa: N802
+        self, _request: pb.GetProcessesRequest, _context: Context
+    ) -> pb.GetProcessesResponse:
+        """Lists processes and proxies."""
+        return pb.GetProcessesResponse(
+            processes=self._processes(),
+            proxies=[p.message() for p in self._proxies.all()],
+            proxy_limits=pb.ProxyLimits(**dataclasses.asdict(self._limits)),
+        )
+
+    async def DisturbSlice(  # noqa: N802
+        self, request: pb.DisturbSliceRequest, context: Context
+    ) -> pb.DisturbSliceResponse:
+        """Kills or stops the workers of a slice for a while."""
+        try:
+            kind, hold_s = read_disturbance(request)
+            workers = self._fleet.disturb(request.slice, kind, hold_s)
+        except SharedPathwaysError as error:
+            await abort(context, error)
+        return pb.DisturbSliceResponse(workers=workers)
+
+    async def Shutdown(  # noqa: N802
+        self, request: pb.ShutdownRequest, _context: Context
+    ) -> pb.ShutdownResponse:
+        """Ends the service."""
+        self._occupancy.end()
+        self._on_shutdown(request.reason or "it was asked to")
+        return pb.ShutdownResponse()
+
+
+def _ending() -> ServiceNotReady:
+    return ServiceNotReady("the service is ending", hint="start a new one")

@@ -1,0 +1,95 @@
+"""A directory in memory, where clients leave large buffers for their proxies to map.
+
+One copy in place of a stream: JAX's client writes a file, and the proxy's XLA uses its pages as
+they are. What is there counts as memory, and a client that finds no room loses its session: so the
+directory is used only where there is plenty, and a proxy that finds it half full copies what comes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+import psutil
+
+from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.runtime.settings import Settings, private_directory
+
+__all__ = ["SharedMemory"]
+
+#: The part of the machine's memory that the file system must be able to hold, e.g. not the 64 MiB
+#: of a container; and the part of it that must be free for another proxy.
+_LEAST_OF_MEMORY = 1 / 4
+_LEAST_FREE = 1 / 2
+
+
+class SharedMemory:
+    """Directories of proxies, below one of the service's.
+
+    Args:
+      settings: Where, and for which service.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._root: Path | None = None
+
+    def create(self) -> None:
+        """Makes the service's directory, if it may and can be.
+
+        One that a killed service left goes first: nobody else has the same runtime directory.
+        """
+        within = self._settings.shared_memory_dir
+        if within is None or not _is_large(within):
+            return
+        service = hashlib.sha256(os.fsencode(self._settings.runtime_dir)).hexdigest()[:12]
+        root = within / f"sps-{os.geteuid()}-{service}"
+        shutil.rmtree(root, ignore_errors=True)
+        try:
+            self._root = private_directory(root, "SPS_SHARED_MEMORY_DIR")
+        except SharedPathwaysError as error:
+            glog("W", f"Large buffers go with the stream: {error}")
+
+    def close(self) -> None:
+        """Removes it."""
+        if self._root is not None:
+            shutil.rmtree(self._root, ignore_errors=True)
+
+    def make(self, uid: str) -> Path | None:
+        """Makes a proxy's directory; None where there is no room."""
+        if self._root is None or not _has_room(self._root):
+            return None
+        directory = self._root / uid
+        try:
+            directory.mkdir(mode=0o700)
+        except OSError as error:
+            glog("W", f"Large buffers go with the stream: {error}")
+            return None
+        return directory
+
+    def remove(self, uid: str) -> None:
+        """Removes a proxy's directory, if it has one, and all that is in it."""
+        if self._root is not None:
+            shutil.rmtree(self._root / uid, ignore_errors=True)
+
+
+def _is_large(directory: Path) -> bool:
+    blocks, _, size = _space(directory)
+    return blocks * size >= psutil.virtual_memory().total * _LEAST_OF_MEMORY
+
+
+def _has_room(directory: Path) -> bool:
+    blocks, free, _ = _space(directory)
+    return blocks > 0 and free >= blocks * _LEAST_FREE
+
+
+def _space(directory: Path) -> tuple[int, int, int]:
+    """Returns how many blocks a file system has, how many are free, and the bytes of one."""
+    try:
+        found = os.statvfs(directory)
+    except OSError:
+        return 0, 0, 0
+    return found.f_blocks, found.f_bavail, found.f_frsize

@@ -1,0 +1,310 @@
+"""The embedded service as a whole: its parts put together, its beginning and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+import math
+import os
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable
+
+import grpc.aio
+
+from shared_pathways_service import constants
+from shared_pathways_service.errors import ServiceNotReady
+from shared_pathways_service.events import Event, rfc3339
+from shared_pathways_service.flags.limits import limits_of
+from shared_pathways_service.flags.supervisor import SupervisorOptions
+from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
+from shared_pathways_service.protocol import supervisor_pb2 as pb
+from shared_pathways_service.protocol import supervisor_pb2_grpc as pb_grpc
+from shared_pathways_service.protocol.auth import TokenInterceptor
+from shared_pathways_service.runtime.embedded import state_file
+from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
+from shared_pathways_service.runtime.embedded.log_directory import ServiceLogs, tail_of
+from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.runtime.processes import identity_of
+from shared_pathways_service.runtime.settings import Settings, private_directory
+from shared_pathways_service.servers.serving.connections import ConnectionOptions
+from shared_pathways_service.servers.serving.listening import SERVER_OPTIONS, listen, stop_server
+from shared_pathways_service.servers.serving.process import report_ready
+from shared_pathways_service.servers.supervisor.background import Background
+from shared_pathways_service.servers.supervisor.child import ChildEnded
+from shared_pathways_service.servers.supervisor.fleet import Fleet
+from shared_pathways_service.servers.supervisor.manager_link import ManagerLink
+from shared_pathways_service.servers.supervisor.occupancy import Occupancy
+from shared_pathways_service.servers.supervisor.proxies import Proxies
+from shared_pathways_service.servers.supervisor.reporting import reporter
+from shared_pathways_service.servers.supervisor.service import SupervisorService
+from shared_pathways_service.servers.supervisor.shared_memory import SharedMemory
+from shared_pathways_service.servers.supervisor.standby import StandbyPool
+from shared_pathways_service.version import __version__
+
+__all__ = ["Supervisor"]
+
+_SERVER_GRACE_S = 0.5
+_HOUSEKEEPING_S = 10.0
+
+
+class Supervisor:
+    """One embedded service; make it on the main thread, whose end would end its children.
+
+    Args:
+      options: How it runs.
+      settings: Where its files are.
+      on_event: Gets what happens, of the resource manager too.
+    """
+
+    def __init__(
+        self,
+        options: SupervisorOptions,
+        settings: Settings,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> None:
+        self._options = options
+        self._show = on_event
+        self._since = rfc3339(time.time())
+        self._paths = RuntimePaths(private_directory(settings.runtime_dir, "SPS_RUNTIME_DIR"))
+        self._address = f"unix:{self._paths.supervisor_socket}"
+        self._token = secrets.token_urlsafe(32)
+        self._loop = asyncio.get_running_loop()
+        self._stop_asked = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._report = reporter(self._on_event)
+        self._logs = ServiceLogs(private_directory(settings.state_dir, "SPS_STATE_DIR"))
+        self._occupancy = Occupancy(options.idle_s, self._loop.time())
+        self._manager = ManagerLink(f"unix:{self._paths.resource_manager_socket}", self._token)
+        self._background = Background(self._on_failure)
+        self._fleet = Fleet(
+            self._paths,
+            options,
+            logs=self._logs,
+            background=self._background,
+            report=self._report,
+            on_change=self._on_change,
+        )
+        self._standby = StandbyPool(
+            options.standby_proxies, self._logs, self._background, self._on_change
+        )
+        self._shared_memory = SharedMemory(settings)
+        self._proxies = Proxies(
+            self._paths,
+            options,
+            settings,
+            standby=self._standby,
+            shared_memory=self._shared_memory,
+            manager=self._manager,
+            occupancy=self._occupancy,
+            report=self._report,
+            on_change=self._on_change,
+        )
+
+    @property
+    def log_dir(self) -> str:
+        """Where the logs of its processes are."""
+        return str(self._logs.directory)
+
+    async def run(self) -> None:
+        """Runs the service until `stop`, or until nobody has used it for long enough.
+
+        Raises:
+          PreflightError: Another service of this user runs, or this one cannot be started.
+        """
+        async with contextlib.AsyncExitStack() as stack:
+            stack.enter_context(state_file.claim(self._paths))
+            state_file.write_private(self._paths.token, self._token.encode())
+            tenants = secrets.token_urlsafe(32)
+            state_file.write_private(self._paths.tenant_token, tenants.encode())
+            self._logs.create()
+            stack.callback(self._shared_memory.close)
+            self._shared_memory.create()
+            stack.push_async_callback(self._manager.close)
+            stack.push_async_callback(self._end_processes)
+            await self._standby.start()
+            await self._fleet.start()
+            await stack.enter_async_context(self._serving())
+            stack.push_async_callback(self._proxies.stop)
+            self._background.start(self._end_when_idle())
+            self._background.start(self._keep_house())
+            self._background.start(self._pass_events_on())
+            await self._wait_for_resource_manager()
+            self._report("service.started", data={"address": self._address, "pid": os.getpid()})
+            report_ready(self._options.ready_fd, socket=str(self._paths.supervisor_socket))
+            await self._stop_asked.wait()
+            self._occupancy.end()
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self, reason: str) -> None:
+        """Begins the end, in order; may be called again."""
+        self._occupancy.end()
+        if not self._stop_asked.is_set():
+            self._report("service.ending", reason=reason)
+            self._stop_asked.set()
+
+    def stop_at_once(self, reason: str) -> None:
+        """Kills all processes of the service, also in the middle of an end in order."""
+        self.stop(reason)
+        self._proxies.kill()
+        self._standby.kill()
+        self._fleet.kill()
+
+    async def status(self) -> rm_pb.GetStatusResponse | None:
+        """Returns who holds what; None when the resource manager does not answer."""
+        return await self._manager.status()
+
+    def processes(self) -> list[pb.GetProcessesResponse.Process]:
+        """Returns the service's processes, this one first."""
+        process = pb.GetProcessesResponse.Process
+        found = [process(role="supervisor", pid=os.getpid())]
+        found += [
+            process(
+                role=member.role,
+                pid=member.child.identity.pid,
+                slice=member.slice_id,
+                name=member.name,
+                restarts=member.restarts,
+            )
+            for member in self._fleet.members
+            if member.child is not None and member.child.exit_code is None
+        ]
+        found += [
+            process(role=child.role, pid=child.identity.pid, name=child.name)
+            for child in [*self._standby.children, *self._proxies.children]
+        ]
+        return found
+
+    # ---- the parts of `run`
+
+    @contextlib.asynccontextmanager
+    async def _serving(self) -> AsyncIterator[None]:
+        server = grpc.aio.server(
+            interceptors=(TokenInterceptor(self._token),),
+            options=(*SERVER_OPTIONS, *ConnectionOptions().connection_options()),
+        )
+        service = SupervisorService(
+            self._welcome(),
+            self._occupancy,
+            self._proxies,
+            self._fleet,
+            self._report,
+            processes=self.processes,
+            on_leave=self._on_change,
+            on_shutdown=self.stop,
+            limits=limits_of(self._options),
+            ffi_library_dir=self._options.ffi_library_dir,
+        )
+        pb_grpc.add_SupervisorServicer_to_server(service, server)
+        listen(
+            server,
+            server_port=None,
+            server_socket=str(self._paths.supervisor_socket),
+            default_port=0,
+        )
+        await server.start()
+        self._write_state()
+        try:
+            yield
+        finally:
+            await stop_server(server, _SERVER_GRACE_S)
+
+    async def _wait_for_resource_manager(self) -> None:
+        child = self._fleet.resource_manager.child
+        assert child is not None
+        serving = asyncio.ensure_future(child.serving())
+        stopped = asyncio.ensure_future(self._stop_asked.wait())
+        await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if not serving.done():
+            serving.cancel()
+            return
+        try:
+            serving.result()
+        except ChildEnded as error:
+            await child.wait()
+            tail = "\n".join(tail_of(child.log))
+            raise ServiceNotReady(f"the resource manager did not start:\n{tail}") from error
+
+    async def _end_processes(self) -> None:
+        # First, so that nothing is started again.
+        await self._background.stop()
+        await self._standby.stop()
+        await self._fleet.stop()
+
+    async def _end_when_idle(self) -> None:
+        while not self._occupancy.end_if_idle(self._loop.time()):
+            self._changed.clear()
+            deadline = self._occupancy.deadline()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(None if deadline == math.inf else deadline):
+                    await self._changed.wait()
+        self.stop(f"nobody has used it for {self._options.idle_s:g} s")
+
+    async def _keep_house(self) -> None:
+        while True:
+            await asyncio.sleep(_HOUSEKEEPING_S)
+            self._logs.keep_small()
+
+    async def _pass_events_on(self) -> None:
+        async for event in self._manager.events():
+            self._on_event(event)
+
+    def _welcome(self) -> pb.JoinReply:
+        return pb.JoinReply(
+            version=__version__,
+            jaxlib_version=importlib.metadata.version("jaxlib"),
+            resource_manager_address=f"unix:{self._paths.resource_manager_socket}",
+            instance_types=[kind for kind, _ in self._options.slices],
+            since=self._since,
+            log_dir=self.log_dir,
+            detached=self._options.detached,
+        )
+
+    # ---- what the parts tell
+
+    def _on_event(self, event: Event) -> None:
+        self._logs.write_event(event)
+        if self._show is not None:
+            self._show(event)
+
+    def _on_change(self) -> None:
+        """Called when a process or a user comes or goes."""
+        self._changed.set()
+        try:
+            self._write_state()
+        except OSError as error:
+            # A full disk: what runs goes on, and the old file still says where it is.
+            glog("W", f"cannot write {self._paths.state}: {error}")
+
+    def _on_failure(self, failure: BaseException) -> None:
+        """Called when a part of the supervisor itself fails: better no service than half of one."""
+        self._failure = self._failure or failure
+        self.stop(f"it failed: {failure!r}")
+
+    def _write_state(self) -> None:
+        """Says where the service is, and which processes a killed one would leave."""
+        children = [
+            *(member.child for member in self._fleet.members),
+            *self._standby.children,
+            *self._proxies.children,
+        ]
+        state_file.write_state(
+            self._paths,
+            state_file.ServiceState(
+                supervisor=identity_of(),
+                address=self._address,
+                version=__version__,
+                protocol_min=constants.PROTOCOL_MIN,
+                protocol_max=constants.PROTOCOL_MAX,
+                slices=dict(self._options.slices),
+                spares=self._options.spares,
+                since=self._since,
+                detached=self._options.detached,
+                log_dir=self.log_dir,
+                children=tuple(child.identity for child in children if child is not None),
+            ),
+        )

@@ -1,0 +1,105 @@
+"""One tenant's proxy as the supervisor knows it: what was asked for, and how it stands."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import secrets
+import time
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+from shared_pathways_service.events import rfc3339
+from shared_pathways_service.protocol import supervisor_pb2 as pb
+from shared_pathways_service.servers.supervisor.child import Child
+from shared_pathways_service.servers.supervisor.command_lines import ProxyRequest
+
+__all__ = ["TenantProxy"]
+
+_FINAL = (pb.Proxy.EXITED, pb.Proxy.DELETED)
+
+
+class TenantProxy:
+    """One proxy.
+
+    Attributes:
+      request: What was asked for.
+      log: Where its process writes.
+      token: What its clients must show.
+      child: Its process; None: not started yet.
+    """
+
+    def __init__(self, request: ProxyRequest, log: Path) -> None:
+        self.request = request
+        self.log = log
+        self.token = secrets.token_urlsafe(32)
+        self.child: Child | None = None
+        self.ended_at: float | None = None
+        self._message = pb.Proxy(
+            name=request.name,
+            session=request.session,
+            uid=secrets.token_hex(4),
+            log_path=str(log),
+            state=pb.Proxy.STARTING,
+            created=rfc3339(time.time()),
+            owner_pid=request.owner_pid,
+            limits=pb.ProxyLimits(**dataclasses.asdict(request.limits)),
+        )
+        self._watchers: set[asyncio.Queue[pb.Proxy]] = set()
+        self._end_asked = asyncio.Event()
+        self._end_reason = ""
+
+    @property
+    def uid(self) -> str:
+        """Made with it; no other proxy has it."""
+        return self._message.uid
+
+    @property
+    def transfer_dir(self) -> str:
+        """Where its clients leave large buffers; empty: nowhere."""
+        return self._message.transfer_dir
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its process has ended."""
+        return self._message.state in _FINAL
+
+    @property
+    def end_reason(self) -> str:
+        """Why it was asked to end; empty: it was not."""
+        return self._end_reason
+
+    def end(self, reason: str) -> None:
+        """Asks it to end; only the first reason counts."""
+        self._end_reason = self._end_reason or reason
+        self._end_asked.set()
+
+    async def end_asked(self) -> None:
+        """Returns once it is asked to end."""
+        await self._end_asked.wait()
+
+    def message(self) -> pb.Proxy:
+        """Returns how it stands, without its token."""
+        copy = pb.Proxy()
+        copy.CopyFrom(self._message)
+        return copy
+
+    def change(self, **fields: object) -> None:
+        """Sets fields and tells those who watch."""
+        self._message.MergeFrom(pb.Proxy(**fields))  # type: ignore[arg-type]
+        for watcher in self._watchers:
+            watcher.put_nowait(self.message())
+
+    async def changes(self) -> AsyncGenerator[pb.Proxy, None]:
+        """Yields how it stands, and every change until it is over."""
+        queue: asyncio.Queue[pb.Proxy] = asyncio.Queue()
+        queue.put_nowait(self.message())
+        self._watchers.add(queue)
+        try:
+            while True:
+                message = await queue.get()
+                yield message
+                if message.state in _FINAL:
+                    return
+        finally:
+            self._watchers.discard(queue)

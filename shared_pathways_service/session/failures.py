@@ -1,0 +1,329 @@
+"""Which error a session ends with: chosen from what the home told, and from what it waited for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shared_pathways_service.errors import (
+    AccessDenied,
+    CapacityError,
+    InvalidRequestError,
+    PlacementTimeout,
+    ProxyFailed,
+    ServiceNotReady,
+    SharedPathwaysError,
+    SliceLost,
+    SlicesTaken,
+    TunnelError,
+    from_json,
+)
+from shared_pathways_service.session.messages import News, Phase, Plan, Snapshot
+
+__all__ = [
+    "no_room",
+    "refusal_in",
+    "wanted_by_type",
+    "when_lost",
+    "when_out_of_queue",
+    "when_out_of_time",
+    "when_refused",
+    "with_last_line",
+]
+
+_REFUSALS = ("slices_taken", "unknown_type", "too_many", "lost", "released", "limit")
+_QUEUE_HINT = "queue_timeout=SECONDS waits for them; `sps status` shows who holds what"
+#: Ends (`outcome` in the data of ``proxy.exited``) before the proxy ran at all: what mends them.
+_UNSTARTED = {
+    "image": "name an image that the cluster can pull as proxy_server_image=",
+    "config": "have what its pod needs and the reason names put into the namespace",
+    "forbidden": "have the namespace's policies admit it, or leave out what they forbid of "
+    "proxy_options=",
+}
+
+#: Ends of a proxy that was well itself.
+_TAKEN = {
+    "pod_deleted": "lost its pod, which somebody deleted",
+    "evicted": "was taken away",
+    "node_lost": "went with its node",
+    "deadline": "was ended",
+}
+
+
+def wanted_by_type(virtual_slices: tuple[str, ...]) -> dict[str, int]:
+    """Returns how many slices of each instance type are asked for."""
+    return {name: virtual_slices.count(name) for name in virtual_slices}
+
+
+def when_refused(plan: Plan, news: News) -> SharedPathwaysError:
+    """Returns the error for ``tenant.refused``.
+
+    Args:
+      plan: What was asked for.
+      news: The refusal: ``kind`` in its data is one of the resource manager's.
+    """
+    data = news.data
+    message = str(data.get("message") or news.reason or "the resource manager refused the request")
+    kind = data.get("kind")
+    wanted = wanted_by_type(plan.virtual_slices)
+    spares = _counts(data.get("spares"))
+    if kind == "slices_taken":
+        waiting = _QUEUE_HINT if plan.queue_timeout_s is None else "a longer queue_timeout helps"
+        position = data.get("position")
+        holders = _lines(data.get("holders"))
+        return SlicesTaken(
+            message + _held_by(holders),
+            wanted=_counts(data.get("wanted")) or wanted,
+            free=_counts(data.get("free")),
+            holders=holders,
+            position=int(position) if isinstance(position, int | float) and position else None,
+            spares=spares,
+            hint="; ".join([waiting, *_spares_hint(spares)]),
+        )
+    if kind == "limit":
+        return CapacityError(message, hint="whoever runs the service set this limit")
+    if kind == "failed_precondition":
+        return CapacityError(message, hint="`sps status` shows what the service has")
+    if kind in ("unknown_type", "too_many"):
+        types = ", ".join(_lines(data.get("types"))) or "what the service has"
+        expected = f"one of {types}" if kind == "unknown_type" else "no more than the service has"
+        return InvalidRequestError(
+            "expected_tpu_instances",
+            _as_text(wanted),
+            expected,
+            message="; ".join([message, *_spares_hint(spares)]),
+        )
+    if kind == "lost":
+        indices = range(len(plan.virtual_slices))
+        return SliceLost(message, slices=indices, reason=news.reason or message)
+    return ProxyFailed(f"the slices of {plan.name} were given back: {message}")
+
+
+def refusal_in(exited: News) -> News | None:
+    """Returns the refusal of which a proxy's exit report tells; None: it ended of something else.
+
+    Args:
+      exited: ``proxy.exited``, with the proxy's ``report`` in its data.
+    """
+    report = _object(exited.data.get("report"))
+    if report.get("kind") not in _REFUSALS:
+        return None
+    position = report.get("position")
+    return News(
+        kind="tenant.refused",
+        reason=exited.reason,
+        data={
+            "kind": str(report["kind"]),
+            "message": str(report.get("reason") or exited.reason),
+            "wanted": json.dumps(report.get("wanted") or {}),
+            "free": json.dumps(report.get("free") or {}),
+            "holders": "\n".join(map(str, report.get("holders") or ())),
+            "position": position if isinstance(position, int) else None,
+            "types": "\n".join(map(str, report.get("types") or ())),
+            "spares": json.dumps(report.get("spares") or {}),
+        },
+    )
+
+
+def no_room(name: str, reason: str) -> CapacityError:
+    """Returns the error for a proxy for which the namespace's quota leaves no room."""
+    return CapacityError(
+        f"the namespace's quota leaves no room for the proxy {name}: {reason}",
+        hint="end other work of the namespace, or have its quota raised",
+    )
+
+
+def when_lost(plan: Plan, news: News, *, served: bool = True) -> SharedPathwaysError:
+    """Returns the error for the end of the proxy, or of the view of it, without being asked for.
+
+    Args:
+      plan: What was asked for.
+      news: The end.
+      served: Whether JAX may have been on it.
+    """
+    denied = _denial_in(plan, news)
+    if denied is not None:
+        return denied
+    if news.kind == "home.lost":
+        return TunnelError(
+            f"the service of {plan.name} is gone, or out of sight: {news.reason or 'no reason'}",
+            cause=news.reason,
+            hint="connect again; `sps status` shows whether there is a service",
+        )
+    if news.kind == "tunnel.broken":
+        return TunnelError(
+            f"the tunnel to the proxy {plan.name} broke: {news.reason or 'no reason'}; "
+            "JAX cannot resume a connection",
+            pod=plan.name,
+            cause=news.reason,
+            hint="connect again",
+        )
+    if news.kind == "proxy.deleted":
+        return ProxyFailed(
+            f"the proxy {plan.name} was deleted by somebody else"
+            + (f": {news.reason}" if news.reason else ""),
+            hint="connect again",
+        )
+    return _when_exited(plan, news, served=served)
+
+
+def _denial_in(plan: Plan, news: News) -> SharedPathwaysError | None:
+    """Returns the error for a view that was lost because it is not permitted; else None."""
+    told = _object(news.data.get("error"))
+    if told.get("type") != AccessDenied.__name__:
+        return None
+    message = f"the session of {plan.name} cannot go on: {told['message']}"
+    return from_json({**told, "message": message})
+
+
+def _when_exited(plan: Plan, news: News, *, served: bool) -> SharedPathwaysError:
+    data = news.data
+    outcome = str(data.get("outcome") or "")
+    if outcome == "quota":
+        return no_room(plan.name, news.reason)
+    if outcome in _UNSTARTED:
+        return ProxyFailed(
+            f"the proxy {plan.name} cannot be started: {news.reason}", hint=_UNSTARTED[outcome]
+        )
+    code = data.get("exit_code")
+    exit_code = int(code) if isinstance(code, int | float) else None
+    return ProxyFailed(
+        f"the proxy {plan.name} {_TAKEN.get(outcome, 'ended by itself')}: {_why(news, exit_code)}",
+        exit_code=exit_code,
+        log_tail=_lines(data.get("log_tail")),
+        hint="what was on its slices is lost; connect again"
+        if served
+        else "log_tail has the end of its log; connect again once that is mended",
+    )
+
+
+def when_out_of_queue(plan: Plan, snapshot: Snapshot) -> SlicesTaken:
+    """Returns the error for a queue that took longer than was allowed."""
+    # (Google's resource manager knows no positions.)
+    at = f" and was then at position {snapshot.position} of the queue"
+    return SlicesTaken(
+        f"{plan.name} waited {plan.queue_timeout_s:g} s for its slices"
+        + ("" if snapshot.position is None else at)
+        + _held_by(snapshot.holders),
+        wanted=wanted_by_type(plan.virtual_slices),
+        holders=snapshot.holders,
+        position=snapshot.position,
+        hint="a longer queue_timeout helps; `sps status` shows who holds what",
+    )
+
+
+def when_out_of_time(
+    plan: Plan, snapshot: Snapshot, last_event: str, waited_for: News | None = None
+) -> SharedPathwaysError:
+    """Returns the error for a step that did not end in time; the phase says which it was.
+
+    Args:
+      plan: What was asked for.
+      snapshot: How the session stands.
+      last_event: What was heard last of the proxy.
+      waited_for: The last ``service.waiting``.
+    """
+    within = f"within {plan.timeout_s:g} s"
+    hint = "a longer timeout= helps where the service is slow; `sps status` shows what there is"
+    match snapshot.phase:
+        case Phase.PREFLIGHT:
+            if waited_for is not None:
+                return _not_ready(waited_for, within, hint)
+            return ServiceNotReady(f"the service did not answer {within}", hint=hint)
+        case Phase.CREATE:
+            return ProxyFailed(
+                f"the service did not answer {within} whether it has created the proxy {plan.name}",
+                hint=hint,
+            )
+        case Phase.TUNNEL | Phase.PROBE:
+            return TunnelError(
+                f"the proxy {plan.name} could not be reached {within} at "
+                f"{snapshot.address or 'its pod'}",
+                pod=snapshot.pod or snapshot.address,
+                cause="timed out",
+                hint=hint,
+            )
+        case Phase.PLACE:
+            placed = sum(view.state == "placed" for view in snapshot.slices)
+            return PlacementTimeout(
+                f"{placed} of {plan.gang} slices of {plan.name} were placed {within}"
+                f"{_held_by(snapshot.holders)}",
+                placed=placed,
+                wanted=plan.gang,
+                last_line=last_event,
+                holders=snapshot.holders,
+                hint="`sps status` shows who holds what",
+            )
+        case _:
+            why = f"; last heard: {last_event}" if last_event else ""
+            return ProxyFailed(
+                f"the proxy {plan.name} did not begin to serve {within}{why}", hint=hint
+            )
+
+
+def with_last_line(error: PlacementTimeout, line: str) -> PlacementTimeout:
+    """Returns the error with what the proxy's log said last, which is more than the last event."""
+    return PlacementTimeout(
+        f"{error.message}; the proxy's log ends with: {line}",
+        placed=error.placed,
+        wanted=error.wanted,
+        last_line=line,
+        holders=error.holders,
+        hint=error.hint,
+    )
+
+
+def _not_ready(news: News, within: str, hint: str) -> ServiceNotReady:
+    ready, wanted = news.data.get("ready"), news.data.get("wanted")
+    return ServiceNotReady(
+        f"the service was not ready {within}: {news.reason}",
+        ready=ready if isinstance(ready, int) else 0,
+        wanted=wanted if isinstance(wanted, int) else 0,
+        pods=_lines(news.data.get("pods")),
+        hint=hint,
+    )
+
+
+def _spares_hint(spares: Mapping[str, int]) -> list[str]:
+    """Says how to get the slices that a service keeps as spares; empty if there are none."""
+    if not spares:
+        return []
+    counts = ", ".join(f"{count} x {name}" for name, count in spares.items())
+    without = "`sps serve --spares 0`, or in a cluster `sps upgrade NAME --spares 0`, keeps none"
+    return [f"{counts} would do, but the service keeps spares: {without}"]
+
+
+def _held_by(holders: Sequence[str]) -> str:
+    return f"; held by {', '.join(holders)}" if holders else ""
+
+
+def _why(news: News, exit_code: int | None) -> str:
+    reason = news.reason or str(news.data.get("reason") or "")
+    if reason:
+        return reason
+    if exit_code is None:
+        return "no exit code is known"
+    return f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
+
+
+def _counts(value: object) -> dict[str, int]:
+    """Reads a JSON object of counts, as a home puts it into the flat data of an event."""
+    counts = _object(value).items()
+    return {name: int(count) for name, count in counts if isinstance(count, int | float)}
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    try:
+        loaded = json.loads(value) if isinstance(value, str) else {}
+    except ValueError:
+        return {}
+    return loaded if isinstance(loaded, dict) else {}
+
+
+def _lines(value: object) -> tuple[str, ...]:
+    return tuple(value.split("\n")) if isinstance(value, str) and value else ()
+
+
+def _as_text(wanted: Mapping[str, int]) -> str:
+    return ",".join(f"{name}={count}" for name, count in wanted.items())

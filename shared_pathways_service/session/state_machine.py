@@ -1,0 +1,446 @@
+"""A session from the first look at the service to the deletion of its proxy: a pure machine.
+
+    new → preflight → create → start → tunnel → probe → place → serve → delete → closed / failed
+                          ↘ undo ↗
+
+Events go in together with the time, effects come out (`messages`). One step runs at a time;
+news of the proxy come at any time. Whatever goes wrong, and whoever wants it to end: once `create`
+was begun, the session passes through one `DeleteProxy`, even if creating was answered by an error,
+which proves nothing. Every phase but `serve` has a deadline.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from shared_pathways_service.constants import LOG_TAIL_LINES
+from shared_pathways_service.errors import PlacementTimeout, ProxyFailed, SharedPathwaysError
+from shared_pathways_service.events import Scalar
+from shared_pathways_service.session import failures
+from shared_pathways_service.session.messages import (
+    Announce,
+    Cancelled,
+    CreateProxy,
+    Deleted,
+    DeleteProxy,
+    Effect,
+    Finish,
+    FollowProxy,
+    News,
+    OpenTunnel,
+    Phase,
+    Plan,
+    Preflight,
+    PreflightDone,
+    Probe,
+    Probed,
+    ProxyCreated,
+    SessionEvent,
+    SliceView,
+    Snapshot,
+    StepFailed,
+    StopStep,
+    Tick,
+    TunnelOpen,
+)
+
+__all__ = ["Session"]
+
+#: Seconds that a create which is no longer wanted may take to answer before it is broken off: an
+#: answer makes the deletion certain to come after it.
+UNDO_S = 2.0
+#: Seconds beyond queue_timeout that the resource manager has for its own refusal, which says more.
+QUEUE_SLACK_S = 5.0
+#: Seconds that the reason of a refusal may come after the end of the proxy which was refused.
+SETTLE_S = 1.0
+#: Seconds that the news of a proxy's end may come after that of the tunnel which broke by it.
+TUNNEL_SETTLE_S = 3.0
+
+#: Phases in which the session is on its way up, with the proxy created or being created.
+_RISING = (Phase.PREFLIGHT, Phase.CREATE, Phase.START, Phase.TUNNEL, Phase.PROBE, Phase.PLACE)
+_BEFORE_JAX = (Phase.START, Phase.TUNNEL, Phase.PROBE)
+_ENDING = (Phase.UNDO, Phase.DELETE, Phase.CLOSED, Phase.FAILED)
+_SOURCES = {"proxy": "proxy", "service": "agent", "home": "agent", "tunnel": "agent"}
+_LOST_KINDS = ("proxy.exited", "proxy.deleted", "home.lost", "tunnel.broken")
+
+
+class Session:
+    """The machine of one session.
+
+    Args:
+      plan: What is to be reached, and in what time.
+      now: The time, in seconds of any clock that only grows; the same clock in every call.
+    """
+
+    def __init__(self, plan: Plan, now: float) -> None:
+        self.plan = plan
+        self.error: SharedPathwaysError | None = None
+        self._snapshot = Snapshot(name=plan.name, phase=Phase.NEW)
+        self._slices = {
+            index: SliceView(index=index, instance_type=name, state="unplaced")
+            for index, name in enumerate(plan.virtual_slices)
+        }
+        self._began = now
+        self._phase_began = now
+        self._ready_by = now + plan.timeout_s
+        self._place_by = self._ready_by
+        self._queue_by: float | None = None
+        self._queue_left_s = (
+            None if plan.queue_timeout_s is None else plan.queue_timeout_s + QUEUE_SLACK_S
+        )
+        self._end_by = 0.0
+        self._delete_timeout_s = plan.delete_timeout_s
+        self._settle: tuple[float, News] | None = None
+        self._serving = False
+        self._last_event = ""
+        self._waited_for: News | None = None
+        self._now = now
+        self._out: list[Effect] = []
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """All that is known now."""
+        return dataclasses.replace(
+            self._snapshot,
+            slices=tuple(self._slices[index] for index in sorted(self._slices)),
+            error=self.error.to_json() if self.error else None,
+        )
+
+    @property
+    def phase(self) -> Phase:
+        """Where the session is."""
+        return self._snapshot.phase
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When a `Tick` is due; None when nothing is waited for (or for an endless queue only)."""
+        due = self._phase_deadline()
+        if self._settle is not None and self.phase not in _ENDING:
+            due = self._settle[0] if due is None else min(due, self._settle[0])
+        return None if due == float("inf") else due
+
+    def start(self, now: float) -> list[Effect]:
+        """Begins; returns the first effects."""
+        self._now = now
+        self._enter(Phase.PREFLIGHT, Preflight())
+        return self._taken()
+
+    def handle(self, event: SessionEvent, now: float) -> list[Effect]:
+        """Takes one event in.
+
+        Args:
+          event: What happened. An answer that the running step cannot give is passed over.
+          now: When.
+
+        Returns:
+          What is to be done, in this order.
+        """
+        self._now = max(now, self._now)
+        match event:
+            case Tick():
+                self._tick()
+            case News():
+                self._news(event)
+            case Cancelled():
+                self._cancelled(event)
+            case StepFailed():
+                self._step_failed(event.error)
+            case _:
+                self._answer(event)
+        return self._taken()
+
+    # ---- answers of the steps
+
+    def _answer(self, event: PreflightDone | ProxyCreated | TunnelOpen | Probed | Deleted) -> None:
+        match event, self.phase:
+            case PreflightDone(), Phase.PREFLIGHT:
+                self._set(service=event.service, namespace=event.namespace)
+                if not self._slices and event.instance_types:
+                    first = event.instance_types[0]
+                    self._slices[0] = SliceView(index=0, instance_type=first, state="unplaced")
+                self._enter(Phase.CREATE, CreateProxy())
+            case ProxyCreated(), Phase.CREATE:
+                self._set(uid=event.uid, pod=event.pod, log=event.log)
+                self._enter(Phase.START, FollowProxy())
+            case ProxyCreated(), Phase.UNDO:
+                self._set(uid=event.uid, pod=event.pod, log=event.log)
+                self._delete()
+            case TunnelOpen(), Phase.TUNNEL:
+                self._set(address=event.address)
+                self._enter(Phase.PROBE, Probe(address=event.address))
+            case Probed(), Phase.PROBE:
+                self._set(ready=True)
+                self._place_by = self._now + self.plan.timeout_s
+                self._enter(Phase.PLACE)
+                self._say("connect.ready", duration_s=self._now - self._began)
+                self._go_on()
+            case Deleted(), Phase.DELETE:
+                self._deleted(event)
+            case _:
+                pass
+
+    def _step_failed(self, error: SharedPathwaysError) -> None:
+        if self.phase is Phase.UNDO:
+            self._delete()
+        elif self.phase is Phase.DELETE:
+            self._finish(left=str(error))
+        elif self.phase in _RISING and self._settle is None:
+            # (A step that fails because the proxy ended is explained by the proxy's end.)
+            self._fail(error)
+
+    def _deleted(self, event: Deleted) -> None:
+        if isinstance(self.error, ProxyFailed) and not self.error.log_tail:
+            self.error.log_tail = event.log_tail
+        elif isinstance(self.error, PlacementTimeout) and event.log_tail:
+            self.error = failures.with_last_line(self.error, event.log_tail[-1])
+        self._finish()
+
+    # ---- news
+
+    def _news(self, news: News) -> None:
+        if self.phase is Phase.PREFLIGHT and news.kind.startswith("service."):
+            if news.kind == "service.waiting":
+                self._waited_for = news
+        elif self.phase in (Phase.NEW, Phase.PREFLIGHT, *_ENDING):
+            return
+        index = news.data.get("virtual_index")
+        self._say(
+            news.kind,
+            source=_SOURCES.get(news.kind.partition(".")[0], "rm"),
+            slice=index if isinstance(index, int) else None,
+            reason=news.reason or None,
+            data=news.data,
+        )
+        self._last_event = f"{news.kind} {news.reason}".strip()
+        if (
+            news.kind == "tunnel.broken"
+            and self.phase in _BEFORE_JAX
+            and not news.data.get("final")
+        ):
+            return  # nobody but the probe was on it, which tries again
+        if news.kind == "tenant.refused":
+            self._fail(failures.when_refused(self.plan, news))
+        elif news.kind in _LOST_KINDS:
+            self._lost(news)
+        else:
+            self._progress(news)
+
+    def _progress(self, news: News) -> None:
+        match news.kind:
+            case "proxy.serving":
+                self._serving = True
+                self._set(pod=str(news.data.get("pod") or self._snapshot.pod))
+            case "tenant.queued":
+                self._queued(news)
+            case "tenant.running":
+                self._set(placed=True, preempted=False)
+                self._leave_queue()
+            case "tenant.dequeued":
+                self._leave_queue()
+            case "tenant.preempted":
+                self._set(preempted=True)
+            case "slice.placed":
+                self._place(news, "placed")
+            case "slice.unplaced":
+                self._place(news, "unplaced")
+            case _:
+                pass
+        self._go_on()
+
+    def _queued(self, news: News) -> None:
+        position = news.data.get("position")
+        holders = news.data.get("holders")
+        self._set(
+            position=int(position) if isinstance(position, int | float) else None,
+            holders=tuple(holders.split("\n")) if isinstance(holders, str) and holders else (),
+        )
+        if self._snapshot.placed:
+            return  # It was preempted, and comes back however long that takes.
+        if self._queue_by is None and self._queue_left_s is not None:
+            self._queue_by = self._now + self._queue_left_s
+
+    def _leave_queue(self) -> None:
+        self._set(position=None, holders=())
+        if self._queue_by is not None:
+            # (A session that is queued again continues the same queue time.)
+            self._queue_left_s = max(0.0, self._queue_by - self._now)
+            self._queue_by = None
+            # The time in the queue counts for nothing else.
+            self._ready_by = max(self._ready_by, self._now + self.plan.timeout_s)
+            self._place_by = max(self._place_by, self._now + self.plan.timeout_s)
+
+    def _place(self, news: News, state: str) -> None:
+        data = news.data
+        index, generation = data.get("virtual_index"), data.get("generation")
+        if not isinstance(index, int):
+            return
+        known = self._slices.get(index)
+        self._slices[index] = SliceView(
+            index=index,
+            instance_type=str(data.get("instance_type") or (known.instance_type if known else "")),
+            state=state,
+            slice_id=str(data.get("slice_id") or ""),
+            generation=generation if isinstance(generation, int) else 0,
+        )
+        if sum(view.state == "placed" for view in self._slices.values()) >= self.plan.gang:
+            self._set(placed=True, preempted=False)
+            self._leave_queue()
+
+    def _lost(self, news: News) -> None:
+        """The proxy is no more, or out of reach. Why may come a little later."""
+        refusal = failures.refusal_in(news)
+        settling = self._settle[1].kind if self._settle else ""
+        if refusal is not None:
+            self._fail(failures.when_refused(self.plan, refusal))
+        elif settling == "proxy.exited":
+            return
+        elif news.kind == "proxy.exited" and not self._snapshot.placed:
+            # One that was refused ends too.
+            self._settle = (self._now + SETTLE_S, news)
+        elif news.kind == "tunnel.broken" and not news.data.get("final"):
+            self._settle = self._settle or (self._now + TUNNEL_SETTLE_S, news)
+        else:
+            self._fail(self._error_of(news))
+
+    def _error_of(self, end: News) -> SharedPathwaysError:
+        return failures.when_lost(self.plan, end, served=self._snapshot.ready)
+
+    # ---- on the way up
+
+    def _go_on(self) -> None:
+        """Leaves the phases that end by news rather than by a step's answer."""
+        if self.phase is Phase.START and self._serving:
+            self._enter(Phase.TUNNEL, OpenTunnel())
+        if self.phase is Phase.PLACE and (self._snapshot.placed or not self.plan.wait_placed):
+            self._enter(Phase.SERVE)
+            self._set(timings={**self._snapshot.timings, "total": self._now - self._began})
+            self._say("connect.serving", duration_s=self._now - self._began)
+
+    # ---- on the way down
+
+    def _cancelled(self, event: Cancelled) -> None:
+        if event.delete_timeout_s is not None:
+            longer = max(self._delete_timeout_s, event.delete_timeout_s)
+            if self.phase is Phase.DELETE:
+                self._end_by += longer - self._delete_timeout_s
+            self._delete_timeout_s = longer
+        if self.phase in _ENDING:
+            return
+        # (What has ended already was not ended by this.)
+        self.error = event.error or (self._error_of(self._settle[1]) if self._settle else None)
+        self._say("connect.ending", reason=event.reason)
+        self._go_down()
+
+    def _fail(self, error: SharedPathwaysError) -> None:
+        self.error = error
+        self._say("connect.failed", reason=str(error))
+        self._go_down(broken=True)
+
+    def _go_down(self, *, broken: bool = False) -> None:
+        """Turns round. A create that is not broken may answer first: see `UNDO_S`."""
+        phase = self.phase
+        if phase in (Phase.NEW, Phase.PREFLIGHT):
+            self._out.append(StopStep())
+            self._finish()
+        elif phase is Phase.CREATE and not broken:
+            self._end_by = self._now + UNDO_S
+            self._enter(Phase.UNDO)
+        else:
+            self._delete()
+
+    def _delete(self) -> None:
+        self._out.append(StopStep())
+        self._end_by = self._now + self._delete_timeout_s
+        wants_log = isinstance(self.error, PlacementTimeout) or (
+            isinstance(self.error, ProxyFailed) and not self.error.log_tail
+        )
+        lines = LOG_TAIL_LINES if wants_log and self._snapshot.uid else 0
+        self._enter(Phase.DELETE, DeleteProxy(uid=self._snapshot.uid, log_lines=lines))
+
+    def _finish(self, left: str = "") -> None:
+        if left:
+            left = f"proxy {self.plan.name}: {left}"
+        self._set(left=left, preempted=False, position=None, holders=())
+        self._slices = {
+            index: dataclasses.replace(view, state="unplaced", slice_id="")
+            for index, view in self._slices.items()
+        }
+        self._enter(Phase.FAILED if self.error or left else Phase.CLOSED)
+        self._say("connect.ended", reason=left or None, duration_s=self._now - self._began)
+        self._out.append(Finish())
+
+    # ---- time
+
+    def _phase_deadline(self) -> float | None:
+        if self.phase in (Phase.UNDO, Phase.DELETE):
+            return self._end_by
+        if self._queue_by is not None and self.phase not in _ENDING:
+            return self._queue_by
+        if self.phase is Phase.PLACE:
+            return self._place_by
+        return self._ready_by if self.phase in _RISING else None
+
+    def _tick(self) -> None:
+        due = self.next_deadline
+        if due is None or self._now < due:
+            return
+        if self.phase is Phase.UNDO:
+            self._delete()
+        elif self.phase is Phase.DELETE:
+            self._out.append(StopStep())
+            self._finish(left=f"not confirmed deleted within {self._delete_timeout_s:g} s")
+        elif self._settle is not None and self._now >= self._settle[0]:
+            self._fail(self._error_of(self._settle[1]))
+        elif self._queue_by is not None:
+            self._fail(failures.when_out_of_queue(self.plan, self._snapshot))
+        else:
+            self._fail(
+                failures.when_out_of_time(
+                    self.plan, self.snapshot, self._last_event, self._waited_for
+                )
+            )
+
+    # ---- small parts
+
+    def _enter(self, phase: Phase, *effects: Effect) -> None:
+        before = self.phase
+        if before is not Phase.NEW:
+            took = self._now - self._phase_began
+            self._set(timings={**self._snapshot.timings, before.value: took})
+            if before in _RISING and phase not in _ENDING:
+                self._say(f"connect.{before}.done", duration_s=took)
+        self._phase_began = self._now
+        self._set(phase=phase)
+        if phase in _RISING or phase is Phase.DELETE:
+            self._say(f"connect.{phase}")
+        self._out.extend(effects)
+
+    def _say(
+        self,
+        kind: str,
+        *,
+        source: str = "agent",
+        slice: int | None = None,  # noqa: A002 - the field's name
+        duration_s: float | None = None,
+        reason: str | None = None,
+        data: Mapping[str, Scalar] | None = None,
+    ) -> None:
+        self._out.append(
+            Announce(
+                kind=kind,
+                source=source,
+                slice=slice,
+                duration_s=duration_s,
+                reason=reason,
+                data=data or {},
+            )
+        )
+
+    def _set(self, **changes: Any) -> None:
+        self._snapshot = dataclasses.replace(self._snapshot, **changes)
+
+    def _taken(self) -> list[Effect]:
+        out, self._out = self._out, []
+        return out

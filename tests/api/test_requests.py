@@ -1,0 +1,440 @@
+"""connect()'s keywords: what is right, and what is refused by name before anything is started."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared_pathways_service.api.requests import (
+    DEFAULT_PROXY_IMAGE,
+    ConnectRequest,
+    ProxyOptions,
+    check_proxy_job_name,
+    default_proxy_job_name,
+    parse_instance_texts,
+    parse_virtual_slices,
+)
+from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.errors import InvalidRequestError
+
+SMALL = InstanceType.parse("tpuv6e:2x2")
+GKE = {"cluster": "c", "project": "my-project", "region": "us-central2"}
+
+
+def build(**keywords: Any) -> ConnectRequest:
+    return ConnectRequest.build(user="ada", suffix="x7k2p", **keywords)
+
+
+def refusal(**keywords: Any) -> InvalidRequestError:
+    with pytest.raises(InvalidRequestError) as caught:
+        build(**keywords)
+    return caught.value
+
+
+def test_nothing_asked_for_is_one_slice_of_the_embedded_service() -> None:
+    request = build()
+    assert request.home == "embedded"
+    assert request.virtual_slices == ()
+    assert request.proxy_job_name == "isc-proxy-ada-x7k2p"
+    assert request.proxy_server_image == DEFAULT_PROXY_IMAGE
+    assert request.proxy_options == ProxyOptions()
+    assert (request.timeout, request.queue_timeout, request.priority) == (300.0, None, 0)
+    assert (request.wait, request.namespace, request.labels) == ("placed", "default", {})
+    assert request.local_port is None
+    assert request.max_lifetime is None
+
+
+def test_a_request_is_plain_data() -> None:
+    request = build(labels={"sps.dev/team": "vision"}, expected_tpu_instances={"tpuv6e:2x2": 2})
+    assert request.team == "vision"
+    assert dataclasses.asdict(request)["labels"] == {"sps.dev/team": "vision"}
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        request.timeout = 1.0  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [
+        GKE,
+        {"context": "kind-test"},
+        {"pathways_service": "head-0-0.head:29001"},
+        {**GKE, "pathways_service": "10.0.0.7:29001", "gcs_bucket": "gs://bucket/a/b"},
+        {"context": "c", "namespace": "team-a"},
+    ],
+)
+def test_a_cluster_a_context_or_a_service_means_kubernetes(keywords: dict[str, Any]) -> None:
+    assert build(**keywords).home == "kubernetes"
+
+
+def test_virtual_slices_are_one_a_count_in_the_order_given() -> None:
+    request = build(expected_tpu_instances={"tpuv6e:2x2": 2, "tpuv4:2x2x1": 1})
+    assert request.virtual_slices == (SMALL, SMALL, InstanceType.parse("tpuv4:2x2x1"))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        {"tpuv6e:2x2": 0},
+        {"tpuv6e:2x2": -1},
+        {"tpuv6e:2x2": 1.5},
+        {"tpuv6e:2x2": True},
+        {"tpuv6e:2x2": "2"},
+        {"tpuv6e:2x2": None},
+        {"tpuv6e:2x2": 10**12},
+        {"tpuv6e:0x2": 1},
+        {"tpuv6e:2y2": 1},
+        {"tpuv6e:2x2x2x2": 1},
+        {"gpu:2x2": 1},
+        {4: 1},
+        ["tpuv6e:2x2"],
+        "tpuv6e:2x2",
+        2,
+    ],
+)
+def test_bad_instances_are_refused_by_name(value: object) -> None:
+    assert refusal(expected_tpu_instances=value).field == "expected_tpu_instances"
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        (
+            "pathways_service",
+            [
+                "head",
+                "head:",
+                ":29001",
+                "head:0",
+                "head:70000",
+                "grpc://head:29001",
+                "a b:1",
+                29001,
+            ],
+        ),
+        (
+            "proxy_job_name",
+            ["Ada", "a_b", "-a", "a-", "", "a.b", "a" * 58, "ä", 5, "a\n"],
+        ),
+        (
+            "proxy_options",
+            [
+                ["use_insecure_credentials"],
+                [":true"],
+                ["use_insecure_credentials:yes"],
+                ["sidecar:"],
+                ["xla_flags:"],
+                ["xla_flags:--foo"],
+                ["xla_flags:xla_a"],
+                ["xla_flags:--xla_A=1"],
+                ["xla_flags:--xla_a=1 rm -rf"],
+                ["xla_flags:'--xla_a"],
+                ["sidecar:true", "sidecar:false"],
+                ["cpu:0"],
+                ["cpu:four"],
+                ["cpu:4", "cpu:4"],
+                ["memory:-1Gi"],
+                ["memory:1gb"],
+                ["node_selector:pool"],
+                ["node_selector:a=b,a=c"],
+                ["node_selector:a b=c"],
+                ["node_selector:"],
+                ["tolerations:a=b:Sometimes"],
+                ["tolerations:=b"],
+                ["tolerations:a,,b"],
+                ["host_network:1"],
+                ["run_as_user:root"],
+                ["run_as_user:-1"],
+                ["run_as_user:9999999999"],
+                [5],
+                "sidecar:true",
+                7,
+            ],
+        ),
+        ("timeout", [-1, -0.5, math.nan, math.inf, True, "5", None]),
+        ("queue_timeout", [-1, math.nan, True, "60", -math.inf]),
+        ("max_lifetime", [0, -1, math.nan, math.inf, 1e12, False, "1h"]),
+        ("gcs_bucket", ["ab", "s3://bucket", "gs://", "gs://ab", "", "gs://Upper", "gs://-ab-", 3]),
+        ("gcs_bucket", ["gs://goog-x", "gs://my-google", "gs://1.2.3.4", "gs://" + "a" * 64]),
+        ("gcs_bucket", ["gs://bucket/with blank", "gs://a..b", "gs://bucket\n"]),
+        ("priority", ["high", 1.5, True, 2**31, -(2**31) - 1]),
+        ("elastic_slices", [-1, 1, 1.0, True, "0", None]),
+        ("local_port", [-1, 65536, 1.5, True, "0"]),
+        ("local_devices", [0, 1, "yes", None]),
+        ("collect_service_metrics", [1, None]),
+        ("wait", ["running", "", None, True]),
+        ("namespace", ["Default", "a.b", "", None, "a" * 64]),
+        ("labels", [["a"], {"a b": "c"}, {"a": "b c"}, {"a": 1}, {"": "x"}, {"/a": "x"}]),
+        ("labels", [{"app": "x"}, {"sps.dev/user": "eve"}, {5: "x"}, {"a": "x" * 64}]),
+        ("on_event", ["print", 5]),
+        ("profile", ["", "a b", 5]),
+        ("proxy_server_image", ["an image", 5, "image; rm"]),
+        ("cluster", ["", "a b", 5]),
+    ],
+)
+def test_bad_values_are_refused_by_name(field: str, values: list[object]) -> None:
+    for value in values:
+        error = refusal(**{field: value})
+        assert error.field == field, value
+        assert field in error.message
+
+
+@pytest.mark.parametrize(
+    ("keywords", "field"),
+    [
+        ({"cluster": "c", "region": "r"}, "project"),
+        ({"cluster": "c", "project": "my-project"}, "region"),
+        ({**GKE, "context": "other"}, "context"),
+        ({"project": "my-project"}, "project"),
+        ({"region": "us-central2"}, "region"),
+        ({"context": "c", "region": "us-central2"}, "region"),
+        ({"namespace": "team-a"}, "namespace"),
+        ({"expected_tpu_instances": {"tpuv6e:2x2": 2}, "elastic_slices": 2}, "elastic_slices"),
+        ({**GKE, "project": "No Project"}, "project"),
+        ({**GKE, "project": "NO"}, "project"),
+    ],
+)
+def test_fields_that_do_not_go_together_are_refused(keywords: dict[str, Any], field: str) -> None:
+    assert refusal(**keywords).field == field
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "kept"),
+    [
+        ("pathways_service", "[::1]:29001", "[::1]:29001"),
+        ("queue_timeout", math.inf, math.inf),
+        ("queue_timeout", 0, 0.0),
+        ("timeout", 0, 0.0),
+        ("priority", -5, -5),
+        ("local_port", 0, 0),
+        ("max_lifetime", 3600, 3600.0),
+        ("proxy_job_name", "a" * 57, "a" * 57),
+        ("labels", {"example.com/a": "", "b": "C.d_e"}, {"example.com/a": "", "b": "C.d_e"}),
+        ("gcs_bucket", "gs://my.domain.org/path/x=1", "gs://my.domain.org/path/x=1"),
+        (
+            "proxy_server_image",
+            "host:5000/a/b@sha256:" + "0" * 64,
+            "host:5000/a/b@sha256:" + "0" * 64,
+        ),
+    ],
+)
+def test_good_values_are_kept(field: str, value: object, kept: object) -> None:
+    request = build(**{field: value})
+    assert getattr(request, field) == kept
+    assert type(getattr(request, field)) is type(kept)
+
+
+def test_an_image_that_is_not_named_is_the_one_that_matches_the_service() -> None:
+    for value in (None, ""):
+        assert build(proxy_server_image=value).proxy_server_image == DEFAULT_PROXY_IMAGE
+
+
+@pytest.mark.parametrize("bucket", ["my-bucket", "my-bucket/path/x=1", "my.domain.org"])
+def test_a_bucket_needs_no_scheme(bucket: str) -> None:
+    assert build(gcs_bucket=bucket).gcs_bucket == f"gs://{bucket}"
+
+
+@pytest.mark.parametrize("project", ["p", "ab", "my-project", "example.com:p"])
+def test_a_project_id_may_be_short(project: str) -> None:
+    assert build(**{**GKE, "project": project}).project == project
+
+
+def test_an_unknown_proxy_option_is_warned_of_and_ignored() -> None:
+    said = r"'colour:red' is ignored.*use_insecure_credentials"
+    with pytest.warns(UserWarning, match=said) as warned:
+        options = build(proxy_options=["colour:red", "sidecar:true"]).proxy_options
+    assert options == ProxyOptions(sidecar=True)
+    assert [warning.filename for warning in warned] == [__file__]
+
+
+def test_the_keys_of_proxy_options_are_read_in_any_case() -> None:
+    assert build(proxy_options=["SIDECAR:true"]).proxy_options == ProxyOptions(sidecar=True)
+
+
+def test_the_limit_of_a_name_is_named() -> None:
+    assert "57" in refusal(proxy_job_name="a" * 58).message
+
+
+def test_a_priority_may_be_named() -> None:
+    assert build(priority="high-priority-job").priority == 2_000_000
+    assert build(priority="low-priority-job").priority == 1_000_000
+    assert build(priority=" -7 ").priority == -7
+
+
+def test_an_unknown_priority_is_refused_with_those_that_are_known() -> None:
+    for value in ("high", "", "1.5"):
+        error = refusal(priority=value)
+        assert error.field == "priority"
+        assert "low-priority-job, high-priority-job" in error.message
+
+
+def test_in_a_cluster_any_priority_class_may_be_named() -> None:
+    cluster = {"context": "c"}
+    named = build(priority=" team-a.urgent ", **cluster)
+    assert (named.priority, named.priority_class) == (0, "team-a.urgent")
+    ours = build(priority="low-priority-job", **cluster)
+    assert (ours.priority, ours.priority_class) == (1_000_000, "low-priority-job")
+    for number in (7, "7", None):
+        assert build(priority=number, **cluster).priority_class == ""
+    # (The embedded service has none.)
+    assert build(priority="low-priority-job").priority_class == ""
+    for wrong in ("", "Urgent", "a_b"):
+        error = refusal(priority=wrong, **cluster)
+        assert error.field == "priority"
+        assert "low-priority-job, high-priority-job" in error.expected
+        assert "PriorityClass" in error.expected
+    assert refusal(priority=1.5, **cluster).field == "priority"
+
+
+def test_elastic_slices_leave_one_that_is_needed() -> None:
+    request = build(expected_tpu_instances={"tpuv6e:2x2": 3}, elastic_slices=2)
+    assert request.elastic_slices == 2
+
+
+def test_proxy_options_are_read_as_upstream_writes_them() -> None:
+    options = build(
+        proxy_options=[
+            "use_insecure_credentials:true",
+            'xla_flags:"--xla_a --xla_b=1"',
+            "xla_flags: --xla_c=x:y",
+            "sidecar:False",
+        ]
+    ).proxy_options
+    assert options.use_insecure_credentials
+    assert not options.sidecar
+    assert options.xla_flags == ("--xla_a", "--xla_b=1", "--xla_c=x:y")
+
+
+def test_proxy_options_are_checked_however_they_are_made() -> None:
+    options = ProxyOptions(xla_flags=["--xla_a"])  # type: ignore[arg-type]
+    assert options.xla_flags == ("--xla_a",)
+    assert build(proxy_options=options).proxy_options is options
+    wrong_ones: list[dict[str, Any]] = [
+        {"xla_flags": "--xla_a"},
+        {"xla_flags": ("x",)},
+        {"sidecar": 1},
+        {"host_network": "true"},
+        {"cpu": 4},
+        {"memory": ""},
+        {"node_selector": "a=b"},
+        {"node_selector": {"a": 1}},
+        {"node_selector": {1: "a"}},
+        {"tolerations": "a"},
+        {"tolerations": [7]},
+        {"run_as_user": True},
+        {"max_handles": 0},
+        {"max_sessions": "3"},
+        {"device_memory_limit_bytes": 1.5},
+        {"host_memory_limit_bytes": 1 << 63},
+    ]
+    for wrong in wrong_ones:
+        with pytest.raises(InvalidRequestError) as caught:
+            ProxyOptions(**wrong)
+        assert caught.value.field == "proxy_options"
+
+
+def test_pod_options_are_read_and_add_up() -> None:
+    options = build(
+        proxy_options=[
+            "cpu:500m",
+            "memory:1.5Gi",
+            "node_selector:cloud.google.com/gke-nodepool=cpu-np, empty=",
+            "node_selector:zone=a",
+            "tolerations:dedicated=proxies:NoSchedule, spot",
+            "tolerations:example.com/x:NoExecute",
+            "host_network:True",
+            "run_as_user:0",
+        ]
+    ).proxy_options
+    assert (options.cpu, options.memory) == ("500m", "1.5Gi")
+    assert options.node_selector == {
+        "cloud.google.com/gke-nodepool": "cpu-np",
+        "empty": "",
+        "zone": "a",
+    }
+    assert options.tolerations == (
+        "dedicated=proxies:NoSchedule",
+        "spot",
+        "example.com/x:NoExecute",
+    )
+    assert options.host_network
+    assert options.run_as_user == 0
+
+
+def test_limits_are_read_and_no_limit_is_nothing_to_ask_for() -> None:
+    options = ProxyOptions.from_list(["max_handles:7", "host_memory_limit_bytes: 1000"])
+    assert options.limits == {"host_memory_limit_bytes": 1000, "max_handles": 7}
+    assert ProxyOptions().limits == {}
+    for wrong in ("max_handles:0", "max_sessions:-1", "max_requests:x", "max_message_bytes:"):
+        with pytest.raises(InvalidRequestError) as caught:
+            ProxyOptions.from_list([wrong])
+        assert caught.value.field == "proxy_options"
+        assert caught.value.value == wrong
+        assert "whole number" in caught.value.expected
+
+
+def test_proxy_options_are_their_own_and_can_be_told_apart() -> None:
+    selector = {"a": "b"}
+    options = ProxyOptions(node_selector=selector)
+    selector["a"] = "c"
+    assert options.node_selector == {"a": "b"}
+    assert hash(options) == hash(ProxyOptions(node_selector={"a": "b"}))
+    assert options != ProxyOptions()
+
+
+@given(user=st.text(max_size=100))
+def test_the_name_made_up_is_valid_whatever_the_user_is_called(user: str) -> None:
+    name = default_proxy_job_name(user, "x7k2p")
+    assert check_proxy_job_name(name) == name
+    assert name.startswith("isc-proxy-")
+    assert name.endswith("-x7k2p")
+
+
+def test_the_name_made_up_shows_the_user() -> None:
+    assert default_proxy_job_name("Ada.Lovelace", "abc") == "isc-proxy-ada-lovelace-abc"
+    assert default_proxy_job_name("", "abc") == "isc-proxy-user-abc"
+    with pytest.raises(ValueError, match="suffix"):
+        default_proxy_job_name("ada", "A-B")
+
+
+def test_instances_on_the_command_line() -> None:
+    assert parse_instance_texts(["tpuv6e:2x2=2,tpuv4:2x2x1=1", "tpuv5e:2x2=3"]) == {
+        "tpuv6e:2x2": 2,
+        "tpuv4:2x2x1": 1,
+        "tpuv5e:2x2": 3,
+    }
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["tpuv6e:2x2"],
+        ["tpuv6e:2x2="],
+        ["tpuv6e:2x2=0"],
+        ["tpuv6e:2x2=-1"],
+        ["tpuv6e:2x2=1.5"],
+        ["tpuv6e:2x2=2,tpuv6e:2x2=1"],
+        ["tpuv6e:2x2=1", "tpuv6e:2x2=1"],
+        ["tpuv6e:0x2=1"],
+        ["tpuv6e:2x2=1,"],
+        [""],
+        [],
+    ],
+)
+def test_bad_instances_on_the_command_line_name_the_option(texts: list[str]) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        parse_instance_texts(texts, field="--slices")
+    assert caught.value.field == "--slices"
+
+
+def test_virtual_slices_as_the_proxy_is_told_them() -> None:
+    assert parse_virtual_slices("tpuv6e:2x2,tpuv6e:2x2") == (SMALL, SMALL)
+    for wrong in ("", "tpuv6e:2x2,", "tpuv6e"):
+        with pytest.raises(InvalidRequestError) as caught:
+            parse_virtual_slices(wrong)
+        assert caught.value.field == "--virtual_slices"

@@ -1,0 +1,206 @@
+"""What a person reads while connect() works, and afterwards."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+
+import pytest
+
+from shared_pathways_service.connection.progress_display import Progress, told, warned
+from shared_pathways_service.events import Event
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def queued(position: int) -> Event:
+    return Event(
+        kind="tenant.queued",
+        source="rm",
+        reason="2 x tpuv6e:2x2 wanted, 0 free",
+        data={"position": position, "holders": "ada@a: 1 x tpuv6e:2x2\nbob@b: 1 x tpuv6e:2x2"},
+    )
+
+
+def test_the_queue_is_told_with_position_and_holders() -> None:
+    assert told(queued(2)) == (
+        "in the queue at position 2: 2 x tpuv6e:2x2 wanted, 0 free; "
+        "held by ada@a: 1 x tpuv6e:2x2, bob@b: 1 x tpuv6e:2x2"
+    )
+
+
+@pytest.mark.parametrize(("pod", "words"), [("", "Work goes on"), ("p-x", "tunnel is lost")])
+def test_a_lost_agent_takes_a_tunnel_with_it(pod: str, words: str) -> None:
+    out = io.StringIO()
+    lost = Event(kind="agent.lost", source="connect", reason="killed", data={"pod": pod})
+    Progress(stream=out)(lost)
+    assert words in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("agent.lost", "still cleans up"),
+        ("proxy.exited", "p has ended (why)"),
+        ("home.lost", "gone (why)"),
+        ("metrics.unavailable", "no metrics are sent (why)"),
+        ("tenant.preempting", "its slices will be taken in 30 s (why)"),
+        ("tenant.preempting_withdrawn", "not taken after all"),
+        ("tenant.preempted", "its slices were taken (why); it waits"),
+        ("slice.unplaced", "slice 1 is lost (why)"),
+        ("slice.placed", "slice 1 is on slice-7"),
+    ],
+)
+def test_what_must_be_heard_is_heard_though_nobody_waits(kind: str, words: str) -> None:
+    event = Event(
+        kind=kind,
+        source="rm",
+        tenant="p",
+        slice=1,
+        reason="why",
+        data={"slice_id": "slice-7", "grace_s": 30.0},
+    )
+    out = io.StringIO()
+    Progress(stream=out)(event)
+    assert words in out.getvalue()
+    assert warned(Event(kind="connect.tunnel", source="agent")) is None
+
+
+def test_a_quick_connection_says_nothing() -> None:
+    out = io.StringIO()
+    progress = Progress(stream=out)
+    progress.begin()
+    for kind in ("connect.preflight", "connect.create", "slice.placed"):
+        progress(Event(kind=kind, source="agent"))
+        progress.tick()
+    progress.end("connected")
+    assert out.getvalue() == ""
+
+
+def test_who_waits_in_the_queue_reads_each_position_once() -> None:
+    out = io.StringIO()
+    progress = Progress(stream=out)
+    progress.begin()
+    for position in (2, 2, 1):
+        progress(queued(position))
+        progress.tick()
+        progress.tick()
+    progress.end("connected")
+    lines = out.getvalue().splitlines()
+    assert [line.split(":")[1].strip() for line in lines[:2]] == [
+        "in the queue at position 2",
+        "in the queue at position 1",
+    ]
+    assert lines[2].startswith("sps: connected after ")
+
+
+def test_a_step_that_begins_in_the_queue_does_not_hide_it() -> None:
+    out = io.StringIO()
+    progress = Progress(stream=out)
+    progress.begin()
+    progress(queued(1))
+    progress(Event(kind="connect.start", source="agent"))
+    progress.tick()
+    assert "in the queue at position 1" in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    "kind", ["tenant.dequeued", "tenant.running", "slice.placed", "connect.delete"]
+)
+def test_out_of_the_queue_it_is_told_of_no_more(kind: str) -> None:
+    out = io.StringIO()
+    progress = Progress(stream=out)
+    progress.begin()
+    progress(queued(1))
+    progress(Event(kind=kind, source="agent"))
+    progress.tick()
+    assert "in the queue" not in out.getvalue()
+
+
+def test_a_terminal_has_one_moving_line_that_goes_away() -> None:
+    out = Terminal()
+    progress = Progress(stream=out)
+    progress.begin()
+    progress(queued(3))
+    progress.tick()
+    assert "position 3" in out.getvalue()
+    progress.end("connected")
+    assert "connected after" in out.getvalue().splitlines()[-1]
+
+
+@pytest.mark.parametrize("out", [io.StringIO(), Terminal()])
+def test_quiet_is_quiet(out: io.StringIO) -> None:
+    progress = Progress(stream=out, quiet=True)
+    progress.begin()
+    progress(queued(1))
+    progress.tick()
+    progress.end("connected")
+    progress(Event(kind="agent.lost", source="connect", reason="killed"))
+    assert out.getvalue() == ""
+
+
+def test_a_warning_that_comes_later_is_told() -> None:
+    out = io.StringIO()
+    progress = Progress(stream=out)
+    progress(Event(kind="service.warning", source="home", reason="the log cannot be followed"))
+    assert out.getvalue() == "sps: the log cannot be followed\n"
+
+
+def test_a_closed_stream_fails_nothing() -> None:
+    out = io.StringIO()
+    progress = Progress(stream=out)
+    out.close()
+    wait_and_warn(progress)
+
+
+def test_a_program_without_standard_error_is_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", None)
+    wait_and_warn(Progress())
+
+
+class ClosingTerminal(Terminal):
+    """Is closed after it was found to be a terminal, and before it is written to."""
+
+    is_gone = False
+
+    def write(self, text: str) -> int:
+        if self.is_gone:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().write(text)
+
+
+@pytest.mark.parametrize("ticks", [0, 1])
+def test_a_terminal_that_is_closed_fails_nothing(
+    monkeypatch: pytest.MonkeyPatch, ticks: int
+) -> None:
+    # (On one that cannot move its cursor nothing is drawn.)
+    monkeypatch.setenv("TERM", "xterm")
+    out = ClosingTerminal()
+    progress = Progress(stream=out)
+    progress.begin()
+    progress(queued(2))
+    for _ in range(ticks):
+        progress.tick()
+    assert ("position 2" in out.getvalue()) is bool(ticks)
+    out.is_gone = True
+    progress.tick()
+    progress.end("connected")
+    wait_and_warn(progress)
+
+
+def wait_and_warn(progress: Progress) -> None:
+    progress.begin()
+    progress(queued(1))
+    progress.tick()
+    progress.end("connected")
+    progress(Event(kind="home.lost", source="agent"))
+
+
+def test_what_must_be_heard_is_said_by_the_quiet_too() -> None:
+    out = io.StringIO()
+    Progress(stream=out, quiet=True).warn("something is left")
+    assert out.getvalue() == "sps: something is left\n"

@@ -1,1 +1,0 @@
-"""Tests of the pure code over objects of Kubernetes."""

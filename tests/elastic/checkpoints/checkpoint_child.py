@@ -1,0 +1,23 @@
+"""A process with twelve CPU devices: runs the checks of checkpoints that it is asked for."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=12")
+os.environ["JAX_PLATFORMS"] = "cpu"
+
+from tests.elastic.checkpoints.checkpoint_checks import CHECKS
+from tests.servers.proxy.jax.jax_child import answer
+
+
+def run(name: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="sps-") as directory:
+        CHECKS[name](directory)
+
+
+if __name__ == "__main__":
+    assert not sys.argv[1:]
+    answer(run)

@@ -1,0 +1,364 @@
+"""The embedded home: finding, starting and joining the service, and one session over it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from shared_pathways_service.errors import (
+    AccessDenied,
+    InvalidRequestError,
+    ServiceNotReady,
+    VersionSkew,
+)
+from shared_pathways_service.homes.base import HomeEvent, ProxyHandle, ProxySpec, unheard
+from shared_pathways_service.homes.embedded import discovery
+from shared_pathways_service.homes.embedded.discovery import ServiceLink, find, find_or_start
+from shared_pathways_service.homes.embedded.home import EmbeddedHome
+from shared_pathways_service.protocol import supervisor_pb2 as pb
+from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
+from shared_pathways_service.runtime.embedded.state_file import claim
+from shared_pathways_service.runtime.processes import identity_of
+from shared_pathways_service.runtime.settings import Settings
+from tests.processes import KIND, REPOSITORY, run_async
+from tests.servers.supervisor.support import assert_clean, embedded, kill, runtime_paths, wait_until
+
+#: Joins, says which service it got, and leaves when it is told to.
+CLIENT = """
+import asyncio, sys
+from shared_pathways_service.homes.embedded.discovery import find_or_start
+from shared_pathways_service.runtime.settings import Settings
+async def main():
+    link = await find_or_start(Settings.load(), {"tpuv6e:2x2": 1}, who="a test")
+    print(link.state.supervisor.pid, int(bool(link.started_pid)), flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    await link.close()
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(autouse=True)
+def ends_the_service() -> Iterator[None]:
+    """Ends the detached service that a test left, as nobody else would for a minute."""
+    yield
+    run_async(_shut_down())
+
+
+async def _shut_down() -> None:
+    link = await find(Settings.load())
+    if link is None:
+        return
+    with contextlib.suppress(grpc.RpcError):
+        await link.supervisor.Shutdown(
+            pb.ShutdownRequest(reason="the test is over"), metadata=link.metadata, timeout=30
+        )
+    supervisor = link.state.supervisor
+    await link.close()
+    await asyncio.to_thread(
+        wait_until,
+        "the service's end",
+        lambda: not supervisor.is_alive() or _reaped(supervisor.pid),
+    )
+
+
+def _reaped(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return False
+
+
+def client_process() -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", CLIENT],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=REPOSITORY,
+    )
+
+
+@pytest.mark.race
+def test_two_that_start_at_the_same_moment_get_one_service() -> None:
+    with client_process() as first, client_process() as second:
+        said = []
+        for process in (first, second):
+            assert process.stdout
+            said.append(process.stdout.readline().split())
+        assert said[0][0] == said[1][0]
+        assert sorted(starter for _, starter in said) == ["0", "1"]
+        for process in (first, second):
+            process.communicate("\n", timeout=60)
+            assert process.returncode == 0
+
+
+@pytest.mark.race
+def test_service_outlives_its_starter_and_is_clean_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAX_PLATFORMS", "proxy")
+    with client_process() as starter:
+        assert starter.stdout
+        pid = int(starter.stdout.readline().split()[0])
+        starter.kill()
+    assert identity_of(pid).is_alive()
+    environ = Path(f"/proc/{pid}/environ").read_bytes() if sys.platform == "linux" else b""
+    assert b"JAX_PLATFORMS" not in environ
+
+    async def join() -> int:
+        link = await find_or_start(Settings.load(), who="a test")
+        await link.close()
+        return link.state.supervisor.pid
+
+    assert run_async(join()) == pid
+    assert os.getsid(pid) != os.getsid(0)
+    state = json.loads(runtime_paths().state.read_text())
+    assert (state["slices"], state["spares"], state["detached"]) == ({KIND: 1}, 1, True)
+
+
+@pytest.mark.race
+def test_nobody_is_stranded_between_a_last_leave_and_a_new_join() -> None:
+    async def come_and_go() -> None:
+        for _ in range(2):
+            link = await find_or_start(Settings.load(), {KIND: 1}, who="a test")
+            # It ends at once when the next line has been read; the next join must see to it.
+            ending = asyncio.create_task(_end(link))
+            other = await find_or_start(Settings.load(), {KIND: 1}, who="another")
+            await ending
+            # Either the old one, before its end was decided, or a new one that lives.
+            if other.state.supervisor != link.state.supervisor:
+                answer = await other.supervisor.GetProcesses(
+                    pb.GetProcessesRequest(), metadata=other.metadata, timeout=30
+                )
+                assert answer.processes[0].pid == other.state.supervisor.pid
+            await other.close()
+            await link.close()
+
+    async def _end(link: ServiceLink) -> None:
+        await link.supervisor.Shutdown(pb.ShutdownRequest(), metadata=link.metadata, timeout=30)
+
+    run_async(come_and_go())
+
+
+def spec_of(name: str = "isc-proxy-a", *kinds: str) -> ProxySpec:
+    identity = identity_of(os.getpid())
+    return ProxySpec(
+        name=name,
+        session=str(uuid.uuid4()),
+        virtual_slices=kinds or (KIND,),
+        owner_pid=identity.pid,
+        owner_start=identity.start,
+        user="ada",
+        host="laptop",
+    )
+
+
+@contextlib.asynccontextmanager
+async def home() -> AsyncIterator[EmbeddedHome]:
+    made = EmbeddedHome()
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+async def next_of(events: AsyncIterator[HomeEvent], *kinds: str) -> list[HomeEvent]:
+    """Waits for one of each kind, and passes over others; two streams bring them in any order."""
+    found: dict[str, HomeEvent] = {}
+    async with asyncio.timeout(60):
+        while len(found) < len(kinds):
+            event = await anext(events)
+            if event.kind in kinds:
+                found[event.kind] = event
+    return [found[kind] for kind in kinds]
+
+
+def test_one_session_from_nothing_to_its_end() -> None:
+    async def session() -> None:
+        async with home() as made:
+            spec = spec_of()
+            info = await made.preflight(spec, unheard)
+            assert info.started
+            assert info.instance_types == (KIND,)
+            assert info.address == f"unix:{runtime_paths().resource_manager_socket}"
+            handle = await made.create_proxy(spec)
+            again = await made.create_proxy(spec)
+            assert (again.uid, again.token) == (handle.uid, handle.token)
+            events = aiter(made.follow(handle))
+            address = await made.open_tunnel(handle, None)
+            assert Path(address.removeprefix("unix:")).is_socket()
+            _, placed, running = await next_of(
+                events, "proxy.serving", "slice.placed", "tenant.running"
+            )
+            assert placed.data["virtual_index"] == 0
+            assert isinstance(placed.data["generation"], int)
+            assert running.data == {"placed": 1, "wanted": 1}
+            assert any("Proxy serving" in line for line in await made.logs(handle, 50))
+            async with home() as other:
+                second = spec_of("isc-proxy-b")
+                assert not (await other.preflight(second, unheard)).started
+                refused_handle = await other.create_proxy(second)
+                [refused] = await next_of(aiter(other.follow(refused_handle)), "tenant.refused")
+                assert refused.data["kind"] == "slices_taken"
+                assert "ada@laptop" in str(refused.data["holders"])
+            assert not await made.delete_proxy(handle.name, "another", spec.session)
+            assert await made.delete_proxy(handle.name, handle.uid, spec.session)
+            rest = [event.kind async for event in events]
+            assert rest == ["proxy.deleted"]
+            assert not await made.delete_proxy(handle.name, handle.uid, spec.session)
+
+    run_async(session())
+
+
+@pytest.mark.race
+def test_deaths_are_told() -> None:
+    async def session(supervisor: int) -> None:
+        async with home() as made, contextlib.AsyncExitStack() as stack:
+            spec = spec_of()
+            await made.preflight(spec, unheard)
+            handle = await made.create_proxy(spec)
+            events = aiter(made.follow(handle))
+            await next_of(events, "tenant.running")
+            [pid] = await _pids(made, handle)
+            kill(pid)
+            [exited] = await next_of(events, "proxy.exited")
+            assert exited.data["exit_code"] == -9
+            assert exited.reason == "killed by SIGKILL"
+
+            other = await stack.enter_async_context(home())
+            second = spec_of("isc-proxy-b")
+            await other.preflight(second, unheard)
+            events = aiter(other.follow(await other.create_proxy(second)))
+            await next_of(events, "tenant.running")
+            kill(supervisor)
+            [lost] = await next_of(events, "home.lost")
+            assert "embedded service" in lost.reason
+            assert not await other.delete_proxy("isc-proxy-b", "", second.session)
+
+    with embedded() as (server, _):
+        run_async(session(server.pid))
+
+
+async def _processes() -> pb.GetProcessesResponse:
+    """What the running service answers."""
+    link = await find(Settings.load())
+    assert link is not None
+    try:
+        return await link.supervisor.GetProcesses(
+            pb.GetProcessesRequest(), metadata=link.metadata, timeout=30
+        )
+    finally:
+        await link.close()
+
+
+async def _pids(made: EmbeddedHome, handle: ProxyHandle) -> list[int]:
+    answer = await _processes()
+    return [process.pid for process in answer.processes if process.name == handle.name]
+
+
+def test_what_the_running_service_lacks_is_refused_naming_what_it_has() -> None:
+    async def ask() -> None:
+        async with home() as made:
+            await made.preflight(spec_of("isc-proxy-a", "tpuv5e:2x4"), unheard)
+
+    with embedded(), pytest.raises(InvalidRequestError, match=KIND) as caught:
+        run_async(ask())
+    assert caught.value.field == "expected_tpu_instances"
+
+
+def test_another_release_of_jax_is_refused_before_a_proxy_is_created(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def ask() -> list[str]:
+        async with home() as made:
+            with monkeypatch.context() as patch:
+                patch.setattr("importlib.metadata.version", lambda _: "1.0.0")
+                with pytest.raises(VersionSkew, match=r"JAX 1\.0\.0 here and JAX 0") as caught:
+                    await made.preflight(spec_of("isc-proxy-a"), unheard)
+            assert caught.value.client == "1.0.0"
+        answer = await _processes()
+        return [proxy.name for proxy in answer.proxies if proxy.name == "isc-proxy-a"]
+
+    with embedded():
+        assert run_async(ask()) == []
+
+
+def test_a_release_of_jax_that_was_not_tried_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[HomeEvent] = []
+
+    async def ask() -> None:
+        async with home() as made:
+            with monkeypatch.context() as patch:
+                patch.setattr("importlib.metadata.version", lambda _: "0.99.0")
+                await made.preflight(spec_of("isc-proxy-a"), told.append)
+
+    with embedded():
+        run_async(ask())
+    (reason,) = [event.reason for event in told if event.kind == "service.warning"]
+    assert reason.startswith("JAX is 0.99.0 here and 0.")
+    assert "a pair that was not tried" in reason
+
+
+def test_a_service_whose_slices_do_not_come_up_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared_pathways_service.homes.embedded.slice_readiness._PATIENCE_S", 0.5)
+
+    async def ask() -> None:
+        async with home() as made:
+            await made.preflight(spec_of(), unheard)
+
+    with embedded("--max_slice_restarts=0") as (_, client):
+        [worker] = client.processes("worker")
+        kill(worker.pid)
+        wait_until("its loss", lambda: not client.holders())
+        with pytest.raises(ServiceNotReady, match=r"slice-0 \(tpuv6e:2x2\) is lost") as caught:
+            run_async(ask())
+        assert (caught.value.ready, caught.value.wanted) == (0, 1)
+
+
+def test_a_service_that_cannot_start_shows_its_log(
+    monkeypatch: pytest.MonkeyPatch, own_directories: Path
+) -> None:
+    def spawn(*_args: object) -> int:
+        return os.posix_spawn("/bin/false", ["/bin/false"], {})
+
+    monkeypatch.setattr(discovery, "_spawn", spawn)
+    with pytest.raises(ServiceNotReady, match="exit code 1"):
+        run_async(find_or_start(Settings.load(), who="a test"))
+
+
+def test_a_lock_that_is_held_for_ever_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "_IN_BETWEEN_S", 0.2)
+    paths = RuntimePaths(Settings.load().runtime_dir)
+    paths.directory.mkdir(mode=0o700)
+    with claim(paths), pytest.raises(ServiceNotReady, match=r"service\.lock"):
+        run_async(find_or_start(Settings.load(), who="a test"))
+    assert_clean(paths)
+
+
+def test_a_runtime_directory_open_to_others_is_refused() -> None:
+    directory = Settings.load().runtime_dir
+    directory.mkdir(mode=0o700)
+    directory.chmod(0o777)
+    try:
+        with pytest.raises(AccessDenied, match="other users"):
+            run_async(find_or_start(Settings.load(), who="a test"))
+        assert not list(directory.iterdir()), "nothing was started in it"
+    finally:
+        directory.chmod(0o700)
+
+
+def test_without_a_service_there_is_nothing_to_find_or_to_delete() -> None:
+    async def look() -> None:
+        assert await find(Settings.load()) is None
+        assert not await EmbeddedHome().delete_proxy("isc-proxy-a", "", "s")
+
+    run_async(look())
+    assert not Settings.load().runtime_dir.exists(), "looking makes nothing"

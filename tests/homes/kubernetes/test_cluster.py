@@ -1,0 +1,248 @@
+"""A session's cluster stays the same one, whatever the user's kubeconfig says on another day."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from shared_pathways_service.agent import deletion
+from shared_pathways_service.agent.deletion import clean_up
+from shared_pathways_service.agent.home_choice import make_home
+from shared_pathways_service.agent.journal import Entry, Journal
+from shared_pathways_service.agent.messages import HomeChoice, Start
+from shared_pathways_service.agent.request import build_request, start_of
+from shared_pathways_service.cli.options.cluster_options import Place
+from shared_pathways_service.errors import CleanupError
+from shared_pathways_service.kube import access
+from shared_pathways_service.kube.access import ClusterChoice, settled
+from shared_pathways_service.runtime.processes import identity_of
+from shared_pathways_service.runtime.settings import Settings
+from tests.processes import run_async
+
+EXEC = "client.authentication.k8s.io/v1"
+SERVICE = "p-pathways-head-0-0.p:29001"
+
+
+class Clusters:
+    """API servers that have nothing, by the name of the context; `asked` hears of requests."""
+
+    def __init__(self) -> None:
+        self.urls: dict[str, str] = {}
+        self.asked: list[str] = []
+
+    async def answer(self, request: web.Request) -> web.Response:
+        name = next(n for n, url in self.urls.items() if url == f"http://{request.host}")
+        self.asked.append(f"{name}: {request.method} {request.path}")
+        body = {"kind": "Status", "reason": "NotFound", "code": 404, "message": "not found"}
+        return web.json_response(body, status=404)
+
+    def kubeconfig(self, path: Path, current: str, **urls: str) -> Path:
+        """Writes a kubeconfig, with other URLs where some are given.
+
+        Its user's credentials come from a program beside it, `plugin`, where there is one.
+        """
+        plugin = path.with_name("plugin")
+        user = {"exec": {"apiVersion": EXEC, "command": str(plugin)}} if plugin.exists() else {}
+        document: dict[str, Any] = {
+            "current-context": current,
+            "users": [{"name": "me", "user": user}],
+            "contexts": [{"name": n, "context": {"cluster": n, "user": "me"}} for n in self.urls],
+            "clusters": [
+                {"name": n, "cluster": {"server": url}} for n, url in {**self.urls, **urls}.items()
+            ],
+        }
+        path.write_text(json.dumps(document))
+        return path
+
+
+@contextlib.asynccontextmanager
+async def two_clusters() -> AsyncIterator[Clusters]:
+    clusters = Clusters()
+    async with contextlib.AsyncExitStack() as stack:
+        for name in "AB":
+            app = web.Application()
+            app.router.add_route("*", "/{path:.*}", clusters.answer)
+            runner = web.AppRunner(app)
+            await runner.setup()
+            stack.push_async_callback(runner.cleanup)
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            host, port = runner.addresses[0]
+            clusters.urls[name] = f"http://{host}:{port}"
+        yield clusters
+
+
+def started(**request: Any) -> Start:
+    return start_of(build_request(pathways_service=SERVICE, **request), Settings.load())
+
+
+def entry_of(start: Start, **options: Any) -> Entry:
+    return Entry(
+        session=start.spec.session,
+        name=start.spec.name,
+        home=HomeChoice(name=start.home.name, options={**start.home.options, **options}),
+        owner=identity_of(),
+        agent=identity_of(),
+        since="2026",
+        uid="uid-in-A",
+    )
+
+
+async def deleted(journal: Journal, entry: Entry) -> CleanupError | None:
+    """Takes down what the entry, as it comes back from the disk, names."""
+    journal.write(entry)
+    read = journal.read(entry.session)
+    assert read is not None
+    return await clean_up(journal, [read], make_home)
+
+
+def test_a_session_of_the_ambient_cluster_is_deleted_there(
+    own_directories: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_directories.mkdir(exist_ok=True)
+    journal = Journal(own_directories / "journal")
+
+    async def test() -> None:
+        async with two_clusters() as clusters:
+            config = clusters.kubeconfig(own_directories / "config", "A")
+            monkeypatch.setenv("KUBECONFIG", str(config))
+            start = started()
+            options = start.home.options
+            assert (options["context"], options["server"]) == ("A", clusters.urls["A"])
+
+            clusters.kubeconfig(config, "B")
+            entry = entry_of(start)
+            assert await deleted(journal, entry) is None
+            assert journal.read(entry.session) is None
+
+            other = clusters.kubeconfig(own_directories / "other", "B")
+            monkeypatch.setenv("KUBECONFIG", str(other))
+            assert await deleted(journal, entry_of(start)) is None
+            # Of the file that the session knew, only a copy is left.
+            config.replace(own_directories / "copy")
+            assert await deleted(journal, entry_of(start)) is None
+            assert [one[0] for one in clusters.asked] == ["A"] * 3, clusters.asked
+
+            # One of an earlier version goes where the user is now.
+            old = {"context": "", "kubeconfig": (), "server": ""}
+            assert await deleted(journal, entry_of(start, **old)) is None
+            assert clusters.asked[-1].startswith("B: ")
+
+    run_async(test())
+
+
+def test_a_context_that_is_another_server_now_is_not_asked(
+    own_directories: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_directories.mkdir(exist_ok=True)
+    journal = Journal(own_directories / "journal")
+
+    async def test() -> None:
+        async with two_clusters() as clusters:
+            config = clusters.kubeconfig(own_directories / "config", "A")
+            monkeypatch.setenv("KUBECONFIG", str(config))
+            entry = entry_of(started(context="A"))
+            clusters.kubeconfig(config, "A", A=clusters.urls["B"])
+            error = await deleted(journal, entry)
+            assert error is not None
+            assert clusters.urls["A"] in error.message
+            assert clusters.urls["B"] in error.message
+            assert entry.name in error.left[0]
+            assert journal.read(entry.session) is not None
+            assert clusters.asked == []
+
+    run_async(test())
+
+
+def test_a_session_of_the_pods_own_cluster(
+    own_directories: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_directories.mkdir(exist_ok=True)
+    journal = Journal(own_directories / "journal")
+    monkeypatch.setenv("KUBECONFIG", str(own_directories / "none"))
+
+    async def test() -> None:
+        async with two_clusters() as clusters:
+            here = access.ClusterAccess(
+                server="https://10.0.0.1:443",
+                tls=None,
+                tokens=None,  # type: ignore[arg-type]
+            )
+            with monkeypatch.context() as pod:
+                pod.setattr(access, "is_in_cluster", lambda: True)
+                pod.setattr(access, "in_cluster_access", lambda: here)
+                start = started()
+            assert start.home.options["in_cluster"]
+            config = clusters.kubeconfig(own_directories / "config", "B")
+            monkeypatch.setenv("KUBECONFIG", str(config))
+            error = await deleted(journal, entry_of(start))
+            assert error is not None
+            assert here.server in error.message
+            assert clusters.asked == []
+
+    run_async(test())
+
+
+def test_a_place_that_is_not_named_is_the_one_of_today(
+    own_directories: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_directories.mkdir(exist_ok=True)
+    clusters = Clusters()
+    clusters.urls = {"A": "http://a", "B": "http://b"}
+    config = clusters.kubeconfig(own_directories / "config", "A")
+    monkeypatch.setenv("KUBECONFIG", str(config))
+    entry = entry_of(started())
+    assert Place(pathways_service=SERVICE).has(entry)
+    assert Place(context="A").has(entry)
+    clusters.kubeconfig(config, "B")
+    assert not Place(pathways_service=SERVICE).has(entry)
+    assert Place(context="A").has(entry)
+    assert settled(ClusterChoice(context="nowhere")).server == ""
+
+
+def test_a_session_that_was_let_in_waits_for_its_credentials_to_come_back(
+    own_directories: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    own_directories.mkdir(exist_ok=True)
+    journal = Journal(own_directories / "journal")
+    plugin = own_directories / "plugin"
+    monkeypatch.setattr(deletion, "_TRY_S", 1.0)
+    credential = {"apiVersion": EXEC, "kind": "ExecCredential", "status": {"token": "t"}}
+    past = {**credential["status"], "expirationTimestamp": "2020-01-01T00:00:00Z"}  # type: ignore[dict-item]
+
+    def answer(words: str) -> None:
+        plugin.write_text(f"#!/bin/sh\n{words}\n")
+        plugin.chmod(0o700)
+
+    async def test() -> None:
+        async with two_clusters() as clusters:
+            answer(f"echo '{json.dumps({**credential, 'status': past})}'")
+            config = clusters.kubeconfig(own_directories / "config", "A")
+            monkeypatch.setenv("KUBECONFIG", str(config))
+            start = started()
+            home = make_home(start.home)
+            spec = start.spec
+            assert not await home.delete_proxy(spec.name, "uid-in-A", spec.session)
+            await home.close()
+
+            answer("echo no such host >&2; exit 1")
+            entry = entry_of(start)
+            journal.write(entry)
+            cleaning = asyncio.create_task(clean_up(journal, [entry], lambda _: home))
+            async with asyncio.timeout(50.0):
+                while caplog.text.count("deleting") < 2:
+                    await asyncio.sleep(0.01)
+            answer(f"echo '{json.dumps(credential)}'")
+            assert await cleaning is None
+            assert journal.read(entry.session) is None
+            assert len(clusters.asked) == 2
+
+    with caplog.at_level(logging.WARNING):
+        run_async(test())

@@ -1,0 +1,362 @@
+"""The link to a resource manager whose pod is gone, and to one that may not be reached."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import grpc.aio
+import pytest
+from aiohttp import web
+
+from shared_pathways_service.errors import (
+    AccessDenied,
+    CapacityError,
+    ServiceNotReady,
+    SharedPathwaysError,
+)
+from shared_pathways_service.homes import manager_news
+from shared_pathways_service.homes.base import HomeEvent, unheard
+from shared_pathways_service.homes.kubernetes import manager_link
+from shared_pathways_service.homes.kubernetes.home import KubernetesHome
+from shared_pathways_service.homes.kubernetes.manager_link import ManagerLink
+from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.cluster import ClusterAccess
+from shared_pathways_service.kube.errors import ApiError
+from shared_pathways_service.kube.paths import port_forward
+from shared_pathways_service.kube.tokens import static_token
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
+from shared_pathways_service.protocol.status import abort
+from shared_pathways_service.tunnel.relay import (
+    FailureKind,
+    Relay,
+    RelayOptions,
+    TunnelFailure,
+)
+from shared_pathways_service.tunnel.websocket_upgrade import Dial
+from tests.cluster_state.test_readiness import SERVICE, head
+from tests.processes import run_async
+from tests.tunnel.api_server import ApiServer
+
+# (Errors are made anew: one that was raised holds on to where it was.)
+
+
+def denied() -> SharedPathwaysError:
+    return AccessDenied("not you", verb="create", resource="pods/portforward")
+
+
+def gone() -> SharedPathwaysError:
+    """Returns what a kubelet says of a pod that has ended and is still there."""
+    return ApiError("cannot forward: pod not found", status=500)
+
+
+class ScriptedApi(KubeApi):
+    """Knows one pod, which is the head, and answers port-forwards by pod."""
+
+    def __init__(self, answers: Mapping[str, Callable[[], SharedPathwaysError]]) -> None:
+        super().__init__(ClusterAccess(server="http://nowhere", tls=None, tokens=static_token()))
+        self._answers = answers
+        self.dialled: list[str] = []
+
+    async def get(self, path: str, **_: Any) -> dict[str, Any]:
+        return {"items": [head()]}
+
+    async def upgrade(self, path: str, **_: Any) -> aiohttp.ClientResponse:
+        self.dialled.append(path)
+        error = self._answers[path]()
+        raise error
+
+
+class MovingApi(KubeApi):
+    """Answers port-forwards one after the other: an error, or with None, the way to a server."""
+
+    def __init__(self, *answers: Callable[[], SharedPathwaysError] | None, ways: ApiServer) -> None:
+        super().__init__(ClusterAccess(server="http://nowhere", tls=None, tokens=static_token()))
+        self._answers = list(answers)
+        self._ways = ways
+
+    async def get(self, path: str, **_: Any) -> dict[str, Any]:
+        return {"items": [head()]}
+
+    async def upgrade(
+        self, path: str, *, headers: Mapping[str, str], **_: Any
+    ) -> aiohttp.ClientResponse:
+        answer = self._answers.pop(0)
+        if answer is None:
+            return await self._ways.dial(headers)
+        raise answer()
+
+
+class Manager(pb_grpc.ResourceManagerServicer):
+    """Tells how things stand; lets nobody listen, or keeps who listens without a word."""
+
+    def __init__(self, refusal: SharedPathwaysError | None = None) -> None:
+        self.asked = asyncio.Event()
+        self._refusal = refusal
+
+    async def GetStatus(  # noqa: N802
+        self, _request: object, _context: Any
+    ) -> pb.GetStatusResponse:
+        return pb.GetStatusResponse(state="serving")
+
+    async def Watch(  # type: ignore[override]  # noqa: N802
+        self, _request: object, context: Any
+    ) -> None:
+        self.asked.set()
+        if self._refusal is not None:
+            await abort(context, self._refusal)
+        await asyncio.Event().wait()
+
+
+class Pod:
+    """The head's port: each port-forward to it reaches the server, until it is cut."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+        self.cut = asyncio.Event()
+
+    async def forward(self, way: web.WebSocketResponse) -> None:
+        """Is a behaviour of an `ApiServer`."""
+        reader, writer = await asyncio.open_unix_connection(self._socket)
+
+        async def up() -> None:
+            async for message in way:
+                writer.write(message.data[1:])
+
+        async def down() -> None:
+            while data := await reader.read(1 << 16):
+                await way.send_bytes(b"\0" + data)
+
+        tasks = [asyncio.create_task(one) for one in (up(), down(), self.cut.wait())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self.cut.clear()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            writer.close()
+            await way.close()
+
+
+@contextlib.asynccontextmanager
+async def serving(manager: Manager, directory: Path) -> AsyncIterator[tuple[ApiServer, Pod]]:
+    """Serves a manager, at the end of a way of port-forwards."""
+    socket = directory / "s"
+    server = grpc.aio.server()
+    pb_grpc.add_ResourceManagerServicer_to_server(manager, server)
+    server.add_insecure_port(f"unix:{socket}")
+    await server.start()
+    pod = Pod(socket)
+    ways = ApiServer(pod.forward)
+    try:
+        async with ways.serve(None):
+            yield ways, pod
+    finally:
+        await server.stop(None)
+
+
+@contextlib.asynccontextmanager
+async def link(
+    api: KubeApi, directory: Path, pod: str, *, listening: str = "ada"
+) -> AsyncIterator[ManagerLink]:
+    made = ManagerLink(api, SERVICE, runtime_dir=directory / "r", head=pod)
+    await made.open()
+    if listening:
+        made.listen(listening)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+def test_an_evicted_head_is_given_up_and_a_refusal_is_told(own_directories: Path) -> None:
+    old, new = (port_forward(SERVICE.namespace, pod) for pod in ("evicted", "head"))
+    api = ScriptedApi({old: gone, new: denied})
+
+    async def test() -> None:
+        async with asyncio.timeout(90.0), link(api, own_directories, "evicted") as made:
+            with pytest.raises(AccessDenied, match="not you"):
+                await made.wait_until_listening(unheard)
+        await api.close()
+
+    run_async(test())
+    assert api.dialled == [old, new]
+
+
+def test_a_manager_that_does_not_answer_is_told_and_is_not_the_proxys_fault(
+    own_directories: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = ScriptedApi({port_forward(SERVICE.namespace, "head"): gone})
+    told: list[HomeEvent] = []
+    failed: asyncio.Queue[FailureKind] = asyncio.Queue()
+
+    def relay(
+        dial: Dial, *, on_failure: Callable[[TunnelFailure], object], **options: Any
+    ) -> Relay:
+        def hear(failure: TunnelFailure) -> None:
+            on_failure(failure)
+            failed.put_nowait(failure.kind)
+
+        return Relay(dial, on_failure=hear, options=RelayOptions(redial_s=0.1), **options)
+
+    said = "the resource manager of pw does not answer: cannot forward: pod not found"
+
+    async def test() -> None:
+        monkeypatch.setattr(manager_link, "Relay", relay)
+        async with asyncio.timeout(90.0), link(api, own_directories, "head") as made:
+            waiting = asyncio.create_task(made.wait_until_listening(told.append))
+            # The relay has given up a connection, and another one after that.
+            assert [await failed.get() for _ in range(2)] == [FailureKind.UNREACHABLE] * 2
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            monkeypatch.setattr(manager_link, "_ANSWER_S", 0.1)
+            with pytest.raises(ServiceNotReady, match=said):
+                await made.wait_until_listening(told.append)
+        await api.close()
+
+    run_async(test())
+    # Each failure once, however often it was met, and by whom.
+    assert [(news.kind, news.reason) for news in told] == [("service.waiting", said)]
+    assert len(api.dialled) > 1
+
+
+def test_who_only_asks_is_told_at_once_that_it_may_not(own_directories: Path) -> None:
+    api = ScriptedApi({port_forward(SERVICE.namespace, "head"): denied})
+
+    async def test() -> None:
+        async with asyncio.timeout(90.0), link(api, own_directories, "", listening="") as made:
+            with pytest.raises(AccessDenied, match="not you"):
+                await made.status()
+            # Not only who waited then.
+            with pytest.raises(AccessDenied, match="not you"):
+                async with made.unless_refused():
+                    raise AssertionError("there is no way")
+        await api.close()
+
+    run_async(test())
+    assert len(api.dialled) == 1
+
+
+def test_who_listens_after_a_refusal_is_told_it_too(own_directories: Path) -> None:
+    api = ScriptedApi({port_forward(SERVICE.namespace, "head"): denied})
+
+    async def test() -> None:
+        async with asyncio.timeout(90.0), link(api, own_directories, "", listening="") as made:
+            with pytest.raises(AccessDenied, match="not you"):
+                await made.status()
+            made.listen("ada")
+            with pytest.raises(AccessDenied, match="not you"):
+                await made.wait_until_listening(unheard)
+        await api.close()
+
+    run_async(test())
+    assert len(api.dialled) == 1
+
+
+class DeletingApi(ScriptedApi):
+    """Deletes whatever it is to; refuses port-forwards when it is let to."""
+
+    def __init__(self) -> None:
+        super().__init__({port_forward(SERVICE.namespace, "head"): denied})
+        self.deleted = asyncio.Event()
+        self.refuses = asyncio.Event()
+
+    async def upgrade(self, path: str, **options: Any) -> aiohttp.ClientResponse:
+        await self.refuses.wait()
+        return await super().upgrade(path, **options)
+
+    async def delete(self, path: str, **_: Any) -> bool:
+        self.deleted.set()
+        return True
+
+
+@pytest.mark.parametrize("when", ["before", "while"])
+def test_a_release_is_not_waited_for_where_there_is_no_way(
+    own_directories: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    monkeypatch.setattr(manager_news, "_RELEASE_S", 3600.0)
+
+    async def test() -> None:
+        api = DeletingApi()
+        home = KubernetesHome(namespace=SERVICE.namespace)
+        async with asyncio.timeout(60.0), link(api, own_directories, "head") as made:
+            home._api, home._manager = api, made
+            if when == "before":
+                api.refuses.set()
+                with pytest.raises(AccessDenied, match="not you"):
+                    await made.wait_until_listening(unheard)
+            deleting = asyncio.create_task(home.delete_proxy("ada", "u", "s"))
+            await api.deleted.wait()
+            api.refuses.set()
+            assert await deleting
+        await api.close()
+
+    run_async(test())
+
+
+async def until_answered(made: ManagerLink) -> str:
+    """Asks until the channel has noticed that its connection is gone, and has another one."""
+    while True:
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            return (await made.status()).state
+
+
+def test_who_was_let_in_once_is_not_given_up_for_a_passing_refusal(own_directories: Path) -> None:
+    async def test() -> None:
+        manager = Manager()  # type: ignore[abstract]
+        async with asyncio.timeout(90.0), serving(manager, own_directories) as (ways, pod):
+            api = MovingApi(None, denied, None, ways=ways)
+            async with link(api, own_directories, "head", listening="") as made:
+                assert (await made.status()).state == "serving"
+                pod.cut.set()
+                await ways.ended.wait()
+                assert await until_answered(made) == "serving"
+            await api.close()
+        assert len(ways.dials) == 2
+
+    run_async(test())
+
+
+def test_what_is_in_the_way_now_is_told_not_what_was_before(own_directories: Path) -> None:
+    full = CapacityError("one more call is needed; the limit (--max_calls) is 5")
+    told: asyncio.Queue[str | None] = asyncio.Queue()
+
+    async def test() -> None:
+        manager = Manager(full)  # type: ignore[abstract]
+        async with asyncio.timeout(90.0), serving(manager, own_directories) as (ways, _):
+            api = MovingApi(gone, None, ways=ways)
+            async with link(api, own_directories, "head") as made:
+                waiting = asyncio.create_task(
+                    made.wait_until_listening(lambda news: told.put_nowait(news.reason))
+                )
+                assert "pod not found" in str(await told.get())
+                assert "the limit (--max_calls) is 5" in str(await told.get())
+                waiting.cancel()
+                await asyncio.gather(waiting, return_exceptions=True)
+            await api.close()
+
+    run_async(test())
+
+
+def test_a_manager_that_is_reached_and_silent_is_not_said_to_be_out_of_reach(
+    own_directories: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manager_link, "_ANSWER_S", 0.1)
+
+    async def test() -> None:
+        manager = Manager()  # type: ignore[abstract]
+        async with asyncio.timeout(90.0), serving(manager, own_directories) as (ways, _):
+            api = MovingApi(gone, None, ways=ways)
+            async with link(api, own_directories, "head") as made:
+                await manager.asked.wait()
+                with pytest.raises(ServiceNotReady, match="no word within"):
+                    await made.wait_until_listening(unheard)
+            await api.close()
+
+    run_async(test())

@@ -1,0 +1,475 @@
+"""JAX on real proxies and off them again, in processes of their own."""
+
+from __future__ import annotations
+
+import signal
+from concurrent import futures
+from pathlib import Path
+
+import grpc
+import pytest
+
+from shared_pathways_service.errors import InvalidRequestError, VersionSkew
+from shared_pathways_service.jax_client import ProxyTarget
+from shared_pathways_service.testing.google_images.alts_handshake import serving_alts
+from tests.jax_client.conftest import (
+    CREATING,
+    DEADLINE_S,
+    PRELUDE,
+    TOKEN,
+    Proxy,
+    run_program,
+    start_program,
+)
+
+Proxies = tuple[Proxy, Proxy]
+
+
+def test_a_program_that_imports_jax_inside_the_block_is_on_the_cpu_after_it(
+    proxies: Proxies,
+) -> None:
+    run_program(
+        PRELUDE
+        + """
+attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)
+import jax, jax.numpy as jnp
+assert len(jax.devices()) == 8
+attachment.detach()
+assert jax.config.jax_platforms is None, jax.config.jax_platforms
+assert jax.jit(lambda x: x + 1)(1.0) == 2
+assert [d.device_kind for d in jax.devices()] == ["cpu"]
+""",
+        proxies[0].address,
+    )
+
+
+def test_twenty_cycles_leave_nothing_and_cpu_arrays_of_before_and_after_mix(
+    proxies: Proxies,
+) -> None:
+    run_program(
+        PRELUDE
+        + """
+import jax, jax.numpy as jnp
+from shared_pathways_service.jax_client.plugin import sockets
+
+open_, guarded, token = sys.argv[1:]
+targets = (ProxyTarget(address=open_), ProxyTarget(address=guarded, token=token))
+double = jax.jit(lambda x: 2 * x)
+# Committed: mixes with arrays of its own client only.
+before = jax.device_put(jnp.arange(4.0), jax.devices()[0])
+assert double(before).tolist() == [0, 2, 4, 6]
+at_first = snapshot()
+
+def cycle(i):
+    attachment = attach(targets[i % 2], timeout=60)
+    assert len(attachment.devices) == (8, 4)[i % 2], attachment.devices
+    assert jax.devices() == list(attachment.devices)
+    assert os.environ["JAX_PLATFORMS"] == "proxy,cpu"
+    assert os.environ["JAX_BACKEND_TARGET"] == "grpc://" + targets[i % 2].address
+    assert double(jnp.arange(8.0)).tolist() == list(range(0, 16, 2))
+    attachment.detach()
+    attachment.detach()
+    after = jax.device_put(jnp.ones(4), jax.devices()[0])
+    assert double(before + after).tolist() == [2, 4, 6, 8]
+    assert jax.devices()[0].platform == "cpu" and len(jax.devices()) == 1
+
+def tasks():
+    return len(os.listdir("/proc/self/task"))
+
+def descriptors():
+    return len(os.listdir("/dev/fd"))
+
+cycle(0)
+cycle(1)
+time.sleep(0.5)  # what gRPC makes once and keeps is made by now; only fewer is allowed below
+had = tasks(), descriptors()
+for i in range(20):
+    cycle(i)
+wait_until(lambda: tasks() <= had[0] and descriptors() <= had[1], (had, tasks(), descriptors()))
+assert [sockets.count(sockets.peer_at(t.address, 1)) for t in targets] == [0, 0]
+now = snapshot()
+for name, value in at_first.items():
+    assert now[name] == value, (name, value, now[name])
+""",
+        proxies[0].address,
+        proxies[1].address,
+        TOKEN,
+    )
+
+
+def test_what_is_still_referred_to_is_shut_down_and_told_of(proxies: Proxies) -> None:
+    done = run_program(
+        PRELUDE
+        + """
+import jax, jax.numpy as jnp
+from shared_pathways_service.jax_client.plugin import sockets
+target = ProxyTarget(address=sys.argv[1])
+peer = sockets.peer_at(target.address, 10)
+
+attachment = attach(target, timeout=60)
+mesh = jax.sharding.Mesh(np.array(jax.devices()), "d")
+assert sockets.count(peer) > 0
+attachment.detach()
+assert sockets.count(peer) == 0
+print("a mesh was held", file=sys.stderr)
+
+attachment = attach(target, timeout=60)
+array = jnp.arange(3.0) + 1
+attachment.detach()
+# (On a busy machine the client's threads may still be at closing what was shut down.)
+wait_until(lambda: sockets.count(peer) == 0, "sockets left")
+try:
+    np.asarray(array)
+except jax.errors.JaxRuntimeError as error:
+    assert "UNAVAILABLE" in str(error)
+else:
+    raise AssertionError("could be read")
+
+try:
+    attachment = attach(target, timeout=60)
+    late = jnp.arange(5.0) + 1
+    late / undefined
+except NameError:
+    attachment.detach()
+assert jnp.arange(2).tolist() == [0, 1]
+""",
+        proxies[0].address,
+    )
+    before, _, after = done.stderr.partition("a mesh was held\n")
+    assert before == ""
+    assert "(float32[3])" in after
+    assert "jax.device_get" in after
+    assert "float32[5]" not in after, "an exception on its way is told of already"
+
+
+def test_a_second_attachment_is_refused_while_one_is_live(proxies: Proxies) -> None:
+    run_program(
+        PRELUDE
+        + """
+from shared_pathways_service.errors import ConnectionClosed, InvalidRequestError
+target = ProxyTarget(address=sys.argv[1])
+attachment = attach(target, timeout=60)
+try:
+    attach(target, timeout=60)
+except InvalidRequestError as error:
+    assert error.field == "connect" and target.address in error.message
+else:
+    raise AssertionError("accepted")
+assert len(attachment.devices) == 8
+attachment.detach()
+try:
+    attachment.devices
+except ConnectionClosed:
+    pass
+else:
+    raise AssertionError("still has devices")
+attach(target, timeout=60).detach()
+""",
+        proxies[0].address,
+    )
+
+
+FAILURES = """
+import jax, jax.numpy as jnp, socket
+from shared_pathways_service import errors
+before = jax.device_put(jnp.arange(4.0), jax.devices()[0])
+had = snapshot()
+
+def fails(kind, timeout=30, **target):
+    try:
+        attach(ProxyTarget(**target), timeout=timeout)
+    except kind as error:
+        assert type(error) is kind, error
+        caught = error
+    else:
+        raise AssertionError("attached")
+    now = snapshot()
+    for name, value in had.items():
+        assert now[name] == value, (name, value, now[name])
+    after = jax.device_put(jnp.ones(4), jax.devices()[0])
+    assert (before + after).tolist() == [1, 2, 3, 4]
+    wait_until(lambda: not connecting(), "still connecting")
+    return caught
+"""
+
+
+def test_failures_in_the_middle_put_everything_back(
+    proxies: Proxies, own_directories: Path
+) -> None:
+    done = run_program(
+        PRELUDE
+        + FAILURES
+        + """
+open_, guarded, token, directory = sys.argv[1:]
+
+dead = fails(errors.TunnelError, address=f"unix:{directory}/nobody")
+assert dead.pod == f"unix:{directory}/nobody" and dead.hint
+fails(errors.TunnelError, address="127.0.0.1:1")
+
+hole = socket.socket(socket.AF_UNIX)
+hole.bind(f"{directory}/hole")
+hole.listen()
+fails(errors.TunnelError, timeout=1.5, address=f"unix:{directory}/hole")
+hole.close()
+
+missing = fails(errors.AccessDenied, address=guarded)
+wrong = fails(errors.AccessDenied, address=guarded, token="another-tenants")
+assert wrong.verb == "connect" and missing.message != wrong.message
+assert "another-tenants" not in str(wrong) and token not in str(wrong)
+
+secure = fails(errors.CredentialsMismatch, address=open_, insecure_credentials=False)
+assert "use_insecure_credentials:false" in secure.hint, secure.to_json()
+
+# After all that it still connects, to both.
+attach(ProxyTarget(address=guarded, token=token), timeout=60).detach()
+attach(ProxyTarget(address=open_), timeout=60).detach()
+""",
+        proxies[0].address,
+        proxies[1].address,
+        TOKEN,
+        str(own_directories),
+    )
+    assert TOKEN not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("before", [None, "1", "false", "true"])
+def test_the_credentials_of_the_callers_environment_are_put_back(
+    proxies: Proxies, before: str | None
+) -> None:
+    run_program(
+        PRELUDE
+        + CREATING
+        + """
+attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)
+import jax
+assert len(jax.devices()) == 8
+assert seen == {"true"}, seen
+assert os.environ[variable] == "true"  # of child processes, too
+attachment.detach()
+assert os.environ.get(variable) == before
+""",
+        proxies[0].address,
+        env={"IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": before},
+    )
+
+
+@pytest.mark.parametrize("before", [None, "1", "true"])
+def test_the_credentials_are_put_back_when_no_client_could_be_created(before: str | None) -> None:
+    with serving_alts() as address:
+        run_program(
+            PRELUDE
+            + CREATING
+            + """
+from shared_pathways_service import errors
+try:
+    attach(ProxyTarget(address=sys.argv[1]), timeout=300)
+except errors.CredentialsMismatch:
+    pass
+else:
+    raise AssertionError("attached")
+assert seen == {"true"}, seen
+assert os.environ.get(variable) == before
+wait_until(lambda: not connecting(), "still connecting")
+""",
+            address,
+            env={"IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": before},
+        )
+
+
+def test_a_proxy_that_hangs_up_on_plaintext_is_a_mismatch() -> None:
+    with serving_alts() as address:
+        run_program(
+            PRELUDE
+            + FAILURES
+            + """
+mismatch = fails(errors.CredentialsMismatch, timeout=300, address=sys.argv[1])
+assert mismatch.client.endswith("=true") and "ALTS" in mismatch.proxy, mismatch.to_json()
+""",
+            address,
+        )
+
+
+def test_a_proxy_of_other_versions_is_a_version_skew(own_directories: Path) -> None:
+    def refuse(_request: bytes, context: grpc.ServicerContext) -> bytes:
+        context.abort(grpc.StatusCode.FAILED_PRECONDITION, "protocol 90 to 99 only")
+        raise AssertionError("unreachable")
+
+    handler = grpc.method_handlers_generic_handler(
+        "xla.ifrt.proxy.GrpcIfrtService",
+        {"GetVersion": grpc.unary_unary_rpc_method_handler(refuse)},
+    )
+    address = f"unix:{own_directories}/other"
+    with futures.ThreadPoolExecutor(2) as threads:
+        server = grpc.server(threads, handlers=[handler])
+        server.add_insecure_port(address)
+        server.start()
+        try:
+            run_program(
+                PRELUDE
+                + FAILURES
+                + """
+skew = fails(errors.VersionSkew, address=sys.argv[1])
+assert "90 to 99" in skew.service and "16 to 25" in skew.client, skew.to_json()
+""",
+                address,
+            )
+        finally:
+            server.stop(None).wait()
+
+
+def test_an_interrupt_while_nobody_answers_puts_everything_back(own_directories: Path) -> None:
+    source = (
+        PRELUDE
+        + FAILURES
+        + """
+hole = socket.socket(socket.AF_UNIX)
+hole.bind(sys.argv[1])
+hole.listen()
+
+def accept():  # one connection to find out who answers, one or two of JAX's client
+    hole.accept()
+    hole.accept()
+    print("connecting", flush=True)
+
+threading.Thread(target=accept, daemon=True).start()
+fails(KeyboardInterrupt, timeout=600, address=f"unix:{sys.argv[1]}")
+print("put back", flush=True)
+"""
+    )
+    with start_program(source, f"{own_directories}/hole") as process:
+        assert process.stdout
+        assert process.stdout.readline() == "connecting\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, out) == (0, "put back\n"), err
+
+
+def test_local_devices_stay_usable(proxies: Proxies) -> None:
+    run_program(
+        PRELUDE
+        + """
+import jax, jax.numpy as jnp
+target = ProxyTarget(address=sys.argv[1], local_devices=True)
+for attempt in range(2):
+    attachment = attach(target, timeout=60)
+    assert os.environ["JAX_PLATFORMS"] == "proxy,cpu"
+    (local,) = jax.devices("cpu")
+    here = jax.device_put(jnp.arange(3.0), local)
+    there = jax.device_put(here, attachment.devices[5])
+    assert there.devices() == {attachment.devices[5]}
+    assert jnp.ones(1).devices() == {attachment.devices[0]}
+    back = jax.device_put(there + 1, local)
+    del there
+    attachment.detach()
+    # The local client is the same inside and after.
+    after = jax.device_put(jnp.ones(3), jax.devices()[0])
+    assert (here + back + after).tolist() == [2, 4, 6]
+""",
+        proxies[0].address,
+    )
+
+
+def test_settings_that_would_lead_around_the_proxy_are_held_back(
+    proxies: Proxies, own_directories: Path
+) -> None:
+    run_program(
+        PRELUDE
+        + """
+import jax, jax.numpy as jnp
+address, cache = sys.argv[1:]
+jax.config.update("jax_compilation_cache_dir", cache)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+jax.config.update("jax_default_device", jax.devices()[0])
+had = snapshot()
+assert jax.jit(lambda x: x + 41)(jnp.ones(3)).tolist() == [42] * 3
+stored = set(os.listdir(cache))
+assert stored
+
+attachment = attach(ProxyTarget(address=address), timeout=60)
+assert "JAX_PLATFORM_NAME" not in os.environ
+assert jnp.ones(3).devices() == {attachment.devices[0]}
+assert jax.jit(lambda x: x + 42)(jnp.ones(3)).tolist() == [43] * 3
+assert set(os.listdir(cache)) == stored
+attachment.detach()
+
+now = snapshot()
+assert now == had, (now, had)
+jax.jit(lambda x: x + 43)(jnp.ones(3)).block_until_ready()
+assert set(os.listdir(cache)) > stored, "the cache is on again"
+""",
+        proxies[0].address,
+        str(own_directories),
+        env={"JAX_PLATFORM_NAME": "cpu"},
+    )
+
+
+def test_a_library_that_registers_the_proxy_again_is_not_heard(proxies: Proxies) -> None:
+    run_program(
+        PRELUDE
+        + """
+import jax
+from jax.extend import backend
+from jax._src import xla_bridge
+
+def never():
+    raise AssertionError("called")
+
+backend.register_backend_factory("proxy", never, priority=-1)
+had = snapshot()
+attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)
+backend.register_backend_factory("proxy", never, priority=-1)
+xla_bridge.register_backend_factory("proxy", never)
+backend.clear_backends()  # even so: the client is the same
+assert len(jax.devices()) == 8
+backend.register_backend_factory("another", never, priority=-100)
+attachment.detach()
+now = snapshot()
+assert now["factories"].pop("another").factory is never
+assert now["factories"] == had["factories"] and now["register"] == had["register"]
+""",
+        proxies[0].address,
+    )
+
+
+def test_a_forked_child_cannot_end_its_parents_connection(proxies: Proxies) -> None:
+    run_program(
+        PRELUDE
+        + """
+import jax.numpy as jnp
+attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)
+array = jnp.arange(3.0) + 1
+child = os.fork()
+if not child:
+    attachment.detach()
+    os._exit(9)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+assert array.tolist() == [1, 2, 3]
+assert (array + 1).tolist() == [2, 3, 4]
+""",
+        proxies[0].address,
+    )
+
+
+def test_a_jax_without_the_private_parts_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from shared_pathways_service.jax_client import internals
+
+    internals.check()
+    monkeypatch.delattr(internals.xla_bridge, "_backend_factories")
+    monkeypatch.delattr(internals.dispatch, "runtime_tokens")
+    with pytest.raises(
+        VersionSkew, match=r"xla_bridge\._backend_factories.*runtime_tokens"
+    ) as info:
+        internals.check()
+    assert info.value.client.startswith("jax ")
+
+
+@pytest.mark.parametrize("address", ["", "unix:", "unix:relative", "host", ":1", "host:", "host:x"])
+def test_an_address_that_is_none_is_refused(address: str) -> None:
+    with pytest.raises(InvalidRequestError) as info:
+        ProxyTarget(address=address)
+    assert info.value.field == "address"
+
+
+def test_a_target_does_not_show_its_token() -> None:
+    assert "secret" not in repr(ProxyTarget(address="unix:/x", token="secret"))

@@ -1,0 +1,194 @@
+"""Where settings come from, which wins, and which directories are refused."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from shared_pathways_service.errors import AccessDenied, InvalidRequestError
+from shared_pathways_service.runtime.settings import RUNTIME_DIR_LIMIT, Settings, private_directory
+
+CONFIG = """
+[profiles.default]
+log_level = "warning"
+log_format = "json"
+
+[profiles.lab]
+runtime_dir = "/tmp/lab-run"
+log_level = "error"
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "config.toml"
+    path.write_text(CONFIG)
+    return path
+
+
+def test_argument_then_variable_then_profile_then_default(config: Path) -> None:
+    environ = {"SPS_CONFIG": str(config)}
+    settings = Settings.load(environ=environ)
+    assert settings.profile == "default"
+    assert (settings.log_level, settings.log_format) == ("WARNING", "json")
+    environ["SPS_LOG_LEVEL"] = "info"
+    assert Settings.load(environ=environ).log_level == "INFO"
+    assert Settings.load(environ=environ, log_level="debug").log_level == "DEBUG"
+    assert Settings.load(environ=environ).bind_address == "127.0.0.1"
+
+
+def test_profile_is_chosen_by_argument_then_variable(config: Path) -> None:
+    environ = {"SPS_CONFIG": str(config), "SPS_PROFILE": "lab"}
+    settings = Settings.load(environ=environ)
+    assert (settings.profile, settings.runtime_dir) == ("lab", Path("/tmp/lab-run"))
+    assert settings.log_format == "text", "the default profile is not mixed in"
+    assert Settings.load(environ=environ, profile="default").log_level == "WARNING"
+
+
+def test_directories_of_the_platform_without_any_setting(tmp_path: Path) -> None:
+    settings = Settings.load(environ={"SPS_CONFIG": str(tmp_path / "none.toml")})
+    assert settings.profile is None
+    assert settings.state_dir.is_absolute()
+    assert settings.cache_dir != settings.state_dir
+    runtime = str(settings.runtime_dir)
+    assert runtime == runtime.lower()
+    assert len(runtime) <= RUNTIME_DIR_LIMIT
+
+
+def test_a_platform_path_that_does_not_do_is_replaced_by_a_private_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own_directories: Path
+) -> None:
+    monkeypatch.delenv("SPS_RUNTIME_DIR")
+    opened = tmp_path / "opened"
+    for unfit in (tmp_path / "missing", opened, tmp_path / "UPPER", tmp_path / ("long" * 30)):
+        if unfit.name != "missing":
+            unfit.mkdir(mode=0o755 if unfit is opened else 0o700)
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(unfit))
+        assert Settings.load().runtime_dir.name == f"sps-{os.getuid()}"
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(own_directories))
+    assert Settings.load().runtime_dir.parent == own_directories
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("SPS_RUNTIME_DIR", "relative/path"),
+        ("SPS_RUNTIME_DIR", "/tmp/Upper"),
+        ("SPS_RUNTIME_DIR", "/tmp/" + "x" * RUNTIME_DIR_LIMIT),
+        ("SPS_LOG_LEVEL", "loud"),
+        ("SPS_LOG_FORMAT", "xml"),
+        ("SPS_BIND_ADDRESS", "a b"),
+        ("SPS_PROFILE", "nobody"),
+    ],
+)
+def test_a_wrong_value_names_the_variable(variable: str, value: str, config: Path) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        Settings.load(environ={"SPS_CONFIG": str(config), variable: value})
+    assert caught.value.field == variable
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("[profiles.default]\nruntime = '/tmp/x'", "profiles.default.runtime"),
+        ("[profiles.default]\nlog_level = 3", "profiles.default.log_level"),
+        ("[profiles]\ndefault = 3", "profiles.default"),
+        ("[profiles.default", "SPS_CONFIG"),
+    ],
+)
+def test_a_wrong_file_names_the_place(text: str, field: str, config: Path) -> None:
+    config.write_text(text)
+    with pytest.raises(InvalidRequestError) as caught:
+        Settings.load(environ={"SPS_CONFIG": str(config)})
+    assert caught.value.field == field
+
+
+def test_private_directory_is_made_for_its_user_only(tmp_path: Path) -> None:
+    made = private_directory(tmp_path / "a" / "b", "SPS_RUNTIME_DIR")
+    assert stat.S_IMODE(made.stat().st_mode) == 0o700
+    assert private_directory(made, "SPS_RUNTIME_DIR") == made
+
+
+def test_directory_open_to_others_or_of_others_or_linked_is_refused(tmp_path: Path) -> None:
+    opened = tmp_path / "opened"
+    opened.mkdir()
+    opened.chmod(0o755)
+    with pytest.raises(AccessDenied, match="other users") as caught:
+        private_directory(opened, "SPS_RUNTIME_DIR")
+    assert caught.value.hint == f"chmod 700 {opened}"
+    private = private_directory(tmp_path / "mine", "SPS_RUNTIME_DIR")
+    link = tmp_path / "link"
+    link.symlink_to(private)
+    with pytest.raises(InvalidRequestError, match="no link"):
+        private_directory(link, "SPS_RUNTIME_DIR")
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(InvalidRequestError) as wrong:
+        private_directory(file, "SPS_RUNTIME_DIR")
+    assert wrong.value.field == "SPS_RUNTIME_DIR"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_another_users_directory_is_refused(tmp_path: Path) -> None:
+    foreign = private_directory(tmp_path / "foreign", "SPS_RUNTIME_DIR")
+    os.chown(foreign, 65534, 65534)
+    with pytest.raises(AccessDenied, match="belongs to user 65534"):
+        private_directory(foreign, "SPS_RUNTIME_DIR")
+
+
+def test_the_proxys_token_is_not_taken_for_the_services(config: Path) -> None:
+    # As it stands in a block, and in a child of `sps run`: no setting, right or wrong.
+    environ = {"SPS_CONFIG": str(config), "SPS_TOKEN_FILE": "a/proxys.token"}
+    assert not hasattr(Settings.load(environ=environ), "token_file")
+    config.write_text('[profiles.default]\ntoken_file = "/t"\n')
+    with pytest.raises(InvalidRequestError) as caught:
+        Settings.load(environ=environ)
+    assert caught.value.field == "profiles.default.token_file"
+
+
+def test_a_user_without_a_home_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", _unknown)
+    for variables, field in (
+        ({}, "SPS_CONFIG"),
+        ({"SPS_CONFIG": "/none.toml"}, "SPS_STATE_DIR"),
+        ({"SPS_CONFIG": "/none.toml", "SPS_STATE_DIR": "~/s"}, "SPS_STATE_DIR"),
+        ({"SPS_CONFIG": "/none.toml", "SPS_STATE_DIR": "/s"}, "SPS_CACHE_DIR"),
+    ):
+        with pytest.raises(InvalidRequestError) as caught:
+            Settings.load(environ=variables)
+        assert caught.value.field == field
+    everything = {"SPS_CONFIG": "/none.toml", "SPS_STATE_DIR": "/s", "SPS_CACHE_DIR": "/c"}
+    assert Settings.load(environ=everything).state_dir == Path("/s")
+
+
+def _unknown(number: int) -> object:
+    raise KeyError(number)
+
+
+def test_the_port_of_the_agents_metrics_is_a_port(config: Path) -> None:
+    environ = {"SPS_CONFIG": str(config)}
+    settings = Settings.load(environ=environ)
+    assert (settings.agent_metrics_port, settings.agent_metrics_address) == (None, "127.0.0.1")
+    environ["SPS_AGENT_METRICS_PORT"] = "0"
+    assert Settings.load(environ=environ).agent_metrics_port == 0
+    for wrong in ("65536", "-1", "http"):
+        environ["SPS_AGENT_METRICS_PORT"] = wrong
+        with pytest.raises(InvalidRequestError, match="from 0 to 65535") as caught:
+            Settings.load(environ=environ)
+        assert caught.value.field == "SPS_AGENT_METRICS_PORT"
+
+
+def test_bytes_of_the_compilation_cache_are_a_whole_number(config: Path) -> None:
+    environ = {"SPS_CONFIG": str(config), "SPS_COMPILE_CACHE_BYTES": "0"}
+    assert Settings.load(environ=environ).compile_cache_bytes == 0
+    config.write_text("[profiles.default]\ncompile_cache_bytes = 5000\n")
+    del environ["SPS_COMPILE_CACHE_BYTES"]
+    assert Settings.load(environ=environ).compile_cache_bytes == 5000
+    for wrong in ("-1", "1.5", "1GB", ""):
+        config.write_text(f'[profiles.default]\ncompile_cache_bytes = "{wrong}"\n')
+        with pytest.raises(InvalidRequestError, match="a whole number of bytes"):
+            Settings.load(environ=environ)

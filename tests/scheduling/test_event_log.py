@@ -1,0 +1,142 @@
+"""A log of events, run again: the same decisions, or the first that differ."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import random
+from typing import Any
+
+import pytest
+
+from shared_pathways_service.scheduling.book import messages as m
+from shared_pathways_service.scheduling.book.plain import from_plain, to_plain
+from shared_pathways_service.scheduling.event_log import (
+    decisions_of,
+    epoch_line,
+    event_line,
+    replay,
+)
+from tests.scheduling.harness import OTHER, SMALL, Rm
+
+
+class RecordedRm(Rm):
+    """A service whose events are recorded as the server does."""
+
+    def __init__(self, *args: Any, lines: list[str] | None = None, **kwargs: Any) -> None:
+        self.lines: list[str] = [] if lines is None else lines
+        super().__init__(*args, **kwargs)
+
+    def do(self, event: m.ResourceManagerEvent) -> list[m.Instruction]:
+        if not getattr(self, "began", False):
+            self.began = True
+            # (A core that has handled nothing yet has what it was made with.)
+            self.lines.append(epoch_line(self.config, self.restored, self.now, "0"))
+        said = super().do(event)
+        self.lines.append(event_line(event, self.now, decisions_of(said)))
+        return said
+
+
+def driven(steps: int = 120, seed: int = 1) -> RecordedRm:
+    """Returns a service to which all sorts of things have happened, restarts included."""
+    chance = random.Random(seed)
+    rm = RecordedRm({SMALL: 3, OTHER: 2}, spares=1)
+    number = 0
+    for _ in range(steps):
+        names = rm.tenants
+        match chance.randrange(7):
+            case 0 | 1:
+                number += 1
+                wants = (SMALL,) * chance.randint(1, 2) + (OTHER,) * chance.randint(0, 1)
+                queue = chance.choice([None, 5.0, math.inf])
+                rm.ask(
+                    f"t{number}",
+                    wants,
+                    elastic=chance.randint(0, 1) and len(wants) - 1,
+                    priority=chance.randint(0, 1),
+                    queue=queue,
+                )
+            case 2 if names:
+                rm.release(chance.choice(names))
+            case 3 if names:
+                rm.cut(chance.choice(names))
+            case 4:
+                rm.end_worker("slice-0")
+                rm.join("slice-0")
+            case 5:
+                rm.after(chance.choice([0.5, 6.0, 40.0]))
+            case 6 if not chance.randrange(4):
+                lines = rm.lines
+                config = {f.name: getattr(rm.config, f.name) for f in dataclasses.fields(rm.config)}
+                asked = rm.asked
+                rm = RecordedRm(
+                    ready=chance.random() < 0.7,
+                    restored=rm.restored,
+                    now=rm.now + 1,
+                    lines=lines,
+                    **config,
+                )
+                rm.asked = asked
+    return rm
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_was_recorded_is_decided_again(seed: int) -> None:
+    lines = driven(seed=seed).lines
+    found = replay(lines)
+    assert found.difference is None
+    assert found.epochs == sum("epoch" in json.loads(line) for line in lines) > 0
+    assert found.events == len(lines) - found.epochs
+    assert found.decisions > 20
+
+
+def test_the_first_difference_is_told() -> None:
+    lines = driven().lines
+    number = next(i for i, line in enumerate(lines) if '"slice.placed"' in line)
+    lines[number] = lines[number].replace("slice.placed", "slice.claimed", 1)
+    found = replay(lines)
+    assert found.difference is not None
+    assert found.difference.line == number + 1
+    assert any("was believed to hold" in one for one in found.difference.recorded)
+    assert any("was placed on" in one for one in found.difference.made)
+
+
+def test_a_missing_event_is_a_difference() -> None:
+    lines = driven().lines
+    number = next(i for i, line in enumerate(lines) if '"TenantAsked"' in line)
+    del lines[number]
+    assert replay(lines).difference is not None
+
+
+def test_half_a_line_ends_an_epoch_and_nothing_else() -> None:
+    lines = driven().lines
+    epoch, *rest = lines[:30]
+    assert replay([epoch, *rest, rest[-1][:20]]).torn == 1
+    assert replay([epoch, rest[0][:20], epoch, *rest]).torn == 1
+    with pytest.raises(ValueError, match="line 3"):
+        replay([epoch, rest[0][:20], *rest])
+
+
+@pytest.mark.parametrize(
+    ("lines", "match"),
+    [
+        ([], "no epoch begins"),
+        (["[]"], "line 1: no line of a log"),
+        (['{"event":"Tick","at":1,"fields":{}}'], "an event before the first epoch"),
+        (['{"epoch":99}'], "format 99"),
+        (['{"epoch":1}'], "line 1"),
+    ],
+)
+def test_what_is_no_log_is_refused(lines: list[str], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        replay(lines)
+
+
+def test_all_that_goes_in_is_the_same_after_json() -> None:
+    rm = driven()
+    for value in (rm.restored, rm.config, *rm.asked.values()):
+        data = json.loads(json.dumps(to_plain(value), allow_nan=False))
+        assert from_plain(type(value), data) == value
+    with pytest.raises(ValueError, match="TenantAsked"):
+        from_plain(m.TenantAsked, {"colour": "red"})

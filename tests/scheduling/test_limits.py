@@ -1,0 +1,157 @@
+"""Limits of tenants and teams, stated lifetimes, and the order that aging makes."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+from shared_pathways_service.scheduling.book import messages as m
+from shared_pathways_service.scheduling.book.limits import Limits
+from shared_pathways_service.scheduling.policies.aging import band, longest_lead
+from tests.scheduling.harness import Rm
+
+
+def ask(rm: Rm, tenant: str, wants: int, *, team: str = "", **fields: object) -> None:
+    """Asks as `Rm.ask` does, for a team, with what else there is to say."""
+    rm.ask(tenant + "-form", 1)
+    rm.release(tenant + "-form")
+    form = rm.asked[tenant + "-form"]
+    asked = dataclasses.replace(
+        form,
+        tenant=tenant,
+        incarnation=f"{tenant}/1",
+        virtual_slices=form.virtual_slices * wants,
+        user=tenant,
+        team=team,
+        **fields,  # type: ignore[arg-type]
+    )
+    rm.asked[tenant] = asked
+    rm.do(asked)
+
+
+def test_a_tenant_that_wants_too_much_is_refused_with_the_limit() -> None:
+    rm = Rm(4, limits=Limits(tenant_slices=2))
+    rm.ask("ada", 3, queue=math.inf)
+    refused = rm.refusal("ada")
+    assert refused.kind is m.RefusalKind.LIMIT
+    assert refused.message == "3 slices wanted, and a tenant may have 2 at most"
+    rm.ask("bob", 2)
+    assert len(rm.placed("bob")) == 2
+
+
+def test_who_would_wait_too_long_is_refused() -> None:
+    rm = Rm(1, limits=Limits(wait_s=60.0))
+    rm.ask("ada", 1, queue=60.0)
+    assert rm.on("ada") == ["slice-0"]
+    for tenant, queue in (("bob", 61.0), ("eve", math.inf)):
+        rm.ask(tenant, 1, queue=queue)
+        assert "may wait 60 s at most" in rm.refusal(tenant).message
+
+
+def test_a_team_has_slices_and_tenants_in_common() -> None:
+    rm = Rm(8, limits=Limits(team_slices=3, team_tenants=2))
+    ask(rm, "ada", 1, team="red")
+    ask(rm, "bob", 3, team="red")
+    assert "team red has 1 of the 3 that it may have" in rm.refusal("bob").message
+    ask(rm, "eve", 1, team="red")
+    ask(rm, "joe", 1, team="red")
+    assert "team red has 2 tenants, and may have 2 at most" in rm.refusal("joe").message
+    ask(rm, "kim", 2, team="blue")
+    ask(rm, "lee", 2)
+    assert (len(rm.placed("kim")), len(rm.placed("lee"))) == (2, 2)
+    rm.release("ada")
+    ask(rm, "max", 2, team="red")
+    assert len(rm.placed("max")) == 2
+
+
+def test_a_team_keeps_its_count_over_a_restart() -> None:
+    rm = Rm(4, limits=Limits(team_slices=2), tenant_ttl_s=60.0)
+    ask(rm, "ada", 2, team="red")
+    rm = rm.restarted()
+    ask(rm, "bob", 1, team="red")
+    assert rm.refusal("bob").kind is m.RefusalKind.LIMIT
+
+
+@pytest.mark.parametrize("value", [0, -1, math.inf])
+def test_a_limit_that_is_none_is_refused(value: float) -> None:
+    with pytest.raises(ValueError, match="wait_s"):
+        Limits(wait_s=value)
+
+
+# ---- lifetimes
+
+
+def test_a_stated_lifetime_ends_on_time_whatever_becomes_of_the_proxy() -> None:
+    rm = Rm(1, tenant_ttl_s=1000.0)
+    ask(rm, "ada", 1, max_lifetime_s=100.0)
+    assert rm.tenant("ada").ends_at == rm.now + 100.0
+    rm.after(60.0)
+    where = rm.placed("ada")[0]
+    rm = rm.restarted()
+    rm.join("slice-0")
+    rm.come_back("ada", (0, *where))
+    rm.after(38.0)
+    assert rm.on("ada") == ["slice-0"]
+    rm.after(1.0)
+    assert rm.tenants == []
+    assert rm.refusal("ada").message == "its stated lifetime is over"
+
+
+# ---- aging
+
+
+def test_each_doubling_of_a_priority_is_a_band() -> None:
+    assert [band(p) for p in (0, 1, 3, -1, -3)] == [0, 1, 2, -1, -2]
+    assert band(2**31 - 1) == 31
+    assert longest_lead(1_000_000, 2_000_000, 60.0) == pytest.approx(60.0, abs=1e-3)
+    assert longest_lead(2_000_000, 1_000_000, 60.0) == 0.0
+
+
+@pytest.mark.parametrize(("later_s", "first"), [(59.0, "high"), (61.0, "low")])
+def test_a_higher_priority_leads_for_as_long_as_its_bands_are_worth(
+    later_s: float, first: str
+) -> None:
+    rm = Rm(1, aging_s=60.0)
+    rm.ask("holder", 1, priority=9)
+    rm.ask("low", 1, queue=math.inf)
+    rm.after(later_s)
+    rm.ask("high", 1, priority=1, queue=math.inf)
+    assert rm.queue[0] == first
+    rm.release("holder")
+    assert rm.on(first) == ["slice-0"]
+
+
+def test_the_order_stays_while_they_wait() -> None:
+    rm = Rm(1, aging_s=60.0)
+    rm.ask("holder", 1, priority=9)
+    for number, priority in enumerate((0, 3, 1, 0, 2, 7)):
+        rm.ask(f"t{number}", 1, priority=priority, queue=math.inf)
+        rm.after(37.0)
+    before = rm.queue
+    rm.after(10_000.0)
+    assert rm.queue == before
+
+
+def test_without_aging_the_priority_alone_decides() -> None:
+    rm = Rm(1, aging_s=None)
+    rm.ask("holder", 1, priority=9)
+    rm.ask("low", 1, queue=math.inf)
+    rm.after(1e6)
+    rm.ask("high", 1, priority=1, queue=math.inf)
+    assert rm.queue == ["high", "low"]
+
+
+def test_a_limit_ends_no_work_that_goes_on() -> None:
+    rm = Rm(2, limits=Limits(team_slices=1))
+    ask(rm, "ada", 1, team="red")
+    where = rm.placed("ada")[0]
+    fresh = rm.restarted(state_lost=True)
+    fresh.join("slice-0")
+    fresh.join("slice-1")
+    ask(fresh, "bob", 1, team="red", queue_timeout_s=math.inf)
+    claim = m.Claim(virtual_index=0, slice_id=where[0], generation=where[1])
+    ask(fresh, "ada", 1, team="red", running=True, claims=(claim,))
+    assert fresh.heard("ada", m.RefuseTenant) == []
+    assert fresh.placed("ada") == {0: where}

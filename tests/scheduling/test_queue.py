@@ -1,0 +1,349 @@
+"""The queue: its order, what those in it are told, and how a wait ends; and the time to live."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from shared_pathways_service.scheduling.book import messages as m
+from tests.scheduling.harness import OTHER, SMALL, Rm, name
+
+
+def full(**config: Any) -> Rm:
+    """A service of two slices that ada holds."""
+    rm = Rm(2, **config)
+    rm.ask("ada", 2)
+    rm.said.clear()
+    return rm
+
+
+def test_who_waits_is_told_position_reason_and_holders() -> None:
+    rm = full()
+    rm.ask("bob", 1, queue=60.0)
+    rm.ask("eve", 2, queue=math.inf)
+    (bob,) = rm.heard("bob", m.TellQueued)
+    (eve,) = rm.heard("eve", m.TellQueued)
+    assert (bob.position, eve.position) == (1, 2)
+    assert bob.reason == "1 x tpuv6e:2x2 wanted, 0 free"
+    assert bob.holders == ("ada@laptop: 2 x tpuv6e:2x2",)
+    assert rm.announced() == ["tenant.queued", "tenant.queued"]
+    entry = rm.core.status(rm.now).queue[0]
+    assert (entry.tenant, entry.position, entry.wants) == ("bob", 1, {"tpuv6e:2x2": 1})
+    assert (entry.reason, entry.holders) == (bob.reason, bob.holders)
+
+
+def test_a_release_places_who_waits_at_once_and_tells_who_is_behind() -> None:
+    rm = full()
+    rm.ask("bob", 2, queue=60.0)
+    rm.ask("eve", 1, queue=60.0)
+    rm.said.clear()
+    rm.release("ada")
+    assert rm.on("bob") == ["slice-0", "slice-1"]
+    rm.after(2.0)
+    told = rm.heard("eve", m.TellQueued)[-1]
+    assert told.position == 1
+    assert told.holders == ("bob@laptop: 2 x tpuv6e:2x2",)
+
+
+def test_the_queue_is_in_order_of_priority_then_of_arrival() -> None:
+    rm = full()
+    for tenant, priority in (("low", -1), ("bob", 0), ("eve", 0), ("vip", 5)):
+        rm.ask(tenant, 2, priority=priority, queue=math.inf)
+    assert rm.queue == ["vip", "bob", "eve", "low"]
+    for holder, following in (("ada", "vip"), ("vip", "bob"), ("bob", "eve"), ("eve", "low")):
+        rm.release(holder)
+        assert len(rm.placed(following)) == 2
+
+
+def test_nobody_passes_whoever_is_first_in_line() -> None:
+    rm = Rm(3)
+    rm.ask("ada", 1)
+    rm.ask("max", 1)
+    rm.ask("bob", 3, queue=math.inf)
+    rm.ask("eve", 1, queue=math.inf)
+    assert rm.queue == ["bob", "eve"], "one slice is free, and it is bob's turn"
+    rm.ask("now", 1)
+    assert rm.refusal("now").kind is m.RefusalKind.SLICES_TAKEN
+    rm.ask("vip", 1, priority=1)
+    assert rm.on("vip") == ["slice-2"], "a higher priority goes first"
+
+
+def test_gangs_that_share_no_type_do_not_wait_for_each_other() -> None:
+    rm = Rm({SMALL: 1, OTHER: 1})
+    rm.ask("ada", (SMALL,))
+    rm.ask("bob", (SMALL,), queue=math.inf)
+    rm.ask("eve", (OTHER,))
+    assert rm.on("eve") == ["tpuv5e-2x2-0"]
+
+
+def test_a_gang_of_two_types_holds_its_place_in_both_lines() -> None:
+    rm = Rm({SMALL: 1, OTHER: 1})
+    rm.ask("ada", (SMALL,))
+    rm.ask("bob", (SMALL, OTHER), queue=math.inf)
+    rm.ask("eve", (OTHER,), queue=math.inf)
+    assert rm.queue == ["bob", "eve"], "bob is first in both"
+    assert rm.core.status(rm.now).queue[1].position == 2
+    rm.release("ada")
+    assert len(rm.placed("bob")) == 2
+    rm.release("bob")
+    assert rm.on("eve") == ["tpuv5e-2x2-0"]
+
+
+def test_a_gang_of_two_types_passes_nobody_in_either_line() -> None:
+    rm = Rm({SMALL: 1, OTHER: 2})
+    rm.ask("ada", (OTHER,))
+    rm.ask("bob", (OTHER, OTHER), queue=math.inf)
+    rm.ask("eve", (SMALL, OTHER), queue=math.inf)
+    assert rm.queue == ["bob", "eve"], "one of each is free, and the other one is bob's first"
+    rm.release("ada")
+    assert len(rm.placed("bob")) == 2
+    rm.release("bob")
+    assert len(rm.placed("eve")) == 2
+
+
+def test_when_the_queue_timeout_runs_out_the_position_reached_is_told() -> None:
+    rm = full()
+    rm.ask("bob", 1, queue=100.0)
+    rm.ask("eve", 1, queue=60.0)
+    rm.after(59.0)
+    assert rm.queue == ["bob", "eve"]
+    rm.after(2.0)
+    refused = rm.refusal("eve")
+    assert refused.kind is m.RefusalKind.SLICES_TAKEN
+    assert refused.position == 2
+    assert refused.holders == ("ada@laptop: 2 x tpuv6e:2x2",)
+    assert "60 s" in refused.message
+    assert rm.queue == ["bob"]
+    assert "eve" not in rm.grants
+
+
+def test_a_timeout_of_one_who_blocked_the_line_places_those_behind() -> None:
+    rm = Rm(2)
+    rm.ask("ada", 1)
+    rm.ask("bob", 2, queue=10.0)
+    rm.ask("eve", 1, queue=math.inf)
+    rm.after(11.0)
+    assert rm.refusal("bob").position == 1
+    assert rm.on("eve") == ["slice-1"]
+
+
+def test_an_infinite_wait_has_no_deadline() -> None:
+    rm = full(starting_grace_s=0.0, hung_after_s=math.inf)
+    rm.ask("bob", 1, queue=math.inf)
+    rm.do(m.Tick())
+    rm.after(5.0)
+    due = rm.core.next_deadline()
+    assert due is None or due == math.inf
+
+
+def test_many_who_wait_are_told_together_and_everybody_in_the_end() -> None:
+    rm = full(retell_s=1.0)
+    names = [f"t{i:02}" for i in range(30)]
+    for tenant in names:
+        rm.ask(tenant, 2, queue=math.inf)
+    rm.after(5.0)
+    rm.said.clear()
+    for holder in ("ada", "t00", "t01", "t02"):
+        rm.release(holder)
+    at_once = sum(isinstance(one, m.TellQueued) for one in rm.said)
+    assert at_once <= 8, "the cost of an event does not grow with the line"
+    assert at_once >= 1, "the head of a quiet line hears at once"
+    rm.after(2.0)
+    for position, tenant in enumerate(names[4:], start=1):
+        assert rm.heard(tenant, m.TellQueued)[-1].position == position
+
+
+def test_after_a_single_change_the_whole_line_hears_of_it() -> None:
+    rm = full(retell_s=1.0)
+    names = [f"t{i:02}" for i in range(20)]
+    for tenant in names:
+        rm.ask(tenant, 2, queue=math.inf)
+    rm.after(5.0)
+    rm.release("ada")
+    rm.after(1.1)
+    for position, tenant in enumerate(names[1:], start=1):
+        assert rm.heard(tenant, m.TellQueued)[-1].position == position
+
+
+def test_who_waits_is_not_told_the_same_twice() -> None:
+    rm = full()
+    rm.ask("bob", 1, queue=math.inf)
+    rm.said.clear()
+    rm.beat()
+    rm.after(20.0)
+    assert not rm.heard("bob", m.TellQueued)
+
+
+def test_of_many_holders_the_first_are_named() -> None:
+    rm = Rm(12)
+    for index in range(12):
+        rm.ask(f"t{index}", 1)
+    rm.ask("bob", 1, queue=math.inf)
+    (told,) = rm.heard("bob", m.TellQueued)
+    assert len(told.holders) == 11
+    assert told.holders[-1] == "and 2 more of tpuv6e:2x2"
+
+
+# ---- streams that break
+
+
+def test_slices_are_a_tenants_for_the_time_to_live_after_its_stream_broke() -> None:
+    rm = full(tenant_ttl_s=15.0)
+    rm.ask("bob", 1, queue=math.inf)
+    rm.said.clear()
+    rm.cut("ada")
+    assert rm.announced() == ["tenant.disconnected"]
+    rm.after(14.9)
+    assert rm.queue == ["bob"]
+    rm.after(0.2)
+    assert rm.on("bob") == ["slice-0"]
+    assert "tenant.gone" in rm.announced()
+    assert "ada" not in rm.grants
+    rm.come_back("ada", (0, "slice-0", 1), (1, "slice-1", 2))
+    assert rm.refusal("ada").kind is m.RefusalKind.LOST
+
+
+def test_a_new_stream_of_the_same_proxy_stops_the_clock() -> None:
+    rm = full(tenant_ttl_s=15.0)
+    rm.cut("ada")
+    rm.after(10.0)
+    rm.said.clear()
+    rm.come_back("ada", (0, "slice-0", 1), (1, "slice-1", 2))
+    assert [type(one).__name__ for one in rm.said] == ["WelcomeTenant", "Announce", "TellRunning"]
+    rm.after(100.0)
+    assert rm.on("ada") == ["slice-0", "slice-1"]
+    rm.cut("ada")
+    rm.after(10.0)
+    assert rm.on("ada") == ["slice-0", "slice-1"], "the clock starts anew"
+
+
+def test_a_proxy_that_comes_back_is_told_what_it_missed() -> None:
+    rm = Rm(2)
+    rm.ask("ada", 1)
+    rm.cut("ada")
+    rm.end_worker("slice-0")
+    assert rm.on("ada") == ["slice-1"]
+    rm.said.clear()
+    rm.come_back("ada", (0, "slice-0", 1))
+    (lost,) = rm.heard("ada", m.TellUnplaced)
+    (placed,) = rm.heard("ada", m.TellPlaced)
+    assert (lost.slice_id, lost.generation) == ("slice-0", 1)
+    assert (placed.slice_id, placed.generation) == ("slice-1", 2)
+    assert rm.said.index(lost) < rm.said.index(placed)
+
+
+def test_nothing_is_told_to_a_proxy_without_a_stream() -> None:
+    rm = Rm(2)
+    rm.ask("ada", 1)
+    rm.cut("ada")
+    rm.said.clear()
+    rm.end_worker("slice-0")
+    assert not rm.heard("ada", m.TellUnplaced)
+    assert not rm.heard("ada", m.TellPlaced)
+    assert rm.announced("slice.unplaced", "slice.placed") == ["slice.unplaced", "slice.placed"]
+
+
+def test_a_place_in_the_queue_outlives_a_broken_stream_too() -> None:
+    rm = full(tenant_ttl_s=15.0)
+    rm.ask("bob", 1, queue=math.inf)
+    rm.ask("eve", 1, queue=math.inf)
+    rm.cut("bob")
+    rm.after(10.0)
+    rm.said.clear()
+    rm.come_back("bob")
+    assert rm.queue == ["bob", "eve"]
+    assert rm.heard("bob", m.TellQueued)[0].position == 1
+    rm.cut("bob")
+    rm.after(16.0)
+    assert rm.queue == ["eve"]
+    rm.come_back("bob")
+    assert rm.refusal("bob").kind is m.RefusalKind.LOST
+
+
+def test_who_waits_without_a_stream_is_placed_and_hears_it_when_it_is_back() -> None:
+    rm = full()
+    rm.ask("bob", 1, queue=math.inf)
+    rm.cut("bob")
+    rm.release("ada")
+    rm.said.clear()
+    rm.come_back("bob")
+    assert [one.slice_id for one in rm.heard("bob", m.TellPlaced)] == ["slice-0"]
+    assert len(rm.heard("bob", m.TellRunning)) == 1
+
+
+def test_a_wait_that_ran_out_meanwhile_is_told_to_the_proxy_that_comes_back() -> None:
+    rm = full(tenant_ttl_s=15.0)
+    rm.ask("bob", 1, queue=5.0)
+    rm.cut("bob")
+    rm.after(6.0)
+    assert not rm.heard("bob", m.RefuseTenant)
+    rm.come_back("bob")
+    assert rm.refusal("bob").kind is m.RefusalKind.SLICES_TAKEN
+
+
+def test_the_name_of_a_live_tenant_is_nobody_elses() -> None:
+    rm = full()
+    _, ended = rm.ask("ada", 1, life="2")  # (behind its place in the history)
+    assert isinstance(ended, m.EndTenantStream)
+    assert ended.incarnation == "ada/2"
+    assert ended.reason == "ada is another proxy's, which is alive"
+    assert rm.on("ada") == ["slice-0", "slice-1"]
+
+
+def test_the_name_of_a_tenant_that_may_come_back_is_nobody_elses() -> None:
+    rm = full(tenant_ttl_s=15.0)
+    rm.cut("ada")
+    rm.after(5.0)
+    _, ended = rm.ask("ada", 1, life="2")  # (behind its place in the history)
+    assert isinstance(ended, m.EndTenantStream)
+    assert ended.reason == "ada is another proxy's, which may come back for 10.0 s"
+
+
+# ---- releases
+
+
+@pytest.mark.parametrize("incarnation", ["", "ada/1"])
+def test_a_release_frees_at_once_and_is_told(incarnation: str) -> None:
+    rm = full()
+    rm.do(m.TenantReleased(tenant="ada", reason="its owner let go", incarnation=incarnation))
+    refused = rm.refusal("ada")
+    assert (refused.kind, refused.message) == (m.RefusalKind.RELEASED, "its owner let go")
+    assert rm.tenants == []
+    assert not rm.core.knows("ada")
+    rm.ask("bob", 2)
+    assert len(rm.placed("bob")) == 2
+    rm.said.clear()
+    rm.come_back("ada")
+    assert rm.refusal("ada").kind is m.RefusalKind.RELEASED
+
+
+def test_a_release_of_another_incarnation_or_of_nobody_changes_nothing() -> None:
+    rm = full()
+    assert rm.core.knows("ada", "ada/1")
+    assert not rm.core.knows("ada", "ada/2")
+    rm.do(m.TenantReleased(tenant="ada", reason="x", incarnation="ada/2"))
+    rm.do(m.TenantReleased(tenant="nobody", reason="x"))
+    assert rm.said == []
+    assert len(rm.placed("ada")) == 2
+
+
+def test_who_waits_can_be_released() -> None:
+    rm = full()
+    rm.ask("bob", 1, queue=math.inf)
+    rm.release("bob")
+    assert rm.queue == []
+    assert "bob" not in rm.grants
+
+
+def test_slices_that_others_wait_for_too_are_not_counted_below_none() -> None:
+    rm = Rm({SMALL: 2, OTHER: 2}, ready=False)
+    rm.join("slice-0")
+    rm.ask("ada", 1)
+    rm.ask("bob", 2, queue=math.inf)
+    rm.ask("eve", (SMALL, OTHER, OTHER), elastic=1)
+    assert rm.heard("eve", m.RefuseTenant) == [], "two of the other type are enough, and will come"
+    for index in range(2):
+        rm.join(name(OTHER, index), kind=OTHER)
+    assert len(rm.placed("eve")) == 2

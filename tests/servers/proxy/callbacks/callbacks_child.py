@@ -1,0 +1,43 @@
+"""A process whose JAX runs on a proxy and serves callbacks: `jax_child` for checks of callbacks."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+os.environ["IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"] = "true"
+
+import jax
+
+from shared_pathways_service.jax_client.plugin import plugin
+from tests.servers.proxy.jax.jax_child import answer, compare
+
+
+def main(address: str) -> None:
+    attach(address)
+    from tests.servers.proxy.jax.jax_checks_callbacks import CALLBACK_CHECKS
+    from tests.servers.proxy.jax.jax_checks_compile_time import COMPILE_TIME_CHECKS
+    from tests.servers.proxy.jax.jax_checks_nested import NESTED_CHECKS
+    from tests.servers.proxy.jax.jax_compared import COMPARED
+
+    def run(name: str) -> None:
+        if name in COMPARED:
+            compare(name)
+        else:
+            (CALLBACK_CHECKS | COMPILE_TIME_CHECKS | NESTED_CHECKS)[name]()
+
+    answer(run)
+
+
+def attach(address: str) -> None:
+    """Has JAX run on the proxy at an address as the plug-in does, with the CPU beside it."""
+    jax.config.update("jax_platforms", "proxy,cpu")
+    jax.config.update("jax_backend_target", f"grpc://{address}")
+    plugin.initialize()
+    # Otherwise the CPU raises errors of programs later than asked for, as the proxy does.
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,28 @@
+"""Real JAX through a real proxy process: each check of `jax_checks…` is a test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.servers.proxy.jax.jax_checks import CHECKS
+from tests.servers.proxy.jax.jax_checks_all import COMPARED
+from tests.servers.proxy.jax.jax_parent import RunCheck, child_on_a_proxy
+
+
+@pytest.fixture(scope="module")
+def run_check() -> Iterator[RunCheck]:
+    """One proxy and one JAX process for all checks of this file."""
+    with child_on_a_proxy("tests.servers.proxy.jax.jax_child") as run:
+        yield run
+
+
+@pytest.mark.parametrize(
+    "name",
+    # (Those that need callbacks are there where this process has loaded their own tests, too.)
+    [*CHECKS, *(n for n in COMPARED if not n.startswith(("callbacks_", "compile_time_")))],
+)
+def test_jax(run_check: RunCheck, name: str) -> None:
+    failure = run_check(name)
+    assert not failure, failure

@@ -1,0 +1,225 @@
+"""What a proxy tells of itself: exact numbers after known requests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from shared_pathways_service.metrics.measurement_messages import METHOD, SERVICE, families_of
+from shared_pathways_service.metrics.openmetrics import render, values_of
+from shared_pathways_service.protocol import proxy_status_pb2 as pb
+from shared_pathways_service.protocol.auth import bearer
+from shared_pathways_service.servers.proxy.engine.compile_cache import CompileCache
+from shared_pathways_service.servers.proxy.session.handlers import HANDLERS
+from tests.openmetrics import text_to_families
+from tests.processes import DEADLINE_S
+from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy
+from tests.servers.proxy.raw import DOUBLE, Failed, RawClient, sharded_double, single, split
+from tests.servers.proxy.session.test_sessions import wait_until
+
+FOUR = np.arange(4, dtype=np.float32)
+EIGHT = np.arange(8, dtype=np.float32)
+NS = "sps_proxy"
+
+
+def ask(address: str, token: str | None = None) -> pb.GetCountersResponse:
+    with grpc.insecure_channel(address) as channel:
+        method: Any = channel.unary_unary(
+            f"/{SERVICE}/{METHOD}", response_deserializer=pb.GetCountersResponse.FromString
+        )
+        answer: pb.GetCountersResponse = method(
+            b"", metadata=bearer(token), timeout=DEADLINE_S, wait_for_ready=True
+        )
+        return answer
+
+
+def told(proxy: LocalProxy) -> dict[str, Any]:
+    return values_of(families_of(ask(proxy.address)))
+
+
+def told_after(proxy: LocalProxy, settled: int) -> dict[str, Any]:
+    """What is told once the last `settle` is counted itself: that is after its answer."""
+    name = f"{NS}_requests_total"
+    wait_until(lambda: told(proxy)[name]["is_array_deleted"] == settled)
+    return told(proxy)
+
+
+def settle(client: RawClient) -> None:
+    """Has all requests before this one counted: one thread handles them in their order."""
+    with pytest.raises(Failed):
+        client.call("is_array_deleted", array_handle=999_999)
+
+
+def run(client: RawClient) -> int:
+    program = client.compile(DOUBLE, [0])
+    (result,) = client.execute(program, [client.put(FOUR, single(0))])
+    client.fetch(result)
+    settle(client)
+    return result
+
+
+def test_a_new_proxy_has_done_nothing(proxy: LocalProxy) -> None:
+    values = told(proxy)
+    assert values.pop(f"{NS}_info").keys() == {"version", "jaxlib_version"}
+    assert values.pop(f"{NS}_device_memory_bytes") == {str(i): 0 for i in range(8)}
+    assert {name: value for name, value in values.items() if value} == {}
+
+
+def test_requests_are_counted_by_kind(proxy: LocalProxy, connect: MakeClient) -> None:
+    client = connect(proxy.address)
+    run(client)
+    before = told_after(proxy, 1)
+    for _ in range(3):
+        run(client)
+    after = told_after(proxy, 4)
+    grown = {
+        kind: count - before[f"{NS}_requests_total"][kind]
+        for kind, count in after[f"{NS}_requests_total"].items()
+    }
+    assert grown == {
+        "init": 0,
+        "compile": 3,
+        "make_array_from_host_buffer": 3,
+        "loaded_executable_execute": 3,
+        "copy_to_host_buffer": 3,
+        "is_array_deleted": 3,
+    }
+    assert after[f"{NS}_refusals_total"]["is_array_deleted"] >= 3
+    assert after[f"{NS}_refusals_total"]["compile"] == 0
+    for name in ("handler_seconds", "request_bytes"):
+        for kind in grown.keys() - {"init"}:
+            label = f"{NS}_{name}_total"
+            assert after[label][kind] > before[label][kind] > 0
+    assert after[f"{NS}_answer_bytes_total"] > before[f"{NS}_answer_bytes_total"] > 0
+    assert after[f"{NS}_dispatches_total"] == before[f"{NS}_dispatches_total"] + 3 == 4
+    assert after[f"{NS}_received_buffers_total"] == 4
+    assert after[f"{NS}_received_bytes_total"] == 4 * FOUR.nbytes
+    assert after[f"{NS}_sent_buffers_total"] == 4
+    assert after[f"{NS}_sent_bytes_total"] == 4 * FOUR.nbytes
+    assert after[f"{NS}_compilations_total"] == 4
+    assert after[f"{NS}_compile_seconds_total"] > before[f"{NS}_compile_seconds_total"] > 0
+
+
+def test_a_refused_dispatch_is_none(client: RawClient, proxy: LocalProxy) -> None:
+    with pytest.raises(Failed):
+        client.execute(12345, [])
+    settle(client)
+    values = told(proxy)
+    assert values[f"{NS}_requests_total"]["loaded_executable_execute"] == 1
+    assert values[f"{NS}_refusals_total"]["loaded_executable_execute"] == 1
+    assert values[f"{NS}_dispatches_total"] == 0
+
+
+def test_what_is_held(proxy: LocalProxy, connect: MakeClient) -> None:
+    client, other = connect(proxy.address), connect(proxy.address)
+    array = client.put(EIGHT, split([0, 1, 2, 3]))
+    client.ready(array)
+    small = other.put(FOUR, single(5))
+    other.ready(small)
+    other.compile(DOUBLE, [5])
+    other.store(777, b"waits to be used")
+    values = told(proxy)
+    assert values[f"{NS}_open_sessions"] == values[f"{NS}_opened_sessions_total"] == 2
+    assert (values[f"{NS}_live_arrays"], values[f"{NS}_live_programs"]) == (2, 1)
+    # Beside them the future that says when the program is compiled.
+    assert values[f"{NS}_open_handles"] == 4
+    assert values[f"{NS}_held_back_sessions"] == 0
+    assert values[f"{NS}_host_buffers"] == 1
+    assert values[f"{NS}_host_memory_bytes"] >= len(b"waits to be used")
+    held = values[f"{NS}_device_memory_bytes"]
+    assert [held[str(i)] for i in range(8)] == [8, 8, 8, 8, 0, 16, 0, 0]
+    # A view shares its array's memory.
+    client.call("disassemble_into_single_device_arrays", array_handle=array)
+    values = told(proxy)
+    assert values[f"{NS}_live_arrays"] == 6
+    assert values[f"{NS}_device_memory_bytes"] == held
+    # A deleted array holds nothing, though its handle is still known.
+    other.call("delete_array", array_handle=[small])
+    assert told(proxy)[f"{NS}_device_memory_bytes"]["5"] == 0
+
+
+def test_with_a_limit_what_is_counted_against_it(
+    make_proxy: MakeProxy, connect: MakeClient
+) -> None:
+    proxy = make_proxy(memory_limit=1000)
+    client = connect(proxy.address)
+    client.ready(client.put(FOUR, single(3)))
+    values = told(proxy)
+    assert values[f"{NS}_device_memory_limit_bytes"] == 1000
+    assert values[f"{NS}_device_memory_bytes"]["3"] == 16
+
+
+def test_an_ended_session_still_counts_and_holds_nothing(
+    proxy: LocalProxy, connect: MakeClient
+) -> None:
+    client = connect(proxy.address)
+    run(client)
+    during = told_after(proxy, settled=1)
+    client.close()
+    wait_until(lambda: told(proxy)[f"{NS}_open_sessions"] == 0)
+    after = told(proxy)
+    gauges = (
+        "open_sessions",
+        "open_handles",
+        "unanswered_requests",
+        "live_arrays",
+        "live_programs",
+        "host_buffers",
+        "host_memory_bytes",
+    )
+    assert [after[f"{NS}_{name}"] for name in gauges] == [0] * len(gauges)
+    assert sum(after[f"{NS}_device_memory_bytes"].values()) == 0
+    for name, value in during.items():
+        if name.endswith("_total") and not isinstance(value, dict):
+            assert after[name] >= value, name
+    assert after[f"{NS}_requests_total"] == during[f"{NS}_requests_total"]
+
+
+def test_the_cache_is_counted(
+    make_proxy: MakeProxy, connect: MakeClient, own_directories: Path
+) -> None:
+    cache = CompileCache(own_directories / "compiled", 1 << 30, b"a machine")
+    proxy = make_proxy(compile_cache=cache)
+    for _ in range(3):
+        connect(proxy.address).compile(sharded_double(2), [0, 1])
+    values = told(proxy)
+    cache.close()
+    assert values[f"{NS}_compilations_total"] == 1
+    names = ("hits", "misses", "stored", "rejected", "evicted")
+    assert [values[f"{NS}_compile_cache_{name}_total"] for name in names] == [2, 1, 1, 0, 0]
+
+
+def test_kinds_are_bounded_whatever_clients_send(client: RawClient, proxy: LocalProxy) -> None:
+    # A field that no version of the protocol has.
+    client.send_raw(b"\x0a\x02\x08\x63" + b"\xca\x3e\x00")
+    settle(client)
+    kinds = told(proxy)[f"{NS}_requests_total"]
+    assert kinds["unknown"] == 1
+    known = {name.removesuffix("_request") for name in HANDLERS}
+    assert kinds.keys() <= known | {"unknown"}
+
+
+def test_the_text_is_openmetrics(client: RawClient, proxy: LocalProxy) -> None:
+    run(client)
+    found = text_to_families(render(families_of(ask(proxy.address))))
+    samples = {s.name: s.value for family in found for s in family.samples if not s.labels}
+    assert samples[f"{NS}_compilations_total"] == 1
+    for family in found:
+        assert family.name.startswith(NS)
+        assert family.documentation
+        if any(word in family.name for word in ("bytes", "seconds")):
+            assert family.unit in {"bytes", "seconds"}
+
+
+def test_only_the_tenant_is_told(make_proxy: MakeProxy) -> None:
+    proxy = make_proxy(token="the-tenants")
+    for token, code in ((None, "UNAUTHENTICATED"), ("another", "PERMISSION_DENIED")):
+        with pytest.raises(grpc.RpcError) as raised:
+            ask(proxy.address, token)
+        error: Any = raised.value
+        assert error.code().name == code
+    assert ask(proxy.address, "the-tenants").families

@@ -1,0 +1,57 @@
+"""XLA's clients for sets of slices: as many as are in use, and no more than there may be."""
+
+from __future__ import annotations
+
+import itertools
+
+import psutil
+import pytest
+
+from shared_pathways_service.protocol.ifrt import core_pb2
+from shared_pathways_service.servers.proxy.engine.programs import Compiler
+from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.xla import clients
+from shared_pathways_service.servers.proxy.xla.shardings import Placings
+from tests.servers.proxy.raw import compile_options, sharded_double, split
+from tests.servers.proxy.session.test_sessions import wait_until
+
+MOST = 3
+PAIRS = list(itertools.combinations(range(5), 2))
+
+
+@pytest.fixture
+def placings(monkeypatch: pytest.MonkeyPatch) -> Placings:
+    """Of five slices of a device each."""
+    monkeypatch.setattr(clients, "_MOST_SETS", MOST)
+    return Placings(range(5))
+
+
+def threads() -> int:
+    return psutil.Process().num_threads()
+
+
+def test_sets_that_nothing_uses_any_more_are_let_go(placings: Placings) -> None:
+    before = threads()
+    placings.from_wire(split(PAIRS[0])).pieces((8,))
+    a_client = threads() - before
+    assert a_client > 0
+    for pair in PAIRS[1:]:
+        placings.from_wire(split(pair)).pieces((8,))
+    wait_until(lambda: threads() <= before + MOST * a_client)
+
+
+def test_sets_in_use_are_limited_and_stay(placings: Placings) -> None:
+    held = [placings.from_wire(split(pair)) for pair in PAIRS[: MOST - 1]]
+    options = core_pb2.XlaCompileOptionsProto.FromString(compile_options(PAIRS[MOST - 1]))
+    program = Compiler(placings).compile(sharded_double(2).encode(), options.SerializeToString())
+    for _ in range(2):
+        with pytest.raises(StatusError, match="on 3 different sets of several slices") as raised:
+            placings.from_wire(split(PAIRS[MOST]))
+        assert raised.value.code is Code.RESOURCE_EXHAUSTED
+    # Who uses them still gets the same, and single slices have theirs.
+    for placing in held:
+        assert placings.from_wire(placing.proto).client is placing.client
+    assert placings.client(PAIRS[MOST - 1]) is program.client
+    assert placings.single(4).client is placings.client((4,))
+    del program
+    placings.from_wire(split(PAIRS[MOST]))

@@ -1,0 +1,223 @@
+"""What a resource manager says that it decided, held against what its tenants were told.
+
+Pure: decisions of the history and words to tenants go in, contradictions come out. The history is
+the order of things: between a slice's two placements stands the end of the first, wherever the
+news of it was at the time.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import re
+from collections.abc import Mapping
+
+from shared_pathways_service.scheduling.book.decisions import Decision, DecisionKind
+
+__all__ = ["Book", "Hold", "Told"]
+
+_GRANTS = frozenset({DecisionKind.PLACED, DecisionKind.REPLACED})
+_ENDS = frozenset({DecisionKind.UNPLACED, DecisionKind.FREED})
+_BEGINNINGS = frozenset({DecisionKind.QUEUED, DecisionKind.RUNNING})
+#: After these a tenant is none any more.
+_LAST = frozenset({DecisionKind.RELEASED, DecisionKind.EXPIRED, DecisionKind.REFUSED})
+#: Why a tenant that wants its slices may lose one all the same. That the manager was killed, or
+#: that somebody came back too late after it, is none of these.
+_CAUSES = re.compile(
+    r"^preempted by |is drained by an operator$|^worker 0 of \S+ (is gone|was replaced)"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Hold:
+    """One placement of one virtual slice of one tenant."""
+
+    tenant: str
+    index: int
+    slice_id: str
+    generation: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Told:
+    """What a tenant was told.
+
+    Attributes:
+      tenant: Whom.
+      what: The field of `TenantUpdate`, or ``placed`` and ``unplaced``.
+      hold: With these two, of which placement.
+      reason: Why, if it was said.
+    """
+
+    tenant: str
+    what: str
+    hold: Hold | None = None
+    reason: str = ""
+
+
+class Book:
+    """The history so far, and what was wrong with it or with what tenants were told.
+
+    Attributes:
+      last: The number of the last decision.
+      holds: By slice, who holds it.
+      kinds: How many decisions there are of each kind.
+      told: How many words of each kind tenants were told.
+      faults: Contradictions, in words.
+    """
+
+    def __init__(self) -> None:
+        self.last = 0
+        self.holds: dict[str, Hold] = {}
+        self.kinds: collections.Counter[str] = collections.Counter()
+        self.told: collections.Counter[str] = collections.Counter()
+        self.faults: list[str] = []
+        self._highest = 0
+        self._grants: dict[int, Hold] = {}
+        self._ends: dict[int, Decision] = {}
+        self._placed: dict[tuple[str, int], int] = {}
+        self._over: dict[str, str] = {}
+        self._known: set[str] = set()
+        self._leaving: set[str] = set()
+        self._running: set[str] = set()
+        self._preempted: collections.Counter[str] = collections.Counter()
+        self._heard_running: set[str] = set()
+        self._heard_preempted: collections.Counter[str] = collections.Counter()
+
+    @property
+    def of_tenants(self) -> Mapping[str, set[Hold]]:
+        """What each tenant holds that holds anything."""
+        held = collections.defaultdict(set)
+        for hold in self.holds.values():
+            held[hold.tenant].add(hold)
+        return held
+
+    def leaves(self, tenant: str) -> None:
+        """A tenant lets go: what becomes of its slices from here on is its own doing."""
+        self._leaving.add(tenant)
+
+    # ---- the history
+
+    def decide(self, number: int, one: Decision) -> None:
+        """Takes in the next decision of the history."""
+        # (A history begins with any number.)
+        if self.last and number != self.last + 1:
+            self._fault(f"decision {number} follows {self.last}")
+        self.last = number
+        self.kinds[one.kind] += 1
+        if one.kind in _GRANTS:
+            self._grant(number, one)
+        elif one.kind in _ENDS:
+            self._end(number, one)
+        elif one.tenant:
+            self._known.add(one.tenant)
+            self._decide_tenant(number, one)
+
+    def _grant(self, number: int, one: Decision) -> None:
+        hold = _hold(one)
+        if hold.generation <= self._highest:
+            self._fault(f"decision {number}: generation {hold.generation} after {self._highest}")
+        self._highest = max(self._highest, hold.generation)
+        if (other := self.holds.get(hold.slice_id)) is not None:
+            self._fault(f"decision {number}: {hold} is placed while {other} is")
+        where = (hold.tenant, hold.index)
+        if where in self._placed:
+            self._fault(f"decision {number}: {hold} is placed and is on {self._placed[where]}")
+        if hold.tenant in self._over:
+            self._fault(f"decision {number}: {hold} after its {self._over[hold.tenant]}")
+        self._grants[hold.generation] = self.holds[hold.slice_id] = hold
+        self._placed[where] = hold.generation
+
+    def _end(self, number: int, one: Decision) -> None:
+        hold = _hold(one)
+        if self.holds.get(hold.slice_id) != hold:
+            self._fault(f"decision {number}: {hold} ends, held is {self.holds.get(hold.slice_id)}")
+            return
+        del self.holds[hold.slice_id], self._placed[hold.tenant, hold.index]
+        self._ends[hold.generation] = one
+        if hold.tenant in self._leaving or _CAUSES.search(one.reason):
+            return
+        self._fault(f"decision {number}: {hold} was lost for no good cause: {one.reason}")
+
+    def _decide_tenant(self, number: int, one: Decision) -> None:
+        name, kind = one.tenant, one.kind
+        if kind in _BEGINNINGS and self._over.get(name) == DecisionKind.REFUSED:
+            # A kill kept it from being told, and it has asked again.
+            del self._over[name]
+        if kind == DecisionKind.PREEMPTED:
+            if name not in self._running:
+                self._fault(f"decision {number}: {name} is preempted and did not run")
+            self._running.discard(name)
+            self._preempted[name] += 1
+        elif kind == DecisionKind.RUNNING:
+            if name in self._running:
+                self._fault(f"decision {number}: {name} starts twice")
+            self._running.add(name)
+        elif kind in _LAST:
+            if name in self._over and kind != DecisionKind.REFUSED:
+                self._fault(f"decision {number}: {kind} of {name} after its {self._over[name]}")
+            if kind == DecisionKind.EXPIRED and name not in self._leaving:
+                self._fault(f"decision {number}: {name} was given up: {one.reason}")
+            self._over[name] = kind
+            self._running.discard(name)
+        elif kind not in _BEGINNINGS:
+            self._fault(f"decision {number}: {kind} of {name}: {one.reason}")
+
+    # ---- what tenants heard
+
+    def hear(self, told: Told) -> None:
+        """Takes in what a tenant was told; the decision that it rests on is in already."""
+        name, hold = told.tenant, told.hold
+        self.told[told.what] += 1
+        if told.what == "placed":
+            assert hold is not None
+            if self._grants.get(hold.generation) != hold:
+                granted = self._grants.get(hold.generation)
+                self._fault(f"{name} was told {hold}, granted was {granted}")
+        elif told.what == "unplaced":
+            assert hold is not None
+            end = self._ends.get(hold.generation)
+            if end is None or _hold(end) != hold:
+                self._fault(f"{name} was told that {hold} ended ({told.reason}), not so: {end}")
+        elif told.what == "running":
+            self._heard_running.add(name)
+        elif told.what == "queued" and name in self._heard_running:
+            self._heard_running.discard(name)
+            self._heard_preempted[name] += 1
+            if self._heard_preempted[name] > self._preempted[name]:
+                self._fault(f"{name} was told of more preemptions than {self._preempted[name]}")
+        elif told.what == "refused" and self._over.get(name) not in _LAST:
+            self._fault(f"{name} was refused ({told.reason}), of which the history knows nothing")
+
+    def check(self, believed: Mapping[str, set[Hold]], status: Mapping[str, Hold]) -> list[str]:
+        """Returns how beliefs, status and history differ while nothing goes on.
+
+        Args:
+          believed: By tenant that is there, what it holds as far as it knows.
+          status: By slice, who holds it as the manager says.
+        """
+        differ = [
+            f"{name} believes {sorted(holds, key=str)}, the history has {has}"
+            for name, holds in believed.items()
+            if holds != (has := self.of_tenants.get(name, set()))
+        ]
+        if status != self.holds:
+            odd = set(status.values()) ^ set(self.holds.values())
+            differ.append(f"the status differs from the history in {sorted(odd, key=str)}")
+        strangers = self.of_tenants.keys() - believed.keys()
+        differ += [f"{name} is gone and holds {self.of_tenants[name]}" for name in strangers]
+        return differ
+
+    def close(self) -> list[str]:
+        """Returns all faults; nobody is left."""
+        for name in sorted(self._leaving & self._known - self._over.keys()):
+            self._fault(f"{name} has left, of which the history knows nothing")
+        return self.faults
+
+    def _fault(self, words: str) -> None:
+        self.faults.append(words)
+
+
+def _hold(one: Decision) -> Hold:
+    assert one.virtual_index is not None
+    return Hold(one.tenant, one.virtual_index, one.slice, one.generation)

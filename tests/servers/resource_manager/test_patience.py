@@ -1,0 +1,73 @@
+"""How long deadlines are put off."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.scheduling.book import messages as m
+from shared_pathways_service.servers.resource_manager.patience import Patience
+
+KIND = InstanceType.parse("tpuv6e:2x2")
+BACK = m.WorkerJoined(
+    slice_id="slice-0", instance_type=KIND, host_index=0, incarnation="1", welcomed_at=0
+)
+CLAIMS = m.TenantAsked(
+    tenant="ada",
+    incarnation="1",
+    virtual_slices=(KIND,),
+    claims=(m.Claim(virtual_index=0, slice_id="slice-0", generation=1),),
+)
+
+
+def test_a_pulse_in_time_puts_nothing_off() -> None:
+    patience = Patience()
+    assert not patience.pulsed(100.5, due=100.0)
+    assert patience.until == 0.0
+
+
+def test_who_stood_still_waits_and_not_for_ever() -> None:
+    patience = Patience()
+    assert patience.pulsed(102.0, due=100.0)
+    assert patience.until == 107.0
+    for now in range(104, 200, 2):
+        assert patience.pulsed(float(now), due=now - 2.0)
+    assert patience.until == 132.0
+    assert not patience.pulsed(202.0, due=202.0)
+    assert patience.pulsed(302.0, due=300.0)
+    assert patience.until == 307.0, "another time"
+
+
+def test_as_long_as_somebody_comes_back_the_others_are_waited_for_and_not_for_ever() -> None:
+    patience = Patience()
+    patience.announced("rm.recovering")
+    patience.heard(BACK, 100.0)
+    assert patience.until == 104.0
+    patience.heard(CLAIMS, 103.0)
+    assert patience.until == 107.0
+    for now in range(104, 400, 2):
+        patience.heard(BACK, float(now))
+    assert patience.until == 280.0
+    patience.announced("rm.recovered")
+    patience.announced("rm.recovering")
+    patience.heard(BACK, 500.0)
+    assert patience.until == 504.0, "another recovery"
+
+
+@pytest.mark.parametrize("kind", ["rm.recovered", "slice.ready"])
+def test_who_comes_back_to_one_that_waits_for_nobody_puts_nothing_off(kind: str) -> None:
+    patience = Patience()
+    patience.announced(kind)
+    patience.heard(BACK, 100.0)
+    assert patience.until == 0.0
+
+
+def test_who_is_new_puts_nothing_off() -> None:
+    patience = Patience()
+    patience.announced("rm.recovering")
+    patience.heard(dataclasses.replace(BACK, welcomed_at=None), 100.0)
+    patience.heard(dataclasses.replace(CLAIMS, claims=()), 100.0)
+    patience.heard(m.Tick(), 100.0)
+    assert patience.until == 0.0

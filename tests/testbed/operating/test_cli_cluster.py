@@ -1,0 +1,384 @@
+"""`sps` on a cluster, as a tenant of it uses it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared_pathways_service.agent.request import user_name
+from shared_pathways_service.jax_client.plugin.plugin import INSECURE_VARIABLE
+from shared_pathways_service.manifests.permissions import granting_rules, needed
+from shared_pathways_service.manifests.proxy_job import ProxyJobInputs, proxy_job
+from shared_pathways_service.manifests.service_inputs import DEFAULT_SERVER_IMAGE
+from shared_pathways_service.testing.testbed import Namespace, deploy_service
+from shared_pathways_service.testing.testbed.audit import AUDIT_LOG, read_audit_log
+from tests.e2e.harness import DEADLINE_S, Program, sps, sps_running, wait_until
+from tests.processes import REPOSITORY
+from tests.testbed.clients import KIND, client, deployed, journal, nothing_left, proxies, tenant
+
+HOLDER = """
+connection = connecting(expected_tpu_instances={"tpuv6e:2x2": 1})
+try:
+    with connection:
+        say("holds", name=connection.proxy_job_name, pod=connection.proxy_pod_name)
+        wait_for("leave")
+    say("left")
+except errors.ProxyFailed as error:
+    say("deleted", message=str(error))
+"""
+JOBS = "batch/v1/jobs"
+ENDED_PID = 2**22 + 1  # more than Linux gives
+
+
+@pytest.fixture
+def place(namespace: Namespace, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The options that name the namespace, as its tenant."""
+    for name, value in tenant(namespace).items():
+        monkeypatch.setenv(name, value)
+    return ["--context=testbed", f"--namespace={namespace.name}"]
+
+
+@contextlib.contextmanager
+def holder(namespace: Namespace) -> Iterator[tuple[Program, str, str]]:
+    """A program that holds a slice: it, its connection's name, its pod's."""
+    with client(namespace, HOLDER) as running:
+        held = running.expect("holds")
+        yield running, held["name"], held["pod"]
+
+
+def data(*words: str) -> Any:
+    return json.loads(sps(*words, "--json").stdout)
+
+
+def failing(*words: str) -> tuple[int, str]:
+    done = sps(*words, check=False)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stderr
+
+
+def test_who_holds_what_and_its_logs(namespace: Namespace, place: list[str]) -> None:
+    service = deployed(namespace)
+    with holder(namespace) as (running, name, pod):
+        # The same by the journal alone, and by labels alone.
+        [mine] = data("list")
+        [same] = data("list", *place)
+        assert mine == same
+        assert (mine["name"], mine["namespace"], mine["slices"]) == (
+            name,
+            namespace.name,
+            {KIND: 1},
+        )
+        for words in ((), ("--all",)):
+            [seen] = json.loads(
+                _elsewhere("list", *place, *words, "--json", state=Path(os.environ["HOME"]))
+            )
+            assert {**mine, "state": "running", "since": "", "service": ""} == {
+                **seen,
+                "since": "",
+                "service": "",
+            }
+
+        # The resource manager is asked who has which slice.
+        told = data("status", *place)
+        assert told["service"]["address"] == service.address
+        assert [t["name"] for t in told["tenants"]] == [name]
+        assert sorted(s["state"] for s in told["slices"]) == ["ready", "ready"]
+        assert [s["tenant"] for s in told["slices"] if s["tenant"]] == [name]
+        roles = [process["role"] for process in told["processes"]]
+        assert roles == ["rm", "worker", "worker", "proxy"]
+        assert told["processes"][-1]["pod"] == pod
+        only = data("status", name)
+        assert [s["tenant"] for s in only["slices"]] == [name]
+        assert [process["name"] for process in only["processes"]] == [name]
+        table = sps("status", *place).stdout
+        assert name in table
+        assert "kubernetes service" in table
+        assert failing("status", "isc-proxy-nobody", *place)[0] == 3
+
+        # Logs: of one's own without naming the cluster.
+        assert "All placements done" in sps("logs", name).stdout
+        assert len(sps("logs", name, "--lines=1").stdout.splitlines()) == 1
+        manager = sps("logs", "--component=rm", *place).stdout
+        assert "2/2 Pathways Slices Now Ready" in manager
+        workers = sps("logs", name, "--component=worker").stdout.splitlines()
+        assert len({line.partition(": ")[0] for line in workers}) == 2
+        assert any("MegaScale transport init succeeded." in line for line in workers)
+        assert all(
+            json.loads(line)["line"] for line in sps("logs", name, "--json").stdout.splitlines()
+        )
+
+        assert all(check["outcome"] != "failed" for check in data("doctor", *place)["checks"])
+
+        # Followed to its end, and broken off.
+        with (
+            sps_running("logs", "-f", name) as whole,
+            sps_running("logs", "-f", "--component=rm", *place) as endless,
+        ):
+            for process in (whole, endless):
+                assert process.stdout
+                assert process.stdout.readline()
+            running.tell("leave")
+            running.expect("left")
+            # (Not by `communicate`, which does not see what `readline` has read ahead.)
+            assert whole.stdout
+            assert whole.stderr
+            rest, err = whole.stdout.read(), whole.stderr.read()
+            assert whole.wait(DEADLINE_S) == 0, err
+            assert rest.count("All placements done") == 1
+            endless.send_signal(signal.SIGINT)
+            _, err = endless.communicate(timeout=DEADLINE_S)
+            assert (endless.returncode, err) == (130, "")
+    nothing_left(namespace)
+    assert failing("logs", name, *place)[0] == 3
+
+
+def test_a_log_is_followed_over_the_end_of_its_pod(namespace: Namespace, place: list[str]) -> None:
+    service = deployed(namespace, 1)
+    first = service.head["metadata"]
+    with sps_running("logs", "-f", "--component=rm", "--lines=1", *place) as process:
+        assert process.stdout
+        assert "serving on" not in process.stdout.readline()
+        namespace.delete("pods", first["name"])
+        service.wait_for_head(other_than=first["uid"])
+        for line in process.stdout:
+            if "Pathways Server serving on" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=DEADLINE_S)
+        assert (process.returncode, err) == (130, "")
+
+
+def test_a_connection_is_deleted_from_outside(namespace: Namespace, place: list[str]) -> None:
+    deployed(namespace, 1)
+    with holder(namespace) as (running, name, _):
+        for words in ((name,), (name, *place)):
+            code, err = failing("delete", *words)
+            assert code == 2
+            assert "--yes" in err
+            assert str(running.pid) in err
+        assert proxies(namespace)
+        assert data("delete", name, "--yes", *place) == {"name": name, "deleted": True}
+        running.tell("leave")
+        assert "deleted by somebody else" in running.expect("deleted")["message"]
+    nothing_left(namespace)
+    assert failing("delete", name, *place)[0] == 3
+    assert failing("delete", name)[0] == 3
+
+
+def test_what_a_dead_program_left_is_reaped(namespace: Namespace, place: list[str]) -> None:
+    deployed(namespace, 1)
+    with holder(namespace) as (running, name, _):
+        assert data("reap", *place) == []
+        [entry] = journal()
+        os.kill(entry.agent.pid, signal.SIGKILL)
+        running.signal(signal.SIGKILL)
+        wait_until("both to be dead", lambda: entry.abandoned)
+        [found] = data("reap", "--dry-run", *place)
+        assert (found["name"], found["outcome"]) == (name, "would be deleted")
+        assert proxies(namespace)
+        [found] = data("reap")
+        assert (found["name"], found["outcome"]) == (name, "deleted")
+    nothing_left(namespace)
+
+
+def test_reaped_by_labels_is_only_what_is_ours_and_dead(
+    namespace: Namespace, place: list[str]
+) -> None:
+    # Nobody runs them: no image of theirs can be pulled, which the labels do not care about.
+    made: dict[str, dict[str, Any]] = {
+        "dead": {},
+        "fresh": {"deadline_s": 600},
+        "alive": {"created_by_pid": os.getpid()},
+        "elsewhere": {"host": "another-machine"},
+        "untold": {"created_by_pid": 0},
+        "others": {"user": "somebody-else"},
+    }
+    for name, different in made.items():
+        _create_proxy(namespace, name, **different)
+    foreign = proxy_job(_inputs(namespace, "foreign"))
+    del foreign["metadata"]["labels"]["app.kubernetes.io/managed-by"]
+    namespace.create(JOBS, foreign)
+    namespace.wait_until(
+        JOBS, lambda jobs: all(j["status"].get("startTime") for j in jobs), what="start of each"
+    )
+    assert {item["name"] for item in data("list", *place)} == {*made} - {"others"}
+    assert {item["name"] for item in data("list", "--all", *place)} == {*made}
+    found = {item["name"]: item for item in data("reap", *place)}
+    assert {name: item["outcome"] for name, item in found.items()} == {
+        "dead": "deleted",
+        "fresh": "kept",
+        "alive": "kept",
+        "untold": "kept",
+    }
+    assert "moved on" in found["fresh"]["reason"]
+    left = {job["metadata"]["name"] for job in namespace.items(JOBS)}
+    assert left == {*made, "foreign"} - {"dead"}
+
+    # By name, too: what is nobody's is not asked about, others' is, and no other Job is touched.
+    assert failing("delete", "foreign", *place)[0] == 3
+    code, err = failing("delete", "others", *place)
+    assert code == 2
+    assert "somebody-else" in err
+    assert data("delete", "others", "--yes", *place)["deleted"]
+
+
+def test_googles_images_are_told_of_by_pods_and_labels(
+    namespace: Namespace, place: list[str]
+) -> None:
+    namespace.add_nodes({KIND: 2}, cpu_nodes=0)
+    deploy_service(namespace, {KIND: 2}, image=DEFAULT_SERVER_IMAGE)
+    with holder(namespace) as (_, name, pod):
+        told = data("status", *place)
+        assert [(s["id"], s["state"], s["tenant"]) for s in told["slices"]] == [
+            ("worker-0", "ready", None),
+            ("worker-1", "ready", None),
+        ]
+        [holding] = told["tenants"]
+        assert (holding["name"], holding["user"]) == (name, user_name())
+        assert (holding["host"], holding["state"]) == (platform.node(), "running")
+        assert holding["slices"] == [
+            {"index": 0, "instance_type": KIND, "state": None, "slice_id": None}
+        ]
+        assert pod in {process["pod"] for process in told["processes"]}
+        assert "Transition slice 0" in sps("logs", name).stdout
+        [known] = [c for c in data("doctor", *place)["checks"] if c["name"] == "service"]
+        assert "Pathways on Cloud" in known["found"]
+
+        check = _credentials_of(name, place)
+        assert (check["outcome"], check["name"]) == ("ok", "proxy credentials")
+        assert f"{INSECURE_VARIABLE}=true" in check["found"]
+        check = _credentials_of(name, place, "--proxy_options=use_insecure_credentials:false")
+        assert check["outcome"] == "failed"
+        assert name in check["found"]
+        assert "leave out use_insecure_credentials:false" in check["fix"]
+        assert "there is no Job nobody" in _credentials_of("nobody", place)["found"]
+    nothing_left(namespace)
+
+
+def _credentials_of(name: str, place: list[str], *options: str) -> dict[str, Any]:
+    done = sps("doctor", *place, f"--proxy_job_name={name}", *options, "--json", check=False)
+    check: dict[str, Any] = json.loads(done.stdout)["checks"][-1]
+    return check
+
+
+def test_run_on_a_cluster_as_upstream_writes_it(namespace: Namespace, place: list[str]) -> None:
+    service = deployed(namespace, 1)
+    program = "import jax; print(len(jax.devices()), jax.numpy.arange(4.0).sum())"
+    done = sps(
+        "run",
+        *place,
+        f"--pathways_service={service.address}",
+        "--gcs-bucket=scratch",
+        "--tpu_count=1",
+        f"--tpu_type={KIND}",
+        "--proxy_job_name=isc-proxy-mine",
+        "--proxy_options=cpu:100m,memory:1Gi",
+        f'--command={sys.executable} -c "{program}"',
+    )
+    assert done.stdout == "4 6.0\n"
+    nothing_left(namespace)
+    code, err = failing("run", *place, f"--slices={KIND}=2", "--", "true")
+    assert code == 125
+    assert "has 1 slices" in err
+
+
+def test_doctor_says_what_is_wrong_and_what_mends_it(
+    namespace: Namespace, place: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = sps("doctor", *place, "--json", check=False)
+    assert done.returncode == 3
+    report = json.loads(done.stdout)
+    failed = [check for check in report["checks"] if check["outcome"] == "failed"]
+    assert [check["name"] for check in failed] == ["service"]
+    assert not report["ok"]
+    assert all(check["fix"] for check in failed)
+
+    lacking = [p for p in needed(ours=True) if p.resource != "jobs"]
+    namespace.user("poor", granting_rules(lacking))
+    monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig_of("poor")))
+    done = sps("doctor", *place, check=False)
+    assert done.returncode == 5
+    assert "FAILED   permissions" in done.stdout
+    assert '"resources": ["jobs"]' in done.stdout
+
+    assert failing("doctor", "--context=nowhere")[0] == 2
+    assert failing("doctor", "--cluster=c")[0] == 2
+
+
+def test_status_waits_for_a_service_and_says_what_it_waited_for(
+    namespace: Namespace, place: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Who waits need not be one who could connect.
+    reading = [p for p in needed(ours=False) if p.verb in ("get", "list", "watch")]
+    reading = [p for p in reading if p.resource != "pods/portforward"]
+    namespace.user("reader", granting_rules(reading))
+    monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig_of("reader")))
+    deploy_service(namespace, {KIND: 1}, ready=False).wait_for_head()
+    code, err = failing("status", "--wait=1", *place)
+    assert code == 3
+    assert "not ready within 1 s" in err
+    assert "no node takes it" in err
+    done = sps("status", *place)
+    assert "worker pathways-worker-0-0-" in done.stdout
+    assert "no node takes it" in done.stdout
+    namespace.add_nodes({KIND: 1}, cpu_nodes=0)
+    told = data("status", f"--wait={DEADLINE_S}", *place)
+    assert [item["state"] for item in told["slices"]] == ["ready"]
+
+
+def test_the_whole_of_a_connection_costs_few_requests(
+    namespace: Namespace, place: list[str]
+) -> None:
+    deployed(namespace, 1)
+    with holder(namespace) as (running, _, _):
+        running.tell("leave")
+        running.expect("left")
+    nothing_left(namespace)
+    log = namespace.testbed.directory / AUDIT_LOG
+    asked = read_audit_log(log, namespace.user("tenant").name)
+    counted = [f"{e.verb} {e.resource}" for e in asked if not (e.is_watch or e.is_dial)]
+    assert len(counted) <= 16, counted
+    assert counted.count("create jobs") == counted.count("delete jobs") == 1
+
+
+def _inputs(namespace: Namespace, name: str, **different: Any) -> ProxyJobInputs:
+    usual: dict[str, Any] = {
+        "name": name,
+        "namespace": namespace.name,
+        "session": f"session-of-{name}",
+        "service_address": "pathways-pathways-head-0-0.pathways:29001",
+        "virtual_slices": (KIND,),
+        "image": "testbed/none:1",
+        "user": user_name(),
+        "host": platform.node(),
+        "created_by_pid": ENDED_PID,
+        "deadline_s": 300,
+    }
+    return ProxyJobInputs(**{**usual, **different})
+
+
+def _create_proxy(namespace: Namespace, name: str, **different: Any) -> None:
+    namespace.create(JOBS, proxy_job(_inputs(namespace, name, **different)))
+
+
+def _elsewhere(*words: str, state: Path) -> str:
+    """Runs `sps` where the journal is another: only the cluster tells."""
+    return subprocess.run(
+        [sys.executable, "-m", "shared_pathways_service.cli", *words],
+        env={**os.environ, "SPS_STATE_DIR": str(state)},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=True,
+        cwd=REPOSITORY,
+    ).stdout

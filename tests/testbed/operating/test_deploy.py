@@ -1,0 +1,247 @@
+"""`sps deploy`, `upgrade` and `undeploy`, by users who may do what is rendered, and no more."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import yaml
+
+from shared_pathways_service.cli.commands.clusters import upgrade
+from shared_pathways_service.cli.lookups.open_cluster import opened
+from shared_pathways_service.cli.options.cluster_options import Place
+from shared_pathways_service.cluster_state.service_reading import difference
+from shared_pathways_service.kube.errors import ApiError
+from shared_pathways_service.manifests.names import ANNOTATION_DRAINING
+from shared_pathways_service.manifests.proxy_job import ProxyJobInputs, proxy_job
+from shared_pathways_service.manifests.service_inputs import ServiceInputs
+from shared_pathways_service.manifests.service_jobset import service_address, service_jobset
+from shared_pathways_service.operations import deployment
+from shared_pathways_service.operations.cluster_access import Cluster
+from shared_pathways_service.testing.testbed import Namespace
+from shared_pathways_service.testing.testbed.service import OUR_SERVER_IMAGE, DeployedService
+from tests.e2e.harness import DEADLINE_S, program, sps, sps_running
+from tests.testbed.clients import KIND, PRELUDE, nothing_left
+from tests.testbed.roles import rendered_user
+
+pytestmark = pytest.mark.race
+
+JOBSETS = "jobset.x-k8s.io/v1alpha2/jobsets"
+HOLDER = """
+with connecting(expected_tpu_instances={"tpuv6e:2x2": 1}) as connection:
+    import jax, jax.numpy as jnp
+    kept = jnp.arange(8.0) + 1
+    say("holds", name=connection.proxy_job_name, sum=float(kept.sum()))
+    wait_for("go on")
+    say("went on", sum=float((kept * 2).sum()), devices=len(jax.devices()))
+    wait_for("leave")
+"""
+LATECOMER = """
+try:
+    connecting(expected_tpu_instances={"tpuv6e:2x2": 1}).start()
+except errors.ServiceNotReady as error:
+    say("refused", message=str(error))
+"""
+
+
+@pytest.fixture
+def place(namespace: Namespace, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The options that name the namespace, as its operator."""
+    namespace.add_nodes({KIND: 2}, cpu_nodes=0)
+    for name, value in rendered_user(namespace, "operator").items():
+        monkeypatch.setenv(name, value)
+    return ["--context=testbed", f"--namespace={namespace.name}"]
+
+
+def data(*words: str) -> Any:
+    return json.loads(sps(*words, "--json").stdout)
+
+
+def failing(*words: str) -> tuple[int, str]:
+    done = sps(*words, check=False)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stderr
+
+
+def jobset(namespace: Namespace, name: str) -> Mapping[str, Any]:
+    return namespace.testbed.api.get(namespace.path(JOBSETS, name))
+
+
+def test_a_service_comes_serves_is_upgraded_and_goes(
+    namespace: Namespace, place: list[str]
+) -> None:
+    image = f"--server-image={OUR_SERVER_IMAGE}"
+    made = sps("deploy", "pw", f"--slices={KIND}=2", image, *place)
+    assert made.stdout == f"{service_address('pw')}\n"
+    assert "pw: 2/2 slices are ready" in made.stderr
+    assert f'pathways_service="{service_address("pw")}"' in made.stderr
+    code, err = failing("deploy", "pw", f"--slices={KIND}=1", image, *place)
+    assert code == 2
+    assert "sps upgrade pw" in err
+    # Two that wait, as one may: nothing is changed that is so already.
+    assert not data("upgrade", "pw", image, *place)["changed"]
+
+    tenant = {**os.environ, **rendered_user(namespace, "tenant")}
+    with program(PRELUDE + HOLDER, env=tenant) as holder:
+        held = holder.expect("holds")
+        # The service outlives its head, and that costs its tenant nothing.
+        service = DeployedService(namespace, "pw")
+        before = service.head["metadata"]
+        namespace.delete("pods", before["name"])
+        service.wait_for_head(other_than=before["uid"])
+        sps("status", "--wait=90", *place)
+        holder.tell("go on")
+        assert holder.expect("went on")["sum"] == 2 * held["sum"]
+
+        # Who is in it is named, and nothing is taken away.
+        for words in (("undeploy", "pw"), ("upgrade", "pw", f"--slices={KIND}=1")):
+            code, err = failing(*words, *place)
+            assert code == 4
+            assert held["name"] in err
+        uid = jobset(namespace, "pw")["metadata"]["uid"]
+        metadata = jobset(namespace, "pw")["metadata"]
+        assert ANNOTATION_DRAINING not in metadata.get("annotations", {})
+
+        shrink = ("upgrade", "pw", f"--slices={KIND}=1", "--drain-timeout=170", "--json")
+        with sps_running(*shrink, *place) as upgrading:
+            assert upgrading.stderr
+            assert upgrading.stdout
+            assert held["name"] in upgrading.stderr.readline()
+            with program(PRELUDE + LATECOMER, env=tenant) as latecomer:
+                assert "being upgraded" in latecomer.expect("refused")["message"]
+                assert latecomer.wait() == 0
+            holder.tell("leave")
+            assert holder.wait() == 0
+            told = json.loads(upgrading.stdout.read())
+            assert upgrading.wait(DEADLINE_S) == 0, upgrading.stderr.read()
+    assert (told["changed"], told["ready"], told["slices"]) == (True, 1, {KIND: 1})
+    now = jobset(namespace, "pw")
+    assert now["metadata"]["uid"] != uid
+    nothing_left(namespace)
+
+    assert data("undeploy", "pw", *place)["deleted"]
+    assert namespace.items(JOBSETS) == []
+    assert namespace.items("pods") == []
+    assert failing("undeploy", "pw", *place)[0] == 3
+    assert failing("upgrade", "pw", *place)[0] == 3
+
+
+def test_what_cannot_become_ready_is_told_and_stays(namespace: Namespace, place: list[str]) -> None:
+    image = f"--server-image={OUR_SERVER_IMAGE}"
+    code, err = failing("deploy", "big", f"--slices={KIND}=3", image, "--timeout=8", *place)
+    assert code == 3
+    assert "2 of 3 slices are ready" in err
+    assert "no node takes it" in err
+    assert "sps undeploy big" in err
+    assert jobset(namespace, "big")["spec"]["replicatedJobs"]
+    assert failing("undeploy", "big", *place)[0] == 0
+
+    for wrong, said in (
+        ([f"--slices={KIND}=1", "--priority-class=urgent"], "PriorityClasses"),
+        (["--slices=tpuv6e:3x3=1"], "2x4"),
+        ([], "--slices"),
+        ([f"--slices={KIND}=1", "--server-arg=--node_type=x"], "--node_type"),
+    ):
+        code, err = failing("deploy", "wrong", *wrong, *place)
+        assert code == 2, err
+        assert said in err
+    assert namespace.items(JOBSETS) == []
+
+
+def test_what_was_changed_by_hand_is_kept_and_who_stays_is_ended_on_request(
+    namespace: Namespace, place: list[str]
+) -> None:
+    inputs = ServiceInputs(
+        name="pw", namespace=namespace.name, instances={KIND: 1}, image=OUR_SERVER_IMAGE
+    )
+    changed = service_jobset(inputs)
+    workers = changed["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]
+    workers["nodeSelector"]["rack"] = "7"
+    uid = namespace.create(JOBSETS, changed)["metadata"]["uid"]
+    code, err = failing("upgrade", "pw", "--max-slice-restarts=3", *place)
+    assert code == 2
+    assert "spec.replicatedJobs[worker].template.spec.template.spec.nodeSelector.rack" in err
+    words = ("upgrade", "pw", "--max-slice-restarts=3", "--discard-changes", "--dry-run")
+    told = sps(*words, *place).stdout
+    assert "backoffLimit: 3" in told
+    assert "rack" not in told
+    assert jobset(namespace, "pw")["metadata"]["uid"] == uid
+
+    # (A proxy that cannot start is one all the same.)
+    proxy = ProxyJobInputs(
+        name="isc-proxy-stays",
+        namespace=namespace.name,
+        session="session-of-one-who-stays",
+        service_name="pw",
+        service_address=service_address("pw"),
+        virtual_slices=(KIND,),
+        image="testbed/none:1",
+        user="grace",
+        host="laptop",
+        deadline_s=300,
+    )
+    namespace.create("batch/v1/jobs", proxy_job(proxy))
+    code, err = failing("undeploy", "pw", "--drain-timeout=1", *place)
+    assert code == 4
+    assert "isc-proxy-stays (grace@laptop" in err
+    with sps_running("undeploy", "pw", "--drain-timeout=170", *place) as undeploying:
+        assert undeploying.stderr
+        assert "isc-proxy-stays" in undeploying.stderr.readline()
+        assert ANNOTATION_DRAINING in jobset(namespace, "pw")["metadata"]["annotations"]
+        undeploying.terminate()
+        assert undeploying.wait(DEADLINE_S) == 143, undeploying.stderr.read()
+    assert not jobset(namespace, "pw")["metadata"].get("annotations")
+    done = sps("undeploy", "pw", "--drain-timeout=1", "--evict", *place)
+    assert "ending isc-proxy-stays" in done.stderr
+    nothing_left(namespace)
+    assert namespace.items(JOBSETS) == []
+
+
+def test_the_old_service_is_made_again_where_the_new_one_cannot_be(
+    namespace: Namespace,
+    place: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    del place
+    before = ServiceInputs(
+        name="pw", namespace=namespace.name, instances={KIND: 1}, image=OUR_SERVER_IMAGE
+    )
+    after = dataclasses.replace(before, max_slice_restarts=3)
+    old = namespace.create(JOBSETS, service_jobset(before))
+    create = deployment.create
+
+    async def refused(cluster: Cluster, inputs: ServiceInputs) -> Mapping[str, Any]:
+        if inputs == after:
+            raise ApiError("no room", status=403, reason="Forbidden")
+        return await create(cluster, inputs)
+
+    async def replace() -> None:
+        async with opened(Place(context="testbed", namespace=namespace.name)) as cluster:
+            await upgrade._replace(cluster, old, before, after)
+
+    monkeypatch.setattr(deployment, "create", refused)
+    with pytest.raises(ApiError, match="no room"):
+        asyncio.run(replace())
+    now = jobset(namespace, "pw")
+    assert now["metadata"]["uid"] != old["metadata"]["uid"]
+    assert not difference(now["spec"], old["spec"])
+    assert "the old one was, again" in capsys.readouterr().err
+
+    # Where that cannot be either, who asked is left with what it was.
+    async def never(_cluster: Cluster, _inputs: ServiceInputs) -> Mapping[str, Any]:
+        raise ApiError("no room", status=403, reason="Forbidden")
+
+    monkeypatch.setattr(deployment, "create", never)
+    old = dict(now)
+    with pytest.raises(ApiError, match="no room"):
+        asyncio.run(replace())
+    assert namespace.items(JOBSETS) == []
+    said, _, manifest = capsys.readouterr().err.partition("`kubectl create -f -`:\n")
+    assert "no service pw now" in said
+    assert yaml.safe_load(manifest) == service_jobset(before)

@@ -1,0 +1,103 @@
+"""`sps hotswap`: a JobSet of high priority moves when its nodes go, and the other one gives way."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from shared_pathways_service.manifests.hotswap_jobset import HIGH, LOW
+from shared_pathways_service.testing.testbed import Namespace
+from tests.e2e.harness import DEADLINE_S, sps
+from tests.processes import REPOSITORY
+from tests.testbed.crew import COMMAND, IMAGE
+from tests.testbed.roles import rendered_user
+
+pytestmark = pytest.mark.race
+
+POOL = "cloud.google.com/gke-nodepool"
+
+
+@pytest.fixture
+def place(namespace: Namespace, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The options that name the namespace, with four pools of 4x4, as its operator."""
+    namespace.add_nodes({"tpuv6e:4x4": 4}, cpu_nodes=0)
+    for name, value in rendered_user(namespace, "operator").items():
+        monkeypatch.setenv(name, value)
+    return ["--context=testbed", f"--namespace={namespace.name}"]
+
+
+def told(*words: str) -> Any:
+    return json.loads(sps("hotswap", *words, "--json").stdout)
+
+
+def nodes_of(namespace: Namespace, jobset: str) -> dict[str, str]:
+    """Returns the nodes where a JobSet has pods, with their pools."""
+    pods = namespace.items("pods", labelSelector=f"jobset.sigs.k8s.io/jobset-name={jobset}")
+    names = {pod["spec"]["nodeName"] for pod in pods if "nodeName" in pod["spec"]}
+    nodes = {
+        node["metadata"]["name"]: node for node in namespace.testbed.api.items("/api/v1/nodes")
+    }
+    return {name: nodes[name]["metadata"]["labels"][POOL] for name in names}
+
+
+def test_a_pool_is_drained_with_a_spare_without_one_and_a_node_vanishes(
+    namespace: Namespace, place: list[str]
+) -> None:
+    program = [f"--image={IMAGE}", f"--command={shlex.join(COMMAND)}"]
+    # Made, waited for, and nothing is drained that is none of theirs.
+    done = sps("hotswap", "--create", *program, "--disrupt=nowhere", *place, check=False)
+    assert done.returncode == 2, done.stderr
+    for name in (HIGH.name, LOW.name):
+        assert f"made {name}" in done.stderr
+    first, second = sorted(set(nodes_of(namespace, HIGH.name).values()))
+    [lower] = set(nodes_of(namespace, LOW.name).values())
+    assert f"{first}, {second}" in done.stderr
+    assert "kubectl uncordon" not in done.stderr
+    assert lower not in (first, second)
+
+    # There is a spare pool: the lower one does not notice.
+    done = sps("hotswap", f"--disrupt={first}", "--no-restore", "--json", *place)
+    spared = json.loads(done.stdout)
+    assert f"`kubectl uncordon {first}-0 " in done.stderr
+    [spare] = set(spared["pools"]) - {second}
+    assert spare not in (first, lower)
+    assert "preempted" not in spared["phases"]
+    assert (spared["low_back_s"], spared["shared"]) == (None, {})
+    assert set(nodes_of(namespace, LOW.name).values()) == {lower}
+
+    # There is none: it gives way, and returns when a pool does.
+    moved = told(f"--disrupt={second}", *place)
+    assert sorted(moved["pools"]) == sorted([spare, lower])
+    order = ["lost", "ended", "created", "preempted", "cleared", "bound", "ready", "restored"]
+    seconds = [moved["phases"][phase] for phase in order]
+    assert seconds == sorted(seconds)
+    assert moved["low_back_s"] is not None
+    assert moved["shared"] == {}
+    assert set(nodes_of(namespace, LOW.name).values()) == {second}
+
+    # A node goes without a word: as with the drain, but nobody says so.
+    with subprocess.Popen(
+        [sys.executable, "-m", "shared_pathways_service.cli", "hotswap", "--report", *place],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=REPOSITORY,
+    ) as watching:
+        assert watching.stderr
+        assert watching.stdout
+        assert "waiting for a node" in watching.stderr.readline()
+        gone = next(node for node, pool in nodes_of(namespace, HIGH.name).items() if pool == spare)
+        namespace.testbed.vanish(gone)
+        report = watching.stdout.read()
+        said = watching.stderr.read()
+        assert watching.wait(DEADLINE_S) == 0, said
+    assert f"`kubectl uncordon {spare}-0 " in said
+    assert "not_ready" in report
+    assert f"{HIGH.name} was back after" in report
+    assert "had pods of both" not in report
+    assert set(nodes_of(namespace, HIGH.name).values()) == {lower, second}

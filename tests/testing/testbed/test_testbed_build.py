@@ -1,0 +1,91 @@
+"""Where the control plane cannot be built: said clearly, skipped loudly, and a failure in CI."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shared_pathways_service.testing.testbed import TestbedUnavailable
+from shared_pathways_service.testing.testbed.build import find_or_build
+from shared_pathways_service.testing.testbed.patches import Patch
+from tests.processes import REPOSITORY
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory that is the whole PATH, without Go."""
+    path = tmp_path / "programs"
+    path.mkdir()
+    for needed in ("setpriv", "sh"):
+        found = shutil.which(needed)
+        assert found is not None
+        (path / needed).symlink_to(found)
+    monkeypatch.setenv("PATH", str(path))
+    return path
+
+
+def _go_that_is(version: str, programs: Path) -> None:
+    script = programs / "go"
+    script.write_text(f"#!/bin/sh\necho {version}\n")
+    script.chmod(0o755)
+
+
+def test_no_go(programs: Path, tmp_path: Path) -> None:
+    with pytest.raises(TestbedUnavailable, match=r"no program `go` \(install Go 1\.26 or newer"):
+        find_or_build(tmp_path, print)
+
+
+def test_go_that_is_too_old(programs: Path, tmp_path: Path) -> None:
+    _go_that_is("go1.22.5", programs)
+    with pytest.raises(
+        TestbedUnavailable, match=r"needs Go 1\.26 or newer, and `go` is go1\.22\.5"
+    ):
+        find_or_build(tmp_path, print)
+
+
+def test_go_that_fails_says_why(programs: Path, tmp_path: Path) -> None:
+    script = programs / "go"
+    script.write_text(
+        '#!/bin/sh\n[ "$1" = env ] && echo go1.26.0 && exit\necho no such module >&2\nexit 1\n'
+    )
+    script.chmod(0o755)
+    with pytest.raises(TestbedUnavailable, match=r"go list .* failed: no such module"):
+        find_or_build(tmp_path, lambda _line: None)
+
+
+def test_patch_is_for_one_version_of_a_module(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "a.go").write_text("one two two\n")
+    patch = Patch(module="m", changes={"a.go": (("one", "three"),)})
+    made = patch.apply(tmp_path / "source", tmp_path / "copy")
+    assert (made / "a.go").read_text() == "three two two\n"
+    stale = Patch(module="m", changes={"a.go": (("two", "x"),)})
+    with pytest.raises(TestbedUnavailable, match="has not once 'two'"):
+        stale.apply(tmp_path / "source", tmp_path / "other")
+
+
+@pytest.mark.parametrize("ci", ["", "true"])
+def test_without_go_tests_are_skipped_loudly_and_fail_in_ci(programs: Path, ci: str) -> None:
+    target = "tests/testing/testbed/test_testbed_access.py::test_user_with_rules_of_its_own"
+    # With a cache directory of this test's own, which is empty.
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", target],
+        cwd=REPOSITORY,
+        env={**os.environ, "CI": ci, "PYTEST_XDIST_WORKER": ""},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    if ci:
+        assert "1 error" in done.stdout, done.stdout
+        assert done.returncode == 1
+    else:
+        assert "1 skipped" in done.stdout, done.stdout
+        assert "NO TESTBED, its tests are skipped" in done.stderr
+        assert "install Go 1.26 or newer" in done.stdout

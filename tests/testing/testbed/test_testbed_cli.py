@@ -1,0 +1,77 @@
+"""`sps testbed up`: it says how to use what it brought up, and takes all of it down again."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shared_pathways_service.manifests.service_jobset import service_address
+from shared_pathways_service.testing.testbed import Testbed
+from tests.processes import REPOSITORY
+from tests.testbed.plugin import CACHE_DIR
+
+SPS = [sys.executable, "-m", "shared_pathways_service.cli"]
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"]
+)
+def test_up_until_a_signal(testbed: Testbed, number: signal.Signals, code: int) -> None:
+    del testbed  # it says whether there can be one
+    with subprocess.Popen(
+        [*SPS, "testbed", "up", "--pools=tpuv6e:2x2=1"],
+        cwd=REPOSITORY,
+        env={**os.environ, "SPS_CACHE_DIR": str(CACHE_DIR)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        said = ""
+        while "Ctrl-C" not in said and (line := process.stdout.readline()):
+            said += line
+        configs = [Path(path) for path in re.findall(r"export KUBECONFIG=(\S+)", said)]
+        assert len(configs) == 2
+        assert all(path.stat().st_mode & 0o077 == 0 for path in configs)
+        assert f'pathways_service="{service_address("pathways")}"' in said
+        running = Testbed.attach(configs[0].parent)
+        names = [node["metadata"]["name"] for node in running.api.items("/api/v1/nodes")]
+        assert names == ["cpu-0", "cpu-1", "tpuv6e-2x2-0-0"]
+        process.send_signal(number)
+        assert process.wait() == code
+    assert not running.directory.exists()
+    assert running.wait_for_end(0)
+
+
+def test_wrong_pools_are_told_before_anything_starts() -> None:
+    done = subprocess.run(
+        [*SPS, "testbed", "up", "--pools=nosuch:2x2=1"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "--pools" in done.stderr
+    assert "nosuch" in done.stderr
+
+
+def test_pools_may_be_omitted(tmp_path: Path) -> None:
+    # Without any other program it ends as soon as it has accepted its options.
+    done = subprocess.run(
+        [*SPS, "testbed", "up"],
+        cwd=REPOSITORY,
+        env={**os.environ, "SPS_CACHE_DIR": str(tmp_path), "PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "the testbed needs" in done.stderr

@@ -1,0 +1,55 @@
+"""When a far end is asked, and when it is given up."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared_pathways_service.tunnel.liveness import Liveness, Verdict
+
+PING_S, PONG_S = 20.0, 10.0
+
+
+def begin() -> Liveness:
+    return Liveness(PING_S, PONG_S, 0.0)
+
+
+def test_it_is_asked_at_intervals_and_given_up_without_an_answer() -> None:
+    liveness = begin()
+    assert liveness.look(19.9, is_held_up=False) is Verdict.WAIT
+    assert liveness.look(20.0, is_held_up=False) is Verdict.PING
+    assert liveness.look(29.9, is_held_up=False) is Verdict.WAIT
+    assert liveness.look(30.0, is_held_up=False) is Verdict.GONE
+
+
+def test_an_answer_begins_the_interval_anew() -> None:
+    liveness = begin()
+    assert liveness.look(20.0, is_held_up=False) is Verdict.PING
+    assert liveness.heard()
+    assert not liveness.heard()
+    assert liveness.look(30.0, is_held_up=False) is Verdict.WAIT
+    assert liveness.due_at == 40.0
+    assert liveness.look(40.0, is_held_up=False) is Verdict.PING
+
+
+def test_silence_of_a_connection_that_is_held_up_proves_nothing() -> None:
+    liveness = begin()
+    assert liveness.look(20.0, is_held_up=True) is Verdict.PING
+    assert liveness.look(30.0, is_held_up=True) is Verdict.WAIT
+    assert liveness.look(50.0, is_held_up=False) is Verdict.PING
+    assert liveness.look(60.0, is_held_up=False) is Verdict.GONE
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 50), st.booleans(), st.booleans()), max_size=50))
+def test_who_answers_every_ping_is_never_given_up(
+    steps: list[tuple[float, bool, bool]],
+) -> None:
+    now, liveness = 0.0, begin()
+    for wait, is_held_up, speaks in steps:
+        now += wait
+        if speaks:
+            liveness.heard()
+        verdict = liveness.look(now, is_held_up=is_held_up)
+        assert verdict is not Verdict.GONE
+        if verdict is Verdict.PING:
+            liveness.heard()
