@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
@@ -237,8 +238,7 @@ class Tenants:
         self._speaker.announce("tenant.gone", data, tenant=tenant.name, reason=why)
         self._ledger.remember_end(tenant, kind, why)
         ended = DecisionKind.EXPIRED if kind is RefusalKind.LOST else DecisionKind.RELEASED
-        waited = tenant.is_queued
-        self._ledger.decide_tenant(tenant, ended, why, ends=waited)
+        self._ledger.decide_tenant(tenant, ended, why, ends=tenant.is_queued)
         self._ledger.remove_tenant(tenant, why)
 
     # ---- parts
@@ -365,7 +365,4 @@ def _too_many(wants: Mapping[Pool, int]) -> str:
 
 
 def _count(things: Iterable[T]) -> dict[T, int]:
-    counts: dict[T, int] = {}
-    for thing in things:
-        counts[thing] = counts.get(thing, 0) + 1
-    return counts
+    return dict(Counter(things))

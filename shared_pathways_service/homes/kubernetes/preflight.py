@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import importlib.metadata
 import platform
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from shared_pathways_service.api.checks import Check, Outcome
@@ -294,11 +294,10 @@ class Preflight:
             except Exception as error:  # noqa: BLE001 - raised where it is waited for
                 queue.put_nowait(error)
 
+        of_service = {"labelSelector": service_selector(service)}
         of_jobset = {"fieldSelector": f"metadata.name={service.name}"}
         tasks = [
-            asyncio.create_task(
-                follow("pods", {"labelSelector": service_selector(service)}, view.pods)
-            ),
+            asyncio.create_task(follow("pods", of_service, view.pods)),
             asyncio.create_task(follow("jobsets", of_jobset, self._jobset)),
         ]
         try:
@@ -358,8 +357,7 @@ def _failed(name: str, error: BaseException) -> Check:
 
 
 def _items(listed: Object) -> Sequence[Object]:
-    found: Iterable[Object] = listed.get("items") or ()
-    return list(found)
+    return list(listed.get("items") or ())
 
 
 def _version(listed: Object) -> str:

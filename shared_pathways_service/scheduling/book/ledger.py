@@ -1,4 +1,4 @@
-"""What is so: slices, tenants, who holds and who waits for what, kept in step with each other.
+"""Authoritative state: slices, tenants, assignments, queues, kept in step with each other.
 
 Whoever decides calls the ledger to make a change; the ledger keeps every index of it right, notes
 what must be persisted, which pools must be served again and whose line must be told. It decides
@@ -191,12 +191,7 @@ class Ledger(Journal):
             self.write(held.tenant)
 
     def let_go(
-        self,
-        held: Slice,
-        kind: str = DecisionKind.UNPLACED,
-        reason: str = "",
-        *,
-        related: str = "",
+        self, held: Slice, kind: str = DecisionKind.UNPLACED, reason: str = "", *, related: str = ""
     ) -> None:
         """Enters that a virtual slice is no longer on its slice.
 
@@ -255,8 +250,7 @@ class Ledger(Journal):
 
     def _state(self, pool: Pool, tenant: Tenant) -> None:
         """Counts what a holder has that stated its lifetime."""
-        held = pool.holders.get(tenant, 0)
-        if held:
+        if held := pool.holders.get(tenant, 0):
             pool.stated[tenant] = held
         else:
             pool.stated.pop(tenant, None)
@@ -318,10 +312,9 @@ class Ledger(Journal):
         self._touch(kept.pool)
 
     def _bequeath(self, left: Slice, heir: Tenant) -> None:
-        """Keeps a slice that a tenant under notice leaves for whom it would have been taken."""
+        """Reserves a victim's freed slice for its preemptor."""
         self.shaken[heir] = None
-        pool = left.pool
-        plan = heir.plan
+        pool, plan = left.pool, heir.plan
         # Whoever runs and lost a slice comes first, but not when others are preempted just now.
         taken = plan is not None and plan.is_due
         if pool.repairs and not taken:
@@ -345,7 +338,7 @@ class Ledger(Journal):
             self.write(victim)
 
     def end_notice(self, victim: Tenant) -> None:
-        """Enters that they will not, or that they were."""
+        """Clears a preemption notice (withdrawn or executed)."""
         victim.notice = None
         self.orphans.pop(victim, None)
         for pool in victim.wants:
@@ -436,9 +429,7 @@ class Ledger(Journal):
 
     def _line_changed(self, pools: Sequence[Pool] | dict[Pool, int]) -> None:
         for pool in pools:
-            self.unserved[pool] = None
-            self.unplanned[pool] = None
-            self.untold[pool] = None
+            self.unserved[pool] = self.unplanned[pool] = self.untold[pool] = None
 
     # ---- tenants
 

@@ -17,20 +17,14 @@ from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysEr
 from shared_pathways_service.events import Event
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.runtime.glog import glog
-from shared_pathways_service.scheduling.book import messages
+from shared_pathways_service.scheduling.book import holdings, messages
 from shared_pathways_service.scheduling.book.census import Census
-from shared_pathways_service.scheduling.book.holdings import (
-    ReservationStatus,
-    SliceStatus,
-    StatusReport,
-)
 from shared_pathways_service.scheduling.book.persisted import Persist
 from shared_pathways_service.scheduling.book.reserved import Reservation, moment
 from shared_pathways_service.scheduling.core import ResourceManagerCore
 from shared_pathways_service.scheduling.event_log import decisions_of
 from shared_pathways_service.scheduling.history.expectation import HoldingTimes, expect
-from shared_pathways_service.servers.resource_manager import status_report as status
-from shared_pathways_service.servers.resource_manager import wire
+from shared_pathways_service.servers.resource_manager import status_report, wire
 from shared_pathways_service.servers.resource_manager.followers import Followers
 from shared_pathways_service.servers.resource_manager.history_table import Filter, History, Numbered
 from shared_pathways_service.servers.resource_manager.meter import Meter
@@ -50,7 +44,6 @@ _SET_BACK_S = 86_400.0
 
 #: Decisions from before that are looked at for how long slices were held.
 _REMEMBERED = 5000
-
 
 #: Slices that an error names at most.
 _NAMED = 20
@@ -178,7 +171,8 @@ class Authority:
     async def status(self) -> pb.GetStatusResponse:
         """Returns who holds what, and who waits for what."""
         report = self.report()
-        return await status.status_message(report, expect(report, self.holding_times, self.now))
+        expected = expect(report, self.holding_times, self.now)
+        return await status_report.status_message(report, expected)
 
     # ---- looking back
 
@@ -220,7 +214,7 @@ class Authority:
             "follow": len(self._followers),
         }
 
-    def report(self, only: str = "") -> StatusReport:
+    def report(self, only: str = "") -> holdings.StatusReport:
         """Returns who holds what, as the core says; of one tenant `only`, if one is named."""
         return self._core.status(self._clock(), only)
 
@@ -229,7 +223,7 @@ class Authority:
         return self._core.census(self._clock())
 
     @property
-    def reservations(self) -> tuple[ReservationStatus, ...]:
+    def reservations(self) -> tuple[holdings.ReservationStatus, ...]:
         """What is reserved, in the order of the starts."""
         return self._core.reservations
 
@@ -268,9 +262,8 @@ class Authority:
         return known
 
     def mark(
-        self,
-        marked: messages.SliceCordoned | messages.SliceDrained | messages.SliceUncordoned,
-    ) -> SliceStatus:
+        self, marked: messages.SliceCordoned | messages.SliceDrained | messages.SliceUncordoned
+    ) -> holdings.SliceStatus:
         """Takes in what an operator says of a slice; returns how it stands then.
 
         Raises:
@@ -360,7 +353,7 @@ class Authority:
         Args:
           tenant: Only what concerns this one; empty: everything.
         """
-        events = status.snapshot_events(self.report(tenant))
+        events = status_report.snapshot_events(self.report(tenant))
         snapshot = [
             wire.event_message(event, snapshot=True)
             for event in events

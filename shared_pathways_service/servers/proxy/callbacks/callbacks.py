@@ -253,11 +253,7 @@ class SessionCallbacks:
             outbox.end()
 
     def _begin(
-        self,
-        program: Caller,
-        index: int,
-        arguments: Sequence[Any],
-        operation: Operation | None,
+        self, program: Caller, index: int, arguments: Sequence[Any], operation: Operation | None
     ) -> PendingCallback:
         results = sum(one.nbytes for one in program.types[index].results)
         nbytes = argument_bytes(arguments)
