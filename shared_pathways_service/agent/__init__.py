@@ -1,6 +1,6 @@
-"""The agent: one process a connection, which owns the life of its proxy.
+"""The agent: one process per connection, which owns the life of its proxy.
 
-Here live the process, its messages with the client, its journal, and what runs the session's
-machine (`session.state_machine`) over a home. No decision lives here, and no JAX. `client` and
-`journal` are what the client's side uses.
+Contains the process, its messages to the client, its journal, and the runner that drives the
+session's state machine (`session.state_machine`) over a home. The client's side uses `client` and
+`journal`. Decisions are in `session`; JAX is not used here.
 """

@@ -1,5 +1,5 @@
 """What users ask for: requests of connect(), instance types, priorities, options, limits.
 
-Pure data and checks: every field is validated here, once, with its name in the error. What is not
-here: where settings come from (`runtime.settings`), and anything that carries a request out.
+Pure data and checks: each field is validated here, once, and errors name it. The functions that
+users call are in `isc_pathways`; where settings come from is in `runtime.settings`.
 """

@@ -1,7 +1,6 @@
-"""The command `sps`: one module a command, imported when it is called.
+"""The command `sps`: its commands, each in a module that is imported when it is called.
 
-A command is a function whose annotations are its options, in the module of its name; what is listed
-here must not import anything slow.
+A command is a function whose annotations are its options. What is imported here must not be slow.
 """
 
 from __future__ import annotations

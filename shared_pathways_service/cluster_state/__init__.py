@@ -1,4 +1,4 @@
-"""What a cluster's objects and logs tell: services, readiness, proxies, placement.
+"""Reads a cluster's objects and logs: services, readiness, proxies, placement.
 
-Pure: plain data in, findings out. Requests are in `kube`, what is created is in `manifests`.
+Pure: plain data in, findings out. Requests are in `kube`; objects that are created, in `manifests`.
 """

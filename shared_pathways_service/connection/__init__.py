@@ -1,7 +1,7 @@
 """One connection as its user sees it: an agent, and JAX switched over to the proxy it reached.
 
 `connection` is the object from its start to its close, `views` what it shows, `leaving` which error
-a block ends with, `one_live` the rule of one connection a process.
+a block ends with, `one_live` the rule of one connection per process.
 """
 
 from __future__ import annotations

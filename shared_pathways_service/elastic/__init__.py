@@ -7,9 +7,9 @@
     manager = elastic.Manager(options=elastic.Options(elastic_min_slice_count=2), directory="run")
     manager.run(train)
 
-Works on any JAX devices that can be grouped into slices. What is decided is in `policy` and
-`accounting`; the rest acts: running, probing, keeping state. Names are looked up when used: who
-only reads a run's ledger needs no JAX.
+Works on any JAX devices that can be grouped into slices. `policy` and `accounting` are pure; the
+other modules run, probe, and keep state. Names are looked up when used: reading a run's ledger
+needs no JAX.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Flags of the servers: how they are parsed, and those that starters of a server set too.
+"""Flags of the servers: the parser, and the flags that more than one process sets.
 
-A server's own flags are in its package (`flags.py`); here are the parser, the policies and limits
-that several servers share, and the supervisor's, which `sps serve` has as options.
+These are policies, limits of a proxy, and the supervisor's flags, which are options of `sps serve`
+too. Flags of one server only are in `flags.py` of its folder.
 """

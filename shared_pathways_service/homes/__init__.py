@@ -1,4 +1,4 @@
-"""Where the service lives: the interface (`base`), and its two implementations.
+"""Where the service lives: the interface (`base`) and its two implementations.
 
-`embedded/`: processes of this machine. `kubernetes/`: Jobs of a cluster.
+`embedded`: processes of this machine. `kubernetes`: Jobs in a cluster.
 """

@@ -1,8 +1,8 @@
 """JAX of this process on a proxy, and off it again; the plug-in for processes that are not ours.
 
-`attach` switches JAX over, `Attachment.detach` puts back what was there. What of JAX is private and
-needed all the same is in `internals`. Nothing here knows of services, slices or Kubernetes.
-Importing the package does not import JAX.
+`attach` switches JAX over, `Attachment.detach` restores what was there. `internals` has the private
+parts of JAX that this needs. Independent of services, slices and Kubernetes. Importing the package
+does not import JAX.
 """
 
 from __future__ import annotations

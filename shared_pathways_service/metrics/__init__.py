@@ -1,4 +1,4 @@
 """Measurements: as OpenMetrics text, as messages of a proxy, and over HTTP.
 
-Who counts what is not here: each server and the agent keep their own counters.
+The counters themselves are in the servers and in the agent.
 """

@@ -1,4 +1,4 @@
-"""Acts on services in a cluster: deploy, drain, hotswap, disrupt. No terminal, no options.
+"""Operations on services in a cluster: deploy, drain, hotswap, disrupt. No terminal, no options.
 
-Commands (`cli.commands`) call these and show what happens; programs may call them as well.
+Commands (`cli.commands`) call these and display their progress; other programs may call them too.
 """

@@ -1,6 +1,6 @@
 """The resource manager's decisions: who gets which slices, as events in and instructions out.
 
-`core` is the door: `ResourceManagerCore`. `worker_events` and `tenant_events` say what each event
-means, `recovery` what follows a restart; the state is in `book`, each policy in `policies`, what
-the history tells in `history`. No gRPC, no disk, no clock: those are `servers.resource_manager`.
+`core` is the entry point: `ResourceManagerCore`. `worker_events` and `tenant_events` handle events,
+`recovery` restores the state after a restart. The state is in `book`, each policy in `policies`;
+`history` explains past decisions. No gRPC, disk or clock: those are in `servers.resource_manager`.
 """

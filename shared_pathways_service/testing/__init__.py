@@ -1,1 +1,1 @@
-"""For tests, of this project and of its users: fakes under contract, schemas, leak checks."""
+"""For tests of this project and of its users: faults, attackers, fakes, stand-ins, the testbed."""

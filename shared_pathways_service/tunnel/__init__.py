@@ -1,5 +1,4 @@
-"""The way from a local socket to a port of a pod, through the API server's port-forward.
+"""Forwards a local socket to a port of a pod, through the API server's port-forward.
 
-It is given connections to the API server and knows neither addresses nor tokens; those are
-`kube`'s.
+The tunnel is given connections to the API server: addresses and credentials are in `kube`.
 """

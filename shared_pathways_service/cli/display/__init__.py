@@ -1,1 +1,1 @@
-"""What commands print: tables, lines, JSON, pictures. Nothing here looks anything up."""
+"""The output of commands: tables, lines, JSON, charts. Looks nothing up."""

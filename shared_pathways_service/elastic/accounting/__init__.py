@@ -1,1 +1,1 @@
-"""Where the time of a run went: history, incidents, goodput, timeline. Pure."""
+"""Accounts for the time of a run: history, incidents, goodput, timeline. Pure."""

@@ -1,4 +1,1 @@
-"""Asks slices whether they compute, and watches them.
-
-What follows from the answers is decided in `elastic.policy`.
-"""
+"""Probes slices and watches them; `elastic.policy` decides what follows from the results."""

@@ -1,1 +1,1 @@
-"""What elastic training decides: options, triage, slice health, when to save. Pure."""
+"""Decisions of elastic training: options, triage, slice health, when to save. Pure."""

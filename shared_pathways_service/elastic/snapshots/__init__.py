@@ -1,1 +1,1 @@
-"""Snapshots in memory: of this process, or of the slices."""
+"""Snapshots in memory: in the client's process, or on the slices."""

@@ -1,1 +1,1 @@
-"""The loop and its attempts: data, barriers, where an attempt begins."""
+"""The training loop and its attempts: data, barriers, restoring, profiling."""

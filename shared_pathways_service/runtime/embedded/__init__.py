@@ -1,5 +1,4 @@
-"""The embedded service's files: names, state file, log directories, environment.
+"""The embedded service's files: names, state file, log directories, environment of servers.
 
-Its supervisor writes them, homes and commands read them. Its processes are in
-`servers.supervisor`.
+Its supervisor (`servers.supervisor`) writes them; homes and commands read them.
 """

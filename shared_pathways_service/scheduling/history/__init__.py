@@ -1,1 +1,1 @@
-"""What the history of decisions tells: explanations, expected waits, usage."""
+"""Derived from the history of decisions: explanations, expected waits, usage."""

@@ -1,4 +1,4 @@
-"""One module per policy: placement order, backfill, preemption, idleness, cordon, reservations.
+"""One module per policy, such as placement order, backfill, preemption and reservations.
 
-Each reads the book (`scheduling.book`) and decides; a new policy is a new module here.
+Each reads the book (`scheduling.book`) and decides. A new policy is a new module here.
 """

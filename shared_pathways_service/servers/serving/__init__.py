@@ -1,4 +1,1 @@
-"""What all servers share: listening, admission, health, connections, the process's life.
-
-No server's own behaviour is here.
-"""
+"""What all servers share: listening, admission, health, connections, the process's life."""

@@ -1,5 +1,5 @@
-"""The worker as a process: one a host of a slice, whose life is the slice's health.
+"""The worker as a process: one per host of a slice, whose life is the slice's health.
 
-`session` keeps the resource manager told; `flags` reads the flags of the real image and ours. No
-device is touched here: with the open service the computing happens in the proxy.
+`session` keeps the connection to the resource manager; `flags` reads the flags of Google's image
+and ours. Our workers use no device: the proxy computes.
 """

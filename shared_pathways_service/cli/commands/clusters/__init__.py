@@ -1,1 +1,1 @@
-"""Commands about services in a cluster: deploy, upgrade, render, hotswap, verify, testbed."""
+"""Commands for services in a cluster, such as deploy, upgrade, render and verify; the testbed."""

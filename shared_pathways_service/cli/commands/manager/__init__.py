@@ -1,1 +1,1 @@
-"""Commands that ask or tell the resource manager: events, usage, cordon, reserve, replay."""
+"""Commands that call the resource manager, such as events, explain, usage, cordon, reserve."""

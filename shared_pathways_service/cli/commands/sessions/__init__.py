@@ -1,1 +1,1 @@
-"""Commands about a user's own connections: run, list, status, logs, delete, reap, doctor."""
+"""Commands for a user's own connections: run, list, status, logs, delete, reap, doctor."""

@@ -1,1 +1,1 @@
-"""Commands about elastic training: report, checkpoints, chaos."""
+"""Commands for elastic training: report, checkpoints, chaos."""

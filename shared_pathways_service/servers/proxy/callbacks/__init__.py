@@ -1,1 +1,1 @@
-"""Programs that call functions of their client, while they run or are compiled."""
+"""Python callbacks: programs call functions of their client, while they run or are compiled."""

@@ -1,1 +1,1 @@
-"""What all sessions share: programs, the compiler, its cache."""
+"""Shared by all sessions: programs, the compiler, its cache."""

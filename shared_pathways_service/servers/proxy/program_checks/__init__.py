@@ -1,1 +1,1 @@
-"""Checks clients' programs before XLA sees them: XLA ends the process on some."""
+"""Checks of clients' programs: refuses those that would end XLA's process."""

@@ -1,1 +1,1 @@
-"""A client's session: requests in, answers out, handles, buffers, counters."""
+"""A client's session: requests, responses, handles, host buffers, counters."""

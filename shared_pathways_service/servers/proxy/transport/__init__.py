@@ -1,5 +1,5 @@
 """The proxy's calls on the wire: gRPC by grpcio's public API, or by its core.
 
-Threads for calls and the admission of calls without a token are here; what a call means is in
-`session`.
+Contains the threads for calls and the admission of calls without a token. `session` handles the
+calls themselves.
 """

@@ -1,1 +1,1 @@
-"""Work that settles once: operations, values, and an executor per placement of a slice."""
+"""Asynchronous work: operations, their values, and one executor per placement of a slice."""
