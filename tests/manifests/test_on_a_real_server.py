@@ -217,10 +217,15 @@ def test_the_rest_of_what_is_rendered_is_accepted(testbed: Testbed) -> None:
             try_to_create(namespace, JOBSETS, one)
         for one in (*tenant_rbac(namespace.name), *operator_rbac(namespace.name)):
             group = "rbac.authorization.k8s.io/v1"
-            inside = f"/namespaces/{namespace.name}" if "namespace" in one["metadata"] else ""
+            inside = ""
+            if "namespace" in one["metadata"]:
+                inside = f"/namespaces/{namespace.name}"
+            else:  # Another test's may be in the cluster under the usual name.
+                one["metadata"]["name"] += f"-{namespace.name}"
             path = f"/apis/{group}{inside}/{one['kind'].lower()}s"
             testbed.api.request("POST", path, body=one, params={"dryRun": "All"})
         for one in priority_classes():
+            one["metadata"]["name"] += f"-{namespace.name}"
             path = "/apis/scheduling.k8s.io/v1/priorityclasses"
             testbed.api.request("POST", path, body=one, params={"dryRun": "All"})
 

@@ -93,7 +93,7 @@ def add_one_everywhere(devices: Sequence[jax.Device]) -> None:
     jax.block_until_ready(sums)
     found = np.asarray(sums)
     if not np.array_equal(found, given + 1):
-        raise ValueError(f"{devices[0]} and those beside it computed {found}, not {given + 1}")
+        raise ValueError(f"{devices[0]!r} and those beside it computed {found}, not {given + 1}")
 
 
 @jax.jit

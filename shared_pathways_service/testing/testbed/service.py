@@ -78,7 +78,7 @@ class DeployedService:
         )
 
     def wait_until_ready(self, *, timeout_s: float = WAIT_S) -> None:
-        """Waits until the resource manager has written that all slices are ready.
+        """Waits until the resource manager has written that all slices are ready, and pods are.
 
         Raises:
           TestbedError: It has not in time; the error says how things are.
@@ -91,6 +91,14 @@ class DeployedService:
                     hint=self.namespace.diagnostics(),
                 )
             time.sleep(0.1)
+        # A worker registers before its pod's status says that it runs.
+        self.namespace.wait_until(
+            "pods",
+            lambda pods: all(map(_is_ready, pods)) or None,
+            what=f"ready pods of {self.name}",
+            timeout_s=max(1.0, deadline - time.monotonic()),
+            labelSelector=f"{LABEL_JOBSET}={self.name}",
+        )
 
     def log(self) -> str:
         """Returns the resource manager's log."""

@@ -243,6 +243,8 @@ def _check_sharding(attribute: Any, of: Any, meshes: _Meshes) -> None:
     if _SUB_AXIS in str(attribute):
         raise _Wrong("a sharding over a part of an axis")
     named = _QUOTED.findall(str(attribute))
+    if named and not isinstance(of, ir.RankedTensorType):
+        raise _Wrong(f"axes {', '.join(named)} for {of or 'no value'}, which has no dimensions")
     if not set(named) <= set(meshes[mesh] or ()) or len(set(named)) != len(named):
         raise _Wrong(f"axes {', '.join(named)}, which the mesh {mesh!r} does not have, each once")
 

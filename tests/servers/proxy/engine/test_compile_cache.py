@@ -18,7 +18,7 @@ import pytest
 from shared_pathways_service.errors import AccessDenied, InvalidRequestError
 from shared_pathways_service.servers.proxy.engine import compile_cache
 from shared_pathways_service.servers.proxy.engine.compile_cache import CacheCounts, CompileCache
-from shared_pathways_service.servers.proxy.xla import xla
+from shared_pathways_service.servers.proxy.xla import xla_executables
 from shared_pathways_service.servers.proxy.xla.host_machine import machine_identity
 from tests.processes import REPOSITORY
 from tests.servers.proxy.conftest import MakeClient, MakeProxy, StartProxy
@@ -221,7 +221,7 @@ def test_programs_that_could_not_be_loaded_are_not_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # XLA's loader ends the process with a program of a thousand object files.
-    monkeypatch.setattr(xla, "_LOADABLE_OBJECTS", 0)
+    monkeypatch.setattr(xla_executables, "_LOADABLE_OBJECTS", 0)
     cache = make_cache()
     client = connect(make_proxy(compile_cache=cache).address)
     for _ in range(2):
@@ -239,7 +239,7 @@ def test_programs_without_a_serialised_form_are_compiled(
     def refuse(_executable: object) -> bytes:
         raise RuntimeError("UNIMPLEMENTED: not this one")
 
-    monkeypatch.setattr(xla, "serialized", refuse)
+    monkeypatch.setattr(xla_executables, "serialized", refuse)
     cache = make_cache()
     assert run_double(connect(make_proxy(compile_cache=cache).address)) == (2 * FOUR).tobytes()
     assert cache.counts == CacheCounts(misses=1)

@@ -141,6 +141,14 @@ module @ordered attributes {
         ("", "", ""),
         ("[<@mesh, []>", "[<@mesh, [{}]>", "a sharding of 1 dimensions for !stablehlo"),
         ("[<@mesh, []>", "[<@mash, []>", "the mesh 'mash'"),
+        ("[<@mesh, []>", r"[<@mesh, [], unreduced={\22a\22}>", "axes a for !stablehlo.token"),
+        ("[<@mesh, []>", r"[<@mesh, [], replicated={\22a\22}>", "axes a for !stablehlo.token"),
+        (
+            "%t: !stablehlo.token,",
+            r"""%t: !stablehlo.token {mhlo.frontend_attributes = {
+                xla.sdy.sharding = "#sdy.sharding<@mesh, [], unreduced={\22a\22}>"}},""",
+            "axes a for !stablehlo.token",
+        ),
         ("(%0#0, %0#1)", "(%t, %0#1)", "not used together"),
     ],
 )
