@@ -167,9 +167,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     earlier = kept_parts(suite, releases, out) if options.continues else {}
     well = True
     for part in options.parts or suite.parts:
-        first = first_not_reached(earlier[part]) if part in earlier else ""
-        if part in earlier and not first:
+        before = earlier.get(part)
+        first = first_not_reached(before) if before else ""
+        # A part that found no test, or broke without a remainder, is run anew.
+        if before and before["tests"] and not (first or before["broken"]):
             print(f"{part:20} nothing is left to run")
+            well = well and is_well(before)
             continue
         settings = Settings(
             directory=source / suite.directory,
@@ -183,8 +186,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         result = run_part(settings, suite.name, known)
         show(part, result)
-        if first:
-            result = merge(earlier[part], result)
+        if before and first:
+            result = merge(before, result)
         if out is not None:
             keep(suite, {part: result}, known, releases, out)
         if options.write:

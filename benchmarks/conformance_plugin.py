@@ -74,11 +74,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     results = _results()
     choice = json.loads(_choice(results).read_text())
     wanted = {item.nodeid: item for item in items}
-    if only := set(choice["only"]):
-        wanted = {test: item for test, item in wanted.items() if test in only}
     if first := choice["first"]:
         # (No test is left if there is none of this name, which counts as a broken run.)
         wanted = dict(itertools.dropwhile(lambda test: test[0] != first, wanted.items()))
+    if only := set(choice["only"]):
+        wanted = {test: item for test, item in wanted.items() if test in only}
     results.with_suffix(".collected").write_text(json.dumps(list(wanted)))
     known = read_results(results)
     items[:] = [item for test, item in wanted.items() if test not in known]

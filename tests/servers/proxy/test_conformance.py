@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import conformance, conformance_table
+from benchmarks import conformance, conformance_plugin, conformance_table
 from benchmarks.conformance_compare import (
     compare,
     first_not_reached,
@@ -211,6 +212,15 @@ def test_a_part_continues_where_the_earlier_run_ended(
     assert conformance.main(arguments) == 0
     assert capsys.readouterr().out.count("nothing is left to run") == 2
 
+    # What was compared earlier counts, and a part that found no test is run.
+    parts["other"] = part(2, 2, 1) | {"unexplained": {"x": "wrong"}}
+    out.write_text(json.dumps({"ref": "v1", "versions": releases, "parts": parts}))
+    assert conformance.main([*arguments, "other"]) == 1
+    parts["own"] = part(0, 0, 0)
+    out.write_text(json.dumps({"ref": "v1", "versions": releases, "parts": parts}))
+    assert conformance.main([*arguments, "own"]) == 0
+    assert json.loads(out.read_text())["parts"]["own"]["tests"] == 3
+
 
 def part(tests: int, direct: int, proxy: int, **not_reached: tuple[int, str]) -> dict[str, Any]:
     """Returns a kept result; ``not_reached`` has how many tests, and from which on, of each run."""
@@ -243,6 +253,23 @@ def test_two_steps_of_a_part_are_merged() -> None:
     assert (merged["share"], merged["direct_s"]) == (0.75, 20.0)
     assert (merged["unexplained"], merged["explained"]) == ({"b": "wrong"}, {"f": "why"})
     assert first_not_reached(merged) == "h"
+
+
+@dataclasses.dataclass
+class Item:
+    """What the plug-in reads of a collected test."""
+
+    nodeid: str
+
+
+def test_tests_that_differ_run_again_in_a_part_that_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(conformance_plugin.VARIABLE, str(tmp_path / "results"))
+    conformance_plugin.choose(tmp_path / "results", ["b", "d"], "c")
+    items: list[Any] = [Item(name) for name in "abcde"]
+    conformance_plugin.pytest_collection_modifyitems(items)
+    assert items == [Item("d")]
 
 
 def test_a_run_that_cannot_continue_is_refused() -> None:

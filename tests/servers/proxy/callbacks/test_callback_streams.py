@@ -354,7 +354,7 @@ def test_over_several_slices(session: RawClient, stream: RawCallbacks) -> None:
 def test_programs_over_several_devices_that_wait_for_each_other_can_be_ended(
     proxy: LocalProxy, session: RawClient, stream: RawCallbacks, connect: MakeClient, end: str
 ) -> None:
-    """XLA runs one at a time: the client's function waits for one behind the one that calls it."""
+    """XLA runs one at a time per slice: the function waits for one behind its caller."""
     calls = session.compile(sharded_calling(2), range(2))
     (outer,) = session.execute(calls, [session.put(EIGHT, split(range(2)))])
     outer_ready = session.begin_ready(outer)

@@ -64,8 +64,8 @@ def on_each_device(call: Function, x: Any) -> Any:
 
 
 @check
-def a_callback_of_a_program_over_several_devices_runs_programs_on_one() -> None:
-    """On a device of that program, on another, and on the local CPU."""
+def a_callback_of_a_program_over_several_devices_runs_other_programs() -> None:
+    """On one device, on the local CPU, and over another slice or another set of slices."""
     devices = jax.devices("proxy")
     x = jax.device_put(np.arange(8, dtype=F32), split(devices[:4]))
     places = {
@@ -73,6 +73,8 @@ def a_callback_of_a_program_over_several_devices_runs_programs_on_one() -> None:
         "the last": devices[3],
         "another slice": devices[5],
         "the local CPU": jax.devices("cpu")[0],
+        "all of another slice": split(devices[4:8]),
+        "both slices": split(devices),
     }
     for where, kind, place in itertools.product((on_one_device, on_each_device), CALLS, places):
         if (where, kind) == (on_one_device, "ordered io") and JAX_RELEASE < (0, 10):
