@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shared_pathways_service.agent.journal import Journal
-from shared_pathways_service.agent.launch import AGENT_COMMAND, launch_agent, let_linger
+from shared_pathways_service.agent.launch import AGENT_COMMAND, EXIT_S, launch_agent, let_linger
 from shared_pathways_service.agent.messages import Decoder, MessageError, encode
 from shared_pathways_service.errors import CleanupError, from_json
 
@@ -18,8 +18,6 @@ __all__ = ["clean_up_sessions", "left_over"]
 
 #: Seconds for the clean-up, while somebody waits for it.
 _CLEAN_UP_S = 120.0
-#: Seconds for an agent to end that has sent its last message.
-_EXIT_S = 5.0
 
 
 def clean_up_sessions(
@@ -40,7 +38,7 @@ def clean_up_sessions(
             sock.settimeout(_CLEAN_UP_S)
             left = _hear_out(sock, orders)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_EXIT_S)
+            process.wait(EXIT_S)
     finally:
         # One that still tries goes on by itself, also when nobody wants to wait any longer.
         if process.poll() is None:

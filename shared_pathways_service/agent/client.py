@@ -15,7 +15,7 @@ from typing import Any
 
 from shared_pathways_service.agent.agent_state import AgentState
 from shared_pathways_service.agent.clean_up import clean_up_sessions, left_over
-from shared_pathways_service.agent.launch import AGENT_COMMAND, launch_agent, let_linger
+from shared_pathways_service.agent.launch import AGENT_COMMAND, EXIT_S, launch_agent, let_linger
 from shared_pathways_service.agent.messages import Decoder, MessageError, Start, encode
 from shared_pathways_service.errors import (
     CleanupError,
@@ -33,8 +33,7 @@ Sink = Callable[[Event], object]
 
 #: Seconds beyond the agent's own limit for a deletion that its answer is waited for.
 _SLACK_S = 15.0
-#: Seconds for an agent that said its last word to end, and between two looks while waiting.
-_EXIT_S = 5.0
+#: Seconds between two looks while waiting.
 _LOOK_S = 0.1
 _LOGS_S = 30.0
 
@@ -261,7 +260,7 @@ class AgentSession:
         self._socket.close()
         if (self._state.has_ended and not self._state.lingers) or self._lost:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_EXIT_S)
+                self._process.wait(EXIT_S)
         if self._process.poll() is None:
             # It still works at the deletion, and ends when that is done.
             let_linger(self._process)
@@ -328,7 +327,7 @@ class AgentSession:
 
     def _exit_text(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            code = self._process.wait(_EXIT_S)
+            code = self._process.wait(EXIT_S)
             return f" by signal {-code}" if code < 0 else f" with exit code {code}"
         return ""
 

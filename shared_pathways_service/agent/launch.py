@@ -15,11 +15,13 @@ from typing import BinaryIO
 from shared_pathways_service.runtime.location import with_package_path
 from shared_pathways_service.runtime.settings import private_directory
 
-__all__ = ["AGENT_COMMAND", "launch_agent", "let_linger"]
+__all__ = ["AGENT_COMMAND", "EXIT_S", "launch_agent", "let_linger"]
 
 #: ``-P``: a module of the user's own directory must not take the place of one that is needed.
 AGENT_COMMAND = (sys.executable, "-P", "-m", "shared_pathways_service.agent")
 
+#: Seconds for an agent to end that has sent its last message.
+EXIT_S = 5.0
 #: Logs of agents that are kept.
 _LOGS_KEPT = 20
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from aiohttp import web
 
+from shared_pathways_service.constants import LOOPBACK
 from shared_pathways_service.testing.testbed.certificates import Certificates
-from shared_pathways_service.testing.testbed.ports import LOOPBACK
 from shared_pathways_service.testing.testbed.users import User
 
 __all__ = ["CACHE_S", "Authentication"]

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import aiohttp
 
+from shared_pathways_service.constants import LOOPBACK
 from shared_pathways_service.testing.testbed.audit import AUDIT_LOG
 from shared_pathways_service.testing.testbed.build import Programs
 from shared_pathways_service.testing.testbed.certificates import Certificates
 from shared_pathways_service.testing.testbed.daemons import Daemon
 from shared_pathways_service.testing.testbed.errors import TestbedError
 from shared_pathways_service.testing.testbed.kubeconfig import write_kubeconfig
-from shared_pathways_service.testing.testbed.ports import LOOPBACK
 from shared_pathways_service.testing.testbed.users import AUDITED_GROUP, User
 
 __all__ = ["NODE_GRACE_S", "ControlPlane"]

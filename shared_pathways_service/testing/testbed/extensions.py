@@ -18,6 +18,7 @@ from typing import Any
 import aiohttp
 import yaml
 
+from shared_pathways_service.constants import LOOPBACK
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.testing.testbed.build import Programs
@@ -25,7 +26,6 @@ from shared_pathways_service.testing.testbed.certificates import Certificates
 from shared_pathways_service.testing.testbed.daemons import Daemon
 from shared_pathways_service.testing.testbed.errors import TestbedError
 from shared_pathways_service.testing.testbed.node_agent.nodes import MANAGED_LABEL
-from shared_pathways_service.testing.testbed.ports import LOOPBACK
 
 __all__ = ["Extensions"]
 

@@ -9,9 +9,9 @@ import random
 import socket
 from pathlib import Path
 
-__all__ = ["LOOPBACK", "pick_ports"]
+from shared_pathways_service.constants import LOOPBACK
 
-LOOPBACK = "127.0.0.1"
+__all__ = ["pick_ports"]
 
 _LOWEST = 10_000
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")

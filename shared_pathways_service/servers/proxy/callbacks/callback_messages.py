@@ -13,6 +13,7 @@ from shared_pathways_service.protocol import callbacks_pb2 as pb
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
 __all__ = [
+    "AHEAD_BYTES",
     "BYTES_OF_ANY_LENGTH",
     "CallbackTypes",
     "Results",
@@ -22,6 +23,8 @@ __all__ = [
     "zeros",
 ]
 
+#: Bytes of arguments up to which XLA need not wait for a call.
+AHEAD_BYTES = 256 << 10
 #: Bytes of arrays in one message.
 _PIECE = 1 << 20
 _TOKEN = "token"  # noqa: S105 - a type

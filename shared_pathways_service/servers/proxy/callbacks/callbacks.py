@@ -22,6 +22,7 @@ from google.protobuf.message import DecodeError
 
 from shared_pathways_service.protocol import callbacks_pb2 as pb
 from shared_pathways_service.servers.proxy.callbacks.callback_messages import (
+    AHEAD_BYTES,
     argument_bytes,
     call_messages,
 )
@@ -38,14 +39,12 @@ if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.callbacks.program_callbacks import ProgramCallbacks
     from shared_pathways_service.servers.proxy.work.operations import Operation
 
-__all__ = ["AHEAD_BYTES", "LATE_S", "Outbox", "SessionCallbacks"]
+__all__ = ["LATE_S", "Outbox", "SessionCallbacks"]
 
 _VERSION = 1
 #: Calls of a session that may be out at a time; and those of them for which XLA does not wait.
 _MOST_CALLS = 1024
 _MOST_AHEAD = 256
-#: Bytes of arguments up to which XLA need not wait for a call.
-AHEAD_BYTES = 256 << 10
 #: Bytes that a call counts for beside its arrays.
 _OVERHEAD = 512
 #: Seconds after which a slice goes on with programs that do not depend on the one that waits. A

@@ -10,7 +10,11 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from shared_pathways_service.servers.proxy.callbacks.callback_messages import CallbackTypes, zeros
+from shared_pathways_service.servers.proxy.callbacks.callback_messages import (
+    AHEAD_BYTES,
+    CallbackTypes,
+    zeros,
+)
 from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
 
 if TYPE_CHECKING:
@@ -62,7 +66,6 @@ class ProgramCallbacks:
       key: The client's number of the program.
       types: Of each callback.
       names: Of their functions.
-      ahead_bytes: Bytes of arguments up to which XLA need not wait for a call.
       is_spread: Whether the program runs on several devices. Where a function fails, the others
         would wait for that device, until XLA ends the process. So the program goes on with zeros in
         place of results, and fails at its end; so do all runs of it at that time.
@@ -84,7 +87,6 @@ class ProgramCallbacks:
         types: Sequence[CallbackTypes],
         names: Sequence[str],
         *,
-        ahead_bytes: int,
         is_spread: bool = False,
     ) -> None:
         self.key = key
@@ -99,7 +101,7 @@ class ProgramCallbacks:
         self._is_spread = is_spread
         self._failed: dict[Operation, StatusError] = {}
         self._return_at_once = all(
-            not one.results and sum(a.nbytes for a in one.arguments) <= ahead_bytes for one in types
+            not one.results and sum(a.nbytes for a in one.arguments) <= AHEAD_BYTES for one in types
         )
 
     def __del__(self) -> None:

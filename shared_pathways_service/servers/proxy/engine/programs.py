@@ -16,7 +16,7 @@ from shared_pathways_service.servers.proxy.callbacks.callback_calls import (
     CallbackMark,
     take_mark,
 )
-from shared_pathways_service.servers.proxy.callbacks.callbacks import AHEAD_BYTES, SessionCallbacks
+from shared_pathways_service.servers.proxy.callbacks.callbacks import SessionCallbacks
 from shared_pathways_service.servers.proxy.callbacks.compile_callbacks import Turns, bound
 from shared_pathways_service.servers.proxy.callbacks.program_callbacks import ProgramCallbacks
 from shared_pathways_service.servers.proxy.dtypes import (
@@ -247,7 +247,6 @@ def _callbacks(
         mark.program,
         checker.types(),
         mark.names,
-        ahead_bytes=AHEAD_BYTES,
         is_spread=checker.num_devices > 1,
     )
 

@@ -7,7 +7,7 @@ import contextlib
 
 import aiohttp
 
-from shared_pathways_service.testing.testbed.ports import LOOPBACK
+from shared_pathways_service.constants import LOOPBACK
 
 __all__ = ["KubeletEndpoint"]
 

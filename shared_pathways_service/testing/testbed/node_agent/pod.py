@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from shared_pathways_service.constants import LOOPBACK
 from shared_pathways_service.testing.testbed.api import Object
 from shared_pathways_service.testing.testbed.node_agent.addresses import AddressBook
 from shared_pathways_service.testing.testbed.node_agent.commands import Commands
@@ -31,7 +32,6 @@ from shared_pathways_service.testing.testbed.node_agent.status import (
     restarts,
 )
 from shared_pathways_service.testing.testbed.node_agent.volumes import Volumes
-from shared_pathways_service.testing.testbed.ports import LOOPBACK
 
 __all__ = ["PodLife", "Surroundings"]
 
