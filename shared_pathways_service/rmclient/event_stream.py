@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 
 import grpc
 import grpc.aio
@@ -29,7 +27,6 @@ class EventStream:
       metadata: For the token.
       fallback: Makes the request after a resource manager refused the other one with
         FAILED_PRECONDITION, for one that speaks an earlier version; until that one ends.
-      way: Makes a context that is held while a stream is open; what it raises ends `follow`.
       patience_s: The longest time without a stream; None: no limit. With a limit, calls fail
         instead of waiting for a connection.
       on_open: Called when nothing is missed any more: at the beginning of a stream, and again
@@ -47,7 +44,6 @@ class EventStream:
         *,
         metadata: tuple[tuple[str, str], ...] = (),
         fallback: Callable[[], pb.WatchRequest] | None = None,
-        way: Callable[[], AbstractAsyncContextManager[None]] = contextlib.nullcontext,
         patience_s: float | None = None,
         on_open: Callable[[], object] = lambda: None,
         on_lost: Callable[[str], object] = lambda _: None,
@@ -57,7 +53,6 @@ class EventStream:
         self._request = request
         self._metadata = metadata
         self._fallback = fallback
-        self._way = way
         self._patience_s = patience_s
         self._on_open = on_open
         self._on_lost = on_lost
@@ -90,16 +85,15 @@ class EventStream:
     async def _watch(
         self, request: pb.WatchRequest, on_message: Callable[[pb.EventMessage], object]
     ) -> None:
-        async with self._way():
-            call = self._stub.Watch(
-                request, metadata=self._metadata, wait_for_ready=self._patience_s is None
-            )
-            # Known at once, while the first event may take long.
-            if is_heard(await call.initial_metadata() or ()):
-                self._note_open()
-            async for message in call:
-                self._note_open()
-                on_message(message)
+        call = self._stub.Watch(
+            request, metadata=self._metadata, wait_for_ready=self._patience_s is None
+        )
+        # Known at once, while the first event may take long.
+        if is_heard(await call.initial_metadata() or ()):
+            self._note_open()
+        async for message in call:
+            self._note_open()
+            on_message(message)
 
     def _note_open(self) -> None:
         self._backoff.reset()
