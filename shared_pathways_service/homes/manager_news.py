@@ -17,6 +17,7 @@ from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.protocol.event_messages import event_of
+from shared_pathways_service.rmclient.calls import ManagerCalls
 from shared_pathways_service.rmclient.event_stream import EventStream
 from shared_pathways_service.rmclient.failures import translate
 
@@ -122,15 +123,14 @@ class ManagerNews:
         on_trouble: Callable[[str], object] = lambda _: None,
     ) -> None:
         self.changed = asyncio.Event()
-        self._resource_manager = resource_manager
+        self._calls = ManagerCalls(stub=resource_manager, metadata=bearer(token))
         self._address = address
-        self._metadata = bearer(token)
         self._on_trouble = on_trouble
         self._listening = asyncio.Event()
         self._stream = EventStream(
             resource_manager,
             lambda: _watch_request(only),
-            metadata=self._metadata,
+            metadata=self._calls.metadata,
             fallback=(lambda: _watch_request("")) if only else None,
             on_open=self._listening.set,
             on_lost=self._on_lost,
@@ -200,15 +200,11 @@ class ManagerNews:
         Returns:
           False when there is no such tenant, or the answer did not come in time.
         """
-        request = pb.ReleaseTenantRequest(tenant=tenant, reason=reason)
         try:
-            response = await self._resource_manager.ReleaseTenant(
-                request, metadata=self._metadata, wait_for_ready=True, timeout=_RELEASE_S
-            )
+            return await self._calls.release(tenant, reason, _RELEASE_S)
         except grpc.aio.AioRpcError as error:
             _log.info("%s is not released: %s", tenant, error.details())
             return False
-        return response.released
 
     async def _run(self) -> None:
         try:

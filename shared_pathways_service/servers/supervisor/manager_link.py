@@ -16,6 +16,7 @@ from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grp
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.protocol.event_messages import event_of
 from shared_pathways_service.rmclient.backoff import Backoff
+from shared_pathways_service.rmclient.calls import ManagerCalls
 from shared_pathways_service.rmclient.channels import LOCAL_CHANNEL
 from shared_pathways_service.rmclient.event_stream import EventStream
 from shared_pathways_service.rmclient.failures import is_final, reason_of
@@ -33,8 +34,9 @@ class ManagerLink:
 
     def __init__(self, address: str, token: str) -> None:
         self._channel = grpc.aio.insecure_channel(address, options=LOCAL_CHANNEL)
-        self._stub: pb_grpc.ResourceManagerAsyncStub = pb_grpc.ResourceManagerStub(self._channel)
-        self._metadata = bearer(token)
+        self._calls = ManagerCalls(
+            stub=pb_grpc.ResourceManagerStub(self._channel), metadata=bearer(token)
+        )
         self._closed = False
 
     async def close(self) -> None:
@@ -46,13 +48,10 @@ class ManagerLink:
         """Gives a tenant's slices back; goes on until it is answered, or this is closed."""
         # (One that is too long, or of several lines, would be refused, and the slices kept.)
         told = "".join(c if c.isprintable() else " " for c in reason)[:TEXT_LIMIT]
-        request = pb.ReleaseTenantRequest(tenant=tenant, reason=told)
         backoff = Backoff()
         while not self._closed:
             try:
-                await self._stub.ReleaseTenant(
-                    request, metadata=self._metadata, timeout=_CALL_S, wait_for_ready=True
-                )
+                await self._calls.release(tenant, told, _CALL_S)
                 return
             except grpc.aio.AioRpcError as error:
                 if is_final(error):
@@ -64,15 +63,13 @@ class ManagerLink:
     async def status(self) -> pb.GetStatusResponse | None:
         """Returns who holds what; None when nobody answers."""
         with contextlib.suppress(grpc.aio.AioRpcError):
-            return await self._stub.GetStatus(
-                pb.GetStatusRequest(), metadata=self._metadata, timeout=_CALL_S
-            )
+            return await self._calls.status(_CALL_S, wait=False)
         return None
 
     async def follow(self, tell: Callable[[Event], object]) -> None:
         """Calls `tell` with the present state, then each event, over restarts; until cancelled."""
         request = pb.WatchRequest(versions=pb.VersionRange(min=PROTOCOL_MIN, max=PROTOCOL_MAX))
-        stream = EventStream(self._stub, lambda: request, metadata=self._metadata)
+        stream = EventStream(self._calls.stub, lambda: request, metadata=self._calls.metadata)
 
         def take(message: pb.EventMessage) -> None:
             # Each watch begins with a snapshot; later ones repeat known events.
