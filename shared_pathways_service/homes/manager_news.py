@@ -7,7 +7,6 @@ import contextlib
 import logging
 from collections.abc import Callable
 
-import grpc
 import grpc.aio
 
 from shared_pathways_service import constants
@@ -18,30 +17,17 @@ from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.protocol.event_messages import event_of
-from shared_pathways_service.protocol.status import error_of
-from shared_pathways_service.protocol.versions import is_heard
+from shared_pathways_service.rmclient.calls import ManagerCalls
+from shared_pathways_service.rmclient.event_stream import EventStream
+from shared_pathways_service.rmclient.failures import translate
 
 __all__ = ["ManagerNews", "TenantView"]
 
-#: Seconds between two tries to listen: at first, and at the most.
-_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 2.0
 #: Seconds for a release, which only hastens what comes anyway.
 _RELEASE_S = 4.0
 
 #: The version from which on who watches one tenant is told at once that it is heard.
 _TELLS_THAT_IT_HEARS = 2
-
-#: Answers to who wants to listen that stay the same, e.g. to one of another protocol version.
-_FINAL = frozenset(
-    {
-        grpc.StatusCode.INVALID_ARGUMENT,
-        grpc.StatusCode.FAILED_PRECONDITION,
-        grpc.StatusCode.PERMISSION_DENIED,
-        grpc.StatusCode.UNAUTHENTICATED,
-        grpc.StatusCode.UNIMPLEMENTED,
-    }
-)
 
 #: What is told, in this order, of slices that are taken.
 _NOTICES = frozenset(
@@ -125,7 +111,6 @@ class ManagerNews:
 
     Attributes:
       changed: Set at every event that is heard; the waiter's to clear.
-      reconnects: Times that listening broke off and began anew.
     """
 
     def __init__(
@@ -138,19 +123,29 @@ class ManagerNews:
         on_trouble: Callable[[str], object] = lambda _: None,
     ) -> None:
         self.changed = asyncio.Event()
-        self.reconnects = 0
-        self._resource_manager = resource_manager
+        self._calls = ManagerCalls(stub=resource_manager, metadata=bearer(token))
         self._address = address
-        self._metadata = bearer(token)
-        self._only = only
         self._on_trouble = on_trouble
         self._listening = asyncio.Event()
+        self._stream = EventStream(
+            resource_manager,
+            lambda: _watch_request(only),
+            metadata=self._calls.metadata,
+            fallback=(lambda: _watch_request("")) if only else None,
+            on_open=self._listening.set,
+            on_lost=self._on_lost,
+        )
         self._heard_of = asyncio.Event()
         self._failure: SharedPathwaysError | None = None
         self._tenant = ""
         self._view = TenantView()
         self._tell: Callable[[HomeEvent], None] | None = None
         self._task = asyncio.create_task(self._run())
+
+    @property
+    def reconnects(self) -> int:
+        """How often listening broke off and began anew."""
+        return self._stream.reconnects
 
     @property
     def tenant_is_over(self) -> bool:
@@ -205,15 +200,11 @@ class ManagerNews:
         Returns:
           False when there is no such tenant, or the answer did not come in time.
         """
-        request = pb.ReleaseTenantRequest(tenant=tenant, reason=reason)
         try:
-            response = await self._resource_manager.ReleaseTenant(
-                request, metadata=self._metadata, wait_for_ready=True, timeout=_RELEASE_S
-            )
+            return await self._calls.release(tenant, reason, _RELEASE_S)
         except grpc.aio.AioRpcError as error:
             _log.info("%s is not released: %s", tenant, error.details())
             return False
-        return response.released
 
     async def _run(self) -> None:
         try:
@@ -228,45 +219,27 @@ class ManagerNews:
         self._listening.set()
 
     async def _listen(self) -> None:
-        pause, only = _PAUSE_S, self._only
-        while True:
-            # It ends when the resource manager does, which is then started again.
-            try:
-                call = self._watch(only)
-                # The answer to who waits for a tenant that is to come.
-                if only and is_heard(await call.initial_metadata() or ()):
-                    pause = _PAUSE_S
-                    self._listening.set()
-                async for message in call:
-                    pause = _PAUSE_S
-                    self._listening.set()
-                    self.changed.set()
-                    self._hear(event_of(message))
-            except grpc.aio.AioRpcError as error:
-                if only and error.code() is grpc.StatusCode.FAILED_PRECONDITION:
-                    only = ""
-                    continue
-                if error.code() in _FINAL:
-                    raise error_of(
-                        error, service="the resource manager", address=self._address
-                    ) from error
-                trouble = error.details() or error.code().name
-                _log.info("the resource manager is asked again for its news: %s", trouble)
-                self._on_trouble(trouble)
-            # It may be a later release that is started again.
-            only = self._only
-            await asyncio.sleep(pause)
-            self.reconnects += 1
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
+        try:
+            await self._stream.follow(self._take)
+        except grpc.aio.AioRpcError as error:
+            raise translate(error, self._address) from error
 
-    def _watch(self, only: str) -> grpc.aio.UnaryStreamCall[pb.WatchRequest, pb.EventMessage]:
-        lowest = _TELLS_THAT_IT_HEARS if only else constants.PROTOCOL_MIN
-        versions = pb.VersionRange(min=lowest, max=constants.PROTOCOL_MAX)
-        request = pb.WatchRequest(versions=versions, tenant=only)
-        return self._resource_manager.Watch(request, metadata=self._metadata, wait_for_ready=True)
+    def _on_lost(self, reason: str) -> None:
+        _log.info("the resource manager is asked again for its news: %s", reason)
+        self._on_trouble(reason)
+
+    def _take(self, message: pb.EventMessage) -> None:
+        self.changed.set()
+        self._hear(event_of(message))
 
     def _hear(self, event: Event) -> None:
         if self._tell is not None and event.tenant == self._tenant:
             self._heard_of.set()
             for news in self._view.hear(event):
                 self._tell(news)
+
+
+def _watch_request(only: str) -> pb.WatchRequest:
+    lowest = _TELLS_THAT_IT_HEARS if only else constants.PROTOCOL_MIN
+    versions = pb.VersionRange(min=lowest, max=constants.PROTOCOL_MAX)
+    return pb.WatchRequest(versions=versions, tenant=only)

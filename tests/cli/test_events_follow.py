@@ -44,7 +44,6 @@ class Restarting:
 def test_only_who_is_away_for_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     # A second failure in a row is one too many.
     monkeypatch.setattr(events, "_PATIENCE_S", 0.0)
-    monkeypatch.setattr(events, "_PAUSE_S", 0.01)
 
     async def follow() -> tuple[list[int], int, str]:
         told: list[int] = []

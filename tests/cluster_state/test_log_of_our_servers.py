@@ -32,7 +32,7 @@ def hear() -> Callable[[pb.TenantUpdate], None]:
         raise AssertionError(f"slice {epoch.index} is not to be placed")
 
     table = SliceTable(("tpuv6e:2x2",), no_executor)  # type: ignore[arg-type]
-    return ResourceManagerLink("localhost:1", pb.TenantHello(), table, Ending(""), None)._hear
+    return ResourceManagerLink("localhost:1", pb.TenantHello(), table, Ending(""), None).on_message
 
 
 def test_transitions(written: Written) -> None:

@@ -13,7 +13,6 @@ import pytest
 
 from shared_pathways_service.errors import CapacityError, SharedPathwaysError, VersionSkew
 from shared_pathways_service.events import Event
-from shared_pathways_service.homes import manager_news
 from shared_pathways_service.homes.kubernetes import release
 from shared_pathways_service.homes.kubernetes.release import give_back
 from shared_pathways_service.homes.manager_news import ManagerNews, TenantView
@@ -21,6 +20,7 @@ from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.status import abort
 from shared_pathways_service.protocol.versions import spoken
+from shared_pathways_service.rmclient import backoff
 from shared_pathways_service.servers.resource_manager.wire import event_message
 from tests.processes import run_async
 from tests.protocol.hearing import HearingStub
@@ -240,7 +240,7 @@ def test_listening_that_was_good_but_silent_is_no_failed_try(
     own_directories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Doubled each time, the pauses before the last would be half an hour together.
-    monkeypatch.setattr(manager_news, "_LONGEST_PAUSE_S", 3600.0)
+    monkeypatch.setattr(backoff, "_LONGEST_S", 3600.0)
 
     async def test() -> None:
         manager = RestlessManager(16)  # type: ignore[abstract]

@@ -21,7 +21,7 @@ from shared_pathways_service.manifests import names
 from shared_pathways_service.operations.cluster_access import Cluster, Object
 from shared_pathways_service.operations.manager_link import link_to_manager
 from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
-from shared_pathways_service.protocol.status import error_of
+from shared_pathways_service.rmclient.failures import translate
 from shared_pathways_service.runtime.settings import Settings
 
 __all__ = ["read_cluster_status"]
@@ -93,7 +93,7 @@ async def _ask_manager(
             return await link.status()
         except grpc.aio.AioRpcError as error:
             who = f"the resource manager of {found.service.name}"
-            raise error_of(error, service=who, address=found.service.address) from error
+            raise translate(error, found.service.address, service=who) from error
 
 
 async def _wait_until_ready(cluster: Cluster, address: str, wait_s: float) -> None:

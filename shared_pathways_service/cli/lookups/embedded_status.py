@@ -18,6 +18,7 @@ from shared_pathways_service.homes.embedded.discovery import ServiceLink
 from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
 from shared_pathways_service.protocol import supervisor_pb2 as sup_pb
 from shared_pathways_service.protocol.status import error_of
+from shared_pathways_service.rmclient.calls import ManagerCalls
 from shared_pathways_service.runtime.settings import Settings
 
 __all__ = ["read_status"]
@@ -98,9 +99,8 @@ async def _ask(link: ServiceLink) -> tuple[sup_pb.GetProcessesResponse, rm_pb.Ge
         timeout=_ANSWER_S,
         wait_for_ready=True,
     )
-    occupancy = link.resource_manager.GetStatus(
-        rm_pb.GetStatusRequest(), metadata=link.metadata, timeout=_ANSWER_S, wait_for_ready=True
-    )
+    manager = ManagerCalls(stub=link.resource_manager, metadata=link.metadata)
+    occupancy = manager.status(_ANSWER_S)
     return await asyncio.gather(
         _answer(processes, "the supervisor of the service", link),
         _answer(occupancy, "the resource manager of the service", link),

@@ -16,7 +16,8 @@ from shared_pathways_service.cli.options.cluster_options import Place
 from shared_pathways_service.errors import ServiceNotFound, VersionSkew
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as rm_grpc
-from shared_pathways_service.protocol.status import error_of
+from shared_pathways_service.rmclient.calls import ManagerCalls
+from shared_pathways_service.rmclient.failures import translate
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.version import __version__
 
@@ -73,7 +74,9 @@ class Manager:
 
     async def status(self) -> pb.GetStatusResponse:
         """Returns who holds what, and who waits; raises what `ask` does."""
-        return await self.ask(self.stub.GetStatus, pb.GetStatusRequest())
+        calls = ManagerCalls(stub=self.stub, metadata=self.metadata)
+        async with self.translating():
+            return await calls.status(ANSWER_S)
 
     @contextlib.asynccontextmanager
     async def translating(self) -> AsyncIterator[None]:
@@ -91,7 +94,7 @@ class Manager:
                     hint="upgrade the service",
                 ) from error
             who = "the resource manager of the service"
-            raise error_of(error, service=who, address=self.address) from error
+            raise translate(error, self.address, service=who) from error
 
 
 @contextlib.asynccontextmanager

@@ -21,6 +21,7 @@ from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.protocol import supervisor_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import bearer, read_token
 from shared_pathways_service.protocol.status import error_of
+from shared_pathways_service.rmclient.channels import LOCAL_CHANNEL
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.embedded.log_directory import tail_of
 from shared_pathways_service.runtime.embedded.server_environment import server_environment
@@ -39,13 +40,6 @@ _IN_BETWEEN_S = 60.0
 _LOOK_S = 0.05
 #: How a service that ends answers who would join: it says so, or is gone in the middle of it.
 _ENDING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
-
-_OPTIONS = (
-    ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
-    ("grpc.max_reconnect_backoff_ms", 500),
-    ("grpc.enable_retries", 0),
-)
 
 
 class ServiceLink:
@@ -70,7 +64,7 @@ class ServiceLink:
         self.metadata = bearer(token)
         self.welcome: pb.JoinReply | None = None
         self._channels = [
-            grpc.aio.insecure_channel(address, options=_OPTIONS)
+            grpc.aio.insecure_channel(address, options=LOCAL_CHANNEL)
             for address in (state.address, resource_manager)
         ]
         self.supervisor: pb_grpc.SupervisorAsyncStub = pb_grpc.SupervisorStub(self._channels[0])

@@ -10,6 +10,7 @@ from shared_pathways_service.errors import ServiceNotReady
 from shared_pathways_service.homes.embedded.discovery import ServiceLink
 from shared_pathways_service.homes.manager_news import ManagerNews
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.rmclient.calls import ManagerCalls
 from shared_pathways_service.runtime.embedded.state_file import ServiceState
 
 __all__ = ["wait_until_usable"]
@@ -58,9 +59,8 @@ async def _wait_for_changes(news: ManagerNews, link: ServiceLink, kinds: Collect
 
 
 async def _survey(link: ServiceLink, kinds: Collection[str]) -> _Survey:
-    status = await link.resource_manager.GetStatus(
-        pb.GetStatusRequest(), metadata=link.metadata, wait_for_ready=True, timeout=_CALL_S
-    )
+    calls = ManagerCalls(stub=link.resource_manager, metadata=link.metadata)
+    status = await calls.status(_CALL_S)
     return _Survey(link.state, status, kinds)
 
 

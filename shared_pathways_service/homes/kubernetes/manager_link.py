@@ -28,15 +28,11 @@ from shared_pathways_service.kube.paths import collection
 from shared_pathways_service.manifests.names import HEAD_JOB, LABEL_REPLICATED_JOB
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
+from shared_pathways_service.rmclient.calls import ManagerCalls
+from shared_pathways_service.rmclient.channels import RELAYED_CHANNEL
 from shared_pathways_service.tunnel.relay import Relay, TunnelFailure
 
 __all__ = ["ManagerLink"]
-
-#: gRPC's own limit is two minutes: a resource manager that is back would not be heard for so long.
-_OPTIONS = (
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 5000),
-)
 
 #: Seconds for a resource manager whose pod is ready to be heard, over restarts of it.
 _ANSWER_S = 60.0
@@ -96,7 +92,7 @@ class ManagerLink:
                 on_failure=self._hear_of_failure,
             )
             stack.push_async_callback(relay.close)
-            channel = grpc.aio.insecure_channel(await relay.start(), options=_OPTIONS)
+            channel = grpc.aio.insecure_channel(await relay.start(), options=RELAYED_CHANNEL)
             stack.push_async_callback(channel.close)
             self._stub = pb_grpc.ResourceManagerStub(channel)
             self._undo = stack.pop_all()
@@ -142,9 +138,7 @@ class ManagerLink:
           SharedPathwaysError: There is no way to it, and will be none.
         """
         async with self.unless_refused():
-            return await self.stub.GetStatus(
-                pb.GetStatusRequest(), wait_for_ready=True, timeout=_STATUS_S
-            )
+            return await ManagerCalls(stub=self.stub).status(_STATUS_S)
 
     @contextlib.asynccontextmanager
     async def unless_refused(self) -> AsyncIterator[None]:

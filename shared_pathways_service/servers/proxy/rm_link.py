@@ -1,58 +1,24 @@
-"""The proxy's word with the resource manager (RM): the tenant's slices, asked for and heard of.
+"""Resource-manager (RM) session of one proxy: requests the tenant's slices and follows them.
 
-One thread keeps one stream. When the RM goes, work goes on; the stream is tried again, with the
-placements that are held as claims.
+When the RM is gone, work continues; the session is opened again with the placements that the proxy
+holds as claims.
 """
 
 from __future__ import annotations
 
-import queue
-import random
-import threading
 import time
-import traceback
-from collections.abc import Callable, Iterator
-
-import grpc
+from collections.abc import Callable
 
 from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
-from shared_pathways_service.protocol.auth import bearer
+from shared_pathways_service.rmclient.blocking_stream import BlockingStream
+from shared_pathways_service.rmclient.failures import Refusal
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.proxy.activity import ActivityReporter
 from shared_pathways_service.servers.proxy.exits import EXIT_FAILED, EXIT_REFUSED, Ending
 from shared_pathways_service.servers.proxy.work.slices import SliceChange, SliceTable
 
 __all__ = ["ResourceManagerLink"]
-
-_FIRST_DELAY_S = 0.1
-_LONGEST_DELAY_S = 2.0
-#: Streams in a row that end as what the RM says fails here, each this soon (seconds), before the
-#: proxy ends: what fails for certain is said at the beginning of each.
-_MOST_FAILURES, _SOON_S = 10, 60.0
-#: Seconds that the RM has to take the proxy's farewell.
-_BYE_S = 1.0
-_FINAL = {
-    grpc.StatusCode.INVALID_ARGUMENT,
-    grpc.StatusCode.FAILED_PRECONDITION,
-    grpc.StatusCode.ALREADY_EXISTS,
-    grpc.StatusCode.UNAUTHENTICATED,
-    grpc.StatusCode.PERMISSION_DENIED,
-    grpc.StatusCode.UNIMPLEMENTED,
-}
-_OPTIONS = (
-    # Names, tokens and addresses of this machine only: no proxy of the web between us and the RM.
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    # Retries are this module's own.
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 2000),
-    # By default a dial to an address where nobody is any more is given up after 20 s: as long as a
-    # restarted RM waits for its proxies, and longer than their time to live.
-    ("grpc.min_reconnect_backoff_ms", 5000),
-)
 
 
 class ResourceManagerLink:
@@ -83,86 +49,92 @@ class ResourceManagerLink:
         self._hello = hello
         self._slices = slices
         self._ending = ending
-        self._metadata = bearer(token)
         self._on_memory_limit = on_memory_limit
         self._reporter = reporter
         self._began = time.monotonic()
         self._idle_count: int | None = None
-        self._closing = threading.Event()
         self._slices.granted.clear()
-        self._failures = 0
-        self._messages: queue.SimpleQueue[pb.TenantMessage | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="rm-link", daemon=True)
+        self._stream: BlockingStream[pb.TenantMessage, pb.TenantUpdate] = BlockingStream(
+            address, lambda stub: stub.TenantSession, self, token=token, name="rm-link"
+        )
 
     def start(self) -> None:
         """Begins to call the RM."""
-        self._thread.start()
+        self._stream.start()
 
     def close(self, reason: str) -> None:
         """Gives the slices back and ends the stream."""
-        self._closing.set()
         if self._reporter is not None:
             self._reporter.close()
-        if not self._thread.is_alive():
-            return
-        self._messages.put(pb.TenantMessage(bye=pb.TenantBye(reason=reason)))
-        self._messages.put(None)
-        self._thread.join(_BYE_S)
+        self._stream.close(pb.TenantMessage(bye=pb.TenantBye(reason=reason)))
 
-    def _run(self) -> None:
-        delay = _FIRST_DELAY_S
-        while not self._closing.is_set():
-            # Messages are of one stream: what an older one did not send is not for the next.
-            messages = self._messages = queue.SimpleQueue()
-            began = time.monotonic()
-            try:
-                messages.put(pb.TenantMessage(hello=self._greeting()))
-                with grpc.insecure_channel(self._address, _OPTIONS) as channel:
-                    updates = pb_grpc.ResourceManagerStub(channel).TenantSession(
-                        _until_none(messages), metadata=self._metadata
-                    )
-                    glog("I", f"Signaling to RM {self._address}")
-                    for update in updates:
-                        delay = _FIRST_DELAY_S
-                        self._hear(update)
-                reason = "it ended the stream"
-                self._failures = 0
-            except grpc.RpcError as error:
-                reason = f"{error.code().name}: {error.details()}"
-                if error.code() in _FINAL and not self._closing.is_set():
-                    self._refused_by_status(error.code(), error.details() or "")
-                    return
-                self._failures = 0
-            except Exception as error:  # noqa: BLE001 - without it the slices would be lost unseen
-                reason = f"{type(error).__name__}: {error}"
-                if not self._bears(reason, began):
-                    return
-                delay = _LONGEST_DELAY_S
-            finally:
-                if self._reporter is not None:
-                    self._reporter.end()
-                messages.put(None)
-            if self._closing.is_set() or self._ending.decided:
-                return
-            pause = delay * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
-            glog("W", f"Lost the RM ({reason}); work goes on, trying again in {pause:.1f} s")
-            self._closing.wait(pause)
-            delay = min(delay * 2, _LONGEST_DELAY_S)
+    # ---- what the stream calls
 
-    def _bears(self, failure: str, began: float) -> bool:
-        """Takes note of what failed here, not at the RM; returns whether to try once more."""
-        if time.monotonic() - began > _SOON_S:
-            self._failures = 0
-        self._failures += 1
-        if self._failures == 1:
-            glog("E", f"What the RM says fails here:\n{traceback.format_exc()}")
-        if self._failures < _MOST_FAILURES:
-            return True
-        reason = f"what the resource manager says failed here {self._failures} times: {failure}"
+    def greeting(self) -> pb.TenantMessage:
+        """Returns the hello, with what the proxy holds now."""
+        glog("I", f"Signaling to RM {self._address}")
+        return pb.TenantMessage(hello=self._tenant_hello())
+
+    def on_message(self, message: pb.TenantUpdate) -> None:
+        """Takes an update in."""
+        kind = message.WhichOneof("update")
+        if kind == "welcome":
+            self._welcomed(message.welcome)
+        elif kind == "queued":
+            queued = message.queued
+            # Of one that was preempted, a resource manager that lost its state would think else
+            # that it only lacks slices that failed.
+            self._slices.granted.clear()
+            self._idle_count = None
+            if self._reporter is not None:
+                self._reporter.calm()
+            holders = "; ".join(queued.holders)
+            glog(
+                "I",
+                f"Waiting for placement at position {queued.position}: {queued.reason}"
+                + (f" (held by {holders})" if holders else ""),
+            )
+        elif kind == "placement":
+            self._place(message.placement)
+        elif kind == "running":
+            running = message.running
+            self._slices.granted.set()
+            self._idle_count = None
+            self._ask(hurried=False)
+            glog("I", f"All placements done: {running.placed} of {running.wanted} slices placed")
+        elif kind == "preempting":
+            _log_notice(message.preempting)
+        elif kind == "idle":
+            self._hear_idle(message.idle)
+        elif kind == "refused":
+            self._refused(message.refused)
+
+    def on_end(self) -> None:
+        """Stops reporting activity: the next stream may not ask for it."""
+        if self._reporter is not None:
+            self._reporter.end()
+
+    def on_lost(self, reason: str, pause_s: float) -> None:
+        """Logs that the RM is gone for now."""
+        glog("W", f"Lost the RM ({reason}); work goes on, trying again in {pause_s:.1f} s")
+
+    def on_refused(self, refusal: Refusal) -> None:
+        """Ends the proxy."""
+        code = refusal.kind.upper()
+        glog("E", f"FAILED_PRECONDITION: the RM refuses this proxy: {code}: {refusal.message}")
+        self._ending.decide(EXIT_REFUSED, refusal.message, kind=refusal.kind)
+
+    def on_failed(self, reason: str) -> None:
+        """Ends the proxy."""
         self._ending.decide(EXIT_FAILED, reason)
-        return False
 
-    def _greeting(self) -> pb.TenantHello:
+    def is_ending(self) -> bool:
+        """Returns whether the proxy ends, e.g. because an update refused it."""
+        return self._ending.decided
+
+    # ---- the rest
+
+    def _tenant_hello(self) -> pb.TenantHello:
         hello = pb.TenantHello()
         hello.CopyFrom(self._hello)
         hello.versions.min = PROTOCOL_MIN
@@ -181,39 +153,6 @@ class ResourceManagerLink:
                     virtual_index=epoch.index, slice_id=epoch.slice_id, generation=epoch.generation
                 )
         return hello
-
-    def _hear(self, update: pb.TenantUpdate) -> None:
-        kind = update.WhichOneof("update")
-        if kind == "welcome":
-            self._welcomed(update.welcome)
-        elif kind == "queued":
-            queued = update.queued
-            # Of one that was preempted, a resource manager that lost its state would think else
-            # that it only lacks slices that failed.
-            self._slices.granted.clear()
-            self._idle_count = None
-            if self._reporter is not None:
-                self._reporter.calm()
-            holders = "; ".join(queued.holders)
-            glog(
-                "I",
-                f"Waiting for placement at position {queued.position}: {queued.reason}"
-                + (f" (held by {holders})" if holders else ""),
-            )
-        elif kind == "placement":
-            self._place(update.placement)
-        elif kind == "running":
-            running = update.running
-            self._slices.granted.set()
-            self._idle_count = None
-            self._ask(hurried=False)
-            glog("I", f"All placements done: {running.placed} of {running.wanted} slices placed")
-        elif kind == "preempting":
-            _log_notice(update.preempting)
-        elif kind == "idle":
-            self._hear_idle(update.idle)
-        elif kind == "refused":
-            self._refused(update.refused)
 
     def _welcomed(self, welcome: pb.TenantWelcome) -> None:
         state = "recovering" if welcome.recovering else "ready"
@@ -244,7 +183,7 @@ class ResourceManagerLink:
             self._reporter.ask(hurried=hurried)
 
     def _tell_activity(self, found: pb.TenantActivity) -> None:
-        self._messages.put(pb.TenantMessage(activity=found))
+        self._stream.send(pb.TenantMessage(activity=found))
 
     def _place(self, placement: pb.Placement) -> None:
         index = placement.virtual_index
@@ -269,10 +208,6 @@ class ResourceManagerLink:
             spares=dict(refused.spares),
         )
 
-    def _refused_by_status(self, code: grpc.StatusCode, details: str) -> None:
-        glog("E", f"FAILED_PRECONDITION: the RM refuses this proxy: {code.name}: {details}")
-        self._ending.decide(EXIT_REFUSED, details, kind=code.name.lower())
-
 
 def _log_notice(notice: pb.TenantPreempting) -> None:
     indices = ", ".join(map(str, notice.virtual_indices))
@@ -296,10 +231,3 @@ def log_change(change: SliceChange) -> None:
         f"Transition slice {new.index} unplaced -> placed "
         f"(placement on {new.slice_id}, generation {new.generation})",
     )
-
-
-def _until_none(
-    messages: queue.SimpleQueue[pb.TenantMessage | None],
-) -> Iterator[pb.TenantMessage]:
-    while (message := messages.get()) is not None:
-        yield message

@@ -250,8 +250,7 @@ class Supervisor:
             self._logs.keep_small()
 
     async def _pass_events_on(self) -> None:
-        async for event in self._manager.events():
-            self._on_event(event)
+        await self._manager.follow(self._on_event)
 
     def _welcome(self) -> pb.JoinReply:
         return pb.JoinReply(

@@ -162,10 +162,10 @@ def test_a_proxy_that_cannot_do_what_it_is_told_ends_and_says_why(
     slices, ending = SliceTable(("tpuv6e:2x2",), fail), Ending("")
     asks = pb.TenantHello(tenant="ada", incarnation="1")
     link = ResourceManagerLink(address, asks, slices, ending, None)
-    monkeypatch.setattr(link, "_closing", pauses)
+    monkeypatch.setattr(link._stream, "_closing", pauses)
     link.start()
     try:
-        link._thread.join(DEADLINE_S)
+        link._stream.join(DEADLINE_S)
         assert ending.decided
     finally:
         link.close("done")
@@ -196,7 +196,7 @@ def test_what_fails_here_now_and_then_ends_no_proxy(
     link = ResourceManagerLink(
         address, asks, slices, ending, None, on_memory_limit=fail_each_second_time
     )
-    monkeypatch.setattr(link, "_closing", _Pauses())
+    monkeypatch.setattr(link._stream, "_closing", _Pauses())
     link.start()
     try:
         for _ in range(25):

@@ -47,14 +47,14 @@ class _Link(ResourceManagerLink):
 
     note: Callable[[pb.TenantUpdate], None]
 
-    def _hear(self, update: pb.TenantUpdate) -> None:
-        self.note(update)
-        super()._hear(update)
+    def on_message(self, message: pb.TenantUpdate) -> None:
+        """Notes it."""
+        self.note(message)
+        super().on_message(message)
 
     def join(self) -> None:
         """Waits for the link's end."""
-        self._thread.join(DEADLINE_S)
-        assert not self._thread.is_alive()
+        assert self._stream.join(DEADLINE_S)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Annotated
 
@@ -20,24 +19,15 @@ from shared_pathways_service.cli.options.cluster_options import Place, takes_pla
 from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from shared_pathways_service.protocol.versions import is_heard
+from shared_pathways_service.rmclient.event_stream import EventStream
 from shared_pathways_service.runtime.settings import Settings
 
 __all__ = ["events"]
 
-#: Seconds between two tries to hear a resource manager that is away.
-_PAUSE_S = 0.5
 #: Seconds after which one that is away is given up.
 _PATIENCE_S = 60.0
 #: Seconds for a history of any length: it is read in small pieces, beside other work.
 _HISTORY_S = 600.0
-#: How a resource manager that is started again answers, or one that found this reader too slow.
-_PASSING = {
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.CANCELLED,
-    grpc.StatusCode.UNKNOWN,
-    grpc.StatusCode.RESOURCE_EXHAUSTED,
-}
 #: How the reading of a history ends for one who looks at it page by page: that is slower than the
 #: server waits, and may be slower than the whole call may last.
 _TOO_SLOW = {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.DEADLINE_EXCEEDED}
@@ -133,26 +123,23 @@ async def _follow(
     show: Callable[[pb.EventMessage], None],
 ) -> None:
     """Shows what is decided behind `last`, over restarts of the resource manager."""
-    away_since: float | None = None
     versions = pb.VersionRange(min=PROTOCOL_MIN, max=PROTOCOL_MAX)
-    while True:
-        watched = pb.WatchRequest(
+
+    def watch_request() -> pb.WatchRequest:
+        return pb.WatchRequest(
             versions=versions, tenant=request.tenant, kinds=request.kinds, after=last
         )
-        try:
-            async with manager.way():
-                call = manager.stub.Watch(watched, metadata=manager.metadata)
-                # They come at once, and a decision may be long in coming.
-                if is_heard(await call.initial_metadata() or ()):
-                    away_since = None
-                async for message in call:
-                    away_since = None
-                    show(message)
-                    last = message.sequence
-        except grpc.aio.AioRpcError as error:
-            now = time.monotonic()
-            away_since = away_since or now
-            if error.code() not in _PASSING or now - away_since > _PATIENCE_S:
-                async with manager.translating():
-                    raise
-        await asyncio.sleep(_PAUSE_S)
+
+    def take(message: pb.EventMessage) -> None:
+        nonlocal last
+        show(message)
+        last = message.sequence
+
+    stream = EventStream(
+        manager.stub,
+        watch_request,
+        metadata=manager.metadata,
+        patience_s=_PATIENCE_S,
+    )
+    async with manager.translating():
+        await stream.follow(take)
