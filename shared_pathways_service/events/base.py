@@ -25,6 +25,7 @@ class Event:
     """One thing that happened; each name has a class of its own, with fields of its own.
 
     Two events are equal if the same thing happened, whenever that was.
+    Classes without own fields have no decorator: each one costs 0.5 ms at import.
 
     Attributes:
       source: The part that saw it: ``connect``, ``agent``, ``rm``, ``worker``, ``proxy``,

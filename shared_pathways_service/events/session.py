@@ -56,102 +56,82 @@ class AgentEvent(Event):
 # ---- steps of a connection
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class StepStarted(AgentEvent):
     """A connection began its next step."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class StepDone(AgentEvent):
     """A connection completed a step, in `duration_s`."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class PreflightStarted(StepStarted, name="connect.preflight"):
     """The agent looks for the service."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class PreflightDone(StepDone, name="connect.preflight.done"):
     """The service is there, and can serve the request."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class CreateStarted(StepStarted, name="connect.create"):
     """The agent creates the proxy."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class CreateDone(StepDone, name="connect.create.done"):
     """The proxy exists."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class StartStarted(StepStarted, name="connect.start"):
     """The agent waits for the proxy to serve."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class StartDone(StepDone, name="connect.start.done"):
     """The proxy serves."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class TunnelStarted(StepStarted, name="connect.tunnel"):
     """The agent makes the proxy reachable from this machine."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class TunnelDone(StepDone, name="connect.tunnel.done"):
     """The proxy has an address on this machine."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ProbeStarted(StepStarted, name="connect.probe"):
     """The agent asks the proxy whether it answers."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ProbeDone(StepDone, name="connect.probe.done"):
     """The proxy answered."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class PlaceStarted(StepStarted, name="connect.place"):
     """The agent waits for the slices."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class PlaceDone(StepDone, name="connect.place.done"):
     """Enough slices are placed, or the client did not want to wait for them."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class DeleteStarted(StepStarted, name="connect.delete"):
     """The agent deletes the proxy."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class SessionReady(AgentEvent, name="connect.ready"):
     """The proxy answers, `duration_s` after the start of the connection."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class SessionServing(AgentEvent, name="connect.serving"):
     """The connection is complete, `duration_s` after its start."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class SessionFailed(AgentEvent, name="connect.failed"):
     """The connection ends with an error; `reason` is its text."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class SessionEnding(AgentEvent, name="connect.ending"):
     """The connection ends because it was closed, or its owner ended."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class SessionEnded(AgentEvent, name="connect.ended"):
     """The connection has ended; `reason` says what could not be deleted."""
 
@@ -173,7 +153,6 @@ class AgentLost(Event, name="agent.lost"):
     pod: str = ""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class MetricsUnavailable(AgentEvent, name="metrics.unavailable"):
     """The agent cannot serve or send the metrics that were asked for."""
 
@@ -181,7 +160,6 @@ class MetricsUnavailable(AgentEvent, name="metrics.unavailable"):
 # ---- the service
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ServiceEvent(AgentEvent):
     """An event of the service, which may come before there is a proxy."""
 
@@ -201,7 +179,6 @@ class ServiceWaiting(ServiceEvent, name="service.waiting"):
     pods: tuple[str, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ServiceWarning(ServiceEvent, name="service.warning"):
     """Something may go wrong later; `reason` says what."""
 
@@ -216,12 +193,10 @@ class ProxyEvent(Event):
     source: str = "proxy"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ProxyLost(Event):
     """The proxy has ended, or is out of reach."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ProxyWaiting(ProxyEvent, name="proxy.waiting"):
     """The proxy does not run yet; `reason` says why."""
 
@@ -254,7 +229,6 @@ class ProxyExited(ProxyEvent, ProxyLost, name="proxy.exited"):
     report: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ProxyDeleted(ProxyEvent, ProxyLost, name="proxy.deleted"):
     """Somebody other than the agent deleted the proxy."""
 

@@ -37,7 +37,6 @@ class TenantEvent(Event):
     source: str = "rm"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class TenantNotice(TenantEvent):
     """An event about slices that are, or will be, taken from a tenant."""
 
@@ -62,7 +61,6 @@ class TenantQueued(TenantEvent, name="tenant.queued"):
     free: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class TenantDequeued(TenantEvent, name="tenant.dequeued"):
     """Enough slices are free for the tenant; they are not placed yet."""
 
@@ -105,7 +103,6 @@ class TenantRunning(TenantEvent, name="tenant.running"):
     wanted: int | None = None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class TenantGone(TenantEvent, name="tenant.gone"):
     """The resource manager has released the tenant."""
 
@@ -137,7 +134,6 @@ class TenantPreemptingWithdrawn(TenantNotice, name="tenant.preempting_withdrawn"
     by: str = ""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class TenantPreempted(TenantNotice, name="tenant.preempted"):
     """The tenant's slices were taken; it is queued, and gets others without asking again."""
 
@@ -225,11 +221,9 @@ class VirtualSliceEvent(TenantEvent):
     instance_type: str | None = None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class SlicePlaced(VirtualSliceEvent, name="slice.placed"):
     """A virtual slice was placed on a physical one."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class SliceUnplaced(VirtualSliceEvent, name="slice.unplaced"):
     """A virtual slice lost its physical one; `reason` says why."""
