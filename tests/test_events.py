@@ -2,9 +2,117 @@
 
 from __future__ import annotations
 
+import ast
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
-from shared_pathways_service.events import rfc3339
+import shared_pathways_service
+from shared_pathways_service.events import Event, OtherEvent, class_of, rfc3339
+from shared_pathways_service.events.session import ProxyExited, TunnelBroken
+from shared_pathways_service.events.tenants import SlicePlaced, TenantQueued, TenantRefused
+
+PACKAGE = Path(shared_pathways_service.__file__).parent
+#: Folders whose events have no classes yet; this list may only shrink.
+UNTYPED = ("elastic", "scheduling", "servers")
+
+#: The flat form that the first release wrote, with the object that it is read as.
+FLAT: list[tuple[str, dict[str, str | int | float | bool | None], Event]] = [
+    (
+        "tenant.queued",
+        {"position": 2, "holders": "ada@a: 1 x T\nbob@b: 1 x T"},
+        TenantQueued(position=2, holders=("ada@a: 1 x T", "bob@b: 1 x T")),
+    ),
+    (
+        "tenant.refused",
+        {
+            "kind": "slices_taken",
+            "message": "no",
+            "wanted": '{"T": 2}',
+            "free": '{"T": 1}',
+            "holders": "ada@a: 1 x T",
+            "position": 1,
+            "types": "T\nU",
+            "spares": '{"T": 1}',
+        },
+        TenantRefused(
+            refusal="slices_taken",
+            message="no",
+            wanted={"T": 2},
+            free={"T": 1},
+            holders=("ada@a: 1 x T",),
+            position=1,
+            types=("T", "U"),
+            spares={"T": 1},
+        ),
+    ),
+    (
+        "slice.placed",
+        {"virtual_index": 0, "slice_id": "slice-0", "generation": 7, "instance_type": "T"},
+        SlicePlaced(virtual_index=0, slice_id="slice-0", generation=7, instance_type="T"),
+    ),
+    (
+        "proxy.exited",
+        {"exit_code": -9, "log_tail": "a\nb", "report": '{"kind": "lost"}'},
+        ProxyExited(exit_code=-9, log_tail=("a", "b"), report={"kind": "lost"}),
+    ),
+    (
+        "tunnel.broken",
+        {"error": '{"type": "AccessDenied"}', "final": True},
+        TunnelBroken(error={"type": "AccessDenied"}, final=True),
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "data", "event"), FLAT, ids=[kind for kind, _, _ in FLAT])
+def test_the_flat_form_is_that_of_the_first_release(
+    kind: str, data: dict[str, str | int | float | bool | None], event: Event
+) -> None:
+    assert Event.of(kind, data=data) == event
+    assert event.kind == kind
+    assert event.data == data
+    assert Event.from_dict(json.loads(event.to_json())) == event
+
+
+def test_what_an_older_version_left_empty_has_its_default() -> None:
+    empty = {"position": None, "holders": "", "wanted": "", "free": "not JSON"}
+    assert Event.of("tenant.queued", data=empty) == TenantQueued()
+    assert Event.of("slice.placed", data={"virtual_index": "0"}) == SlicePlaced()
+    assert Event.of("proxy.exited", data={"exit_code": 3.0}) == ProxyExited(exit_code=3)
+
+
+def test_what_a_newer_version_adds_is_kept() -> None:
+    event = Event.of("slice.placed", data={"virtual_index": 1, "rack": "r7"})
+    assert isinstance(event, SlicePlaced)
+    assert event.data == {"virtual_index": 1, "slice_id": "", "rack": "r7"}
+    new = Event.of("slice.painted", source="rm", data={"colour": "red"})
+    assert isinstance(new, OtherEvent)
+    assert (new.kind, new.data) == ("slice.painted", {"colour": "red"})
+    assert Event.from_dict(new.to_dict()) == new
+
+
+def test_equal_events_may_have_different_times() -> None:
+    assert SlicePlaced(virtual_index=0, time="2026-01-01T00:00:00Z") == SlicePlaced(virtual_index=0)
+    assert SlicePlaced(virtual_index=0) != SlicePlaced(virtual_index=1)
+
+
+def literals(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def test_only_the_events_folder_spells_names_of_events() -> None:
+    spelled = [
+        f"{path.relative_to(PACKAGE)}: {text!r}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path.relative_to(PACKAGE).parts[0] not in ("events", *UNTYPED)
+        for text in literals(path)
+        if class_of(text) is not OtherEvent
+    ]
+    assert not spelled, "use the class of the event"
 
 
 @pytest.mark.parametrize(

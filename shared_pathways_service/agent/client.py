@@ -25,6 +25,7 @@ from shared_pathways_service.errors import (
     from_json,
 )
 from shared_pathways_service.events import Event
+from shared_pathways_service.events import session as ev
 from shared_pathways_service.session.messages import Phase, Snapshot
 
 __all__ = ["AgentLost", "AgentSession", "Sink"]
@@ -316,12 +317,11 @@ class AgentSession:
             self._changed.notify_all()
         if not self._closed:
             self._tell(
-                Event(
-                    kind="agent.lost",
-                    source="connect",
+                ev.AgentLost(
                     tenant=self.snapshot.name,
                     reason=f"{how}; its log is {self.log}",
-                    data={"pid": self._process.pid, "pod": pod},
+                    pid=self._process.pid,
+                    pod=pod,
                 )
             )
 

@@ -18,7 +18,7 @@ from shared_pathways_service.agent.cloud_monitoring import (
 )
 from shared_pathways_service.agent.messages import HomeChoice, Start
 from shared_pathways_service.errors import InvalidRequestError
-from shared_pathways_service.events import Event
+from shared_pathways_service.events.session import MetricsUnavailable
 from shared_pathways_service.kube.kubeconfig import read_kubeconfig
 from shared_pathways_service.session.cloud_metrics import Meter, place_of
 from shared_pathways_service.session.messages import Snapshot
@@ -140,12 +140,7 @@ class MetricsReporter:
             return
         self._has_complained = True
         _log.warning("metrics are not sent: %s", reason)
-        event = Event(
-            kind="metrics.unavailable",
-            source="agent",
-            tenant=self._start.spec.name,
-            reason=reason,
-        )
+        event = MetricsUnavailable(tenant=self._start.spec.name, reason=reason)
         self._send({"type": "event", "event": event.to_dict()})
 
 

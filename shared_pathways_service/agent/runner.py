@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -13,8 +14,9 @@ from shared_pathways_service.agent.deletion import delete_for_certain
 from shared_pathways_service.agent.journal import Entry, Journal
 from shared_pathways_service.agent.messages import Start
 from shared_pathways_service.errors import SharedPathwaysError
-from shared_pathways_service.events import Event
-from shared_pathways_service.homes.base import Home, HomeEvent, ProxyHandle
+from shared_pathways_service.events import Event, rfc3339
+from shared_pathways_service.events.session import HomeLost
+from shared_pathways_service.homes.base import Home, ProxyHandle
 from shared_pathways_service.runtime.processes import Identity, identity_of
 from shared_pathways_service.session import messages as m
 from shared_pathways_service.session.state_machine import Session
@@ -151,7 +153,7 @@ class SessionRunner:
     async def _act(self, effect: m.Effect, machine: Session) -> None:
         match effect:
             case m.Announce():
-                self._announce(effect)
+                self._announce(effect.event)
             case m.Preflight():
                 self._begin(self._preflight())
             case m.CreateProxy():
@@ -246,8 +248,8 @@ class SessionRunner:
         self._journal.remove(spec.session)
         return m.Deleted(log_tail=tuple(tail))
 
-    def _tell(self, news: HomeEvent) -> None:
-        self._inbox.put_nowait((None, m.News(kind=news.kind, reason=news.reason, data=news.data)))
+    def _tell(self, news: Event) -> None:
+        self._inbox.put_nowait((None, news))
 
     async def _follow(self) -> None:
         assert self._handle is not None
@@ -261,19 +263,18 @@ class SessionRunner:
             _log.exception("the view of %s failed", self._start.spec.name)
             reason = f"{type(error).__name__}: {error}"
         # Told again after the proxy's own end, this is passed over.
-        self._tell(HomeEvent(kind="home.lost", reason=reason))
+        self._tell(HomeLost(reason=reason))
 
     # ---- telling
 
-    def _announce(self, said: m.Announce) -> None:
-        event = Event(
-            kind=said.kind,
-            source=said.source,
+    def _announce(self, said: Event) -> None:
+        # (What another process reported has that process's clock.)
+        event = dataclasses.replace(
+            said,
+            time=rfc3339(time.time()),
+            monotonic=time.monotonic(),
             tenant=self._start.spec.name,
-            slice=said.slice,
-            duration_s=said.duration_s,
-            reason=said.reason,
-            data=said.data,
+            reason=said.reason or None,
         )
         _log.info("%s", event.to_json())
         if self._hear is not None:
@@ -302,7 +303,7 @@ class SessionRunner:
             home=self._start.home,
             owner=Identity.from_json(self._start.owner),
             agent=identity_of(),
-            since=Event(kind="connect.created", source="agent").time,
+            since=rfc3339(time.time()),
             user=spec.user,
             host=spec.host,
             slices=spec.virtual_slices,

@@ -12,6 +12,7 @@ from typing import Any
 from shared_pathways_service.agent.messages import Start
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
+from shared_pathways_service.events.session import MetricsUnavailable
 from shared_pathways_service.homes.base import HomeCounters
 from shared_pathways_service.metrics.openmetrics import Family, Kind, Sample
 from shared_pathways_service.session.messages import Phase, Snapshot
@@ -204,9 +205,7 @@ async def served(
         except SharedPathwaysError as error:
             reason = f"{error.message}; SPS_AGENT_METRICS_PORT=0 takes any port that is free"
             _log.warning("%s", reason)
-            event = Event(
-                kind="metrics.unavailable", source="agent", tenant=start.spec.name, reason=reason
-            )
+            event = MetricsUnavailable(tenant=start.spec.name, reason=reason)
             send({"type": "event", "event": event.to_dict()})
         else:
             undo.push_async_callback(serving.close)

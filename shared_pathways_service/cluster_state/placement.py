@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from shared_pathways_service.cluster_state.claims import Shortage
 from shared_pathways_service.cluster_state.log_lines import LogEvent, LogKind
-from shared_pathways_service.events import Scalar
+from shared_pathways_service.events import Event
+from shared_pathways_service.events.session import ProxyServing
+from shared_pathways_service.events.tenants import (
+    SlicePlaced,
+    SliceUnplaced,
+    TenantDequeued,
+    TenantQueued,
+    TenantRefused,
+    TenantRunning,
+)
 
-__all__ = ["PlacementFollower", "PlacementNews"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PlacementNews:
-    """News of a session, of the kinds and with the data that a home tells."""
-
-    kind: str
-    reason: str = ""
-    data: Mapping[str, Scalar] = dataclasses.field(default_factory=dict)
+__all__ = ["PlacementFollower"]
 
 
 class PlacementFollower:
@@ -46,7 +44,7 @@ class PlacementFollower:
         self._gang = max(1, len(self._kinds) - num_elastic_slices)
         self._queues = queues
         self._indices: dict[str, int] = {}
-        self._placed: dict[int, Mapping[str, Scalar]] = {}
+        self._placed: dict[int, SlicePlaced] = {}
         self._generation = 0
         self._asked = False
         self._running = False
@@ -68,17 +66,17 @@ class PlacementFollower:
         """Whether the proxy has asked for its slices, and neither has them nor was refused."""
         return self._asked and not self._running and not self._refused
 
-    def hear(self, event: LogEvent) -> list[PlacementNews]:
+    def hear(self, event: LogEvent) -> list[Event]:
         """Takes a line, and returns what is new.
 
         Args:
           event: The line, read.
         """
-        news: list[PlacementNews] = []
+        news: list[Event] = []
         match event.kind:
             case LogKind.SERVING if not self.serving:
                 self.serving = True
-                news = [PlacementNews(kind="proxy.serving")]
+                news = [ProxyServing()]
             case LogKind.SIGNALING | LogKind.PLACEMENT:
                 self._asked = True
             case LogKind.PLACED:
@@ -91,7 +89,7 @@ class PlacementFollower:
                 news = self._hear_refused(event)
         return news
 
-    def take_shortage(self, shortage: Shortage | None) -> list[PlacementNews]:
+    def take_shortage(self, shortage: Shortage | None) -> list[Event]:
         """Takes what other proxies leave too few of, and returns what is new.
 
         A proxy that waits without a shortage is placed slowly, and nothing more is known.
@@ -105,35 +103,44 @@ class PlacementFollower:
         if shortage is None:
             # (Without a queue the shortage was a refusal.)
             reason = "other connections leave enough slices"
-            return [PlacementNews(kind="tenant.dequeued", reason=reason)]
-        data: dict[str, Scalar] = {
-            "wanted": json.dumps(shortage.wanted),
-            "free": json.dumps(shortage.free),
-            "holders": "\n".join(shortage.holders),
-        }
+            return [TenantDequeued(reason=reason)]
         if self._queues:
-            return [PlacementNews(kind="tenant.queued", reason=shortage.reason, data=data)]
+            return [
+                TenantQueued(
+                    reason=shortage.reason,
+                    wanted=shortage.wanted,
+                    free=shortage.free,
+                    holders=shortage.holders,
+                )
+            ]
         self._refused = True
-        data |= {"kind": "slices_taken", "message": shortage.reason}
-        return [PlacementNews(kind="tenant.refused", reason=shortage.reason, data=data)]
+        return [
+            TenantRefused(
+                reason=shortage.reason,
+                refusal="slices_taken",
+                message=shortage.reason,
+                wanted=shortage.wanted,
+                free=shortage.free,
+                holders=shortage.holders,
+            )
+        ]
 
-    def _hear_placed(self, event: LogEvent) -> list[PlacementNews]:
+    def _hear_placed(self, event: LogEvent) -> list[Event]:
         self._asked = True
         index = self._index(event)
         if index is None:
             return []
         known = self._placed.get(index)
-        if known is not None and event.generation in (None, known["generation"]):
+        if known is not None and event.generation in (None, known.generation):
             return []
         self._generation = max(self._generation + 1, event.generation or 0)
-        data: dict[str, Scalar] = {
-            "virtual_index": index,
-            "slice_id": event.slice_id,
-            "generation": event.generation or self._generation,
-            "instance_type": self._kinds[index],
-        }
-        self._placed[index] = data
-        news = [PlacementNews(kind="slice.placed", data=data)]
+        placed = self._placed[index] = SlicePlaced(
+            virtual_index=index,
+            slice_id=event.slice_id,
+            generation=event.generation or self._generation,
+            instance_type=self._kinds[index],
+        )
+        news: list[Event] = [placed]
         if known is not None:
             # The line in between was lost with the stream that brought it.
             news.insert(0, self._unplaced(known, "it was placed elsewhere"))
@@ -141,32 +148,34 @@ class PlacementFollower:
             news += self._begin_to_run(self.placed, len(self._kinds))
         return news
 
-    def _hear_unplaced(self, event: LogEvent) -> list[PlacementNews]:
+    def _hear_unplaced(self, event: LogEvent) -> list[Event]:
         index = self._index(event)
         known = None if index is None else self._placed.pop(index, None)
         if known is None:
             return []
         return [self._unplaced(known, event.reason or event.text)]
 
-    def _unplaced(self, known: Mapping[str, Scalar], reason: str) -> PlacementNews:
-        data = {key: known[key] for key in ("virtual_index", "slice_id", "generation")}
-        return PlacementNews(kind="slice.unplaced", reason=reason, data=data)
+    def _unplaced(self, known: SlicePlaced, reason: str) -> SliceUnplaced:
+        return SliceUnplaced(
+            reason=reason,
+            virtual_index=known.virtual_index,
+            slice_id=known.slice_id,
+            generation=known.generation,
+        )
 
-    def _begin_to_run(self, placed: int, wanted: int) -> list[PlacementNews]:
+    def _begin_to_run(self, placed: int, wanted: int) -> list[Event]:
         if self._running:
             return []
         self._running = True
-        data = {"placed": placed, "wanted": wanted}
-        return [PlacementNews(kind="tenant.running", data=data)]
+        return [TenantRunning(placed=placed, wanted=wanted)]
 
-    def _hear_refused(self, event: LogEvent) -> list[PlacementNews]:
+    def _hear_refused(self, event: LogEvent) -> list[Event]:
         # Once programs run, it may be one of them that failed so.
         if self._running or self._refused:
             return []
         self._refused = True
         message = event.reason or event.text
-        data = {"kind": "failed_precondition", "message": message}
-        return [PlacementNews(kind="tenant.refused", reason=message, data=data)]
+        return [TenantRefused(reason=message, refusal="failed_precondition", message=message)]
 
     def _index(self, event: LogEvent) -> int | None:
         """Returns which virtual slice a line is of; of a name, numbers are given in turn."""

@@ -33,7 +33,7 @@ from shared_pathways_service.errors import (
     SharedPathwaysError,
     TunnelError,
 )
-from shared_pathways_service.events import Event
+from shared_pathways_service.events import Event, session
 from shared_pathways_service.runtime import allocator
 from shared_pathways_service.runtime.descriptors import check_room
 from shared_pathways_service.runtime.settings import Settings
@@ -389,7 +389,7 @@ class Connection(AskedFor):
 
     def _heard(self, event: Event) -> None:
         self._progress(event)
-        if event.kind == "service.warning" and event.reason:
+        if isinstance(event, session.ServiceWarning) and event.reason:
             self._warnings.append(event.reason)
         if self._request.on_event is not None and not self._is_forked():
             self._request.on_event(event)

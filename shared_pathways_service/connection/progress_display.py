@@ -9,9 +9,11 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, TextIO
 
-from shared_pathways_service.events import Event
+from shared_pathways_service.events import Event, tenants
+from shared_pathways_service.events import session as ev
 from shared_pathways_service.runtime.terminal import LastingStream, lasting_console
 
 if TYPE_CHECKING:
@@ -26,64 +28,90 @@ _PATIENCE_S = 1.0
 _GLANCE_S = 0.3
 _PREFIX = "sps: "
 
-_STEPS = {
-    "connect.preflight": "looking for the service",
-    "connect.create": "creating the proxy",
-    "connect.start": "waiting for the proxy to serve",
-    "connect.tunnel": "reaching the proxy",
-    "connect.probe": "reaching the proxy",
-    "connect.place": "waiting for the slices",
-    "connect.delete": "taking the proxy down",
+_STEPS: Mapping[type[Event], str] = {
+    ev.PreflightStarted: "looking for the service",
+    ev.CreateStarted: "creating the proxy",
+    ev.StartStarted: "waiting for the proxy to serve",
+    ev.TunnelStarted: "reaching the proxy",
+    ev.ProbeStarted: "reaching the proxy",
+    ev.PlaceStarted: "waiting for the slices",
+    ev.DeleteStarted: "taking the proxy down",
 }
 #: What may take long for a reason that is known.
-_WAITING = {"service.waiting": "waiting for the service", "proxy.waiting": "waiting for the proxy"}
+_WAITING: Mapping[type[Event], str] = {
+    ev.ServiceWaiting: "waiting for the service",
+    ev.ProxyWaiting: "waiting for the proxy",
+}
 #: After these a request waits in no queue.
-_OUT_OF_QUEUE = ("tenant.dequeued", "tenant.running", "slice.placed", "connect.delete")
+_OUT_OF_QUEUE = (
+    tenants.TenantDequeued,
+    tenants.TenantRunning,
+    tenants.SlicePlaced,
+    ev.DeleteStarted,
+)
 
 
 def told(event: Event) -> str | None:
     """Returns what is being waited for after an event; None when the event changes nothing."""
-    if event.kind in _WAITING and event.reason:
-        return f"{_WAITING[event.kind]}: {event.reason}"
-    if event.kind != "tenant.queued":
-        return _STEPS.get(event.kind)
-    text = f"in the queue at position {event.data.get('position')}"
+    if type(event) in _WAITING and event.reason:
+        return f"{_WAITING[type(event)]}: {event.reason}"
+    if not isinstance(event, tenants.TenantQueued):
+        return _STEPS.get(type(event))
+    text = f"in the queue at position {event.position}"
     if event.reason:
         text += f": {event.reason}"
-    holders = str(event.data.get("holders") or "").split("\n")
-    return f"{text}; held by {', '.join(holders)}" if any(holders) else text
+    return f"{text}; held by {', '.join(event.holders)}" if event.holders else text
 
 
 def warned(event: Event) -> str | None:
-    """Returns what a person should hear of an event though nothing is waited for; None: nothing."""
+    """Returns what a person should read of an event while nothing is waited for; else None."""
     why = f" ({event.reason})" if event.reason else ""
-    goes_on = "The tunnel is lost" if event.data.get("pod") else "Work goes on"
-    ended = f"the proxy {event.tenant} has ended{why}"
-    grace_s = event.data.get("grace_s")
-    soon = f" in {grace_s:.2g} s" if isinstance(grace_s, int | float) else ""
-    lines = {
-        "agent.lost": f"{event.reason}. {goes_on}; closing the connection still cleans up.",
-        "proxy.exited": ended,
-        "proxy.deleted": ended,
-        "tunnel.broken": f"the tunnel to the proxy {event.tenant} broke{why}",
-        "home.lost": f"the service of {event.tenant} is gone{why}",
-        "service.warning": event.reason or "",
-        "metrics.unavailable": f"no metrics are sent{why}",
-        "tenant.preempting": f"its slices will be taken{soon}{why}",
-        "tenant.preempting_withdrawn": "its slices are not taken after all",
-        "tenant.preempted": f"its slices were taken{why}; it waits, and comes back by itself",
-        "tenant.idling": _idling(event),
-        "tenant.idling_withdrawn": "it works again, and its slices are not taken back",
-        "tenant.idled": f"its slices were taken back{why}; it gets others when it computes again",
-        "slice.unplaced": f"slice {event.slice} is lost{why}; waiting for another in its place",
-        "slice.placed": f"slice {event.slice} is on {event.data.get('slice_id')} now",
-    }
-    return lines.get(event.kind)
+    line: str | None = None
+    match event:
+        case ev.AgentLost():
+            goes_on = "The tunnel is lost" if event.pod else "Work goes on"
+            line = f"{event.reason}. {goes_on}; closing the connection still cleans up."
+        case ev.ProxyExited() | ev.ProxyDeleted():
+            line = f"the proxy {event.tenant} has ended{why}"
+        case ev.TunnelBroken():
+            line = f"the tunnel to the proxy {event.tenant} broke{why}"
+        case ev.HomeLost():
+            line = f"the service of {event.tenant} is gone{why}"
+        case ev.ServiceWarning():
+            line = event.reason or ""
+        case ev.MetricsUnavailable():
+            line = f"no metrics are sent{why}"
+        case tenants.SliceUnplaced():
+            line = f"slice {event.slice} is lost{why}; waiting for another in its place"
+        case tenants.SlicePlaced():
+            line = f"slice {event.slice} is on {event.slice_id} now"
+        case tenants.TenantNotice():
+            line = _warned_of_slices(event, why)
+    return line
 
 
-def _idling(event: Event) -> str:
-    idle_s, release_s = event.data.get("idle_s"), event.data.get("release_s")
-    if not isinstance(idle_s, int | float) or not isinstance(release_s, int | float):
+def _warned_of_slices(event: tenants.TenantNotice, why: str) -> str | None:
+    line: str | None = None
+    match event:
+        case tenants.TenantPreempting():
+            soon = "" if event.grace_s is None else f" in {event.grace_s:.2g} s"
+            line = f"its slices will be taken{soon}{why}"
+        case tenants.TenantPreemptingWithdrawn():
+            line = "its slices are not taken after all"
+        case tenants.TenantPreempted():
+            line = f"its slices were taken{why}; it waits, and comes back by itself"
+        case tenants.TenantIdling():
+            line = _idling(event)
+        case tenants.TenantIdlingWithdrawn():
+            line = "it works again, and its slices are not taken back"
+        case tenants.TenantIdled():
+            line = f"its slices were taken back{why}; it gets others when it computes again"
+    return line
+
+
+def _idling(event: tenants.TenantIdling) -> str:
+    idle_s, release_s = event.idle_s, event.release_s
+    if idle_s is None or release_s is None:
         return "it is idle, and its slices will be taken back"
     return f"it is idle for {idle_s:.2g} s, and its slices will be taken back in {release_s:.2g} s"
 
@@ -130,11 +158,11 @@ class Progress:
         """Returns whether the event changed what is waited for."""
         text = told(event)
         before = self._text
-        if event.kind == "tenant.queued":
+        if isinstance(event, tenants.TenantQueued):
             self._queue = text or ""
         elif text:
             self._step = text
-        if event.kind in _OUT_OF_QUEUE:
+        if isinstance(event, _OUT_OF_QUEUE):
             self._queue = ""
         if self._text != before:
             self._since = time.monotonic()

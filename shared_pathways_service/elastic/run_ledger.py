@@ -5,7 +5,6 @@ A run that another process resumes goes on in the same file.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import math
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from shared_pathways_service.errors import InvalidRequestError
-from shared_pathways_service.events import Event, Scalar
+from shared_pathways_service.events import Event, OtherEvent, Scalar
 
 __all__ = ["LEDGER_NAME", "Ledger", "LedgerReader", "read_ledger"]
 
@@ -166,12 +165,17 @@ def _ends_within_a_line(file: int) -> bool:
 def _line(event: Event) -> bytes:
     """Returns the line of an event, whose numbers may be NumPy's: what is told must not fail."""
     took = event.duration_s
-    plain = dataclasses.replace(
-        event,
+    plain = OtherEvent(
+        name=event.kind,
+        source=event.source,
+        time=event.time,
+        monotonic=event.monotonic,
+        tenant=event.tenant,
+        reason=event.reason,
         step=None if event.step is None else int(event.step),
         slice=None if event.slice is None else _whole_or_text(event.slice),
         duration_s=float(took) if took is not None and math.isfinite(took) else None,
-        data={name: _scalar(value) for name, value in event.data.items()},
+        fields={name: _scalar(value) for name, value in event.data.items()},
     )
     return plain.to_json().encode() + b"\n"
 

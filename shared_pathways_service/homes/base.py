@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Protocol
 
 from shared_pathways_service.api.proxy_options import ProxyOptions
-from shared_pathways_service.events import Scalar
+from shared_pathways_service.events import Event
 
 __all__ = [
     "Home",
     "HomeCounters",
-    "HomeEvent",
     "ProxyHandle",
     "ProxySpec",
     "ServiceInfo",
@@ -103,41 +102,6 @@ class ProxyHandle:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class HomeEvent:
-    """News of one proxy.
-
-    Kinds, with what `data` holds:
-      ``service.waiting``  before there is a proxy: the service is not ready; reason tells why;
-                           ready, wanted (int, slices), pods (newline-joined)
-      ``service.warning``  something that may go wrong later; reason tells what
-      ``proxy.waiting``    the proxy does not run yet; reason tells why
-      ``proxy.serving``    the server runs; nothing is known of placement; pod where there is one
-      ``proxy.exited``     exit_code (int or None), reason, log_tail (newline-joined), report (JSON)
-      ``proxy.deleted``    somebody else deleted it
-      ``tenant.queued``    position (int), holders (newline-joined); reason tells why
-      ``tenant.dequeued``  enough slices are free for it, but they are not placed yet
-      ``tenant.refused``   kind, message, wanted / free (JSON), holders, position, types
-      ``tenant.running``   placed, wanted (int): the gang is placed
-      ``slice.placed``     virtual_index, slice_id, generation, instance_type
-      ``tenant.preempting``  by, grace_s: its slices will be taken; reason tells by whom
-      ``tenant.preempting_withdrawn``  by: that is no longer so
-      ``tenant.preempted`` its slices were taken; it is queued, and comes back by itself
-      ``tenant.idling``    idle_s, release_s: it does not work, and its slices are taken back then
-      ``tenant.idling_withdrawn``  idle_s: it works again
-      ``tenant.idled``     idle_s: its slices were taken back, until it works again
-      ``slice.unplaced``   virtual_index, slice_id, generation; reason tells why
-      ``tunnel.broken``    an open connection to the proxy broke; reason tells why; error (as
-                           that of ``home.lost``), final (bool): there will be no other
-      ``home.lost``        the home cannot be watched any more; reason tells why; error (JSON of
-                           `SharedPathwaysError.to_json`, where there is one). Last event.
-    """
-
-    kind: str
-    reason: str = ""
-    data: Mapping[str, Scalar] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class HomeCounters:
     """What a home has counted since it was made; where it has no tunnel, that is none.
 
@@ -163,11 +127,11 @@ class HomeCounters:
 
 
 #: Takes news; must not block.
-Tell = Callable[[HomeEvent], object]
+Tell = Callable[[Event], object]
 
 
-def unheard(news: HomeEvent) -> None:
-    """For who does not want to hear."""
+def unheard(news: Event) -> None:
+    """Ignores an event."""
 
 
 class Home(Protocol):
@@ -183,13 +147,13 @@ class Home(Protocol):
 
         Args:
           spec: The request.
-          tell: Hears ``service.waiting`` whenever what is waited for changes.
+          tell: Receives a `ServiceWaiting` whenever what is waited for changes.
         """
 
     async def create_proxy(self, spec: ProxySpec) -> ProxyHandle:
         """Creates the proxy; called again with the same session it returns the same proxy."""
 
-    def follow(self, handle: ProxyHandle) -> AsyncIterator[HomeEvent]:
+    def follow(self, handle: ProxyHandle) -> AsyncIterator[Event]:
         """Tells what becomes of the proxy and its slices, from its creation on, until it ends."""
 
     async def open_tunnel(self, handle: ProxyHandle, local_port: int | None) -> str:

@@ -12,7 +12,17 @@ import grpc.aio
 from shared_pathways_service import constants
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
-from shared_pathways_service.homes.base import HomeEvent
+from shared_pathways_service.events.tenants import (
+    SlicePlaced,
+    SliceUnplaced,
+    TenantGone,
+    TenantIdled,
+    TenantNotice,
+    TenantPreempted,
+    TenantQueued,
+    TenantRefused,
+    TenantRunning,
+)
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import bearer
@@ -29,20 +39,6 @@ _RELEASE_S = 4.0
 #: The version from which on who watches one tenant is told at once that it is heard.
 _TELLS_THAT_IT_HEARS = 2
 
-#: What is told, in this order, of slices that are taken.
-_NOTICES = frozenset(
-    {
-        "tenant.preempting",
-        "tenant.preempting_withdrawn",
-        "tenant.preempted",
-        "tenant.idling",
-        "tenant.idling_withdrawn",
-        "tenant.idled",
-        "slice.moving",
-        "slice.moving_withdrawn",
-    }
-)
-
 _log = logging.getLogger(__name__)
 
 
@@ -55,47 +51,52 @@ class TenantView:
 
     def __init__(self) -> None:
         self.over = False
-        self._placed: dict[object, HomeEvent] = {}
+        self._placed: dict[int | None, SlicePlaced] = {}
         self._running = False
-        self._queued: HomeEvent | None = None
+        self._queued: TenantQueued | None = None
 
-    def hear(self, event: Event) -> list[HomeEvent]:
+    def hear(self, event: Event) -> list[Event]:
         """Returns what is new in an event of the tenant, which may be of a snapshot."""
-        news = HomeEvent(kind=event.kind, reason=event.reason or "", data=event.data)
-        if event.kind in _NOTICES:
-            self._running &= event.kind not in {"tenant.preempted", "tenant.idled"}
-            return [news]
-        match event.kind:
-            case "slice.placed":
-                return self._hear_placed(news)
-            case "slice.unplaced":
-                known = self._placed.pop(news.data.get("virtual_index"), None)
-                return [news] if known is not None else []
-            case "tenant.running":
-                known_so, self._running = self._running, True
-                return [] if known_so else [news]
-            case "tenant.queued":
-                known, self._queued = self._queued, news
-                return [news] if news != known else []
-            case "tenant.refused" | "tenant.gone":
-                self.over = True
-        return [news] if event.kind == "tenant.refused" else []
+        if isinstance(event, SlicePlaced):
+            return self._hear_placed(event)
+        return [event] if self._is_new(event) else []
 
-    def _hear_placed(self, news: HomeEvent) -> list[HomeEvent]:
-        index = news.data.get("virtual_index")
-        known = self._placed.get(index)
-        self._placed[index] = news
+    def _is_new(self, event: Event) -> bool:
+        is_new = False
+        match event:
+            case TenantNotice():
+                self._running &= not isinstance(event, TenantPreempted | TenantIdled)
+                is_new = True
+            case SliceUnplaced():
+                is_new = self._placed.pop(event.virtual_index, None) is not None
+            case TenantRunning():
+                was_running, self._running = self._running, True
+                is_new = not was_running
+            case TenantQueued():
+                known, self._queued = self._queued, event
+                is_new = event != known
+            case TenantRefused():
+                self.over = is_new = True
+            case TenantGone():
+                self.over = True
+        return is_new
+
+    def _hear_placed(self, event: SlicePlaced) -> list[Event]:
+        known = self._placed.get(event.virtual_index)
+        self._placed[event.virtual_index] = event
         if known is None:
-            return [news]
-        if known.data.get("generation") == news.data.get("generation"):
+            return [event]
+        if known.generation == event.generation:
             return []
         # The loss between the two was told while nobody listened.
-        lost = HomeEvent(
-            kind="slice.unplaced",
+        lost = SliceUnplaced(
             reason="it was lost while the resource manager was away",
-            data=known.data,
+            virtual_index=known.virtual_index,
+            slice_id=known.slice_id,
+            generation=known.generation,
+            instance_type=known.instance_type,
         )
-        return [lost, news]
+        return [lost, event]
 
 
 class ManagerNews:
@@ -139,7 +140,7 @@ class ManagerNews:
         self._failure: SharedPathwaysError | None = None
         self._tenant = ""
         self._view = TenantView()
-        self._tell: Callable[[HomeEvent], None] | None = None
+        self._tell: Callable[[Event], None] | None = None
         self._task = asyncio.create_task(self._run())
 
     @property
@@ -164,7 +165,7 @@ class ManagerNews:
         self._failure = failure
         self._listening.set()
 
-    def follow(self, tenant: str, tell: Callable[[HomeEvent], None]) -> None:
+    def follow(self, tenant: str, tell: Callable[[Event], None]) -> None:
         """Has the news of a tenant told from now on.
 
         Args:

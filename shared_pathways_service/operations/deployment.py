@@ -18,7 +18,7 @@ from shared_pathways_service.errors import (
     ServiceNotFound,
     ServiceNotReady,
 )
-from shared_pathways_service.homes.base import HomeEvent
+from shared_pathways_service.events import Event
 from shared_pathways_service.homes.kubernetes.preflight import Preflight
 from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.kube.paths import collection, item
@@ -142,7 +142,7 @@ async def wait_until_ready(
     preflight = Preflight(cluster.api, cluster.namespace, service_address(name))
     last = "its pods were not heard of"
 
-    def hear(news: HomeEvent) -> None:
+    def hear(news: Event) -> None:
         nonlocal last
         last = news.reason or last
         if (view := preflight.view) is not None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from shared_pathways_service.errors import (
     AccessDenied,
@@ -19,7 +17,9 @@ from shared_pathways_service.errors import (
     TunnelError,
     from_json,
 )
-from shared_pathways_service.session.messages import News, Phase, Plan, Snapshot
+from shared_pathways_service.events import session as ev
+from shared_pathways_service.events.tenants import TenantRefused
+from shared_pathways_service.session.messages import Phase, Plan, Snapshot
 
 __all__ = [
     "no_room",
@@ -34,7 +34,7 @@ __all__ = [
 
 _REFUSALS = ("slices_taken", "unknown_type", "too_many", "lost", "released", "limit")
 _QUEUE_HINT = "queue_timeout=SECONDS waits for them; `sps status` shows who holds what"
-#: Ends (`outcome` in the data of ``proxy.exited``) before the proxy ran at all: what mends them.
+#: Ends (`ProxyExited.outcome`) before the proxy ran at all: what mends them.
 _UNSTARTED = {
     "image": "name an image that the cluster can pull as proxy_server_image=",
     "config": "have what its pod needs and the reason names put into the namespace",
@@ -56,43 +56,39 @@ def wanted_by_type(virtual_slices: tuple[str, ...]) -> dict[str, int]:
     return {name: virtual_slices.count(name) for name in virtual_slices}
 
 
-def when_refused(plan: Plan, news: News) -> SharedPathwaysError:
-    """Returns the error for ``tenant.refused``.
+def when_refused(plan: Plan, news: TenantRefused) -> SharedPathwaysError:
+    """Returns the error for a refusal.
 
     Args:
       plan: What was asked for.
-      news: The refusal: ``kind`` in its data is one of the resource manager's.
+      news: The refusal.
     """
-    data = news.data
-    message = str(data.get("message") or news.reason or "the resource manager refused the request")
-    kind = data.get("kind")
+    message = news.message or news.reason or "the resource manager refused the request"
+    kind = news.refusal
     wanted = wanted_by_type(plan.virtual_slices)
-    spares = _counts(data.get("spares"))
     if kind == "slices_taken":
         waiting = _QUEUE_HINT if plan.queue_timeout_s is None else "a longer queue_timeout helps"
-        position = data.get("position")
-        holders = _lines(data.get("holders"))
         return SlicesTaken(
-            message + _held_by(holders),
-            wanted=_counts(data.get("wanted")) or wanted,
-            free=_counts(data.get("free")),
-            holders=holders,
-            position=int(position) if isinstance(position, int | float) and position else None,
-            spares=spares,
-            hint="; ".join([waiting, *_spares_hint(spares)]),
+            message + _held_by(news.holders),
+            wanted=dict(news.wanted) or wanted,
+            free=dict(news.free),
+            holders=news.holders,
+            position=news.position or None,
+            spares=dict(news.spares),
+            hint="; ".join([waiting, *_spares_hint(news.spares)]),
         )
     if kind == "limit":
         return CapacityError(message, hint="whoever runs the service set this limit")
     if kind == "failed_precondition":
         return CapacityError(message, hint="`sps status` shows what the service has")
     if kind in ("unknown_type", "too_many"):
-        types = ", ".join(_lines(data.get("types"))) or "what the service has"
+        types = ", ".join(news.types) or "what the service has"
         expected = f"one of {types}" if kind == "unknown_type" else "no more than the service has"
         return InvalidRequestError(
             "expected_tpu_instances",
             _as_text(wanted),
             expected,
-            message="; ".join([message, *_spares_hint(spares)]),
+            message="; ".join([message, *_spares_hint(news.spares)]),
         )
     if kind == "lost":
         indices = range(len(plan.virtual_slices))
@@ -100,29 +96,22 @@ def when_refused(plan: Plan, news: News) -> SharedPathwaysError:
     return ProxyFailed(f"the slices of {plan.name} were given back: {message}")
 
 
-def refusal_in(exited: News) -> News | None:
-    """Returns the refusal of which a proxy's exit report tells; None: it ended of something else.
-
-    Args:
-      exited: ``proxy.exited``, with the proxy's ``report`` in its data.
-    """
-    report = _object(exited.data.get("report"))
+def refusal_in(exited: ev.ProxyExited) -> TenantRefused | None:
+    """Returns the refusal in a proxy's exit report; None: the proxy ended for another reason."""
+    report = exited.report
     if report.get("kind") not in _REFUSALS:
         return None
     position = report.get("position")
-    return News(
-        kind="tenant.refused",
+    return TenantRefused(
         reason=exited.reason,
-        data={
-            "kind": str(report["kind"]),
-            "message": str(report.get("reason") or exited.reason),
-            "wanted": json.dumps(report.get("wanted") or {}),
-            "free": json.dumps(report.get("free") or {}),
-            "holders": "\n".join(map(str, report.get("holders") or ())),
-            "position": position if isinstance(position, int) else None,
-            "types": "\n".join(map(str, report.get("types") or ())),
-            "spares": json.dumps(report.get("spares") or {}),
-        },
+        refusal=str(report["kind"]),
+        message=str(report.get("reason") or exited.reason or ""),
+        wanted=report.get("wanted") or {},
+        free=report.get("free") or {},
+        holders=tuple(map(str, report.get("holders") or ())),
+        position=position if isinstance(position, int) else None,
+        types=tuple(map(str, report.get("types") or ())),
+        spares=report.get("spares") or {},
     )
 
 
@@ -134,7 +123,7 @@ def no_room(name: str, reason: str) -> CapacityError:
     )
 
 
-def when_lost(plan: Plan, news: News, *, served: bool = True) -> SharedPathwaysError:
+def when_lost(plan: Plan, news: ev.ProxyLost, *, served: bool = True) -> SharedPathwaysError:
     """Returns the error for the end of the proxy, or of the view of it, without being asked for.
 
     Args:
@@ -145,21 +134,21 @@ def when_lost(plan: Plan, news: News, *, served: bool = True) -> SharedPathwaysE
     denied = _denial_in(plan, news)
     if denied is not None:
         return denied
-    if news.kind == "home.lost":
+    if isinstance(news, ev.HomeLost):
         return TunnelError(
             f"the service of {plan.name} is gone, or out of sight: {news.reason or 'no reason'}",
-            cause=news.reason,
+            cause=news.reason or "",
             hint="connect again; `sps status` shows whether there is a service",
         )
-    if news.kind == "tunnel.broken":
+    if isinstance(news, ev.TunnelBroken):
         return TunnelError(
             f"the tunnel to the proxy {plan.name} broke: {news.reason or 'no reason'}; "
             "JAX cannot resume a connection",
             pod=plan.name,
-            cause=news.reason,
+            cause=news.reason or "",
             hint="connect again",
         )
-    if news.kind == "proxy.deleted":
+    if not isinstance(news, ev.ProxyExited):
         return ProxyFailed(
             f"the proxy {plan.name} was deleted by somebody else"
             + (f": {news.reason}" if news.reason else ""),
@@ -168,30 +157,28 @@ def when_lost(plan: Plan, news: News, *, served: bool = True) -> SharedPathwaysE
     return _when_exited(plan, news, served=served)
 
 
-def _denial_in(plan: Plan, news: News) -> SharedPathwaysError | None:
+def _denial_in(plan: Plan, news: ev.ProxyLost) -> SharedPathwaysError | None:
     """Returns the error for a view that was lost because it is not permitted; else None."""
-    told = _object(news.data.get("error"))
+    told = news.error if isinstance(news, ev.HomeLost | ev.TunnelBroken) else {}
     if told.get("type") != AccessDenied.__name__:
         return None
     message = f"the session of {plan.name} cannot go on: {told['message']}"
     return from_json({**told, "message": message})
 
 
-def _when_exited(plan: Plan, news: News, *, served: bool) -> SharedPathwaysError:
-    data = news.data
-    outcome = str(data.get("outcome") or "")
+def _when_exited(plan: Plan, news: ev.ProxyExited, *, served: bool) -> SharedPathwaysError:
+    outcome = news.outcome or ""
     if outcome == "quota":
-        return no_room(plan.name, news.reason)
+        return no_room(plan.name, news.reason or "")
     if outcome in _UNSTARTED:
         return ProxyFailed(
             f"the proxy {plan.name} cannot be started: {news.reason}", hint=_UNSTARTED[outcome]
         )
-    code = data.get("exit_code")
-    exit_code = int(code) if isinstance(code, int | float) else None
+    why = _why(news.reason, news.exit_code)
     return ProxyFailed(
-        f"the proxy {plan.name} {_TAKEN.get(outcome, 'ended by itself')}: {_why(news, exit_code)}",
-        exit_code=exit_code,
-        log_tail=_lines(data.get("log_tail")),
+        f"the proxy {plan.name} {_TAKEN.get(outcome, 'ended by itself')}: {why}",
+        exit_code=news.exit_code,
+        log_tail=news.log_tail,
         hint="what was on its slices is lost; connect again"
         if served
         else "log_tail has the end of its log; connect again once that is mended",
@@ -214,7 +201,7 @@ def when_out_of_queue(plan: Plan, snapshot: Snapshot) -> SlicesTaken:
 
 
 def when_out_of_time(
-    plan: Plan, snapshot: Snapshot, last_event: str, waited_for: News | None = None
+    plan: Plan, snapshot: Snapshot, last_event: str, waited_for: ev.ServiceWaiting | None = None
 ) -> SharedPathwaysError:
     """Returns the error for a step that did not end in time; the phase says which it was.
 
@@ -222,7 +209,7 @@ def when_out_of_time(
       plan: What was asked for.
       snapshot: How the session stands.
       last_event: What was heard last of the proxy.
-      waited_for: The last ``service.waiting``.
+      waited_for: What the service waited for last.
     """
     within = f"within {plan.timeout_s:g} s"
     hint = "a longer timeout= helps where the service is slow; `sps status` shows what there is"
@@ -274,13 +261,12 @@ def with_last_line(error: PlacementTimeout, line: str) -> PlacementTimeout:
     )
 
 
-def _not_ready(news: News, within: str, hint: str) -> ServiceNotReady:
-    ready, wanted = news.data.get("ready"), news.data.get("wanted")
+def _not_ready(news: ev.ServiceWaiting, within: str, hint: str) -> ServiceNotReady:
     return ServiceNotReady(
         f"the service was not ready {within}: {news.reason}",
-        ready=ready if isinstance(ready, int) else 0,
-        wanted=wanted if isinstance(wanted, int) else 0,
-        pods=_lines(news.data.get("pods")),
+        ready=news.ready or 0,
+        wanted=news.wanted or 0,
+        pods=news.pods,
         hint=hint,
     )
 
@@ -298,31 +284,12 @@ def _held_by(holders: Sequence[str]) -> str:
     return f"; held by {', '.join(holders)}" if holders else ""
 
 
-def _why(news: News, exit_code: int | None) -> str:
-    reason = news.reason or str(news.data.get("reason") or "")
+def _why(reason: str | None, exit_code: int | None) -> str:
     if reason:
         return reason
     if exit_code is None:
         return "no exit code is known"
     return f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
-
-
-def _counts(value: object) -> dict[str, int]:
-    """Reads a JSON object of counts, as a home puts it into the flat data of an event."""
-    counts = _object(value).items()
-    return {name: int(count) for name, count in counts if isinstance(count, int | float)}
-
-
-def _object(value: object) -> Mapping[str, Any]:
-    try:
-        loaded = json.loads(value) if isinstance(value, str) else {}
-    except ValueError:
-        return {}
-    return loaded if isinstance(loaded, dict) else {}
-
-
-def _lines(value: object) -> tuple[str, ...]:
-    return tuple(value.split("\n")) if isinstance(value, str) and value else ()
 
 
 def _as_text(wanted: Mapping[str, int]) -> str:

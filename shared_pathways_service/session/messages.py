@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shared_pathways_service.errors import SharedPathwaysError
-from shared_pathways_service.events import Scalar
+from shared_pathways_service.events import Event
 
 __all__ = [
     "Announce",
@@ -24,7 +24,6 @@ __all__ = [
     "Effect",
     "Finish",
     "FollowProxy",
-    "News",
     "OpenTunnel",
     "Phase",
     "Plan",
@@ -218,15 +217,6 @@ class StepFailed:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class News:
-    """What the home tells of the proxy; kinds and data as in `homes.base.HomeEvent`."""
-
-    kind: str
-    reason: str = ""
-    data: Mapping[str, Scalar] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Cancelled:
     """The session is to end: the client closed it or was interrupted, or its owner is gone.
 
@@ -252,7 +242,7 @@ SessionEvent = (
     | Probed
     | Deleted
     | StepFailed
-    | News
+    | Event
     | Cancelled
     | Tick
 )
@@ -307,14 +297,9 @@ class DeleteProxy:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Announce:
-    """An event for whoever watches; kinds and fields as in `shared_pathways_service.events`."""
+    """Send an event to the client and the other sinks."""
 
-    kind: str
-    source: str = "agent"
-    slice: int | None = None
-    duration_s: float | None = None
-    reason: str | None = None
-    data: Mapping[str, Scalar] = dataclasses.field(default_factory=dict)
+    event: Event
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

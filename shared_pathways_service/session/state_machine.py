@@ -17,7 +17,8 @@ from typing import Any
 
 from shared_pathways_service.constants import LOG_TAIL_LINES
 from shared_pathways_service.errors import PlacementTimeout, ProxyFailed, SharedPathwaysError
-from shared_pathways_service.events import Scalar
+from shared_pathways_service.events import Event, tenants
+from shared_pathways_service.events import session as ev
 from shared_pathways_service.session import failures
 from shared_pathways_service.session.messages import (
     Announce,
@@ -28,7 +29,6 @@ from shared_pathways_service.session.messages import (
     Effect,
     Finish,
     FollowProxy,
-    News,
     OpenTunnel,
     Phase,
     Plan,
@@ -58,12 +58,29 @@ SETTLE_S = 1.0
 #: Seconds that the news of a proxy's end may come after that of the tunnel which broke by it.
 TUNNEL_SETTLE_S = 3.0
 
+#: Events of steps, by the phase that begins or ends.
+_STARTED: Mapping[Phase, type[Event]] = {
+    Phase.PREFLIGHT: ev.PreflightStarted,
+    Phase.CREATE: ev.CreateStarted,
+    Phase.START: ev.StartStarted,
+    Phase.TUNNEL: ev.TunnelStarted,
+    Phase.PROBE: ev.ProbeStarted,
+    Phase.PLACE: ev.PlaceStarted,
+    Phase.DELETE: ev.DeleteStarted,
+}
+_DONE: Mapping[Phase, type[Event]] = {
+    Phase.PREFLIGHT: ev.PreflightDone,
+    Phase.CREATE: ev.CreateDone,
+    Phase.START: ev.StartDone,
+    Phase.TUNNEL: ev.TunnelDone,
+    Phase.PROBE: ev.ProbeDone,
+    Phase.PLACE: ev.PlaceDone,
+}
+
 #: Phases in which the session is on its way up, with the proxy created or being created.
 _RISING = (Phase.PREFLIGHT, Phase.CREATE, Phase.START, Phase.TUNNEL, Phase.PROBE, Phase.PLACE)
 _BEFORE_JAX = (Phase.START, Phase.TUNNEL, Phase.PROBE)
 _ENDING = (Phase.UNDO, Phase.DELETE, Phase.CLOSED, Phase.FAILED)
-_SOURCES = {"proxy": "proxy", "service": "agent", "home": "agent", "tunnel": "agent"}
-_LOST_KINDS = ("proxy.exited", "proxy.deleted", "home.lost", "tunnel.broken")
 
 
 class Session:
@@ -92,10 +109,10 @@ class Session:
         )
         self._end_by = 0.0
         self._delete_timeout_s = plan.delete_timeout_s
-        self._settle: tuple[float, News] | None = None
+        self._settle: tuple[float, ev.ProxyLost] | None = None
         self._serving = False
         self._last_event = ""
-        self._waited_for: News | None = None
+        self._waited_for: ev.ServiceWaiting | None = None
         self._now = now
         self._out: list[Effect] = []
 
@@ -141,7 +158,7 @@ class Session:
         match event:
             case Tick():
                 self._tick()
-            case News():
+            case Event():
                 self._news(event)
             case Cancelled():
                 self._cancelled(event)
@@ -174,7 +191,7 @@ class Session:
                 self._set(ready=True)
                 self._place_by = self._now + self.plan.timeout_s
                 self._enter(Phase.PLACE)
-                self._say("connect.ready", duration_s=self._now - self._began)
+                self._announce(ev.SessionReady(duration_s=self._now - self._began))
                 self._go_on()
             case Deleted(), Phase.DELETE:
                 self._deleted(event)
@@ -199,63 +216,48 @@ class Session:
 
     # ---- news
 
-    def _news(self, news: News) -> None:
-        if self.phase is Phase.PREFLIGHT and news.kind.startswith("service."):
-            if news.kind == "service.waiting":
+    def _news(self, news: Event) -> None:
+        if self.phase is Phase.PREFLIGHT and isinstance(news, ev.ServiceEvent):
+            if isinstance(news, ev.ServiceWaiting):
                 self._waited_for = news
         elif self.phase in (Phase.NEW, Phase.PREFLIGHT, *_ENDING):
             return
-        index = news.data.get("virtual_index")
-        self._say(
-            news.kind,
-            source=_SOURCES.get(news.kind.partition(".")[0], "rm"),
-            slice=index if isinstance(index, int) else None,
-            reason=news.reason or None,
-            data=news.data,
-        )
-        self._last_event = f"{news.kind} {news.reason}".strip()
-        if (
-            news.kind == "tunnel.broken"
-            and self.phase in _BEFORE_JAX
-            and not news.data.get("final")
-        ):
-            return  # nobody but the probe was on it, which tries again
-        if news.kind == "tenant.refused":
-            self._fail(failures.when_refused(self.plan, news))
-        elif news.kind in _LOST_KINDS:
-            self._lost(news)
-        else:
-            self._progress(news)
+        self._announce(_with_slice(news))
+        self._last_event = f"{news.kind} {news.reason or ''}".strip()
+        match news:
+            case ev.TunnelBroken(final=False) if self.phase in _BEFORE_JAX:
+                pass  # only the probe was on it, which tries again
+            case tenants.TenantRefused():
+                self._fail(failures.when_refused(self.plan, news))
+            case ev.ProxyLost():
+                self._lost(news)
+            case _:
+                self._progress(news)
 
-    def _progress(self, news: News) -> None:
-        match news.kind:
-            case "proxy.serving":
+    def _progress(self, news: Event) -> None:
+        match news:
+            case ev.ProxyServing():
                 self._serving = True
-                self._set(pod=str(news.data.get("pod") or self._snapshot.pod))
-            case "tenant.queued":
+                self._set(pod=news.pod or self._snapshot.pod)
+            case tenants.TenantQueued():
                 self._queued(news)
-            case "tenant.running":
+            case tenants.TenantRunning():
                 self._set(placed=True, preempted=False)
                 self._leave_queue()
-            case "tenant.dequeued":
+            case tenants.TenantDequeued():
                 self._leave_queue()
-            case "tenant.preempted":
+            case tenants.TenantPreempted():
                 self._set(preempted=True)
-            case "slice.placed":
+            case tenants.SlicePlaced():
                 self._place(news, "placed")
-            case "slice.unplaced":
+            case tenants.SliceUnplaced():
                 self._place(news, "unplaced")
             case _:
                 pass
         self._go_on()
 
-    def _queued(self, news: News) -> None:
-        position = news.data.get("position")
-        holders = news.data.get("holders")
-        self._set(
-            position=int(position) if isinstance(position, int | float) else None,
-            holders=tuple(holders.split("\n")) if isinstance(holders, str) and holders else (),
-        )
+    def _queued(self, news: tenants.TenantQueued) -> None:
+        self._set(position=news.position, holders=news.holders)
         if self._snapshot.placed:
             return  # It was preempted, and comes back however long that takes.
         if self._queue_by is None and self._queue_left_s is not None:
@@ -271,40 +273,40 @@ class Session:
             self._ready_by = max(self._ready_by, self._now + self.plan.timeout_s)
             self._place_by = max(self._place_by, self._now + self.plan.timeout_s)
 
-    def _place(self, news: News, state: str) -> None:
-        data = news.data
-        index, generation = data.get("virtual_index"), data.get("generation")
-        if not isinstance(index, int):
+    def _place(self, news: tenants.VirtualSliceEvent, state: str) -> None:
+        index = news.virtual_index
+        if index is None:
             return
         known = self._slices.get(index)
         self._slices[index] = SliceView(
             index=index,
-            instance_type=str(data.get("instance_type") or (known.instance_type if known else "")),
+            instance_type=news.instance_type or (known.instance_type if known else ""),
             state=state,
-            slice_id=str(data.get("slice_id") or ""),
-            generation=generation if isinstance(generation, int) else 0,
+            slice_id=news.slice_id,
+            generation=news.generation or 0,
         )
         if sum(view.state == "placed" for view in self._slices.values()) >= self.plan.gang:
             self._set(placed=True, preempted=False)
             self._leave_queue()
 
-    def _lost(self, news: News) -> None:
+    def _lost(self, news: ev.ProxyLost) -> None:
         """The proxy is no more, or out of reach. Why may come a little later."""
-        refusal = failures.refusal_in(news)
-        settling = self._settle[1].kind if self._settle else ""
+        exited = isinstance(news, ev.ProxyExited)
+        refusal = failures.refusal_in(news) if isinstance(news, ev.ProxyExited) else None
+        settling = self._settle[1] if self._settle else None
         if refusal is not None:
             self._fail(failures.when_refused(self.plan, refusal))
-        elif settling == "proxy.exited":
+        elif isinstance(settling, ev.ProxyExited):
             return
-        elif news.kind == "proxy.exited" and not self._snapshot.placed:
+        elif exited and not self._snapshot.placed:
             # One that was refused ends too.
             self._settle = (self._now + SETTLE_S, news)
-        elif news.kind == "tunnel.broken" and not news.data.get("final"):
+        elif isinstance(news, ev.TunnelBroken) and not news.final:
             self._settle = self._settle or (self._now + TUNNEL_SETTLE_S, news)
         else:
             self._fail(self._error_of(news))
 
-    def _error_of(self, end: News) -> SharedPathwaysError:
+    def _error_of(self, end: ev.ProxyLost) -> SharedPathwaysError:
         return failures.when_lost(self.plan, end, served=self._snapshot.ready)
 
     # ---- on the way up
@@ -316,7 +318,7 @@ class Session:
         if self.phase is Phase.PLACE and (self._snapshot.placed or not self.plan.wait_placed):
             self._enter(Phase.SERVE)
             self._set(timings={**self._snapshot.timings, "total": self._now - self._began})
-            self._say("connect.serving", duration_s=self._now - self._began)
+            self._announce(ev.SessionServing(duration_s=self._now - self._began))
 
     # ---- on the way down
 
@@ -330,12 +332,12 @@ class Session:
             return
         # (What has ended already was not ended by this.)
         self.error = event.error or (self._error_of(self._settle[1]) if self._settle else None)
-        self._say("connect.ending", reason=event.reason)
+        self._announce(ev.SessionEnding(reason=event.reason))
         self._go_down()
 
     def _fail(self, error: SharedPathwaysError) -> None:
         self.error = error
-        self._say("connect.failed", reason=str(error))
+        self._announce(ev.SessionFailed(reason=str(error)))
         self._go_down(broken=True)
 
     def _go_down(self, *, broken: bool = False) -> None:
@@ -368,7 +370,8 @@ class Session:
             for index, view in self._slices.items()
         }
         self._enter(Phase.FAILED if self.error or left else Phase.CLOSED)
-        self._say("connect.ended", reason=left or None, duration_s=self._now - self._began)
+        took = self._now - self._began
+        self._announce(ev.SessionEnded(reason=left or None, duration_s=took))
         self._out.append(Finish())
 
     # ---- time
@@ -410,33 +413,15 @@ class Session:
             took = self._now - self._phase_began
             self._set(timings={**self._snapshot.timings, before.value: took})
             if before in _RISING and phase not in _ENDING:
-                self._say(f"connect.{before}.done", duration_s=took)
+                self._announce(_DONE[before](duration_s=took))
         self._phase_began = self._now
         self._set(phase=phase)
-        if phase in _RISING or phase is Phase.DELETE:
-            self._say(f"connect.{phase}")
+        if phase in _STARTED:
+            self._announce(_STARTED[phase]())
         self._out.extend(effects)
 
-    def _say(
-        self,
-        kind: str,
-        *,
-        source: str = "agent",
-        slice: int | None = None,  # noqa: A002 - the field's name
-        duration_s: float | None = None,
-        reason: str | None = None,
-        data: Mapping[str, Scalar] | None = None,
-    ) -> None:
-        self._out.append(
-            Announce(
-                kind=kind,
-                source=source,
-                slice=slice,
-                duration_s=duration_s,
-                reason=reason,
-                data=data or {},
-            )
-        )
+    def _announce(self, event: Event) -> None:
+        self._out.append(Announce(event=event))
 
     def _set(self, **changes: Any) -> None:
         self._snapshot = dataclasses.replace(self._snapshot, **changes)
@@ -444,3 +429,9 @@ class Session:
     def _taken(self) -> list[Effect]:
         out, self._out = self._out, []
         return out
+
+
+def _with_slice(news: Event) -> Event:
+    """Returns an event of a home as the client receives it, whose slice is a virtual slice."""
+    index = getattr(news, "virtual_index", None)
+    return dataclasses.replace(news, slice=index)

@@ -14,10 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from shared_pathways_service.errors import ProxyFailed, SharedPathwaysError, from_json
-from shared_pathways_service.events import Scalar
+from shared_pathways_service.events import Event, Scalar
+from shared_pathways_service.events.session import (
+    HomeLost,
+    ProxyDeleted,
+    ProxyServing,
+    ServiceWaiting,
+    ServiceWarning,
+)
+from shared_pathways_service.events.tenants import SlicePlaced, TenantRunning
 from shared_pathways_service.homes.base import (
     HomeCounters,
-    HomeEvent,
     ProxyHandle,
     ProxySpec,
     ServiceInfo,
@@ -29,23 +36,20 @@ __all__ = ["FakeHome", "placed_news"]
 _LOOK_S = 0.01
 
 
-def placed_news(virtual_slices: Sequence[str]) -> list[HomeEvent]:
+def placed_news(virtual_slices: Sequence[str]) -> list[Event]:
     """Returns the news of a proxy that serves and whose slices are all placed."""
     placed = [
-        HomeEvent(
-            kind="slice.placed",
-            data={
-                "virtual_index": index,
-                "slice_id": f"slice-{index}",
-                "generation": index + 1,
-                "instance_type": name,
-            },
+        SlicePlaced(
+            virtual_index=index,
+            slice_id=f"slice-{index}",
+            generation=index + 1,
+            instance_type=name,
         )
         for index, name in enumerate(virtual_slices)
     ]
     count = len(virtual_slices)
-    running = HomeEvent(kind="tenant.running", data={"placed": count, "wanted": count})
-    return [HomeEvent(kind="proxy.serving"), *placed, running]
+    running = TenantRunning(placed=count, wanted=count)
+    return [ProxyServing(), *placed, running]
 
 
 class FakeHome:
@@ -100,20 +104,18 @@ class FakeHome:
 
     def tell(self, session: str, kind: str, reason: str = "", /, **data: Scalar) -> None:
         """Gives news of a session's proxy to whoever follows it."""
-        line = json.dumps({"kind": kind, "reason": reason, "data": data})
-        with self._news(session).open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        self._append(session, Event.of(kind, reason=reason, data=data))
 
     # ---- the interface
 
     async def preflight(self, spec: ProxySpec, tell: Tell) -> ServiceInfo:
         """Tells that it waits if it is scripted to hang, and answers as scripted."""
         if "preflight" in self._hang:
-            data: dict[str, Scalar] = {"ready": 1, "wanted": 2, "pods": "worker-1 is not ready"}
-            tell(HomeEvent(kind="service.waiting", reason="1 of 2 slices are ready", data=data))
+            pods = ("worker-1 is not ready",)
+            tell(ServiceWaiting(reason="1 of 2 slices are ready", ready=1, wanted=2, pods=pods))
         await self._called("preflight", spec.session)
         if self._warning:
-            tell(HomeEvent(kind="service.warning", reason=self._warning))
+            tell(ServiceWarning(reason=self._warning))
         return ServiceInfo(address="fake", version="0", instance_types=("tpuv6e:2x2",))
 
     async def create_proxy(self, spec: ProxySpec) -> ProxyHandle:
@@ -122,24 +124,24 @@ class FakeHome:
         path.write_text(json.dumps(dataclasses.asdict(spec)), encoding="utf-8")
         if self._place:
             for news in placed_news(spec.virtual_slices or ("tpuv6e:2x2",)):
-                self.tell(spec.session, news.kind, news.reason, **news.data)
+                self._append(spec.session, news)
         await self._called("create_proxy", spec.session)
         return ProxyHandle(name=spec.name, uid=spec.session, token="token")  # noqa: S106 - a fake's
 
-    async def follow(self, handle: ProxyHandle) -> AsyncIterator[HomeEvent]:
+    async def follow(self, handle: ProxyHandle) -> AsyncIterator[Event]:
         """Yields what was told of the proxy, until it is deleted or out of sight."""
         told = 0
         while self._proxy(handle.uid).exists():
             path = self._news(handle.uid)
             lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
             for line in lines[told:]:
-                news = HomeEvent(**json.loads(line))
+                news = Event.from_dict(json.loads(line))
                 yield news
-                if news.kind == "home.lost":
+                if isinstance(news, HomeLost):
                     return
             told = len(lines)
             await asyncio.sleep(_LOOK_S)
-        yield HomeEvent(kind="proxy.deleted", reason="its file is gone")
+        yield ProxyDeleted(reason="its file is gone")
 
     async def open_tunnel(self, handle: ProxyHandle, local_port: int | None) -> str:
         """Returns the scripted address, or a port's."""
@@ -174,6 +176,10 @@ class FakeHome:
 
     def _news(self, session: str) -> Path:
         return self._directory / f"{session}.news"
+
+    def _append(self, session: str, event: Event) -> None:
+        with self._news(session).open("a", encoding="utf-8") as file:
+            file.write(event.to_json() + "\n")
 
     async def _called(self, method: str, session: str) -> None:
         with (self._directory / "calls").open("a", encoding="utf-8") as file:

@@ -13,7 +13,8 @@ import pytest
 
 from shared_pathways_service.agent.probing import probe
 from shared_pathways_service.errors import SharedPathwaysError
-from shared_pathways_service.homes.base import Home, HomeEvent, ProxyHandle, ProxySpec, unheard
+from shared_pathways_service.events import Event
+from shared_pathways_service.homes.base import Home, ProxyHandle, ProxySpec, unheard
 from shared_pathways_service.homes.embedded.home import EmbeddedHome
 from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.testing.fake_home import FakeHome
@@ -58,9 +59,9 @@ async def opened(make: type[Home]) -> AsyncIterator[Home]:
         assert home.counters().tunnel_connections == 0
 
 
-async def news_until(home: Home, handle: ProxyHandle, *kinds: str) -> list[HomeEvent]:
+async def news_until(home: Home, handle: ProxyHandle, *kinds: str) -> list[Event]:
     """Follows a proxy until all these kinds were told."""
-    told: list[HomeEvent] = []
+    told: list[Event] = []
     async with asyncio.timeout(DEADLINE_S):
         async for event in home.follow(handle):
             told.append(event)

@@ -263,8 +263,8 @@ def test_what_the_system_refuses_is_an_error_that_names_the_file() -> None:
 
 
 def test_a_plain_line_says_who_and_where() -> None:
-    event = Event(
-        kind="slice.unplaced",
+    event = Event.of(
+        "slice.unplaced",
         source="rm",
         time="2026-01-01T12:34:56.000Z",
         tenant="isc-proxy-a",

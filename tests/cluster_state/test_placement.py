@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from shared_pathways_service.cluster_state.claims import Shortage
 from shared_pathways_service.cluster_state.log_lines import LogEvent, LogKind, parse_line
-from shared_pathways_service.cluster_state.placement import PlacementFollower, PlacementNews
+from shared_pathways_service.cluster_state.placement import PlacementFollower
+from shared_pathways_service.events import Event
 
 KIND = "tpuv6e:2x2"
 SHORTAGE = Shortage(
@@ -15,7 +16,7 @@ SHORTAGE = Shortage(
 )
 
 
-def hear(follower: PlacementFollower, *lines: str) -> list[PlacementNews]:
+def hear(follower: PlacementFollower, *lines: str) -> list[Event]:
     news = []
     for line in lines:
         event = parse_line(line)
@@ -24,7 +25,7 @@ def hear(follower: PlacementFollower, *lines: str) -> list[PlacementNews]:
     return news
 
 
-def kinds(news: list[PlacementNews]) -> list[str]:
+def kinds(news: list[Event]) -> list[str]:
     return [item.kind for item in news]
 
 

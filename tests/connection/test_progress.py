@@ -18,8 +18,8 @@ class Terminal(io.StringIO):
 
 
 def queued(position: int) -> Event:
-    return Event(
-        kind="tenant.queued",
+    return Event.of(
+        "tenant.queued",
         source="rm",
         reason="2 x tpuv6e:2x2 wanted, 0 free",
         data={"position": position, "holders": "ada@a: 1 x tpuv6e:2x2\nbob@b: 1 x tpuv6e:2x2"},
@@ -36,7 +36,7 @@ def test_the_queue_is_told_with_position_and_holders() -> None:
 @pytest.mark.parametrize(("pod", "words"), [("", "Work goes on"), ("p-x", "tunnel is lost")])
 def test_a_lost_agent_takes_a_tunnel_with_it(pod: str, words: str) -> None:
     out = io.StringIO()
-    lost = Event(kind="agent.lost", source="connect", reason="killed", data={"pod": pod})
+    lost = Event.of("agent.lost", source="connect", reason="killed", data={"pod": pod})
     Progress(stream=out)(lost)
     assert words in out.getvalue()
 
@@ -56,8 +56,8 @@ def test_a_lost_agent_takes_a_tunnel_with_it(pod: str, words: str) -> None:
     ],
 )
 def test_what_must_be_heard_is_heard_though_nobody_waits(kind: str, words: str) -> None:
-    event = Event(
-        kind=kind,
+    event = Event.of(
+        kind,
         source="rm",
         tenant="p",
         slice=1,
@@ -67,7 +67,7 @@ def test_what_must_be_heard_is_heard_though_nobody_waits(kind: str, words: str) 
     out = io.StringIO()
     Progress(stream=out)(event)
     assert words in out.getvalue()
-    assert warned(Event(kind="connect.tunnel", source="agent")) is None
+    assert warned(Event.of("connect.tunnel", source="agent")) is None
 
 
 def test_a_quick_connection_says_nothing() -> None:
@@ -75,7 +75,7 @@ def test_a_quick_connection_says_nothing() -> None:
     progress = Progress(stream=out)
     progress.begin()
     for kind in ("connect.preflight", "connect.create", "slice.placed"):
-        progress(Event(kind=kind, source="agent"))
+        progress(Event.of(kind, source="agent"))
         progress.tick()
     progress.end("connected")
     assert out.getvalue() == ""
@@ -103,7 +103,7 @@ def test_a_step_that_begins_in_the_queue_does_not_hide_it() -> None:
     progress = Progress(stream=out)
     progress.begin()
     progress(queued(1))
-    progress(Event(kind="connect.start", source="agent"))
+    progress(Event.of("connect.start", source="agent"))
     progress.tick()
     assert "in the queue at position 1" in out.getvalue()
 
@@ -116,7 +116,7 @@ def test_out_of_the_queue_it_is_told_of_no_more(kind: str) -> None:
     progress = Progress(stream=out)
     progress.begin()
     progress(queued(1))
-    progress(Event(kind=kind, source="agent"))
+    progress(Event.of(kind, source="agent"))
     progress.tick()
     assert "in the queue" not in out.getvalue()
 
@@ -139,14 +139,14 @@ def test_quiet_is_quiet(out: io.StringIO) -> None:
     progress(queued(1))
     progress.tick()
     progress.end("connected")
-    progress(Event(kind="agent.lost", source="connect", reason="killed"))
+    progress(Event.of("agent.lost", source="connect", reason="killed"))
     assert out.getvalue() == ""
 
 
 def test_a_warning_that_comes_later_is_told() -> None:
     out = io.StringIO()
     progress = Progress(stream=out)
-    progress(Event(kind="service.warning", source="home", reason="the log cannot be followed"))
+    progress(Event.of("service.warning", source="home", reason="the log cannot be followed"))
     assert out.getvalue() == "sps: the log cannot be followed\n"
 
 
@@ -197,7 +197,7 @@ def wait_and_warn(progress: Progress) -> None:
     progress(queued(1))
     progress.tick()
     progress.end("connected")
-    progress(Event(kind="home.lost", source="agent"))
+    progress(Event.of("home.lost", source="agent"))
 
 
 def test_what_must_be_heard_is_said_by_the_quiet_too() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.docs import api_page, commands_page, errors_page, servers_page, words_page
+from tests.docs import api_page, commands_page, errors_page, events_page, servers_page, words_page
 
 __all__ = ["DIRECTORY", "PAGES"]
 
@@ -56,6 +56,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "servers.md": servers_page.servers_text,
     "settings.md": servers_page.settings_text,
     "errors.md": errors_page.text,
+    "events.md": events_page.text,
     "words.md": words_page.text,
     "api.md": _api,
     "api_elastic.md": _elastic,

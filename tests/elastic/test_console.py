@@ -14,7 +14,7 @@ import pytest
 from shared_pathways_service.elastic.console import ConsoleLines
 from shared_pathways_service.events import Event
 
-KEPT = Event(kind="checkpoint.kept", source="elastic", step=1, data={"path": "/ä/1"})
+KEPT = Event.of("checkpoint.kept", source="elastic", step=1, data={"path": "/ä/1"})
 LINE = "Found commit_success file. Keeping /ä/1/.\n"
 
 #: Prints until it notices nothing, then goes on to its end.
@@ -25,7 +25,7 @@ from shared_pathways_service.events import Event
 
 told = ConsoleLines()
 for step in range(3000):
-    told(Event(kind="elastic.step", source="elastic", step=step, duration_s=0.1))
+    told(Event.of("elastic.step", source="elastic", step=step, duration_s=0.1))
 print("the program's own line")
 sys.stderr.write("trained to the end")
 """
@@ -40,7 +40,7 @@ def test_it_prints_to_standard_output_as_it_is_then(
     other = io.StringIO()
     monkeypatch.setattr(sys, "stdout", other)
     sink(KEPT)
-    sink(Event(kind="slice.down", source="elastic"))
+    sink(Event.of("slice.down", source="elastic"))
     assert other.getvalue() == LINE
     monkeypatch.setattr(sys, "stdout", None)
     sink(KEPT)

@@ -29,14 +29,14 @@ from shared_pathways_service.events import Event
 
 ledger = Ledger(sys.argv[1])
 for step in itertools.count():
-    ledger(Event(kind="elastic.step", source="elastic", step=step, data={"pad": "x" * 2000}))
+    ledger(Event.of("elastic.step", source="elastic", step=step, data={"pad": "x" * 2000}))
     if step == 1000:
         print("going", flush=True)
 """
 
 
 def event(step: int = 0, kind: str = "elastic.step", **data: str | float | None) -> Event:
-    return Event(kind=kind, source="elastic", step=step, duration_s=0.5, data=data)
+    return Event.of(kind, source="elastic", step=step, duration_s=0.5, data=data)
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ def test_killed_three_times() -> None:
 def test_the_phase_of_a_kill() -> None:
     def told(*kinds: str | int) -> list[Event]:
         return [
-            Event(kind="elastic.step", source="elastic", step=kind)
+            Event.of("elastic.step", source="elastic", step=kind)
             if isinstance(kind, int)
-            else Event(kind=kind, source="elastic", step=3)
+            else Event.of(kind, source="elastic", step=3)
             for kind in kinds
         ]
 

@@ -31,7 +31,7 @@ def placed(index: int, generation: int) -> Event:
 
 
 def event(what: str, reason: str | None = None, **data: Any) -> Event:
-    return Event(kind=what, source="rm", tenant="t", reason=reason, data=data)
+    return Event.of(what, source="rm", tenant="t", reason=reason, data=data)
 
 
 def kinds(view: TenantView, told: Event) -> list[str]:
@@ -160,7 +160,7 @@ class SilentManager(pb_grpc.ResourceManagerServicer):
         if self._most > 1:
             await context.send_initial_metadata(spoken(2))
         if not request.tenant:
-            yield event_message(Event(kind="slice.ready", source="rm", slice="slice-0", data={}))
+            yield event_message(Event.of("slice.ready", source="rm", slice="slice-0", data={}))
         await self.tells.wait()
         yield event_message(placed(0, 1))
         await asyncio.Event().wait()
@@ -264,7 +264,7 @@ class UpgradedManager(pb_grpc.ResourceManagerServicer):
         if len(self.asked) == 1:
             await abort(context, VersionSkew("it speaks version 1"))
         if len(self.asked) == 2:
-            yield event_message(Event(kind="slice.ready", source="rm", slice="slice-0", data={}))
+            yield event_message(Event.of("slice.ready", source="rm", slice="slice-0", data={}))
             return
         self.listened.set()
         await asyncio.Event().wait()

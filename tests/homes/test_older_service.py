@@ -14,7 +14,8 @@ import grpc
 import pytest
 
 from shared_pathways_service.errors import VersionSkew
-from shared_pathways_service.homes.base import HomeEvent, ProxySpec, unheard
+from shared_pathways_service.events import Event
+from shared_pathways_service.homes.base import ProxySpec, unheard
 from shared_pathways_service.homes.embedded.home import EmbeddedHome
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.embedded.state_file import ServiceState, write_state
@@ -210,7 +211,7 @@ class FullService(OldService):
 @pytest.mark.usefixtures("own_directories")
 def test_why_a_manager_lets_nobody_listen_is_told_while_it_is_waited_for() -> None:
     service = FullService((1, 1), (1, 1))
-    told: list[HomeEvent] = []
+    told: list[Event] = []
 
     async def life() -> None:
         async with home_on(service) as home:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from shared_pathways_service.homes.base import HomeEvent, ProxySpec
+from shared_pathways_service.events import Event
+from shared_pathways_service.homes.base import ProxySpec
 from shared_pathways_service.homes.kubernetes.proxy_watch import ProxyFollower
 from shared_pathways_service.kube import paths
 from shared_pathways_service.kube.api import KubeApi
@@ -85,10 +86,10 @@ def test_a_quota_is_told_though_events_have_versions_of_their_own(split: SplitCo
     busy = split.call("POST", paths.collection("events", "t"), _event(job, "busy", "try again"))
     versions = [int(one["metadata"]["resourceVersion"]) for one in (job, busy)]
     assert versions[0] > versions[1], "they are not of one count"
-    heard: list[HomeEvent] = []
+    heard: list[Event] = []
 
     async def work(api: KubeApi) -> None:
-        told: asyncio.Queue[HomeEvent] = asyncio.Queue()
+        told: asyncio.Queue[Event] = asyncio.Queue()
         follower = ProxyFollower(api, "t", spec, job, tell=told.put_nowait)
         following = asyncio.create_task(follower.run())
         try:

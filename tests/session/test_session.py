@@ -21,6 +21,7 @@ from shared_pathways_service.errors import (
     TunnelError,
     from_json,
 )
+from shared_pathways_service.events import Event
 from shared_pathways_service.session import messages as m
 from shared_pathways_service.session.state_machine import (
     QUEUE_SLACK_S,
@@ -41,11 +42,11 @@ class Driver:
         self.now = 1000.0
         self.machine = Session(plan, self.now)
         self.effects: list[m.Effect] = []
-        self.said: list[m.Announce] = []
+        self.said: list[Event] = []
         self._keep(self.machine.start(self.now))
 
     def _keep(self, effects: Sequence[m.Effect]) -> list[m.Effect]:
-        self.said += [effect for effect in effects if isinstance(effect, m.Announce)]
+        self.said += [effect.event for effect in effects if isinstance(effect, m.Announce)]
         done: list[m.Effect] = [e for e in effects if not isinstance(e, m.Announce)]
         self.effects += done
         return done
@@ -55,7 +56,7 @@ class Driver:
         return [e for event in events for e in self._keep(self.machine.handle(event, self.now))]
 
     def news(self, kind: str, reason: str = "", /, **data: str | float | None) -> list[m.Effect]:
-        return self.put(m.News(kind=kind, reason=reason, data=data))
+        return self.put(Event.of(kind, reason=reason, data=data))
 
     def expire(self) -> list[m.Effect]:
         """Lets the time pass until the machine's next deadline."""

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.events import Event
 from shared_pathways_service.session import messages as m
 from shared_pathways_service.session.state_machine import Session
 
@@ -68,18 +69,18 @@ class World:
 
 NEWS = st.sampled_from(
     [
-        m.News(kind="proxy.serving"),
-        m.News(kind="tenant.dequeued", reason="enough are free"),
-        m.News(kind="tenant.queued", reason="0 free", data={"position": 1, "holders": "a\nb"}),
-        m.News(kind="tenant.running", data={"placed": 1, "wanted": 1}),
-        m.News(kind="slice.placed", data={"virtual_index": 0, "slice_id": "s", "generation": 1}),
-        m.News(kind="slice.unplaced", reason="gone", data={"virtual_index": 0}),
-        m.News(kind="tenant.refused", data={"kind": "slices_taken", "wanted": ""}),
-        m.News(kind="tenant.refused", data={}),
-        m.News(kind="proxy.exited", data={"exit_code": None}),
-        m.News(kind="proxy.deleted"),
-        m.News(kind="home.lost"),
-        m.News(kind="of.a.newer.version", data={"virtual_index": "0"}),
+        Event.of("proxy.serving"),
+        Event.of("tenant.dequeued", reason="enough are free"),
+        Event.of("tenant.queued", reason="0 free", data={"position": 1, "holders": "a\nb"}),
+        Event.of("tenant.running", data={"placed": 1, "wanted": 1}),
+        Event.of("slice.placed", data={"virtual_index": 0, "slice_id": "s", "generation": 1}),
+        Event.of("slice.unplaced", reason="gone", data={"virtual_index": 0}),
+        Event.of("tenant.refused", data={"kind": "slices_taken", "wanted": ""}),
+        Event.of("tenant.refused", data={}),
+        Event.of("proxy.exited", data={"exit_code": None}),
+        Event.of("proxy.deleted"),
+        Event.of("home.lost"),
+        Event.of("of.a.newer.version", data={"virtual_index": "0"}),
     ]
 )
 CANCELS = st.builds(

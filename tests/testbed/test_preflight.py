@@ -17,7 +17,8 @@ from shared_pathways_service.errors import (
     ServiceNotFound,
     ServiceNotReady,
 )
-from shared_pathways_service.homes.base import HomeEvent, ProxySpec
+from shared_pathways_service.events import Event
+from shared_pathways_service.homes.base import ProxySpec
 from shared_pathways_service.homes.kubernetes.preflight import Preflight
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.kubeconfig import access_of_context, read_kubeconfig
@@ -58,17 +59,17 @@ def examine(namespace: Namespace, spec: ProxySpec = SPEC, **how: str) -> dict[st
 
 def wait(
     namespace: Namespace,
-    until: Callable[[HomeEvent], bool],
+    until: Callable[[Event], bool],
     then: Callable[[], object],
     spec: ProxySpec = SPEC,
-) -> list[HomeEvent]:
+) -> list[Event]:
     """Waits for the service; when it has told what `until` wants, `then` is done."""
-    told: list[HomeEvent] = []
+    told: list[Event] = []
 
     async def run() -> None:
         seen = asyncio.Event()
 
-        def hear(news: HomeEvent) -> None:
+        def hear(news: Event) -> None:
             told.append(news)
             if until(news):
                 seen.set()
@@ -182,10 +183,10 @@ def test_what_the_scheduler_says_is_told_and_waited_for(namespace: Namespace) ->
     service.wait_for_head()
     told = wait(
         namespace,
-        lambda news: "no node takes it" in news.reason,
+        lambda news: "no node takes it" in (news.reason or ""),
         lambda: namespace.add_nodes({KIND: 1}, cpu_nodes=0),
     )
-    [*_, said] = [news for news in told if "no node takes it" in news.reason]
+    [*_, said] = [news for news in told if "no node takes it" in (news.reason or "")]
     assert said.kind == "service.waiting"
     assert "nodes are available" in str(said.data["pods"])
     assert (said.data["ready"], said.data["wanted"]) == (0, 1)
@@ -203,7 +204,7 @@ def test_a_head_that_crashes_shows_its_last_lines(namespace: Namespace) -> None:
     with pytest.raises(ServiceNotReady, match="JobSet was deleted"):
         told = wait(
             namespace,
-            lambda news: "this image ends with 3" in news.reason,
+            lambda news: "this image ends with 3" in (news.reason or ""),
             lambda: namespace.delete(JOBSETS, "pathways"),
             spec,
         )

@@ -6,7 +6,7 @@ from typing import Any
 
 from shared_pathways_service.cli.display.moments import shown
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from shared_pathways_service.protocol.event_messages import event_of
+from shared_pathways_service.protocol.event_messages import decision_of
 from shared_pathways_service.scheduling.book.decisions import Decision, sentence
 
 __all__ = ["decision_dict", "decision_line"]
@@ -14,7 +14,7 @@ __all__ = ["decision_dict", "decision_line"]
 
 def decision_dict(message: pb.EventMessage) -> dict[str, Any]:
     """Returns a decision as JSON has it: an event, and its number in the history."""
-    told = event_of(message).to_dict()
+    told = decision_of(message).to_dict()
     # (The clock of the process that decided it tells nothing here.)
     del told["monotonic"]
     return {**({"sequence": message.sequence} if message.sequence else {}), **told}
@@ -22,7 +22,7 @@ def decision_dict(message: pb.EventMessage) -> dict[str, Any]:
 
 def decision_line(message: pb.EventMessage) -> str:
     """Returns a decision as one line for people."""
-    data = event_of(message).data
+    data = decision_of(message).data
     index = data.get("virtual_index")
     # Only its times' difference is told.
     decision = Decision(

@@ -15,7 +15,10 @@ from shared_pathways_service.cluster_state.overview import occupancy, processes
 from shared_pathways_service.cluster_state.readiness import ServiceReadiness, read_readiness
 from shared_pathways_service.cluster_state.services import Service, find_service
 from shared_pathways_service.errors import ServiceNotReady, SharedPathwaysError
-from shared_pathways_service.homes.base import HomeEvent
+from shared_pathways_service.events import Event
+from shared_pathways_service.events.session import (
+    ServiceWaiting,
+)
 from shared_pathways_service.homes.kubernetes.preflight import Preflight
 from shared_pathways_service.manifests import names
 from shared_pathways_service.operations.cluster_access import Cluster, Object
@@ -97,11 +100,11 @@ async def _ask_manager(
 
 
 async def _wait_until_ready(cluster: Cluster, address: str, wait_s: float) -> None:
-    last = HomeEvent(kind="service.waiting", reason="it did not answer")
+    last = ServiceWaiting(reason="it did not answer")
 
-    def hear(news: HomeEvent) -> None:
+    def hear(news: Event) -> None:
         nonlocal last
-        if news.kind == "service.waiting":
+        if isinstance(news, ServiceWaiting):
             last = news
 
     try:

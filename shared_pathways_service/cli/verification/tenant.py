@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from shared_pathways_service.errors import SharedPathwaysError, from_json
+from shared_pathways_service.events.tenants import TenantQueued
 
 __all__ = ["Tenant"]
 
@@ -136,7 +137,7 @@ class Tenant:
         Raises:
           SharedPathwaysError: The client failed, or neither came in time.
         """
-        told = self.expect_one_of(("tenant.queued", "connected"), timeout_s)
+        told = self.expect_one_of((TenantQueued().kind, "connected"), timeout_s)
         return bool(told["kind"] == "event")
 
     def kill(self) -> None:

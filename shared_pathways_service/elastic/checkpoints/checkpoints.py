@@ -36,7 +36,7 @@ from shared_pathways_service.elastic.checkpoints.retention import expendable
 from shared_pathways_service.elastic.progress import Progress
 from shared_pathways_service.elastic.trees import Tree, copy_on_devices
 from shared_pathways_service.errors import InvalidRequestError
-from shared_pathways_service.events import Event, Scalar, rfc3339
+from shared_pathways_service.events import Event, OtherEvent, Scalar, rfc3339
 
 __all__ = [
     "CheckpointError",
@@ -378,13 +378,13 @@ class Checkpoints:
     ) -> None:
         if self._on_event is not None:
             self._on_event(
-                Event(
-                    kind=kind,
+                OtherEvent(
+                    name=kind,
                     source="elastic",
                     step=step,
                     reason=reason,
                     duration_s=duration_s,
-                    data=data,
+                    fields=data,
                 )
             )
 

@@ -12,7 +12,7 @@ from shared_pathways_service.elastic.health.probes import Answers, Probe, Probes
 from shared_pathways_service.elastic.policy.options import Options
 from shared_pathways_service.elastic.policy.slice_health import Health, SliceState, Transition
 from shared_pathways_service.elastic.waiting import Waiters
-from shared_pathways_service.events import Event
+from shared_pathways_service.events import Event, OtherEvent
 
 __all__ = ["SliceWatch"]
 
@@ -201,8 +201,8 @@ class SliceWatch:
                 self._changed.notify_all()
         for transition in moved:
             self._emit(
-                Event(
-                    kind=f"slice.{transition.state}",
+                OtherEvent(
+                    name=f"slice.{transition.state}",
                     source="elastic",
                     slice=transition.slice,
                     reason=transition.reason,
@@ -210,8 +210,8 @@ class SliceWatch:
             )
             if transition.left_out_s:
                 self._emit(
-                    Event(
-                        kind="slice.left_out",
+                    OtherEvent(
+                        name="slice.left_out",
                         source="elastic",
                         slice=transition.slice,
                         duration_s=transition.left_out_s,

@@ -18,7 +18,7 @@ import jax
 
 from shared_pathways_service.elastic.progress import Progress
 from shared_pathways_service.elastic.trees import Tree, copy_on_devices
-from shared_pathways_service.events import Event
+from shared_pathways_service.events import Event, OtherEvent
 
 __all__ = ["Held", "SnapshotStore", "Snapshots"]
 
@@ -216,12 +216,12 @@ class Snapshots:
             taking.published = True
             self._published = _Slot(held=held, progress=taking.progress)
         self._emit(
-            Event(
-                kind="snapshot.taken",
+            OtherEvent(
+                name="snapshot.taken",
                 source="elastic",
                 step=step,
                 duration_s=time.monotonic() - taking.began,
-                data={
+                fields={
                     "blocked_s": taking.blocked_s,
                     "bytes": held.nbytes,
                     "where": taking.store.place,
@@ -231,4 +231,4 @@ class Snapshots:
 
     def _failed(self, step: int, reason: str) -> None:
         line = reason.split("\n", 1)[0]
-        self._emit(Event(kind="snapshot.failed", source="elastic", step=step, reason=line))
+        self._emit(OtherEvent(name="snapshot.failed", source="elastic", step=step, reason=line))

@@ -25,7 +25,7 @@ from shared_pathways_service.elastic.training.data import Batches, LastBatch
 from shared_pathways_service.elastic.training.restoring import States
 from shared_pathways_service.elastic.trees import Placement, Tree
 from shared_pathways_service.errors import InvalidRequestError, SliceLost
-from shared_pathways_service.events import Event
+from shared_pathways_service.events import Event, OtherEvent
 
 __all__ = ["Attempt", "Loss"]
 
@@ -330,12 +330,12 @@ class Attempt:
         if self._tflops is not None and seconds:
             told["tflops_per_device"] = self._tflops / seconds
         self._emit(
-            Event(
-                kind="elastic.step",
+            OtherEvent(
+                name="elastic.step",
                 source="elastic",
                 step=step,
                 duration_s=seconds,
-                data={
+                fields={
                     **told,
                     "slice_count": self.slice_count,
                     "down_events": self._down_events,

@@ -10,7 +10,7 @@ from typing import TypeVar
 from shared_pathways_service.elastic.health.slice_watch import SliceWatch
 from shared_pathways_service.elastic.waiting import Waiters
 from shared_pathways_service.errors import SliceLost
-from shared_pathways_service.events import Event
+from shared_pathways_service.events import Event, OtherEvent
 
 __all__ = ["Barrier"]
 
@@ -89,8 +89,8 @@ class Barrier:
             if answers.good:
                 how = "some slices are busy with it" if answers.silent else "all slices answer"
             self._emit(
-                Event(
-                    kind="elastic.barrier.slow",
+                OtherEvent(
+                    name="elastic.barrier.slow",
                     source="elastic",
                     duration_s=now - began,
                     reason=f"{what} takes longer than that; {how}",

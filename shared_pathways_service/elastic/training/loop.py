@@ -31,7 +31,7 @@ from shared_pathways_service.elastic.training.barrier import Barrier
 from shared_pathways_service.elastic.training.profiling import stop_profile
 from shared_pathways_service.elastic.training.restoring import States
 from shared_pathways_service.errors import SliceLost
-from shared_pathways_service.events import Event
+from shared_pathways_service.events import Event, OtherEvent
 
 __all__ = ["Callbacks", "Loop", "Reconnect", "RetryPolicy"]
 
@@ -128,13 +128,13 @@ class Loop(Generic[T]):
             raise
         finally:
             self._emit(
-                Event(
-                    kind="elastic.run.done",
+                OtherEvent(
+                    name="elastic.run.done",
                     source="elastic",
                     step=self._states.reached,
                     duration_s=time.monotonic() - began,
                     reason=reason or None,
-                    data={"outcome": outcome},
+                    fields={"outcome": outcome},
                 )
             )
 
@@ -212,11 +212,11 @@ class Loop(Generic[T]):
             if isinstance(found, Go):
                 if told:
                     self._emit(
-                        Event(
-                            kind="elastic.wait.done",
+                        OtherEvent(
+                            name="elastic.wait.done",
                             source="elastic",
                             duration_s=waited_s,
-                            data={**data, "have": len(found.slices)},
+                            fields={**data, "have": len(found.slices)},
                         )
                     )
                 return found.slices, waited_s
@@ -230,7 +230,7 @@ class Loop(Generic[T]):
             if not told:
                 reason = f"{len(usable)} slices answer, {want} must, {self._allowed.most} may"
                 self._emit(
-                    Event(kind="elastic.wait.started", source="elastic", reason=reason, data=data)
+                    Event.of("elastic.wait.started", source="elastic", reason=reason, data=data)
                 )
                 told = True
             self.watch.wait_for_change(found.at_most_s, changes)
@@ -250,12 +250,12 @@ class Loop(Generic[T]):
         decision, red, hangs = self._judge(error, fault, slices)
         retries = decision.action in {Action.RETRY, Action.RECONNECT}
         self._emit(
-            Event(
-                kind="elastic.error",
+            OtherEvent(
+                name="elastic.error",
                 source="elastic",
                 step=self._states.reached,
                 reason=fault.text,
-                data={
+                fields={
                     "error_type": type(error).__name__,
                     "verdict": decision.verdict.value,
                     "decision": "retry" if retries else "raise",
@@ -343,12 +343,12 @@ class Loop(Generic[T]):
                 f"the proxy is gone, and there is no new one: {_first_line(again)}"
             ) from again
         duration_s = time.monotonic() - began
-        self._emit(Event(kind="elastic.reconnected", source="elastic", duration_s=duration_s))
+        self._emit(OtherEvent(name="elastic.reconnected", source="elastic", duration_s=duration_s))
         self._allowed = self._options.slice_range(len(self.watch.devices))
         answers = self.watch.ask()
         for index in sorted(set(lacked) & set(answers.good)):
             reason = "a new proxy has it"
-            self._emit(Event(kind="slice.active", source="elastic", slice=index, reason=reason))
+            self._emit(Event.of("slice.active", source="elastic", slice=index, reason=reason))
         self.watch.start_monitor(self._options.poll_interval)
 
     def _goes_on(self, error: Exception) -> bool:
@@ -369,11 +369,11 @@ class Loop(Generic[T]):
 
     def _tell_start(self) -> None:
         self._emit(
-            Event(
-                kind="elastic.run.started",
+            OtherEvent(
+                name="elastic.run.started",
                 source="elastic",
                 step=self._states.newest_step() or 0,
-                data={
+                fields={
                     "run_name": self._options.run_name,
                     "enabled": self._options.elastic_enabled,
                     "slices": len(self.watch.devices),
@@ -396,23 +396,23 @@ class Loop(Generic[T]):
             "down_events": self._down_events(),
         }
         self._emit(
-            Event(
-                kind="elastic.attempt.started",
+            OtherEvent(
+                name="elastic.attempt.started",
                 source="elastic",
                 step=self._states.newest_step() or 0,
                 duration_s=waited_s,
-                data=data,
+                fields=data,
             )
         )
 
     def _tell_retry(self, cause: str) -> None:
         self._cause = cause
         self._emit(
-            Event(
-                kind="elastic.retry",
+            OtherEvent(
+                name="elastic.retry",
                 source="elastic",
                 step=self._states.reached,
-                data={
+                fields={
                     "attempt": self._failures + 1,
                     "max_attempts": self._options.elastic_max_retries,
                     "cause": cause,

@@ -16,7 +16,7 @@ from shared_pathways_service.elastic.progress import Progress
 from shared_pathways_service.elastic.snapshots.slots import Snapshots
 from shared_pathways_service.elastic.trees import Placement, Tree, describe, place
 from shared_pathways_service.elastic.waiting import Waiters
-from shared_pathways_service.events import Event
+from shared_pathways_service.events import Event, OtherEvent
 
 __all__ = ["States"]
 
@@ -126,12 +126,12 @@ class States:
         lost = max(0, self.reached - progress.step)
         self.reached = progress.step
         self._emit(
-            Event(
-                kind="elastic.restored",
+            OtherEvent(
+                name="elastic.restored",
                 source="elastic",
                 step=progress.step,
                 duration_s=time.monotonic() - began,
-                data={"origin": origin, "lost_steps": lost},
+                fields={"origin": origin, "lost_steps": lost},
             )
         )
         return state, progress

@@ -5,20 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.metadata
+import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
 
 from shared_pathways_service.api.jax_releases import check_pair
 from shared_pathways_service.errors import InvalidRequestError, TunnelError
+from shared_pathways_service.events import Event
+from shared_pathways_service.events.session import (
+    HomeLost,
+    ProxyDeleted,
+    ProxyExited,
+    ProxyServing,
+    ServiceWaiting,
+    ServiceWarning,
+)
 from shared_pathways_service.homes.base import (
     HomeCounters,
-    HomeEvent,
     ProxyHandle,
     ProxySpec,
     ServiceInfo,
@@ -62,7 +71,7 @@ class EmbeddedHome:
         self._reconnects = 0
         self._trouble = ""
         self._tell: Tell = unheard
-        self._events: asyncio.Queue[HomeEvent] = asyncio.Queue()
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
 
     async def preflight(self, spec: ProxySpec, tell: Tell) -> ServiceInfo:
         """Joins the service or starts one, and waits until its slices are up.
@@ -80,7 +89,7 @@ class EmbeddedHome:
         assert link.welcome is not None
         ours, theirs = importlib.metadata.version("jaxlib"), link.welcome.jaxlib_version
         if warning := check_pair(ours, theirs, "the service", ours=True):
-            tell(HomeEvent(kind="service.warning", reason=warning))
+            tell(ServiceWarning(reason=warning))
         types = tuple(link.welcome.instance_types)
         for kind in wanted:
             if kind not in types:
@@ -144,7 +153,7 @@ class EmbeddedHome:
             transfer_dir=proxy.transfer_dir,
         )
 
-    async def follow(self, handle: ProxyHandle) -> AsyncIterator[HomeEvent]:
+    async def follow(self, handle: ProxyHandle) -> AsyncIterator[Event]:
         """Tells what becomes of the proxy and its slices, until it ends."""
         _, news = self._joined()
         watch = asyncio.create_task(self._watch_proxy(handle))
@@ -152,7 +161,7 @@ class EmbeddedHome:
             while True:
                 event = await self._events.get()
                 yield event
-                if event.kind in {"proxy.exited", "proxy.deleted", "home.lost"}:
+                if isinstance(event, ProxyExited | ProxyDeleted | HomeLost):
                     break
             # Two streams bring the news of one end; the other one may be a moment late.
             with contextlib.suppress(TimeoutError):
@@ -235,7 +244,7 @@ class EmbeddedHome:
         if trouble != self._trouble:
             self._trouble = trouble
             why = f"the resource manager does not answer: {trouble}"
-            self._tell(HomeEvent(kind="service.waiting", reason=why))
+            self._tell(ServiceWaiting(reason=why))
 
     async def _call(self, call: Awaitable[T]) -> T:
         try:
@@ -260,27 +269,32 @@ class EmbeddedHome:
                     return
         except grpc.aio.AioRpcError as error:
             reason = str(self._translated(error))
-        self._events.put_nowait(HomeEvent(kind="home.lost", reason=reason))
+        self._events.put_nowait(HomeLost(reason=reason))
 
 
-def _event_of(proxy: pb.Proxy) -> HomeEvent | None:
+def _event_of(proxy: pb.Proxy) -> Event | None:
     match proxy.state:
         case pb.Proxy.SERVING:
-            return HomeEvent(kind="proxy.serving")
+            return ProxyServing()
         case pb.Proxy.DELETED:
-            return HomeEvent(kind="proxy.deleted", reason=proxy.reason)
+            return ProxyDeleted(reason=proxy.reason)
         case pb.Proxy.EXITED:
-            return HomeEvent(
-                kind="proxy.exited",
+            return ProxyExited(
                 reason=proxy.reason,
-                data={
-                    "exit_code": proxy.exit_code if proxy.HasField("exit_code") else None,
-                    "reason": proxy.reason,
-                    "log_tail": "\n".join(proxy.log_tail),
-                    "report": proxy.exit_report,
-                },
+                exit_code=proxy.exit_code if proxy.HasField("exit_code") else None,
+                log_tail=tuple(proxy.log_tail),
+                report=_report_of(proxy.exit_report),
             )
     return None
+
+
+def _report_of(text: str) -> Mapping[str, Any]:
+    """Returns a proxy's exit report; empty where it is missing or damaged."""
+    with contextlib.suppress(ValueError, RecursionError):
+        report = json.loads(text)
+        if isinstance(report, dict):
+            return report
+    return {}
 
 
 async def _has_ended(supervisor: Identity) -> bool:

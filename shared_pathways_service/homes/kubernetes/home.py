@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import json
 import logging
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -16,10 +15,10 @@ from shared_pathways_service.cluster_state.refusals import create_refused
 from shared_pathways_service.cluster_state.services import Service
 from shared_pathways_service.constants import PROXY_PORT
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
-from shared_pathways_service.events import Scalar
+from shared_pathways_service.events import Event
+from shared_pathways_service.events import session as ev
 from shared_pathways_service.homes.base import (
     HomeCounters,
-    HomeEvent,
     ProxyHandle,
     ProxySpec,
     ServiceInfo,
@@ -53,7 +52,7 @@ __all__ = ["KubernetesHome"]
 _TOKEN_BYTES = 32
 #: Seconds in which the resource manager's last words on an ended proxy come.
 _LAST_WORDS_S = 1.0
-_LAST_KINDS = ("proxy.exited", "proxy.deleted", "home.lost")
+_LAST_EVENTS = (ev.ProxyExited, ev.ProxyDeleted, ev.HomeLost)
 
 _log = logging.getLogger(__name__)
 
@@ -114,7 +113,7 @@ class KubernetesHome:
         self._news: ManagerNews | None = None
         self._keeper: DeadlineKeeper | None = None
         self._token = secrets.token_urlsafe(_TOKEN_BYTES)
-        self._events: asyncio.Queue[HomeEvent] = asyncio.Queue()
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._undo = contextlib.AsyncExitStack()
 
     async def preflight(self, spec: ProxySpec, tell: Tell) -> ServiceInfo:
@@ -188,7 +187,7 @@ class KubernetesHome:
             insecure_credentials=spec.options.use_insecure_credentials,
         )
 
-    async def follow(self, handle: ProxyHandle) -> AsyncIterator[HomeEvent]:  # noqa: ARG002
+    async def follow(self, handle: ProxyHandle) -> AsyncIterator[Event]:  # noqa: ARG002
         """Tells what becomes of the Job, its pod and its slices, until it ends."""
         assert self._api is not None, "preflight comes first"
         assert self._spec is not None, "create_proxy comes first"
@@ -205,10 +204,10 @@ class KubernetesHome:
             while True:
                 event = await self._events.get()
                 yield event
-                if event.kind in _LAST_KINDS:
+                if isinstance(event, _LAST_EVENTS):
                     break
             if self._relay is not None:
-                self._relay.pod_died(event.reason)
+                self._relay.pod_died(event.reason or "")
             # The resource manager's news of the same end may be a moment late.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_WORDS_S):
@@ -333,14 +332,14 @@ class KubernetesHome:
         return str(job["metadata"]["uid"]) if job and bears_session(job, session) else ""
 
     async def _run_follower(self, follower: ProxyFollower) -> None:
-        lost = HomeEvent(kind="home.lost", reason="the proxy is not watched any more")
+        lost = ev.HomeLost(reason="the proxy is not watched any more")
         try:
             await follower.run()
         except SharedPathwaysError as error:
-            lost = HomeEvent(kind="home.lost", reason=str(error), data={"error": _as_text(error)})
+            lost = ev.HomeLost(reason=str(error), error=error.to_json())
         except Exception as error:  # noqa: BLE001 - whoever follows would wait for ever
             _log.exception("the view of %s failed", self._job["metadata"]["name"])
-            lost = HomeEvent(kind="home.lost", reason=f"{type(error).__name__}: {error}")
+            lost = ev.HomeLost(reason=f"{type(error).__name__}: {error}")
         # (Told after the proxy's own end, this is passed over.)
         self._events.put_nowait(lost)
 
@@ -350,12 +349,7 @@ class KubernetesHome:
         # that took it is seen by who watches it.
         if failure.kind not in (FailureKind.BROKEN, FailureKind.REFUSED):
             return
-        data: dict[str, Scalar] = {"final": failure.is_final}
-        if isinstance(failure.error.__cause__, SharedPathwaysError):
-            data["error"] = _as_text(failure.error.__cause__)
-        reason = failure.error.cause or str(failure.error)
-        self._events.put_nowait(HomeEvent(kind="tunnel.broken", reason=reason, data=data))
-
-
-def _as_text(error: SharedPathwaysError) -> str:
-    return json.dumps(error.to_json())
+        cause, reason = failure.error.__cause__, failure.error.cause or str(failure.error)
+        error = cause.to_json() if isinstance(cause, SharedPathwaysError) else {}
+        broken = ev.TunnelBroken(reason=reason, final=failure.is_final, error=error)
+        self._events.put_nowait(broken)

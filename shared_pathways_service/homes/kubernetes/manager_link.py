@@ -19,7 +19,10 @@ from shared_pathways_service.errors import (
     ServiceNotReady,
     SharedPathwaysError,
 )
-from shared_pathways_service.homes.base import HomeEvent, Tell, unheard
+from shared_pathways_service.events.session import (
+    ServiceWaiting,
+)
+from shared_pathways_service.homes.base import Tell, unheard
 from shared_pathways_service.homes.kubernetes.dial import dial_pod
 from shared_pathways_service.homes.manager_news import ManagerNews
 from shared_pathways_service.kube.api import KubeApi
@@ -175,7 +178,7 @@ class ManagerLink:
         self._failure = failure
         if failure != self._told:
             self._told = failure
-            self._tell(HomeEvent(kind="service.waiting", reason=self._silence))
+            self._tell(ServiceWaiting(reason=self._silence))
 
     async def _dial(self, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
         try:

@@ -15,7 +15,8 @@ from shared_pathways_service.cluster_state.preflight_checks import Examined
 from shared_pathways_service.cluster_state.readiness import ServiceReadiness, service_selector
 from shared_pathways_service.cluster_state.services import Service, find_service
 from shared_pathways_service.errors import AccessDenied, ServiceNotFound, SharedPathwaysError
-from shared_pathways_service.homes.base import HomeEvent, ProxySpec, Tell
+from shared_pathways_service.events import session as ev
+from shared_pathways_service.homes.base import ProxySpec, Tell
 from shared_pathways_service.homes.kubernetes.priority_values import read_priority
 from shared_pathways_service.homes.kubernetes.service_view import ServiceView
 from shared_pathways_service.kube.api import KubeApi
@@ -88,7 +89,7 @@ class Preflight:
         if (failure := examined.final_failure) is not None:
             raise failure
         for warning in examined.warnings:
-            tell(HomeEvent(kind="service.warning", reason=warning))
+            tell(ev.ServiceWarning(reason=warning))
         return await self._wait_until(
             lambda found: found.suffices_for(spec.virtual_slices, spec.num_elastic_slices), tell
         )
@@ -331,14 +332,8 @@ def _request_checks(service: Service, spec: ProxySpec) -> list[Check]:
 
 
 def _tell_waiting(found: ServiceReadiness, tell: Tell, trouble: str = "") -> None:
-    pods = "\n".join(found.troubles)
-    tell(
-        HomeEvent(
-            kind="service.waiting",
-            reason=trouble or found.reason,
-            data={"ready": found.ready, "wanted": found.wanted, "pods": pods},
-        )
-    )
+    reason, pods = trouble or found.reason, tuple(found.troubles)
+    tell(ev.ServiceWaiting(reason=reason, ready=found.ready, wanted=found.wanted, pods=pods))
 
 
 async def _all_of(*coroutines: Coroutine[Any, Any, Object]) -> list[Object | BaseException]:

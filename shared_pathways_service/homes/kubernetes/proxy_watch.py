@@ -18,7 +18,7 @@ from shared_pathways_service.cluster_state.claims import (
 )
 from shared_pathways_service.cluster_state.log_cursor import LogCursor
 from shared_pathways_service.cluster_state.log_lines import parse_line
-from shared_pathways_service.cluster_state.placement import PlacementFollower, PlacementNews
+from shared_pathways_service.cluster_state.placement import PlacementFollower
 from shared_pathways_service.cluster_state.proxy_progress import (
     Outcome,
     ProxyProgress,
@@ -27,7 +27,9 @@ from shared_pathways_service.cluster_state.proxy_progress import (
 )
 from shared_pathways_service.cluster_state.services import Service
 from shared_pathways_service.errors import SharedPathwaysError
-from shared_pathways_service.homes.base import HomeEvent, ProxySpec, Tell
+from shared_pathways_service.events import Event
+from shared_pathways_service.events import session as ev
+from shared_pathways_service.homes.base import ProxySpec, Tell
 from shared_pathways_service.homes.racing import first_of
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiUnreachable
@@ -130,7 +132,7 @@ class ProxyFollower:
             self._warn(what, error)
 
     def _warn(self, what: str, error: Exception) -> None:
-        self._tell(HomeEvent(kind="service.warning", reason=f"{what} cannot be followed: {error}"))
+        self._tell(ev.ServiceWarning(reason=f"{what} cannot be followed: {error}"))
 
     # ---- objects
 
@@ -171,7 +173,7 @@ class ProxyFollower:
     def _hear_of_trouble(self, trouble: str) -> None:
         if not self._running.is_set():
             reason = trouble or self._progress.reason
-            self._tell(HomeEvent(kind="proxy.waiting", reason=reason))
+            self._tell(ev.ProxyWaiting(reason=reason))
 
     def _take_job(self, change: WatchEvent) -> None:
         if change.object["metadata"]["uid"] == self._uid:
@@ -207,10 +209,10 @@ class ProxyFollower:
         now = self._progress = read_progress(self._job, self._pods.values(), self._hints.values())
         match now.stage:
             case Stage.WAITING if now.reason != before.reason:
-                self._tell(HomeEvent(kind="proxy.waiting", reason=now.reason))
+                self._tell(ev.ProxyWaiting(reason=now.reason))
             case Stage.RUNNING if not self._running.is_set():
                 self._running.set()
-                self._tell(HomeEvent(kind="proxy.serving", data={"pod": now.pod}))
+                self._tell(ev.ProxyServing(pod=now.pod))
             case Stage.ENDED:
                 self._ended.set()
         return now.stage is Stage.ENDED
@@ -341,22 +343,18 @@ class ProxyFollower:
                 else:
                     waiting.clear()
 
-    def _pass_on(self, news: PlacementNews) -> None:
+    def _pass_on(self, news: Event) -> None:
         # That it serves was told as soon as the container ran.
-        if news.kind != "proxy.serving":
-            self._tell(HomeEvent(kind=news.kind, reason=news.reason, data=news.data))
+        if not isinstance(news, ev.ProxyServing):
+            self._tell(news)
 
 
-def _end_of(progress: ProxyProgress) -> HomeEvent:
+def _end_of(progress: ProxyProgress) -> Event:
     if progress.outcome is Outcome.DELETED:
-        return HomeEvent(kind="proxy.deleted", reason=progress.reason)
-    return HomeEvent(
-        kind="proxy.exited",
+        return ev.ProxyDeleted(reason=progress.reason)
+    return ev.ProxyExited(
         reason=progress.reason,
-        data={
-            "exit_code": progress.exit_code,
-            "reason": progress.reason,
-            "outcome": progress.outcome.value,
-            "log_tail": "\n".join(progress.log_tail),
-        },
+        exit_code=progress.exit_code,
+        outcome=progress.outcome.value,
+        log_tail=tuple(progress.log_tail),
     )

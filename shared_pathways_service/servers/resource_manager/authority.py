@@ -14,7 +14,7 @@ from collections.abc import Callable
 import grpc
 
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
-from shared_pathways_service.events import Event
+from shared_pathways_service.events import Event, OtherEvent
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.scheduling.book import holdings, messages
@@ -403,13 +403,13 @@ class Authority:
 
     def _announce(self, announced: messages.Announce) -> None:
         self._patience.announced(announced.kind)
-        event = Event(
-            kind=announced.kind,
+        event = OtherEvent(
+            name=announced.kind,
             source="rm",
             tenant=announced.tenant,
             slice=announced.slice,
             reason=announced.reason,
-            data=announced.data,
+            fields=announced.data,
         )
         self._on_event(event)
         takers = [box for box, who in self._watchers.items() if who in {"", announced.tenant}]

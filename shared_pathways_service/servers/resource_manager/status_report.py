@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from shared_pathways_service.events import Event, Scalar, rfc3339
+from shared_pathways_service.events import Event, OtherEvent, Scalar, rfc3339
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.scheduling.book.holdings import (
     ReservationStatus,
@@ -86,26 +86,26 @@ def snapshot_events(report: StatusReport) -> Iterator[Event]:
     """Tells how things stand in the events that would have told how they came to be so."""
     if report.state == "recovering":
         data: dict[str, Scalar] = {"tenants": len(report.tenants)}
-        yield Event(kind="rm.recovering", source=_SOURCE, data=data)
+        yield OtherEvent(name="rm.recovering", source=_SOURCE, fields=data)
     ready = collections.Counter(
         entry.instance_type for entry in report.slices if entry.state is SliceState.READY
     )
     for entry in report.slices:
-        yield Event(
-            kind=f"slice.{entry.state}",
+        yield OtherEvent(
+            name=f"slice.{entry.state}",
             source=_SOURCE,
             slice=entry.id,
-            data={"instance_type": entry.instance_type, "ready": ready[entry.instance_type]},
+            fields={"instance_type": entry.instance_type, "ready": ready[entry.instance_type]},
         )
     for tenant in report.tenants:
         yield from _tenant_events(tenant)
     for waiting in report.queue:
-        yield Event(
-            kind="tenant.queued",
+        yield OtherEvent(
+            name="tenant.queued",
             source=_SOURCE,
             tenant=waiting.tenant,
             reason=waiting.reason,
-            data={"position": waiting.position, "holders": "\n".join(waiting.holders)},
+            fields={"position": waiting.position, "holders": "\n".join(waiting.holders)},
         )
 
 
@@ -116,12 +116,12 @@ def _tenant_events(tenant: TenantStatus) -> Iterator[Event]:
     }
     for virtual in tenant.slices:
         if virtual.state in kinds:
-            yield Event(
-                kind=kinds[virtual.state],
+            yield OtherEvent(
+                name=kinds[virtual.state],
                 source=_SOURCE,
                 tenant=tenant.name,
                 slice=virtual.slice_id or None,
-                data={
+                fields={
                     "virtual_index": virtual.index,
                     "slice_id": virtual.slice_id,
                     "generation": virtual.generation,
@@ -131,29 +131,29 @@ def _tenant_events(tenant: TenantStatus) -> Iterator[Event]:
     if tenant.state is TenantState.RUNNING:
         placed = sum(v.state is VirtualSliceState.PLACED for v in tenant.slices)
         data: dict[str, Scalar] = {"placed": placed, "wanted": len(tenant.slices)}
-        yield Event(kind="tenant.running", source=_SOURCE, tenant=tenant.name, data=data)
+        yield OtherEvent(name="tenant.running", source=_SOURCE, tenant=tenant.name, fields=data)
     if tenant.preempting_by:
         data = {"grace_s": tenant.preempting_s}
-        yield Event(
-            kind="tenant.preempting",
+        yield OtherEvent(
+            name="tenant.preempting",
             source=_SOURCE,
             tenant=tenant.name,
             reason=tenant.preempting_by,
-            data=data,
+            fields=data,
         )
     if tenant.idle_release_s is not None:
-        yield Event(
-            kind="tenant.idling",
+        yield OtherEvent(
+            name="tenant.idling",
             source=_SOURCE,
             tenant=tenant.name,
-            data={"idle_s": tenant.idle_s, "release_s": tenant.idle_release_s},
+            fields={"idle_s": tenant.idle_s, "release_s": tenant.idle_release_s},
         )
     if tenant.state is TenantState.IDLE:
-        yield Event(kind="tenant.idled", source=_SOURCE, tenant=tenant.name)
+        yield OtherEvent(name="tenant.idled", source=_SOURCE, tenant=tenant.name)
     if tenant.state is TenantState.PREEMPTED:
-        yield Event(kind="tenant.preempted", source=_SOURCE, tenant=tenant.name)
+        yield OtherEvent(name="tenant.preempted", source=_SOURCE, tenant=tenant.name)
     if not tenant.connected:
-        yield Event(kind="tenant.disconnected", source=_SOURCE, tenant=tenant.name)
+        yield OtherEvent(name="tenant.disconnected", source=_SOURCE, tenant=tenant.name)
 
 
 def _wait_of(expectation: Expectation | None) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from shared_pathways_service.events import Event, Scalar
+from shared_pathways_service.events import Event, OtherEvent, Scalar
 
 __all__ = ["Report", "reporter"]
 
@@ -39,13 +39,13 @@ def reporter(on_event: Callable[[Event], None]) -> Report:
         data: Mapping[str, Scalar] | None = None,
     ) -> None:
         on_event(
-            Event(
-                kind=kind,
+            OtherEvent(
+                name=kind,
                 source=source,
                 tenant=tenant,
                 slice=slice,
                 reason=reason,
-                data=data or {},
+                fields=data or {},
             )
         )
 

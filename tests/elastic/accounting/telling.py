@@ -27,8 +27,8 @@ class Process:
     def tell(self, at: float, kind: str, **fields: Any) -> Event:
         """Tells an event, `at` seconds after the process' clock began."""
         known = {name: value for name, value in fields.items() if name in _FIELDS}
-        event = Event(
-            kind=kind,
+        event = Event.of(
+            kind,
             source="elastic",
             time=rfc3339(EPOCH + self.wall + at),
             monotonic=self.monotonic + at,

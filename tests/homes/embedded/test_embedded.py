@@ -21,7 +21,8 @@ from shared_pathways_service.errors import (
     ServiceNotReady,
     VersionSkew,
 )
-from shared_pathways_service.homes.base import HomeEvent, ProxyHandle, ProxySpec, unheard
+from shared_pathways_service.events import Event
+from shared_pathways_service.homes.base import ProxyHandle, ProxySpec, unheard
 from shared_pathways_service.homes.embedded import discovery
 from shared_pathways_service.homes.embedded.discovery import ServiceLink, find, find_or_start
 from shared_pathways_service.homes.embedded.home import EmbeddedHome
@@ -170,9 +171,9 @@ async def home() -> AsyncIterator[EmbeddedHome]:
         await made.close()
 
 
-async def next_of(events: AsyncIterator[HomeEvent], *kinds: str) -> list[HomeEvent]:
+async def next_of(events: AsyncIterator[Event], *kinds: str) -> list[Event]:
     """Waits for one of each kind, and passes over others; two streams bring them in any order."""
-    found: dict[str, HomeEvent] = {}
+    found: dict[str, Event] = {}
     async with asyncio.timeout(60):
         while len(found) < len(kinds):
             event = await anext(events)
@@ -240,7 +241,7 @@ def test_deaths_are_told() -> None:
             await next_of(events, "tenant.running")
             kill(supervisor)
             [lost] = await next_of(events, "home.lost")
-            assert "embedded service" in lost.reason
+            assert "embedded service" in (lost.reason or "")
             assert not await other.delete_proxy("isc-proxy-b", "", second.session)
 
     with embedded() as (server, _):
@@ -292,7 +293,7 @@ def test_another_release_of_jax_is_refused_before_a_proxy_is_created(
 
 
 def test_a_release_of_jax_that_was_not_tried_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[HomeEvent] = []
+    told: list[Event] = []
 
     async def ask() -> None:
         async with home() as made:
@@ -302,7 +303,7 @@ def test_a_release_of_jax_that_was_not_tried_is_a_warning(monkeypatch: pytest.Mo
 
     with embedded():
         run_async(ask())
-    (reason,) = [event.reason for event in told if event.kind == "service.warning"]
+    (reason,) = [event.reason or "" for event in told if event.kind == "service.warning"]
     assert reason.startswith("JAX is 0.99.0 here and 0.")
     assert "a pair that was not tried" in reason
 

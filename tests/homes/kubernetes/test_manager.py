@@ -19,8 +19,9 @@ from shared_pathways_service.errors import (
     ServiceNotReady,
     SharedPathwaysError,
 )
+from shared_pathways_service.events import Event
 from shared_pathways_service.homes import manager_news
-from shared_pathways_service.homes.base import HomeEvent, unheard
+from shared_pathways_service.homes.base import unheard
 from shared_pathways_service.homes.kubernetes import manager_link
 from shared_pathways_service.homes.kubernetes.home import KubernetesHome
 from shared_pathways_service.homes.kubernetes.manager_link import ManagerLink
@@ -193,7 +194,7 @@ def test_a_manager_that_does_not_answer_is_told_and_is_not_the_proxys_fault(
     own_directories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api = ScriptedApi({port_forward(SERVICE.namespace, "head"): gone})
-    told: list[HomeEvent] = []
+    told: list[Event] = []
     failed: asyncio.Queue[FailureKind] = asyncio.Queue()
 
     def relay(

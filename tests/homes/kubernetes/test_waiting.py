@@ -8,7 +8,7 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from shared_pathways_service.homes.base import HomeEvent
+from shared_pathways_service.events import Event
 from shared_pathways_service.homes.kubernetes.preflight import Preflight
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.cluster import ClusterAccess
@@ -65,12 +65,12 @@ class ReadOnlyApi(KubeApi):
 
 
 def test_one_ready_slice_is_not_all_where_the_head_tells_no_types() -> None:
-    told: list[HomeEvent] = []
+    told: list[Event] = []
 
     async def test() -> None:
         api = ReadOnlyApi()
 
-        def hear(news: HomeEvent) -> None:
+        def hear(news: Event) -> None:
             told.append(news)
             api.second.set()
 

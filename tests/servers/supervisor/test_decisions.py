@@ -217,7 +217,7 @@ class TestLogs:
             writer.flush()
         assert logs.path("rm").read_bytes() == b"after"
         assert (logs.directory / "rm.log.1").stat().st_size == 2000
-        logs.write_event(Event(kind="x", source="supervisor"))
+        logs.write_event(Event.of("x", source="supervisor"))
         assert '"kind":"x"' in logs.path("supervisor").read_text()
 
     def test_logs_of_standbys_are_few_and_a_file_that_cannot_be_cut_ends_nothing(

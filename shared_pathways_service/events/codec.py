@@ -1,0 +1,140 @@
+"""The flat form of an event's own fields: JSON's scalars only, as older versions write and read it.
+
+A list of texts is joined by newlines, an object is JSON. None and what is empty are left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+__all__ = ["Scalar", "flatten", "unflatten", "wire"]
+
+#: What the flat form may hold: JSON's scalars.
+Scalar = str | int | float | bool | None
+
+#: Raised by readers; the value is not of the field's type.
+_UNREADABLE = (ValueError, TypeError, AttributeError, OverflowError, RecursionError)
+
+
+def wire(name: str, default: Any = dataclasses.MISSING) -> Any:
+    """Declares a field that has another name in the flat form."""
+    return dataclasses.field(default=default, metadata={"wire": name})
+
+
+def flatten(event: object, common: frozenset[str]) -> dict[str, Scalar]:
+    """Returns the flat form.
+
+    Args:
+      event: A dataclass.
+      common: Fields that are not part of it.
+    """
+    flat: dict[str, Scalar] = {}
+    for field, name, _ in _own(type(event), common):
+        value = getattr(event, field.name)
+        if value not in (None, (), {}):
+            flat[name] = _scalar(value)
+    return flat
+
+
+def _scalar(value: Any) -> Scalar:
+    if isinstance(value, Mapping):
+        return json.dumps(dict(value))
+    return "\n".join(value) if isinstance(value, tuple) else cast("Scalar", value)
+
+
+def unflatten(
+    cls: type[object], flat: Mapping[str, Scalar], common: frozenset[str]
+) -> dict[str, Any]:
+    """Returns the arguments for a class; a field that cannot be read keeps its default.
+
+    Args:
+      cls: A dataclass; each of its own fields has a default.
+      flat: What `flatten` made, perhaps in another version.
+      common: Fields that are not part of it.
+
+    Returns:
+      ``extra`` among them: what has no field.
+    """
+    known: dict[str, Any] = {}
+    left = dict(flat)
+    for field, name, read in _own(cls, common):
+        value = left.pop(name, None)
+        if value is not None:
+            with contextlib.suppress(*_UNREADABLE):
+                known[field.name] = read(value)
+    return {**known, "extra": left}
+
+
+_Own = tuple[dataclasses.Field[Any], str, Callable[[Any], Any]]
+
+
+_known: dict[object, tuple[_Own, ...]] = {}
+
+
+def _own(cls: Any, common: frozenset[str]) -> tuple[_Own, ...]:
+    """Returns a class's own fields, their names in the flat form, and what reads their values."""
+    if cls not in _known:
+        types = typing.get_type_hints(cls)
+        _known[cls] = tuple(
+            (field, str(field.metadata.get("wire", field.name)), _READERS[str(types[field.name])])
+            for field in dataclasses.fields(cls)
+            if field.name not in common
+        )
+    return _known[cls]
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int | float) or value != int(value):
+        raise TypeError(value)
+    return int(value)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(value)
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(value)
+    return value
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(value.split("\n")) if value else ()
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    read = json.loads(value)
+    if not isinstance(read, dict):
+        raise TypeError(value)
+    return read
+
+
+def _counts(value: Any) -> Mapping[str, int]:
+    return {n: int(v) for n, v in _object(value).items() if isinstance(v, int | float)}
+
+
+_TYPES: Mapping[Callable[[Any], Any], tuple[Any, ...]] = {
+    _text: (str, str | None),
+    _whole: (int, int | None),
+    _number: (float, float | None),
+    _flag: (bool, bool | None),
+    _texts: (tuple[str, ...],),
+    _counts: (Mapping[str, int],),
+    _object: (Mapping[str, Any],),
+}
+#: By the type's text; a field of any other type is an error.
+_READERS = {str(cls): read for read, classes in _TYPES.items() for cls in classes}

@@ -1,0 +1,229 @@
+"""Events of a tenant and its slices, as the resource manager reports them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from shared_pathways_service.events.base import Event
+from shared_pathways_service.events.codec import wire
+
+__all__ = [
+    "SliceMoving",
+    "SliceMovingWithdrawn",
+    "SlicePlaced",
+    "SliceUnplaced",
+    "TenantDequeued",
+    "TenantEvent",
+    "TenantGone",
+    "TenantIdled",
+    "TenantIdling",
+    "TenantIdlingWithdrawn",
+    "TenantNotice",
+    "TenantPreempted",
+    "TenantPreempting",
+    "TenantPreemptingWithdrawn",
+    "TenantQueued",
+    "TenantRefused",
+    "TenantRunning",
+    "VirtualSliceEvent",
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TenantEvent(Event):
+    """An event of a tenant."""
+
+    source: str = "rm"
+
+
+class TenantNotice(TenantEvent):
+    """An event about slices that are, or will be, taken from a tenant."""
+
+
+# ---- the queue
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TenantQueued(TenantEvent, name="tenant.queued"):
+    """The tenant waits for slices; `reason` says which.
+
+    Attributes:
+      position: In the queue, from 1; None: the service does not know it.
+      holders: Tenants that hold such slices, a text for each.
+      wanted: Slices that it waits for, by instance type.
+      free: Slices of these types that are free.
+    """
+
+    position: int | None = None
+    holders: tuple[str, ...] = ()
+    wanted: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    free: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+
+class TenantDequeued(TenantEvent, name="tenant.dequeued"):
+    """Enough slices are free for the tenant; they are not placed yet."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TenantRefused(TenantEvent, name="tenant.refused"):
+    """The tenant does not get its slices.
+
+    Attributes:
+      refusal: Which refusal it is, e.g. ``slices_taken`` (docs/reference/words.md).
+      message: Why, in words.
+      wanted: Slices that it asked for, by instance type.
+      free: Slices of these types that are free.
+      holders: Tenants that hold such slices, a text for each.
+      position: Its place in the queue, from 1.
+      types: Instance types that the service has.
+      spares: Slices that the service reserves as spares, by instance type.
+    """
+
+    refusal: str = wire("kind", "")
+    message: str = ""
+    wanted: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    free: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    holders: tuple[str, ...] = ()
+    position: int | None = None
+    types: tuple[str, ...] = ()
+    spares: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TenantRunning(TenantEvent, name="tenant.running"):
+    """Enough of the tenant's slices are placed for it to run.
+
+    Attributes:
+      placed: Virtual slices that are placed.
+      wanted: Virtual slices that it asked for.
+    """
+
+    placed: int | None = None
+    wanted: int | None = None
+
+
+class TenantGone(TenantEvent, name="tenant.gone"):
+    """The resource manager has released the tenant."""
+
+
+# ---- slices that are taken
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TenantPreempting(TenantNotice, name="tenant.preempting"):
+    """The tenant's slices will be taken for the tenant that `reason` names.
+
+    Attributes:
+      by: The name of that tenant.
+      grace_s: Seconds until then.
+    """
+
+    by: str = ""
+    grace_s: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TenantPreemptingWithdrawn(TenantNotice, name="tenant.preempting_withdrawn"):
+    """The tenant's slices will not be taken after all.
+
+    Attributes:
+      by: The name of the tenant for which they would have been taken.
+    """
+
+    by: str = ""
+
+
+class TenantPreempted(TenantNotice, name="tenant.preempted"):
+    """The tenant's slices were taken; it is queued, and gets others without asking again."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TenantIdling(TenantNotice, name="tenant.idling"):
+    """The tenant does not compute, and its slices will be taken back.
+
+    Attributes:
+      idle_s: Seconds since it computed.
+      release_s: Seconds until they are taken back.
+    """
+
+    idle_s: float | None = None
+    release_s: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TenantIdlingWithdrawn(TenantNotice, name="tenant.idling_withdrawn"):
+    """The tenant computes again, and keeps its slices.
+
+    Attributes:
+      idle_s: Seconds for which it did not.
+    """
+
+    idle_s: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TenantIdled(TenantNotice, name="tenant.idled"):
+    """The tenant's slices were taken back; it gets others when it computes again.
+
+    Attributes:
+      idle_s: Seconds since it computed.
+    """
+
+    idle_s: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SliceMoving(TenantNotice, name="slice.moving"):
+    """A slice of the tenant is drained, and will be replaced by another.
+
+    Attributes:
+      virtual_index: Which of the tenant's virtual slices it is, from 0; None: not known.
+      slice_id: The slice that is drained.
+      onto: The slice that replaces it.
+    """
+
+    virtual_index: int | None = None
+    slice_id: str = ""
+    onto: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SliceMovingWithdrawn(TenantNotice, name="slice.moving_withdrawn"):
+    """A slice of the tenant will not be replaced after all.
+
+    Attributes:
+      virtual_index: Which of the tenant's virtual slices it is, from 0; None: not known.
+      slice_id: The slice that it stays on.
+    """
+
+    virtual_index: int | None = None
+    slice_id: str = ""
+
+
+# ---- placements
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VirtualSliceEvent(TenantEvent):
+    """A change of one virtual slice's placement.
+
+    Attributes:
+      virtual_index: Which of the tenant's virtual slices it is, from 0; None: not known.
+      slice_id: The physical slice; empty: not known.
+      generation: The number of the placement, higher for each later one.
+      instance_type: E.g. ``tpuv6e:2x2``; empty: not known.
+    """
+
+    virtual_index: int | None = None
+    slice_id: str = ""
+    generation: int | None = None
+    instance_type: str | None = None
+
+
+class SlicePlaced(VirtualSliceEvent, name="slice.placed"):
+    """A virtual slice was placed on a physical one."""
+
+
+class SliceUnplaced(VirtualSliceEvent, name="slice.unplaced"):
+    """A virtual slice lost its physical one; `reason` says why."""

@@ -1,0 +1,63 @@
+"""The page of events: every event that has a class, with its fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+
+from shared_pathways_service.events import Event, session, tenants
+from tests.docs import docstrings
+from tests.docs.markdown import code, page, table
+
+__all__ = ["text"]
+
+_HEAD = """# Events
+`on_event=` of `connect()` is called with an event whenever something happens to the connection.
+Each event is an object of a class below:
+
+```python
+from shared_pathways_service.events import Event
+from shared_pathways_service.events.tenants import SlicePlaced, TenantQueued
+
+
+def show(event: Event) -> None:
+    match event:
+        case SlicePlaced():
+            print(f"virtual slice {event.virtual_index} is on {event.slice_id}")
+        case TenantQueued(position=position):
+            print(f"waiting at position {position}")
+        case _:
+            print(event.kind, event.reason or "")
+```
+
+Every event has the fields of [Event](api.md#event), each None where it does not apply. `kind` is
+its name. `data` has the fields of its class, in the flat form of `to_dict()` and of
+`sps run --json-events`: a list is text with newlines, an object is JSON, and a field that is None
+or empty is left out.
+
+Events without a class of their own are `OtherEvent`: those of [elastic training](../elastic.md),
+of the resource manager's log, and of a newer version. Their own fields are in `data`."""
+
+_PARTS: Mapping[str, ModuleType] = {
+    "Connections and proxies": session,
+    "Tenants and slices": tenants,
+}
+
+
+def text() -> str:
+    """Returns the page."""
+    parts = [_HEAD]
+    for title, module in _PARTS.items():
+        parts += [f"## {title}", f"Module `{module.__name__}`."]
+        parts.append(table(("name", "class", "what happened", "fields"), _rows(module)))
+    return page(parts)
+
+
+def _rows(module: ModuleType) -> Iterator[tuple[str, ...]]:
+    classes: list[type[Event]] = [getattr(module, name) for name in module.__all__]
+    for kind, cls in sorted((cls().kind, cls) for cls in classes if cls().kind):
+        fields = docstrings.attributes(cls)
+        if not fields and issubclass(cls, tenants.VirtualSliceEvent):
+            fields = docstrings.attributes(tenants.VirtualSliceEvent)
+        told = " ".join(f"{code(name)}: {what}" for name, what in fields)
+        yield code(kind), code(cls.__name__), docstrings.summary(cls), told
