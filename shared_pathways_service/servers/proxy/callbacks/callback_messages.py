@@ -79,6 +79,9 @@ def call_messages(
     invocation = message.invocation
     invocation.call, invocation.program, invocation.callback = call, program, callback
     invocation.lane = lane
+    if not arguments:
+        yield message.SerializeToString()
+        return
     for argument in arguments:
         if argument is None:
             invocation.arguments.add(dtype=_TOKEN)
@@ -143,7 +146,7 @@ class Results:
                 f"not {', '.join(wanted) or 'nothing'}"
             )
         self._expected = expected
-        self._buffer = np.empty(sum(one.nbytes for one in expected), np.uint8)
+        self._buffer = np.empty(sum([one.nbytes for one in expected]), np.uint8)
         self._filled = 0
         self.add(answer.data)
 
@@ -161,8 +164,9 @@ class Results:
         end = self._filled + len(data)
         if end > len(self._buffer):
             raise _wrong(f"its client answered more than {len(self._buffer)} bytes")
-        self._buffer[self._filled : end] = np.frombuffer(data, np.uint8)
-        self._filled = end
+        if data:
+            self._buffer[self._filled : end] = np.frombuffer(data, np.uint8)
+            self._filled = end
 
     def arrays(self) -> tuple[Any, ...]:
         """Returns the arrays; None for tokens."""

@@ -133,7 +133,7 @@ class ProgramCallbacks:
             self._calls.await_order()
         with self._lock:
             self._running = (*self._running, operation)
-        operation.add_callback(self._calls.release_forlorn)
+        operation.add_callback(self._calls.release_forlorn, is_urgent=False)
         try:
             made = work()
         except Exception as error:
