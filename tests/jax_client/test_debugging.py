@@ -214,3 +214,42 @@ attachment.detach()
         proxies[0].address,
         str(own_directories / "trace"),
     )
+
+
+#: The first call returns while its function waits for it to return; the others wait for theirs.
+DISPATCHING = """
+import threading
+import jax, jax.numpy as jnp
+has_returned, seen = threading.Event(), []
+
+def wait(x):
+    seen.append(bool(has_returned.wait(20)))
+
+def fail(x):
+    raise ValueError("what it says")
+
+x = jnp.float32(1)
+jax.jit(lambda x: (jax.debug.callback(wait, x), x)[1])(x)
+has_returned.set()
+jax.effects_barrier()
+assert seen == [True], seen
+
+jax.config.update("jax_cpu_enable_async_dispatch", False)
+jax.jit(lambda x: (jax.debug.callback(seen.append, x), x)[1])(x)
+assert seen == [True, 1], seen
+jax.jit(lambda x: jax.debug.callback(seen.append, x, ordered=True))(x)
+assert seen == [True, 1, 1], seen
+for callback in (jax.debug.callback, lambda f, x: jax.pure_callback(f, x, x)):
+    try:
+        jax.jit(lambda x: callback(fail, x))(x)
+    except jax.errors.JaxRuntimeError as error:
+        assert "ValueError: what it says" in str(error), error
+    else:
+        raise AssertionError("the call does not wait")
+# It was raised once.
+jax.effects_barrier()
+"""
+
+
+def test_with_async_dispatch_off_a_call_waits_for_its_callbacks(proxies: Proxies) -> None:
+    run_program(PRELUDE + ATTACHING + DISPATCHING, proxies[0].address)

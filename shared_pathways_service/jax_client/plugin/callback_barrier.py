@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["CallbackBarrier"]
+__all__ = ["CallbackBarrier", "await_own"]
 
 _log = logging.getLogger(__name__)
 #: Seconds without any call after which it waits no longer.
@@ -78,3 +78,17 @@ def _tokens() -> list[Any]:
     found = getattr(dispatch, "runtime_tokens", None)
     held = (getattr(found, name, {}) for name in ("current_tokens", "output_runtime_tokens"))
     return [token for tokens in held for token in tokens.values()]
+
+
+def await_own() -> None:
+    """Waits for the programs with callbacks that this thread has started, as effects_barrier does.
+
+    Raises:
+      JaxRuntimeError: One of them failed; it is raised once. (JAX before 0.10 raises it again.)
+    """
+    jax: Any = importlib.import_module("jax")
+    dispatch: Any = importlib.import_module("jax._src.dispatch")
+    try:
+        jax.effects_barrier()
+    finally:
+        dispatch.runtime_tokens.clear()

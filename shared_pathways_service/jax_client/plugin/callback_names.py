@@ -1,17 +1,22 @@
-"""Names of the functions that a program calls: JAX wraps what its user gave it.
+"""The mark of a program with callbacks: its number, and the names of the functions that it calls.
 
-Like the plug-in the file needs the standard library only: it is copied with it.
+JAX wraps the functions that its user gave it. Like the plug-in the file needs the standard library
+and JAX only: it is copied with it.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-__all__ = ["name_of"]
+__all__ = ["mark", "name_of"]
 
+#: Of a program's module: its number, and how many functions it calls; and their names.
+_MARK = "sps.callbacks"
+_NAMES = "sps.callback_names"
 _JAX = frozenset({"jax", "jaxlib"})
 #: Functions that are looked into at most.
 _MOST = 100
@@ -20,6 +25,16 @@ _OF_JAX = {
     "_format_print_callback": "jax.debug.print",
     "_breakpoint_callback": "jax.debug.breakpoint",
 }
+
+
+def mark(module: Any, key: int, functions: Sequence[Callable[..., Any]]) -> None:
+    """Gives a module the number of its program, and the names of the functions that it calls."""
+    ir: Any = importlib.import_module("jaxlib.mlir.ir")
+    with module.context:
+        attributes = module.operation.attributes
+        attributes[_MARK] = ir.StringAttr.get(f"{key} {len(functions)}")
+        names = [ir.StringAttr.get(name_of(one)) for one in functions]
+        attributes[_NAMES] = ir.ArrayAttr.get(names)
 
 
 def name_of(function: Callable[..., Any]) -> str:

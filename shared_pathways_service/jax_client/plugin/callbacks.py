@@ -26,9 +26,9 @@ from typing import Any
 # (Relative: the copy is in a package of another name.)
 from . import callback_wire as wire
 from . import compile_calls, local
-from .callback_barrier import CallbackBarrier
+from .callback_barrier import CallbackBarrier, await_own
 from .callback_lanes import Lanes, NotCalled
-from .callback_names import name_of
+from .callback_names import mark
 from .callback_stream import CallbackStream, NotServed
 
 __all__ = [
@@ -45,15 +45,15 @@ __all__ = [
 #: How the session names itself to its stream of callbacks.
 NONCE_KEY = "sps_callbacks"
 NONCE_BYTES = 16
-#: Of a program's module: its number, and how many functions it calls.
-_MARK = "sps.callbacks"
-_NAMES = "sps.callback_names"
 #: How the version of our own proxies begins; others are not asked for a stream.
 _OURS = "shared-pathways-service"
 _OTHER = "the proxy is not of this project: JAX's client cannot be called back by it"
 _STRICT = (
     "in strict mode (strict=True, --strict, SPS_STRICT=1) they are refused as on Google's proxies"
 )
+
+#: JAX's setting of whether programs on the CPU run beside the thread that calls them.
+_ASYNC = "jax_cpu_enable_async_dispatch"
 
 _log = logging.getLogger(__name__)
 _served: weakref.WeakKeyDictionary[Any, Callbacks] = weakref.WeakKeyDictionary()
@@ -167,7 +167,7 @@ class Callbacks:
             return compile_without(module)
         served = compile_calls.Served()
         everything = (*functions, *map(served.here, asked))
-        _mark(copy, key, [name_of(one) for one in (*functions, *map(compile_calls.users, asked))])
+        mark(copy, key, (*functions, *map(compile_calls.users, asked)))
         self._functions[key] = everything
         try:
             made = served.run(lambda: compile_without(copy)) if asked else compile_without(copy)
@@ -253,15 +253,6 @@ class Callbacks:
         return not failed
 
 
-def _mark(module: Any, key: int, names: Sequence[str]) -> None:
-    """Gives a module the mark, and the names of the functions."""
-    ir: Any = importlib.import_module("jaxlib.mlir.ir")
-    with module.context:
-        attributes = module.operation.attributes
-        attributes[_MARK] = ir.StringAttr.get(f"{key} {len(names)}")
-        attributes[_NAMES] = ir.ArrayAttr.get([ir.StringAttr.get(name) for name in names])
-
-
 @functools.cache
 def _install() -> None:
     compiler: Any = importlib.import_module("jax._src.compiler")
@@ -312,14 +303,23 @@ def _callbacks_of(backend: Any) -> Callbacks | None:
 
 
 def _noted(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns what begins a program, which takes note of where a program with callbacks began."""
+    """Returns what starts a program, with what programs with callbacks need besides.
+
+    It notes where the program was started. And it waits for the program where a program on the CPU
+    would run before its call returns: with `jax_cpu_enable_async_dispatch` off.
+    """
+    jax: Any = importlib.import_module("jax")
 
     @functools.wraps(original)
     def call(self: Any, *args: Any) -> Any:
         global _newest  # noqa: PLW0603 - one for all: calls do not name the execution
-        if getattr(self, "has_host_callbacks", False) and _served:
-            _newest = contextvars.copy_context()
-        return original(self, *args)
+        if not (getattr(self, "has_host_callbacks", False) and _served):
+            return original(self, *args)
+        _newest = contextvars.copy_context()
+        made = original(self, *args)
+        if not jax.config.values.get(_ASYNC, True):
+            await_own()
+        return made
 
     return call
 
