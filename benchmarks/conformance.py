@@ -179,6 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             tests=[*options.pytest, *suite.parts[part]],
             devices=suite.devices,
             environment=suite.environment,
+            jax_settings=suite.jax_settings,
             test_timeout=options.test_timeout,
             timeout=options.timeout,
             first=first,

@@ -7,6 +7,7 @@ all that the tests' environment gets of this project.
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import json
 import os
@@ -22,6 +23,8 @@ VARIABLE = "SPS_CONFORMANCE_RESULTS"
 DEVICE_VARIABLE = "JAX_TEST_DUT"
 #: Set where tests must not choose a platform themselves (`jax_platform_name`).
 PROXY_VARIABLE = "SPS_CONFORMANCE_PROXY"
+#: JAX's settings for the tests, as JSON: those that JAX does not read from the environment.
+SETTINGS_VARIABLE = "SPS_CONFORMANCE_SETTINGS"
 
 
 def read_results(path: Path) -> dict[str, dict[str, str]]:
@@ -57,6 +60,11 @@ def backend(path: Path) -> Path:
 
 
 def pytest_sessionstart() -> None:
+    if settings := json.loads(os.environ.get(SETTINGS_VARIABLE, "{}")):
+        # (Before there is any backend: the CPU's reads some of them once.)
+        jax = importlib.import_module("jax")
+        for name, value in settings.items():
+            jax.config.update(name, value)
     _let_the_proxy_be_the_default()
 
 

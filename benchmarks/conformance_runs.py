@@ -7,6 +7,7 @@ blocks where pytest's timeout does not reach it is ended with its process likewi
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks import conformance_plugin as plugin
 from shared_pathways_service.jax_client import standalone
@@ -52,6 +54,7 @@ class Settings:
       timeout: Seconds that all may take; tests that are not reached by then are not run.
       first: The test from which on tests are run; empty: all are.
       environment: More variables for the tests.
+      jax_settings: Of `jax.config`, by name.
       python: The interpreter of the tests.
     """
 
@@ -62,6 +65,7 @@ class Settings:
     timeout: int
     first: str = ""
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    jax_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     python: Path = Path(sys.executable)
 
     @property
@@ -138,6 +142,7 @@ def _run(
             **os.environ,
             **settings.environment,
             plugin.VARIABLE: str(results),
+            plugin.SETTINGS_VARIABLE: json.dumps(dict(settings.jax_settings)),
             "PYTHONPATH": os.pathsep.join([directory, *paths]),
             "XLA_FLAGS": settings.xla_flags,
             "TEST_TMPDIR": directory,  # absl's: both runs would share it

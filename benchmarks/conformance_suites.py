@@ -50,6 +50,7 @@ class Suite:
       directory: Where pytest runs, inside the checkout.
       devices: How many the tests have.
       environment: Variables for the tests, both ways.
+      jax_settings: Of `jax.config`, by name, both ways.
       note: What is left out, and why.
     """
 
@@ -62,6 +63,7 @@ class Suite:
     directory: str = "."
     devices: int = 8
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    jax_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     note: str = ""
 
 

@@ -74,6 +74,9 @@ class OwnTest(jtu.JaxTestCase):
             open(flag, "w").close()
             self.assertTrue(tried, "the first time")
 
+    def test_settings_are_those_of_the_suite(self):
+        self.assertFalse(jax.config.values["jax_cpu_enable_async_dispatch"])
+
     def test_skipped_there(self):
         if through_a_proxy():
             self.skipTest("there")
@@ -95,6 +98,7 @@ SUITES = """
 repository = "owner/own"
 ref = "v1"
 environment = { JAX_TEST_DUT = "cpu" }
+jax_settings = { jax_cpu_enable_async_dispatch = false }
 
 [own.parts]
 other = ["tests/other_test.py"]
@@ -140,8 +144,8 @@ def test_a_part_runs_both_ways_and_is_compared(
         "unexplained": {"tests/other_test.py::A::c": "worse"},
     }, "the results of other parts stay"
     result = kept["parts"]["own"]
-    assert result["tests"] == 10
-    assert (result["direct"], result["proxy"], result["share"]) == (7, 3, round(3 / 7, 4))
+    assert result["tests"] == 11
+    assert (result["direct"], result["proxy"], result["share"]) == (8, 4, 0.5)
     assert result["explained"] == {
         f"{PREFIX}test_differs_and_is_known": "the client has no pointers"
     }
@@ -155,7 +159,7 @@ def test_a_part_runs_both_ways_and_is_compared(
     }
     assert (result["not_reached"], result["broken"], result["proxy_end"]) == ({}, {}, "")
     printed = capsys.readouterr().out
-    assert "7 on the CPU,     3 through the proxy (42.86%)" in printed
+    assert "8 on the CPU,     4 through the proxy (50.00%)" in printed
     assert f"known: {PREFIX}test_differs_and_is_known: the client has no pointers" in printed
     assert f"{PREFIX}test_differs: " in printed
 

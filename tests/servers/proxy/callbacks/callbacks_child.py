@@ -35,8 +35,11 @@ def attach(address: str) -> None:
     jax.config.update("jax_platforms", "proxy,cpu")
     jax.config.update("jax_backend_target", f"grpc://{address}")
     plugin.initialize()
-    # Otherwise the CPU raises errors of programs later than asked for, as the proxy does.
+    # With it the CPU, which reads it once, raises errors of programs earlier than the proxy. Calls
+    # of programs on the proxy read it each time, and are to return before their callbacks do.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
+    jax.devices("cpu")
+    jax.config.update("jax_cpu_enable_async_dispatch", True)
 
 
 if __name__ == "__main__":
