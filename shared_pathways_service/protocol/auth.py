@@ -89,18 +89,18 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):
         self,
         token: str,
         *,
-        open_services: Collection[str] = (),
+        open_methods: Collection[str] = (),
         lesser: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         """Keeps the tokens.
 
         Args:
           token: What a call must show.
-          open_services: Names of services that anybody may call.
+          open_methods: Paths of methods that need no token.
           lesser: Other tokens, and the paths of the methods that each is good for.
         """
         self._expected = (_SCHEME + token).encode()
-        self._open = tuple(f"/{name}/" for name in open_services)
+        self._open = frozenset(open_methods)
         self._lesser = [
             ((_SCHEME + other).encode(), frozenset(methods))
             for other, methods in (lesser or {}).items()
@@ -112,7 +112,7 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> _Handler | None:
         """Lets a call through, or replaces its handler by a refusal."""
-        if handler_call_details.method.startswith(self._open):
+        if handler_call_details.method in self._open:
             return await continuation(handler_call_details)
         shown = dict(handler_call_details.invocation_metadata or ()).get(_HEADER, "")
         if _is_same(shown, self._expected):

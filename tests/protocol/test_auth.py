@@ -64,7 +64,7 @@ async def _answer(kind: str, service: str, metadata: Metadata) -> str:
         return request
 
     handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(echo)
-    server = grpc.aio.server(interceptors=[TokenInterceptor(TOKEN, open_services=("Open",))])
+    server = grpc.aio.server(interceptors=[TokenInterceptor(TOKEN, open_methods=("/Open/Echo",))])
     for name in ("Closed", "Open", "OpenNot"):
         server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(name, {"Echo": handler}),)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 import grpc.aio
+from grpc_health.v1 import health, health_pb2_grpc
 
 from shared_pathways_service.constants import RESOURCE_MANAGER_PORT
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
@@ -32,7 +33,6 @@ from shared_pathways_service.servers.resource_manager.service import ResourceMan
 from shared_pathways_service.servers.resource_manager.store import Store, open_store
 from shared_pathways_service.servers.resource_manager.streams import TenantStreams, WorkerStreams
 from shared_pathways_service.servers.serving.admission import Admission
-from shared_pathways_service.servers.serving.health_service import HEALTH_SERVICE, health_handler
 from shared_pathways_service.servers.serving.listening import SERVER_OPTIONS, listen, stop_server
 from shared_pathways_service.servers.serving.process import (
     STOP_SIGNALS,
@@ -54,6 +54,8 @@ _LIMITS = (
 )
 #: All that a proxy calls; by the rest one tenant could end another, or a slice.
 _TENANTS_METHODS = ("/shared_pathways_service.v1.ResourceManager/TenantSession",)
+#: Kubernetes' probes show no token, and a busy resource manager must not fail them.
+_PROBES = (f"/{health.SERVICE_NAME}/Check",)
 #: Characters of an event in the log.
 _LINE_LIMIT = 1000
 
@@ -169,12 +171,12 @@ def _make_server(
         guards.append(
             TokenInterceptor(
                 token,
-                open_services=(HEALTH_SERVICE,),
+                open_methods=_PROBES,
                 lesser={} if tenant_token is None else {tenant_token: _TENANTS_METHODS},
             )
         )
     return grpc.aio.server(
-        interceptors=[*guards, Admission(options)],
+        interceptors=[*guards, Admission(options, exempt=_PROBES)],
         options=(
             *SERVER_OPTIONS,
             *_LIMITS,
@@ -241,7 +243,7 @@ async def _serve(options: ResourceManagerOptions, guard: grpc.aio.ServerIntercep
         pb_grpc.add_ResourceManagerServicer_to_server(
             cast("pb_grpc.ResourceManagerServicer", service), server
         )
-        server.add_generic_rpc_handlers((health_handler(),))
+        health_pb2_grpc.add_HealthServicer_to_server(health.aio.HealthServicer(), server)
         listening = listen(
             server,
             server_port=options.server_port,

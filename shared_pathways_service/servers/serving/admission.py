@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import inspect
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Protocol, TypeAlias
 
 import grpc
@@ -51,14 +51,20 @@ class Bounds(Protocol):
 
 
 class Admission(grpc.aio.ServerInterceptor):
-    """Wraps every method that is a coroutine; the health check, which is none, needs no guard.
+    """Wraps every method that is a coroutine.
 
     It must stand behind what checks tokens: what is refused there is none of its calls.
     """
 
-    def __init__(self, bounds: Bounds) -> None:
-        """Begins with no calls."""
+    def __init__(self, bounds: Bounds, *, exempt: Collection[str] = ()) -> None:
+        """Begins with no calls.
+
+        Args:
+          bounds: The limits.
+          exempt: Paths of methods without limits, which are also answered when calls are refused.
+        """
         self._bounds = bounds
+        self._exempt = frozenset(exempt)
         self._open = 0
         self._by_host: Counter[str] = Counter()
 
@@ -74,8 +80,8 @@ class Admission(grpc.aio.ServerInterceptor):
     ) -> _Handler | None:
         """Returns the method's handler, guarded."""
         handler = await continuation(handler_call_details)
-        if handler is None:
-            return None
+        if handler is None or handler_call_details.method in self._exempt:
+            return handler
         method: Any = (
             handler.unary_unary
             or handler.unary_stream

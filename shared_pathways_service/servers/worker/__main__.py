@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
+from grpc_health.v1 import health, health_pb2_grpc
 
 from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN, WORKER_PORT
 from shared_pathways_service.errors import SharedPathwaysError
@@ -18,7 +19,6 @@ from shared_pathways_service.flags.parsing import parse_or_exit
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol.auth import read_token
 from shared_pathways_service.runtime.glog import glog, send_logging_to_glog
-from shared_pathways_service.servers.serving.health_service import health_handler
 from shared_pathways_service.servers.serving.listening import (
     SERVER_OPTIONS,
     Listening,
@@ -69,7 +69,7 @@ def _serve(options: WorkerOptions) -> None:
         pool = stack.enter_context(ThreadPoolExecutor(max_workers=1))
         server = grpc.server(pool, options=SERVER_OPTIONS)
         stack.callback(stop_blocking_server, server)
-        server.add_generic_rpc_handlers((health_handler(),))
+        health_pb2_grpc.add_HealthServicer_to_server(health.HealthServicer(), server)
         listening = listen(
             server,
             server_port=options.server_port,

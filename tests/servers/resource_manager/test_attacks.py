@@ -156,6 +156,9 @@ def test_a_host_has_so_many_calls_and_all_have(make_service: MakeService) -> Non
         code, details = _end_of_one(watches)
         assert code is EXHAUSTED
         assert "--max_calls) is 12" in details
+        # A probe that fails would have the resource manager restarted.
+        check: Any = channel.unary_unary("/grpc.health.v1.Health/Check")
+        assert check(b"", timeout=DEADLINE_S) == b"\x08\x01"
 
 
 def test_it_ends_though_somebody_does_not_read_what_it_was_told(make_service: MakeService) -> None:

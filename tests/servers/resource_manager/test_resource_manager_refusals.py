@@ -14,6 +14,7 @@ from typing import Any
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
 from shared_pathways_service.errors import AccessDenied, InvalidRequestError, VersionSkew
@@ -22,7 +23,7 @@ from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.protocol.status import error_of
 from shared_pathways_service.servers.resource_manager.flags import ResourceManagerOptions
-from tests.processes import KIND, VERSIONS, ServerProcess, Service, Stream, tenant_hello
+from tests.processes import DEADLINE_S, KIND, VERSIONS, ServerProcess, Service, Stream, tenant_hello
 from tests.servers.conftest import MakeService
 
 MODULE = "shared_pathways_service.servers.resource_manager"
@@ -252,6 +253,23 @@ def test_with_the_token_all_goes_on(guarded: Service, own_directories: Path) -> 
 def test_health_is_answered_to_anybody(guarded: Service) -> None:
     check: Any = guarded.channel.unary_unary("/grpc.health.v1.Health/Check")
     assert check(b"") == b"\x08\x01"
+
+
+def test_following_health_needs_the_token(guarded: Service) -> None:
+    stub = health_pb2_grpc.HealthStub(guarded.channel)
+    refused = stub.Watch(health_pb2.HealthCheckRequest(), timeout=DEADLINE_S)
+    assert refused.code() is grpc.StatusCode.UNAUTHENTICATED
+    followed = stub.Watch(health_pb2.HealthCheckRequest(), metadata=bearer("s3cret"))
+    assert next(followed).status == health_pb2.HealthCheckResponse.SERVING
+    assert guarded.rm.stop() == 0
+    assert followed.code() is not grpc.StatusCode.OK
+
+
+def test_a_service_that_is_not_served_has_no_health(guarded: Service) -> None:
+    stub = health_pb2_grpc.HealthStub(guarded.channel)
+    with pytest.raises(grpc.RpcError) as caught:
+        stub.Check(health_pb2.HealthCheckRequest(service="nosuch"), timeout=DEADLINE_S)
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
 
 def test_a_token_that_others_can_read_is_no_start(own_directories: Path) -> None:
