@@ -65,6 +65,10 @@ def pytest_sessionstart() -> None:
         jax = importlib.import_module("jax")
         for name, value in settings.items():
             jax.config.update(name, value)
+    if os.environ.get(DEVICE_VARIABLE):
+        # JAX's tests choose parameters by it when they are imported; this module has the setting.
+        importlib.import_module("jax._src.test_util")
+        _choose_device()
     _let_the_proxy_be_the_default()
 
 
@@ -76,9 +80,8 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
 @pytest.hookimpl(trylast=True)  # after -k
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     _let_the_proxy_be_the_default()
-    if device := os.environ.get(DEVICE_VARIABLE):
-        # (The setting exists only after JAX's tests were imported.)
-        sys.modules["jax"].config.update(DEVICE_VARIABLE.lower(), device)
+    if os.environ.get(DEVICE_VARIABLE):
+        _choose_device()  # again: the tests have parsed their flags since
     results = _results()
     choice = json.loads(_choice(results).read_text())
     wanted = {item.nodeid: item for item in items}
@@ -108,6 +111,10 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_sessionfinish() -> None:
     if jax := sys.modules.get("jax"):
         backend(_results()).write_text(jax.default_backend())
+
+
+def _choose_device() -> None:
+    sys.modules["jax"].config.update(DEVICE_VARIABLE.lower(), os.environ[DEVICE_VARIABLE])
 
 
 def _let_the_proxy_be_the_default() -> None:
