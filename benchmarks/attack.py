@@ -141,14 +141,14 @@ def _manager(address: str) -> Target:
     from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
     from shared_pathways_service.protocol import resource_manager_pb2 as pb
     from shared_pathways_service.protocol.auth import bearer
+    from shared_pathways_service.protocol.tenant_pb2 import TenantRequest
 
     path = "/shared_pathways_service.v1.ResourceManager"
     token = (Path(os.environ["SPS_RUNTIME_DIR"]) / "tenants.token").read_text()
     hello = pb.TenantHello(
         versions=pb.VersionRange(min=PROTOCOL_MIN, max=PROTOCOL_MAX),
-        tenant="another",
+        tenant=TenantRequest(name="another", virtual_slices=[KIND] * 3),
         incarnation="made up",
-        virtual_slices=[KIND] * 3,
     )
     release = pb.ReleaseTenantRequest(tenant="another")
     return Target(

@@ -14,6 +14,7 @@ from benchmarks.rm_scale_workers import OPTIONS, again
 from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
+from shared_pathways_service.protocol.tenant_pb2 import TenantRequest
 
 #: Seconds that any news may take.
 LIMIT_S = 60.0
@@ -44,12 +45,14 @@ class Tenant:
         self._call = stub.TenantSession()
         self._hello = pb.TenantHello(
             versions=pb.VersionRange(min=PROTOCOL_MIN, max=PROTOCOL_MAX),
-            tenant=name,
+            tenant=TenantRequest(
+                name=name,
+                virtual_slices=[kind] * slices,
+                queue_timeout_s=float("inf"),
+                user=name,
+                host="laptop",
+            ),
             incarnation=f"{name}-1",
-            virtual_slices=[kind] * slices,
-            queue_timeout_s=float("inf"),
-            user=name,
-            host="laptop",
             pid=1,
         )
         self._task = asyncio.create_task(self._run())

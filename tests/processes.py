@@ -25,6 +25,7 @@ from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import bearer
+from tests.protocol.carriers import hello
 
 #: Generous: a loaded machine of two cores. What is asserted is what happened, never how fast.
 DEADLINE_S = 60.0
@@ -247,7 +248,7 @@ class Service:
         self.wait_for_states(dict.fromkeys(slice_ids, "ready"))
         return workers
 
-    def tenant(self, name: str, **fields: Any) -> Stream:
+    def tenant(self, name: str, /, **fields: Any) -> Stream:
         """Opens a tenant's stream and says hello; one slice is asked for unless said otherwise."""
         stream = self.stream(self.stub.TenantSession)
         stream.send(pb.TenantMessage(hello=tenant_hello(name, **fields)))
@@ -286,15 +287,15 @@ class Service:
             time.sleep(0.02)
 
 
-def tenant_hello(name: str, **fields: Any) -> pb.TenantHello:
+def tenant_hello(name: str, /, **fields: Any) -> pb.TenantHello:
     """Returns the hello of a tenant that wants one slice, or what `fields` says."""
     values: dict[str, Any] = {
         "versions": VERSIONS,
-        "tenant": name,
+        "name": name,
         "incarnation": f"{name}-1",
         "virtual_slices": [KIND],
         "user": name,
         "host": "laptop",
         "pid": 1,
     }
-    return pb.TenantHello(**{**values, **fields})
+    return hello(**{**values, **fields})

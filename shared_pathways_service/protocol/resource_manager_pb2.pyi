@@ -15,6 +15,7 @@ from google.protobuf import message as _message
 from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from shared_pathways_service.protocol import tenant_pb2 as _tenant_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -292,48 +293,31 @@ class TenantHello(_message.Message):
     VERSIONS_FIELD_NUMBER: _builtins.int
     TENANT_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
+    PID_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    CLAIMS_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    LAST_GENERATION_FIELD_NUMBER: _builtins.int
+    IDLE_COUNT_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
     VIRTUAL_SLICES_FIELD_NUMBER: _builtins.int
-    NUM_ELASTIC_SLICES_FIELD_NUMBER: _builtins.int
+    ELASTIC_SLICES_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
     QUEUE_TIMEOUT_S_FIELD_NUMBER: _builtins.int
     USER_FIELD_NUMBER: _builtins.int
     TEAM_FIELD_NUMBER: _builtins.int
     HOST_FIELD_NUMBER: _builtins.int
-    PID_FIELD_NUMBER: _builtins.int
-    ADDRESS_FIELD_NUMBER: _builtins.int
-    CLAIMS_FIELD_NUMBER: _builtins.int
-    RUNNING_FIELD_NUMBER: _builtins.int
     MAX_LIFETIME_S_FIELD_NUMBER: _builtins.int
-    LAST_GENERATION_FIELD_NUMBER: _builtins.int
-    IDLE_COUNT_FIELD_NUMBER: _builtins.int
-    tenant: _builtins.str
-    """The session's name, e.g. "isc-proxy-ada-x7k2p"; DNS label."""
     incarnation: _builtins.str
     """Made anew whenever the proxy starts (a UUID). A live tenant's name with another incarnation is
     refused (ALREADY_EXISTS).
     """
-    num_elastic_slices: _builtins.int
-    """How many of them may be missing: len(virtual_slices) - num_elastic_slices are the gang."""
-    priority: _builtins.int
-    """Higher goes first; equal ones in order of arrival."""
-    queue_timeout_s: _builtins.float
-    """Absent: refused at once when slices are taken. Present: seconds to wait in the queue
-    (infinity is allowed).
-    """
-    user: _builtins.str
-    """For people and for limits; none is trusted."""
-    team: _builtins.str
-    host: _builtins.str
     pid: _builtins.int
     address: _builtins.str
     """Where the proxy itself serves: "host:port" or "unix:/path"."""
     running: _builtins.bool
     """Whether the proxy has heard TenantRunning: an RM that has lost its state then does not queue
     it, also when it has no slice left to claim.
-    """
-    max_lifetime_s: _builtins.float
-    """Seconds from this hello until the proxy ends in any case; absent: not known. The RM takes the
-    slices back then. Of a tenant that it knows, what the first hello said holds.
     """
     last_generation: _builtins.int
     """The highest generation that the proxy heard of, held or lost; 0: none. An RM that has lost its
@@ -344,40 +328,52 @@ class TenantHello(_message.Message):
     `count` of that notice; absent: it is not so. An RM that has lost its state then does not queue
     the tenant before a TenantActivity has a greater count.
     """
+    name: _builtins.str
+    """The fields of `tenant`, as the first release writes and reads them. They count where `tenant`
+    is absent.
+    """
+    elastic_slices: _builtins.int
+    priority: _builtins.int
+    queue_timeout_s: _builtins.float
+    user: _builtins.str
+    team: _builtins.str
+    host: _builtins.str
+    max_lifetime_s: _builtins.float
     @_builtins.property
     def versions(self) -> Global___VersionRange: ...
     @_builtins.property
-    def virtual_slices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """One entry a virtual slice, in order, e.g. ["tpuv6e:2x2", "tpuv6e:2x2"]."""
-
+    def tenant(self) -> _tenant_pb2.TenantRequest: ...
     @_builtins.property
     def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]:
         """What the proxy holds already: it speaks again after its stream or the RM broke."""
 
+    @_builtins.property
+    def virtual_slices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
         versions: Global___VersionRange | None = ...,
-        tenant: _builtins.str = ...,
+        tenant: _tenant_pb2.TenantRequest | None = ...,
         incarnation: _builtins.str = ...,
+        pid: _builtins.int = ...,
+        address: _builtins.str = ...,
+        claims: _abc.Iterable[Global___Claim] | None = ...,
+        running: _builtins.bool = ...,
+        last_generation: _builtins.int = ...,
+        idle_count: _builtins.int | None = ...,
+        name: _builtins.str = ...,
         virtual_slices: _abc.Iterable[_builtins.str] | None = ...,
-        num_elastic_slices: _builtins.int = ...,
+        elastic_slices: _builtins.int = ...,
         priority: _builtins.int = ...,
         queue_timeout_s: _builtins.float | None = ...,
         user: _builtins.str = ...,
         team: _builtins.str = ...,
         host: _builtins.str = ...,
-        pid: _builtins.int = ...,
-        address: _builtins.str = ...,
-        claims: _abc.Iterable[Global___Claim] | None = ...,
-        running: _builtins.bool = ...,
         max_lifetime_s: _builtins.float | None = ...,
-        last_generation: _builtins.int = ...,
-        idle_count: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_idle_count", b"_idle_count", "_max_lifetime_s", b"_max_lifetime_s", "_queue_timeout_s", b"_queue_timeout_s", "idle_count", b"idle_count", "max_lifetime_s", b"max_lifetime_s", "queue_timeout_s", b"queue_timeout_s", "versions", b"versions"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_idle_count", b"_idle_count", "_max_lifetime_s", b"_max_lifetime_s", "_queue_timeout_s", b"_queue_timeout_s", "idle_count", b"idle_count", "max_lifetime_s", b"max_lifetime_s", "queue_timeout_s", b"queue_timeout_s", "tenant", b"tenant", "versions", b"versions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_idle_count", b"_idle_count", "_max_lifetime_s", b"_max_lifetime_s", "_queue_timeout_s", b"_queue_timeout_s", "address", b"address", "claims", b"claims", "host", b"host", "idle_count", b"idle_count", "incarnation", b"incarnation", "last_generation", b"last_generation", "max_lifetime_s", b"max_lifetime_s", "num_elastic_slices", b"num_elastic_slices", "pid", b"pid", "priority", b"priority", "queue_timeout_s", b"queue_timeout_s", "running", b"running", "team", b"team", "tenant", b"tenant", "user", b"user", "versions", b"versions", "virtual_slices", b"virtual_slices"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_idle_count", b"_idle_count", "_max_lifetime_s", b"_max_lifetime_s", "_queue_timeout_s", b"_queue_timeout_s", "address", b"address", "claims", b"claims", "elastic_slices", b"elastic_slices", "host", b"host", "idle_count", b"idle_count", "incarnation", b"incarnation", "last_generation", b"last_generation", "max_lifetime_s", b"max_lifetime_s", "name", b"name", "pid", b"pid", "priority", b"priority", "queue_timeout_s", b"queue_timeout_s", "running", b"running", "team", b"team", "tenant", b"tenant", "user", b"user", "versions", b"versions", "virtual_slices", b"virtual_slices"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__idle_count: _TypeAlias = _typing.Literal["idle_count"]  # noqa: Y015
     _WhichOneofArgType__idle_count: _TypeAlias = _typing.Literal["_idle_count", b"_idle_count"]  # noqa: Y015

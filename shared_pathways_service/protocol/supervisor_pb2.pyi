@@ -12,6 +12,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from shared_pathways_service.protocol import tenant_pb2 as _tenant_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -101,44 +102,45 @@ Global___JoinReply: _TypeAlias = JoinReply  # noqa: Y015
 class CreateProxyRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    NAME_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     SESSION_FIELD_NUMBER: _builtins.int
+    XLA_FLAGS_FIELD_NUMBER: _builtins.int
+    TCP_PORT_FIELD_NUMBER: _builtins.int
+    OWNER_PID_FIELD_NUMBER: _builtins.int
+    OWNER_START_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
+    FFI_TARGETS_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
     VIRTUAL_SLICES_FIELD_NUMBER: _builtins.int
-    NUM_ELASTIC_SLICES_FIELD_NUMBER: _builtins.int
+    ELASTIC_SLICES_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
     QUEUE_TIMEOUT_S_FIELD_NUMBER: _builtins.int
     USER_FIELD_NUMBER: _builtins.int
     TEAM_FIELD_NUMBER: _builtins.int
     HOST_FIELD_NUMBER: _builtins.int
-    XLA_FLAGS_FIELD_NUMBER: _builtins.int
-    TCP_PORT_FIELD_NUMBER: _builtins.int
-    OWNER_PID_FIELD_NUMBER: _builtins.int
-    OWNER_START_FIELD_NUMBER: _builtins.int
     MAX_LIFETIME_S_FIELD_NUMBER: _builtins.int
-    LIMITS_FIELD_NUMBER: _builtins.int
-    FFI_TARGETS_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
-    """DNS label; the tenant's name in the RM"""
     session: _builtins.str
     """UUID of the session that asks"""
-    num_elastic_slices: _builtins.int
-    priority: _builtins.int
-    queue_timeout_s: _builtins.float
-    user: _builtins.str
-    team: _builtins.str
-    host: _builtins.str
     tcp_port: _builtins.int
     """also a loopback port; 0: picked"""
     owner_pid: _builtins.int
     """The process whose end ends the proxy, whatever becomes of the agent; 0: none."""
     owner_start: _builtins.str
     """When it started, as processes.Identity has it; guards against a reused pid."""
+    name: _builtins.str
+    """The fields of `tenant`, as the first release writes and reads them. They count where `tenant`
+    is absent.
+    """
+    elastic_slices: _builtins.int
+    priority: _builtins.int
+    queue_timeout_s: _builtins.float
+    user: _builtins.str
+    team: _builtins.str
+    host: _builtins.str
     max_lifetime_s: _builtins.float
-    """0: none"""
+    """0: absent"""
     @_builtins.property
-    def virtual_slices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """["tpuv6e:2x2", …]"""
-
+    def tenant(self) -> _tenant_pb2.TenantRequest: ...
     @_builtins.property
     def xla_flags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """["--xla_a=1", …]"""
@@ -151,29 +153,32 @@ class CreateProxyRequest(_message.Message):
     def ffi_targets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """["NAME=LIBRARY:SYMBOL", …]"""
 
+    @_builtins.property
+    def virtual_slices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
-        name: _builtins.str = ...,
+        tenant: _tenant_pb2.TenantRequest | None = ...,
         session: _builtins.str = ...,
+        xla_flags: _abc.Iterable[_builtins.str] | None = ...,
+        tcp_port: _builtins.int | None = ...,
+        owner_pid: _builtins.int = ...,
+        owner_start: _builtins.str = ...,
+        limits: Global___ProxyLimits | None = ...,
+        ffi_targets: _abc.Iterable[_builtins.str] | None = ...,
+        name: _builtins.str = ...,
         virtual_slices: _abc.Iterable[_builtins.str] | None = ...,
-        num_elastic_slices: _builtins.int = ...,
+        elastic_slices: _builtins.int = ...,
         priority: _builtins.int = ...,
         queue_timeout_s: _builtins.float | None = ...,
         user: _builtins.str = ...,
         team: _builtins.str = ...,
         host: _builtins.str = ...,
-        xla_flags: _abc.Iterable[_builtins.str] | None = ...,
-        tcp_port: _builtins.int | None = ...,
-        owner_pid: _builtins.int = ...,
-        owner_start: _builtins.str = ...,
         max_lifetime_s: _builtins.float = ...,
-        limits: Global___ProxyLimits | None = ...,
-        ffi_targets: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_queue_timeout_s", b"_queue_timeout_s", "_tcp_port", b"_tcp_port", "limits", b"limits", "queue_timeout_s", b"queue_timeout_s", "tcp_port", b"tcp_port"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_queue_timeout_s", b"_queue_timeout_s", "_tcp_port", b"_tcp_port", "limits", b"limits", "queue_timeout_s", b"queue_timeout_s", "tcp_port", b"tcp_port", "tenant", b"tenant"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue_timeout_s", b"_queue_timeout_s", "_tcp_port", b"_tcp_port", "ffi_targets", b"ffi_targets", "host", b"host", "limits", b"limits", "max_lifetime_s", b"max_lifetime_s", "name", b"name", "num_elastic_slices", b"num_elastic_slices", "owner_pid", b"owner_pid", "owner_start", b"owner_start", "priority", b"priority", "queue_timeout_s", b"queue_timeout_s", "session", b"session", "tcp_port", b"tcp_port", "team", b"team", "user", b"user", "virtual_slices", b"virtual_slices", "xla_flags", b"xla_flags"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue_timeout_s", b"_queue_timeout_s", "_tcp_port", b"_tcp_port", "elastic_slices", b"elastic_slices", "ffi_targets", b"ffi_targets", "host", b"host", "limits", b"limits", "max_lifetime_s", b"max_lifetime_s", "name", b"name", "owner_pid", b"owner_pid", "owner_start", b"owner_start", "priority", b"priority", "queue_timeout_s", b"queue_timeout_s", "session", b"session", "tcp_port", b"tcp_port", "team", b"team", "tenant", b"tenant", "user", b"user", "virtual_slices", b"virtual_slices", "xla_flags", b"xla_flags"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__queue_timeout_s: _TypeAlias = _typing.Literal["queue_timeout_s"]  # noqa: Y015
     _WhichOneofArgType__queue_timeout_s: _TypeAlias = _typing.Literal["_queue_timeout_s", b"_queue_timeout_s"]  # noqa: Y015

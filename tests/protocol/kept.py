@@ -14,11 +14,12 @@ from shared_pathways_service.protocol import (
     proxy_status_pb2,
     resource_manager_pb2,
     supervisor_pb2,
+    tenant_pb2,
 )
 from shared_pathways_service.version import __version__
 
 DIRECTORY = Path(__file__).parent / "kept"
-MODULES = (proxy_status_pb2, resource_manager_pb2, supervisor_pb2)
+MODULES = (proxy_status_pb2, resource_manager_pb2, supervisor_pb2, tenant_pb2)
 
 
 def spoken_now() -> descriptor_pb2.FileDescriptorSet:

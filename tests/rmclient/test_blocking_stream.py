@@ -19,6 +19,7 @@ from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grp
 from shared_pathways_service.rmclient.blocking_stream import BlockingStream
 from shared_pathways_service.rmclient.failures import Refusal
 from tests.processes import DEADLINE_S
+from tests.protocol.carriers import hello
 
 _Answer = Callable[[Iterator[pb.TenantMessage], grpc.ServicerContext], Iterator[pb.TenantUpdate]]
 _BYE = pb.TenantMessage(bye=pb.TenantBye(reason="done"))
@@ -47,7 +48,7 @@ class _Owner:
     ends: int = 0
 
     def greeting(self) -> pb.TenantMessage:
-        return pb.TenantMessage(hello=pb.TenantHello(tenant="ada"))
+        return pb.TenantMessage(hello=hello(name="ada"))
 
     def on_message(self, _message: pb.TenantUpdate) -> None:
         self.welcomed.set()

@@ -39,6 +39,8 @@ from shared_pathways_service.homes.embedded.slice_readiness import wait_until_us
 from shared_pathways_service.homes.manager_news import ManagerNews
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.protocol.status import error_of
+from shared_pathways_service.protocol.tenant_pb2 import TenantRequest as TenantMessage
+from shared_pathways_service.protocol.tenant_requests import write_older_fields
 from shared_pathways_service.runtime.embedded.log_directory import tail_of
 from shared_pathways_service.runtime.processes import Identity
 from shared_pathways_service.runtime.settings import Settings
@@ -125,23 +127,26 @@ class EmbeddedHome:
         link, news = self._joined()
         news.follow(spec.name, self._events.put_nowait)
         request = pb.CreateProxyRequest(
-            name=spec.name,
+            tenant=TenantMessage(
+                name=spec.name,
+                virtual_slices=spec.virtual_slices,
+                elastic_slices=spec.num_elastic_slices,
+                priority=spec.priority,
+                queue_timeout_s=spec.queue_timeout_s,
+                max_lifetime_s=spec.max_lifetime_s,
+                user=spec.user,
+                team=spec.team,
+                host=spec.host,
+            ),
             session=spec.session,
-            virtual_slices=spec.virtual_slices,
-            num_elastic_slices=spec.num_elastic_slices,
-            priority=spec.priority,
-            queue_timeout_s=spec.queue_timeout_s,
-            user=spec.user,
-            team=spec.team,
-            host=spec.host,
             xla_flags=spec.options.xla_flags,
             ffi_targets=spec.options.ffi_targets,
             tcp_port=spec.local_port,
             owner_pid=spec.owner_pid,
             owner_start=spec.owner_start,
-            max_lifetime_s=spec.max_lifetime_s or 0.0,
             limits=pb.ProxyLimits(**spec.options.limits),
         )
+        write_older_fields(request)
         proxy = await self._call(
             link.supervisor.CreateProxy(request, metadata=link.metadata, timeout=_CALL_S)
         )

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
 from shared_pathways_service import constants
-from shared_pathways_service.api.priorities import PRIORITIES, parse_priority
-from shared_pathways_service.api.topology import InstanceType
-from shared_pathways_service.api.validation import check_dns_label
 from shared_pathways_service.constants import LOOPBACK, PLATFORMS, TRANSPORTS
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.flags.limits import limit_flag, limits_of
@@ -22,6 +18,7 @@ from shared_pathways_service.flags.parsing import (
     prefixed_flags,
     seconds,
 )
+from shared_pathways_service.flags.tenants import TenantOptions
 from shared_pathways_service.runtime.glog import read_log_format
 from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.serving.connections import ConnectionOptions
@@ -36,27 +33,8 @@ def _size_of_last_requests(text: str) -> int:
     return int(text)
 
 
-def _priority(text: str) -> int:
-    try:
-        return parse_priority(text)
-    except InvalidRequestError as error:
-        raise ValueError(error.expected) from None
-
-
-def _queue_timeout(text: str) -> float:
-    if text == "inf":
-        return math.inf
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < math.inf:
-        raise ValueError("seconds from 0 up, or inf")
-    return number
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ProxyServerOptions(ConnectionOptions):
+class ProxyServerOptions(ConnectionOptions, TenantOptions):
     """How a proxy runs."""
 
     server_port: int | None = flag(
@@ -68,12 +46,6 @@ class ProxyServerOptions(ConnectionOptions):
         "", help="HOST:29001 or unix:/path; empty: no resource manager, all slices are placed."
     )
     gcs_scratch_location: str = flag("", help="gs://BUCKET/PATH for scratch data.")
-    virtual_slices: tuple[str, ...] = flag(
-        (), parse=comma_separated, help="The tenant's slices, e.g. tpuv6e:2x2,tpuv6e:2x2."
-    )
-    num_elastic_slices: int = flag(
-        0, parse=count, help="How many of the slices may be missing at the start."
-    )
     platform: str = flag(
         "cpu",
         parse=choice(*PLATFORMS),
@@ -95,28 +67,6 @@ class ProxyServerOptions(ConnectionOptions):
     )
     sidecar_name: str = flag("", help="Name of the colocated Python sidecar; none runs here.")
     xla: tuple[str, ...] = prefixed_flags(help="XLA's own flags, as in XLA_FLAGS.")
-    tenant_name: str = flag("", env="SPS_TENANT_NAME", help="DNS label; by default made up.")
-    tenant_user: str = flag("", env="SPS_TENANT_USER", help="Who holds the slices.")
-    tenant_host: str = flag("", env="SPS_TENANT_HOST", help="On which machine.")
-    tenant_team: str = flag("", env="SPS_TENANT_TEAM", help="For limits and usage.")
-    tenant_priority: int = flag(
-        0,
-        parse=_priority,
-        env="SPS_TENANT_PRIORITY",
-        help=f"Higher goes first: a number, or {' or '.join(PRIORITIES)}.",
-    )
-    queue_timeout_s: float | None = flag(
-        None,
-        parse=_queue_timeout,
-        env="SPS_QUEUE_TIMEOUT_S",
-        help="Seconds to wait for slices; inf: for ever; by default refused at once.",
-    )
-    max_lifetime_s: float | None = flag(
-        None,
-        parse=seconds,
-        env="SPS_MAX_LIFETIME_S",
-        help="Seconds after which the resource manager takes the slices back; by default never.",
-    )
     token_file: str = flag("", env="SPS_TOKEN_FILE", help="File with the token clients must show.")
     resource_manager_token_file: str = flag(
         "",
@@ -193,25 +143,11 @@ class ProxyServerOptions(ConnectionOptions):
 
     def __post_init__(self) -> None:
         """Checks what concerns several flags."""
+        TenantOptions.__post_init__(self)
         if self.gcs_scratch_location and not self.gcs_scratch_location.startswith("gs://"):
             raise InvalidRequestError(
                 "--gcs_scratch_location", self.gcs_scratch_location, "a location gs://…"
             )
-        if not self.virtual_slices:
-            raise InvalidRequestError("--virtual_slices", "", "at least one instance type")
-        if self.num_elastic_slices > len(self.virtual_slices):
-            raise InvalidRequestError(
-                "--num_elastic_slices",
-                self.num_elastic_slices,
-                f"at most the {len(self.virtual_slices)} virtual slices",
-            )
-        if self.tenant_name:
-            check_dns_label("--tenant_name", self.tenant_name)
-        self.instance_types()
-
-    def instance_types(self) -> tuple[InstanceType, ...]:
-        """Returns the type of each virtual slice."""
-        return tuple(InstanceType.parse(t, field="--virtual_slices") for t in self.virtual_slices)
 
     def limits(self) -> Limits:
         """Returns what clients are given at most."""

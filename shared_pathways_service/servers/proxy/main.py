@@ -279,6 +279,7 @@ def _link(
     activity: Activity,
 ) -> ResourceManagerLink | None:
     from shared_pathways_service.protocol import resource_manager_pb2 as pb  # noqa: PLC0415
+    from shared_pathways_service.protocol.tenant_requests import message_of  # noqa: PLC0415
     from shared_pathways_service.servers.proxy import rm_link  # noqa: PLC0415
     from shared_pathways_service.servers.proxy.activity import ActivityReporter  # noqa: PLC0415
 
@@ -287,17 +288,10 @@ def _link(
         for index in range(len(options.virtual_slices)):
             engine.slices.place(index, 1, "local")
         return None
+    request = options.tenant_request(default_name=f"proxy-{uuid.uuid4().hex[:12]}")
     hello = pb.TenantHello(
-        tenant=options.tenant_name or f"proxy-{uuid.uuid4().hex[:12]}",
+        tenant=message_of(request),
         incarnation=str(uuid.uuid4()),
-        virtual_slices=[str(t) for t in options.instance_types()],
-        num_elastic_slices=options.num_elastic_slices,
-        priority=options.tenant_priority,
-        queue_timeout_s=options.queue_timeout_s,
-        max_lifetime_s=options.max_lifetime_s,
-        user=options.tenant_user,
-        team=options.tenant_team,
-        host=options.tenant_host,
         pid=os.getpid(),
         address=address,
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.protocol.tenant_requests import write_older_fields
 from shared_pathways_service.rmclient.blocking_stream import BlockingStream
 from shared_pathways_service.rmclient.failures import Refusal
 from shared_pathways_service.runtime.glog import glog
@@ -143,10 +144,11 @@ class ResourceManagerLink:
         hello.last_generation = self._slices.newest_generation
         if self._idle_count is not None:
             hello.idle_count = self._idle_count
-        if hello.HasField("max_lifetime_s"):
+        if hello.tenant.HasField("max_lifetime_s"):
             # What is left of it: to an RM that lost its state this is the first hello.
-            left = hello.max_lifetime_s - (time.monotonic() - self._began)
-            hello.max_lifetime_s = max(0.0, left)
+            left = hello.tenant.max_lifetime_s - (time.monotonic() - self._began)
+            hello.tenant.max_lifetime_s = max(0.0, left)
+        write_older_fields(hello)
         for epoch in self._slices.current():
             if epoch.generation is not None:
                 hello.claims.add(

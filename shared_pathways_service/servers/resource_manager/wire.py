@@ -16,10 +16,10 @@ from shared_pathways_service.api.validation import (
     check_seconds,
     check_text,
 )
-from shared_pathways_service.constants import LONGEST_LIFETIME_S
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.events import Event
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.protocol.tenant_requests import read_tenant_request, tenant_of
 from shared_pathways_service.scheduling.book import messages
 
 __all__ = [
@@ -32,9 +32,6 @@ __all__ = [
     "tenant_update",
     "worker_joined",
 ]
-
-#: Far more than any service has; a guard against a message that is all list.
-MAX_VIRTUAL_SLICES = 4096
 
 #: The version of the protocol that first has notices, and words of limits.
 _NOTICES_SINCE = 2
@@ -103,32 +100,21 @@ def tenant_asked(hello: pb.TenantHello) -> messages.TenantAsked:
     Raises:
       InvalidRequestError: Naming the field.
     """
-    count = check_int("virtual_slices", len(hello.virtual_slices), low=1, high=MAX_VIRTUAL_SLICES)
-    timeout: float | None = None
-    if hello.HasField("queue_timeout_s"):
-        timeout = check_seconds("queue_timeout_s", hello.queue_timeout_s, infinity=True)
+    request = read_tenant_request(tenant_of(hello))
     return messages.TenantAsked(
-        tenant=check_dns_label("tenant", hello.tenant),
+        tenant=request.name,
         incarnation=_named("incarnation", hello.incarnation),
-        virtual_slices=tuple(
-            InstanceType.parse(t, field="virtual_slices") for t in hello.virtual_slices
-        ),
-        num_elastic=check_int(
-            "num_elastic_slices", hello.num_elastic_slices, low=0, high=count - 1
-        ),
-        priority=hello.priority,
-        queue_timeout_s=timeout,
-        user=check_text("user", hello.user),
-        team=check_text("team", hello.team),
-        host=check_text("host", hello.host),
+        virtual_slices=request.virtual_slices,
+        num_elastic=request.elastic_slices,
+        priority=request.priority,
+        queue_timeout_s=request.queue_timeout_s,
+        user=request.user,
+        team=request.team,
+        host=request.host,
         pid=hello.pid,
         running=hello.running,
-        claims=_claims(hello.claims, count),
-        max_lifetime_s=(
-            check_seconds("max_lifetime_s", hello.max_lifetime_s, high=LONGEST_LIFETIME_S)
-            if hello.HasField("max_lifetime_s")
-            else None
-        ),
+        claims=_claims(hello.claims, len(request.virtual_slices)),
+        max_lifetime_s=request.max_lifetime_s,
         last_generation=hello.last_generation,
         idle_count=hello.idle_count if hello.HasField("idle_count") else None,
     )

@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 
 from shared_pathways_service.api.proxy_limits import ProxyLimits
+from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.flags.policies import policy_flags
 from shared_pathways_service.flags.supervisor import SupervisorOptions
+from shared_pathways_service.flags.tenants import tenant_flags
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.settings import Settings
 
@@ -49,32 +51,24 @@ class Host:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProxyRequest:
-    """What a tenant's proxy is asked for, checked.
+    """A proxy that the supervisor is to start, checked.
 
     Attributes:
-      queue_timeout_s: None: refused at once when slices are taken.
+      tenant: The request that the proxy makes of the resource manager.
+      session: UUID of the session that asks.
       tcp_port: None: a Unix socket only; 0: any port beside it.
       limits: What it gives its clients at most.
-      owner_pid: 0: nobody's end ends it.
-      max_lifetime_s: None: as long as its owner likes.
+      owner_pid: The process whose end ends the proxy; 0: none.
     """
 
-    name: str
+    tenant: TenantRequest
     session: str
-    virtual_slices: tuple[str, ...]
-    num_elastic_slices: int
-    priority: int
-    queue_timeout_s: float | None
-    user: str
-    team: str
-    host: str
     xla_flags: tuple[str, ...]
     ffi_targets: tuple[str, ...]
     tcp_port: int | None
     owner_pid: int
     owner_start: str
     limits: ProxyLimits
-    max_lifetime_s: float | None
 
 
 def hosts_of(options: SupervisorOptions) -> list[Host]:
@@ -149,14 +143,8 @@ def proxy_arguments(
     arguments = [
         f"--resource_manager_address=unix:{paths.resource_manager_socket}",
         f"--resource_manager_token_file={paths.tenant_token}",
-        f"--virtual_slices={','.join(request.virtual_slices)}",
-        f"--num_elastic_slices={request.num_elastic_slices}",
+        *tenant_flags(request.tenant),
         f"--server_socket={paths.proxy_socket(uid)}",
-        f"--tenant_name={request.name}",
-        f"--tenant_priority={request.priority}",
-        f"--tenant_user={request.user}",
-        f"--tenant_host={request.host}",
-        f"--tenant_team={request.team}",
         f"--exit_report={paths.exit_report(uid)}",
         f"--last_requests_file={paths.last_requests(uid)}",
         f"--lost_program_grace_s={options.lost_program_grace_s}",
@@ -172,10 +160,6 @@ def proxy_arguments(
         arguments.append(f"--ffi_targets={','.join(request.ffi_targets)}")
     if transfer_dir:
         arguments.append(f"--large_transfer_dir={transfer_dir}")
-    if request.queue_timeout_s is not None:
-        arguments.append(f"--queue_timeout_s={request.queue_timeout_s}")
-    if request.max_lifetime_s is not None:
-        arguments.append(f"--max_lifetime_s={request.max_lifetime_s}")
     if request.tcp_port is not None:
         arguments.append(f"--server_port={request.tcp_port}")
     return arguments

@@ -100,11 +100,11 @@ class Proxies:
           InvalidRequestError: Its owner is no living process.
           ServiceNotReady: The service is ending.
         """
-        while known := self._by_name.get(request.name):
+        while known := self._by_name.get(request.tenant.name):
             if known.request.session == request.session:
                 return known
             if not known.is_over:
-                raise NameTaken(f"{request.name} is the proxy of another session")
+                raise NameTaken(f"{request.tenant.name} is the proxy of another session")
             if known not in self._lives:
                 break
             # Its slices are not released yet: a release by name would hit the newcomer.
@@ -115,9 +115,9 @@ class Proxies:
         if not self._occupancy.enter():
             raise ServiceNotReady("the service is ending", hint="start a new one")
         self._forget_old()
-        proxy = TenantProxy(request, self._standby.log_of(request.name))
+        proxy = TenantProxy(request, self._standby.log_of(request.tenant.name))
         proxy.change(transfer_dir=str(self._shared_memory.make(proxy.uid) or ""))
-        self._by_name[request.name] = proxy
+        self._by_name[request.tenant.name] = proxy
         self._lives[proxy] = asyncio.create_task(self._live(proxy))
         return proxy
 
@@ -181,8 +181,8 @@ class Proxies:
         child = proxy.child = await self._launch(proxy)
         with contextlib.ExitStack() as stack:
             self._end_with_owner(proxy, stack)
-            if proxy.request.max_lifetime_s is not None:
-                lifetime = proxy.request.max_lifetime_s
+            if proxy.request.tenant.max_lifetime_s is not None:
+                lifetime = proxy.request.tenant.max_lifetime_s
                 timer = asyncio.get_running_loop().call_later(
                     lifetime, proxy.end, f"its max_lifetime of {lifetime:g} s is over"
                 )
@@ -215,8 +215,8 @@ class Proxies:
             )
 
         if request.xla_flags:
-            return await self._standby.launch_anew(request.name, arguments)
-        return await self._standby.launch(request.name, arguments)
+            return await self._standby.launch_anew(request.tenant.name, arguments)
+        return await self._standby.launch(request.tenant.name, arguments)
 
     async def _wait_until_serving(self, proxy: TenantProxy, child: Child) -> None:
         with contextlib.suppress(ChildEnded):
@@ -234,7 +234,7 @@ class Proxies:
         if not proxy.end_reason and code is not None and code < 0:
             unfinished = read_unfinished(self._paths.last_requests(proxy.uid))
             reason = explain_crash(reason, unfinished, proxy.log)
-        release = asyncio.create_task(self._manager.release(proxy.request.name, reason))
+        release = asyncio.create_task(self._manager.release(proxy.request.tenant.name, reason))
         await asyncio.wait({release}, timeout=_RELEASE_S)
         proxy.ended_at = time.monotonic()
         proxy.change(
@@ -288,7 +288,9 @@ class Proxies:
         data: dict[str, str | int | float | bool | None] | None = None,
     ) -> None:
         request = proxy.request
-        self._report(kind, source="supervisor", tenant=request.name, reason=reason, data=data)
+        self._report(
+            kind, source="supervisor", tenant=request.tenant.name, reason=reason, data=data
+        )
 
     def _forget_old(self) -> None:
         ended = [p for p in self._by_name.values() if p.ended_at and p not in self._lives]
@@ -296,4 +298,4 @@ class Proxies:
         limit = time.monotonic() - _ENDED_KEPT_S
         for index, proxy in enumerate(ended):
             if index < len(ended) - _ENDED_KEPT or (proxy.ended_at or 0.0) < limit:
-                del self._by_name[proxy.request.name]
+                del self._by_name[proxy.request.tenant.name]

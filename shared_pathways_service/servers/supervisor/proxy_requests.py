@@ -8,15 +8,14 @@ from collections.abc import Collection
 from shared_pathways_service.api.ffi_targets import read_ffi_targets
 from shared_pathways_service.api.proxy_limits import ProxyLimits, asked_limits
 from shared_pathways_service.api.validation import (
-    check_dns_label,
     check_int,
     check_port,
     check_seconds,
     check_text,
 )
-from shared_pathways_service.constants import LONGEST_LIFETIME_S
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.protocol import supervisor_pb2 as pb
+from shared_pathways_service.protocol.tenant_requests import read_tenant_request, tenant_of
 from shared_pathways_service.servers.serving.ffi_libraries import find_library
 from shared_pathways_service.servers.supervisor.command_lines import ProxyRequest
 from shared_pathways_service.servers.supervisor.hold import Disturbance
@@ -51,8 +50,10 @@ def read_proxy_request(
     Raises:
       InvalidRequestError: A field has a value that cannot be used.
     """
-    slices = tuple(message.virtual_slices) or (next(iter(types)),)
-    for wanted in slices:
+    tenant = tenant_of(message)
+    if not tenant.virtual_slices:
+        tenant.virtual_slices.append(next(iter(types)))
+    for wanted in tenant.virtual_slices:
         if wanted not in types:
             raise InvalidRequestError(
                 "virtual_slices", wanted, f"types of this service: {', '.join(types)}"
@@ -62,32 +63,17 @@ def read_proxy_request(
             raise InvalidRequestError("xla_flags", xla_flag, "flags of the form --xla_NAME=VALUE")
     for target in read_ffi_targets(message.ffi_targets, field="proxy_options"):
         find_library(ffi_library_dir, target, field="proxy_options")
-    queue_timeout = lifetime = None
-    if message.HasField("queue_timeout_s"):
-        queue_timeout = check_seconds("queue_timeout_s", message.queue_timeout_s, infinity=True)
-    if message.max_lifetime_s:
-        lifetime = check_seconds("max_lifetime_s", message.max_lifetime_s, high=LONGEST_LIFETIME_S)
     if not message.session:
         raise InvalidRequestError("session", "", "not to be empty")
     return ProxyRequest(
-        name=check_dns_label("name", message.name),
+        tenant=read_tenant_request(tenant),
         session=check_text("session", message.session),
-        virtual_slices=slices,
-        num_elastic_slices=check_int(
-            "num_elastic_slices", message.num_elastic_slices, low=0, high=len(slices) - 1
-        ),
-        priority=message.priority,
-        queue_timeout_s=queue_timeout,
-        user=check_text("user", message.user),
-        team=check_text("team", message.team),
-        host=check_text("host", message.host),
         xla_flags=tuple(message.xla_flags),
         ffi_targets=tuple(message.ffi_targets),
         tcp_port=check_port("tcp_port", message.tcp_port) if message.HasField("tcp_port") else None,
         owner_pid=check_int("owner_pid", message.owner_pid, low=0, high=2**31 - 1),
         owner_start=check_text("owner_start", message.owner_start),
         limits=most.lowered(asked_limits(message.limits)),
-        max_lifetime_s=lifetime,
     )
 
 

@@ -36,7 +36,7 @@ class TenantProxy:
         self.child: Child | None = None
         self.ended_at: float | None = None
         self._message = pb.Proxy(
-            name=request.name,
+            name=request.tenant.name,
             session=request.session,
             uid=secrets.token_hex(4),
             log_path=str(log),

@@ -20,6 +20,7 @@ from shared_pathways_service.servers.proxy.rm_link import ResourceManagerLink
 from shared_pathways_service.servers.proxy.work.executor import Executor
 from shared_pathways_service.servers.proxy.work.slices import Epoch, SliceTable
 from tests.processes import DEADLINE_S
+from tests.protocol.carriers import hello
 
 _PLACED = pb.Placement(virtual_index=0, state=pb.Placement.PLACED, slice_id="slice-0", generation=7)
 _LOST = pb.Placement(virtual_index=0, state=pb.Placement.UNPLACED, slice_id="slice-0", generation=7)
@@ -81,7 +82,7 @@ def test_a_proxy_says_what_it_heard_last_and_how_long_it_still_lives(
 ) -> None:
     forgetful, address = manager
     slices = SliceTable(("tpuv6e:2x2",), _make_executor)
-    asks = pb.TenantHello(tenant="ada", incarnation="1", max_lifetime_s=1000.0)
+    asks = hello(name="ada", incarnation="1", max_lifetime_s=1000.0)
     link = ResourceManagerLink(address, asks, slices, Ending(""), None)
     link.start()
     try:
@@ -92,7 +93,7 @@ def test_a_proxy_says_what_it_heard_last_and_how_long_it_still_lives(
         slices.close()
     assert (first.last_generation, again.last_generation) == (0, 7)
     assert not again.claims, "it holds nothing, and knows of it all the same"
-    assert 0 < again.max_lifetime_s < first.max_lifetime_s <= 1000.0
+    assert 0 < again.tenant.max_lifetime_s < first.tenant.max_lifetime_s <= 1000.0
 
 
 _RELEASED = pb.TenantUpdate(idle=pb.TenantIdle(released=True, count=5))
@@ -124,7 +125,7 @@ def test_a_proxy_says_that_its_slices_were_taken_back_for_idleness(
     slices = SliceTable(("tpuv6e:2x2",), _make_executor)
     manager = Breaking()  # type: ignore[abstract]
     with _serving(manager, f"unix:{own_directories / 'rm'}") as address:
-        asks = pb.TenantHello(tenant="ada", incarnation="1")
+        asks = hello(name="ada", incarnation="1")
         link = ResourceManagerLink(address, asks, slices, Ending(""), None)
         link.start()
         try:
@@ -160,7 +161,7 @@ def test_a_proxy_that_cannot_do_what_it_is_told_ends_and_says_why(
     pauses = _Pauses()
     forgetful, address = manager
     slices, ending = SliceTable(("tpuv6e:2x2",), fail), Ending("")
-    asks = pb.TenantHello(tenant="ada", incarnation="1")
+    asks = hello(name="ada", incarnation="1")
     link = ResourceManagerLink(address, asks, slices, ending, None)
     monkeypatch.setattr(link._stream, "_closing", pauses)
     link.start()
@@ -192,7 +193,7 @@ def test_what_fails_here_now_and_then_ends_no_proxy(
     forgetful, address = manager
     forgetful.places = False
     slices, ending = SliceTable(("tpuv6e:2x2",), _make_executor), Ending("")
-    asks = pb.TenantHello(tenant="ada", incarnation="1")
+    asks = hello(name="ada", incarnation="1")
     link = ResourceManagerLink(
         address, asks, slices, ending, None, on_memory_limit=fail_each_second_time
     )
@@ -238,7 +239,7 @@ def test_sessions_are_held_up_while_the_tenant_may_not_compute(own_directories: 
     assert slices.granted.is_set(), "nobody tells"
     slices.granted = Granted()
     with _serving(changing, f"unix:{own_directories / 'rm'}") as address:
-        asks = pb.TenantHello(tenant="ada", incarnation="1")
+        asks = hello(name="ada", incarnation="1")
         link = ResourceManagerLink(address, asks, slices, Ending(""), None)
         link.start()
         try:

@@ -23,6 +23,7 @@ from shared_pathways_service.servers.proxy.rm_link import ResourceManagerLink
 from shared_pathways_service.servers.proxy.work.slices import SliceTable
 from shared_pathways_service.servers.worker.session import Session
 from tests.processes import DEADLINE_S, KIND, VERSIONS
+from tests.protocol.carriers import hello
 from tests.servers.resource_manager.manager_book import Hold, Told
 
 __all__ = ["Crowd", "Tenant"]
@@ -83,18 +84,18 @@ class Tenant:
         self._told = told
         self._table = SliceTable([KIND] * wish.slices, cast(Any, lambda _epoch: _NoExecutor()))
         self._ending = Ending("")
-        hello = pb.TenantHello(
-            tenant=name,
+        greeting = hello(
+            name=name,
             incarnation=self.incarnation,
             virtual_slices=[KIND] * wish.slices,
-            num_elastic_slices=wish.elastic,
+            elastic_slices=wish.elastic,
             priority=wish.priority,
             queue_timeout_s=wish.queue_timeout_s,
             user=name,
             host="laptop",
             pid=1,
         )
-        self._link = _Link(address, hello, self._table, self._ending, None)
+        self._link = _Link(address, greeting, self._table, self._ending, None)
         self._link.note = self._note
         self._link.start()
 

@@ -173,7 +173,7 @@ def test_without_a_spare_a_slice_stays_unplaced_until_its_worker_is_back(
 def test_elastic_slices_may_be_missing_at_the_start(make_service: MakeService) -> None:
     service = make_service(count="3")
     service.start_ready_workers("slice-0", "slice-1")
-    tenant = service.tenant("ada", virtual_slices=[KIND] * 3, num_elastic_slices=1)
+    tenant = service.tenant("ada", virtual_slices=[KIND] * 3, elastic_slices=1)
     running = tenant.expect("running")
     assert (running.placed, running.wanted) == (2, 3)
     service.start_worker("slice-2")

@@ -24,6 +24,7 @@ from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.processes import Identity, identity_of
 from tests.processes import DEADLINE_S, KIND, ServerProcess, Stream
+from tests.protocol.carriers import create_proxy
 
 MODULE = "shared_pathways_service.servers.supervisor"
 LOCKS = {"service.lock", "start.lock"}
@@ -77,7 +78,7 @@ class EmbeddedClient:
 
     def create(self, name: str = "isc-proxy-a", **fields: Any) -> pb.Proxy:
         values: dict[str, Any] = {"session": str(uuid.uuid4()), "virtual_slices": [KIND]}
-        request = pb.CreateProxyRequest(name=name, **{**values, **fields})
+        request = create_proxy(name=name, **{**values, **fields})
         return self.supervisor.CreateProxy(request, **self.call)
 
     def delete(self, name: str = "isc-proxy-a", **fields: Any) -> bool:

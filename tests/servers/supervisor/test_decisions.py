@@ -29,6 +29,7 @@ from shared_pathways_service.servers.supervisor.endings import read_exit_report,
 from shared_pathways_service.servers.supervisor.occupancy import Occupancy
 from shared_pathways_service.servers.supervisor.proxy_requests import read_proxy_request
 from shared_pathways_service.servers.supervisor.restarts import SETTLED_S, RestartPolicy
+from tests.protocol.carriers import create_proxy
 
 
 class TestOccupancy:
@@ -92,33 +93,33 @@ MOST = ProxyLimits(host_memory_limit_bytes=1000, max_handles=10)
 
 class TestRequests:
     def test_what_is_left_out_has_defaults(self) -> None:
-        request = read_proxy_request(pb.CreateProxyRequest(name="a", session="s"), TYPES, MOST)
-        assert request.virtual_slices == ("tpuv6e:2x2",)
-        assert request.queue_timeout_s is None
+        request = read_proxy_request(create_proxy(name="a", session="s"), TYPES, MOST)
+        assert list(map(str, request.tenant.virtual_slices)) == ["tpuv6e:2x2"]
+        assert request.tenant.queue_timeout_s is None
         assert request.tcp_port is None
-        assert request.max_lifetime_s is None
+        assert request.tenant.max_lifetime_s is None
         assert request.limits == MOST
 
     def test_what_is_given_counts(self) -> None:
-        message = pb.CreateProxyRequest(
-            **RIGHT, queue_timeout_s=math.inf, tcp_port=0, max_lifetime_s=3, num_elastic_slices=1
+        message = create_proxy(
+            **RIGHT, queue_timeout_s=math.inf, tcp_port=0, max_lifetime_s=3, elastic_slices=1
         )
         request = read_proxy_request(message, TYPES, MOST)
-        assert request.queue_timeout_s == math.inf
+        assert request.tenant.queue_timeout_s == math.inf
         assert request.tcp_port == 0
-        assert request.max_lifetime_s == 3
-        assert request.num_elastic_slices == 1
+        assert request.tenant.max_lifetime_s == 3
+        assert request.tenant.elastic_slices == 1
 
     def test_lower_limits_are_given_and_higher_ones_are_not(self) -> None:
         # Where the operator has none, any is lower.
         asked = pb.ProxyLimits(device_memory_limit_bytes=5, max_handles=10)
-        request = read_proxy_request(pb.CreateProxyRequest(**RIGHT, limits=asked), TYPES, MOST)
+        request = read_proxy_request(create_proxy(**RIGHT, limits=asked), TYPES, MOST)
         assert request.limits == dataclasses.replace(MOST, device_memory_limit_bytes=5)
         for name in ("host_memory_limit_bytes", "max_handles", "max_sessions"):
             most = getattr(MOST, name)
             asked = pb.ProxyLimits(**{name: most + 1})
             with pytest.raises(InvalidRequestError) as raised:
-                read_proxy_request(pb.CreateProxyRequest(**RIGHT, limits=asked), TYPES, MOST)
+                read_proxy_request(create_proxy(**RIGHT, limits=asked), TYPES, MOST)
             assert raised.value.field == "proxy_options"
             assert raised.value.value == f"{name}:{most + 1}"
             assert f"at most {most}" in raised.value.expected
@@ -127,7 +128,7 @@ class TestRequests:
         with pytest.raises(
             InvalidRequestError, match="device_memory_limit_bytes:9223372036854775808"
         ):
-            read_proxy_request(pb.CreateProxyRequest(**RIGHT, limits=asked), TYPES, MOST)
+            read_proxy_request(create_proxy(**RIGHT, limits=asked), TYPES, MOST)
 
     @pytest.mark.parametrize(
         ("field", "value"),
@@ -138,7 +139,7 @@ class TestRequests:
             ("session", "a\nb"),
             ("virtual_slices", ["tpuv4:2x2x1"]),
             ("virtual_slices", ["nonsense"]),
-            ("num_elastic_slices", 2),
+            ("elastic_slices", 2),
             ("queue_timeout_s", -1.0),
             ("queue_timeout_s", math.nan),
             ("max_lifetime_s", -1.0),
@@ -155,13 +156,13 @@ class TestRequests:
         ],
     )
     def test_a_wrong_field_is_named(self, field: str, value: object) -> None:
-        message = pb.CreateProxyRequest(**{**RIGHT, field: value})
+        message = create_proxy(**{**RIGHT, field: value})
         with pytest.raises(InvalidRequestError) as caught:
             read_proxy_request(message, TYPES, MOST)
         assert caught.value.field == field
 
     def test_a_type_that_the_service_lacks_is_refused_naming_its_types(self) -> None:
-        message = pb.CreateProxyRequest(**{**RIGHT, "virtual_slices": ["tpuv4:2x2x1"]})
+        message = create_proxy(**{**RIGHT, "virtual_slices": ["tpuv4:2x2x1"]})
         with pytest.raises(InvalidRequestError, match="tpuv6e:2x2, tpuv5e:2x4"):
             read_proxy_request(message, TYPES, MOST)
 

@@ -19,6 +19,7 @@ from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.servers.supervisor import proxies as module
 from shared_pathways_service.servers.supervisor.proxy_requests import read_proxy_request
 from tests.processes import DEADLINE_S
+from tests.protocol.carriers import create_proxy
 
 
 def test_a_disk_that_is_full_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +42,7 @@ def test_a_disk_that_is_full_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
         report=report,
         on_change=lambda: None,
     )
-    message = pb.CreateProxyRequest(name="a", session="s")
+    message = create_proxy(name="a", session="s")
     request = read_proxy_request(message, ["tpuv6e:2x2"], ProxyLimits())
 
     async def live() -> pb.Proxy:
