@@ -1,9 +1,9 @@
-"""Writes `docs/protocol.md`: each request, what handles it, and the test that shows it.
+"""Writes `docs/protocol.md`: each request with its handler and its tests.
 
     scripts/protocol-table
 
-What the code does not tell is in `protocol.toml`. `test_protocol.py` holds the document against
-this.
+`protocol.toml` has the facts that the code does not have. `test_protocol.py` checks that the page
+is up to date.
 """
 
 from __future__ import annotations
@@ -24,42 +24,43 @@ DOCUMENT = HERE.parents[2] / "docs" / "protocol.md"
 _PACKAGE = "shared_pathways_service.servers.proxy."
 
 _HEAD = f"""\
-# JAX's proxy protocol, and what the proxy does with it
+# The proxy's support of JAX's proxy protocol
 
-Versions {ifrt.PROTOCOL_MIN} to {ifrt.PROTOCOL_MAX} of the IFRT proxy protocol and versions \
-{ifrt.SERDES_MIN} to {ifrt.SERDES_MAX} of IFRT's serialised values: what the clients \
-in jaxlib 0.9 to 0.12 speak.
-Written by `scripts/protocol-table` from the code and from `tests/servers/proxy/protocol.toml`; the
-tests named are below `tests/servers/proxy/`.
+The clients in jaxlib 0.9 to 0.12 use versions {ifrt.PROTOCOL_MIN} to {ifrt.PROTOCOL_MAX} of the \
+IFRT proxy protocol and
+versions {ifrt.SERDES_MIN} to {ifrt.SERDES_MAX} of IFRT's serialised values. \
+`scripts/protocol-table` writes this page from the code and
+from `tests/servers/proxy/protocol.toml`. Tests are named relative to `tests/servers/proxy/`.
 """
 _SERVED = """
-## Requests that are served
-*Since*: the version that brought it, where it is one of those above the oldest.
+## Served requests
+*Since* is the version that introduced the request, if it is newer than the oldest one above.
 """
 _NOT_SERVED = """
-## Requests that are not served
-They are answered with UNIMPLEMENTED and their name.
+## Unserved requests
+The proxy answers them with UNIMPLEMENTED and their name.
 """
 _CALLS = """
-## Calls beside the stream of requests
+## Calls outside the stream of requests
 """
 _REFUSED = """
-## Parts of requests that are refused
+## Refused parts of requests
 """
 _ANSWERS = """
 ## Answers
-- An error that a request meets at once is its answer, and is kept behind every handle that it named
-  for its results; one that comes later is heard by who waits for the array, or for what is made of
-  it: `session/test_array_requests.py::{failed}`
-- A request may name a *user context*: what the client keeps to tell where in the user's program it
-  was made. It goes back with an answer (`destroyed_user_context_ids`), in the order of `seq_num`,
-  once each. A client that is never told keeps half a kilobyte an execution for ever:
+- If a request fails at once, the error is its answer, and every handle that the request named for
+  its results holds the error. A later error is returned to each wait for the array, or for a value
+  computed from it: `session/test_array_requests.py::{failed}`
+- A request may name a *user context*, by which the client remembers the place in the user's program
+  that made the request. The proxy returns each context once, with an answer
+  (`destroyed_user_context_ids`), in the order of `seq_num`. Until then the client keeps half a
+  kilobyte per execution:
   `session/test_protocol_contexts.py::{contexts}`
 """
 _VERSIONS = """
 ## Versions
-What each brought. The tests force each: a service that offers no newer one makes JAX's client speak
-it.
+The changes of each version. The tests run JAX's client on each version, by a service that offers no
+newer one.
 """
 _ANSWER_TESTS = {
     "failed": "test_a_failed_request_leaves_its_error_behind_the_handles_it_named",
