@@ -55,7 +55,7 @@ def test_each_test_exists_and_each_claim_is_made(claim: Mapping[str, list[str] |
 
 
 def test_the_new_keywords_are_those_that_upstream_does_not_have() -> None:
-    [listed] = [s for s in statements() if s.startswith("New ones: ")]
+    [listed] = [s for s in statements() if s.startswith("New keywords: ")]
     new = [
         name
         for name in inspect.signature(isc_pathways.connect).parameters
