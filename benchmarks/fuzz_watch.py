@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.fuzz_requests import DEADLINE_S, FuzzError
 from shared_pathways_service.metrics import measurement_messages
-from shared_pathways_service.metrics.openmetrics import values_of
+from shared_pathways_service.metrics.families import values_of
 from shared_pathways_service.protocol import proxy_status_pb2
 from shared_pathways_service.protocol.ifrt import core_pb2
 from tests.servers.proxy.raw import DOUBLE, RawClient, sharded_double, single, split

@@ -19,7 +19,7 @@ _UNITS = ("seconds", "bytes")
 
 def text_to_families(text: str) -> list[Metric]:
     """Returns what the text tells; raises ValueError when it is not well-formed."""
-    found: list[Metric] = list(parser.text_string_to_metric_families(text))  # type: ignore[no-untyped-call]
+    found: list[Metric] = list(parser.text_string_to_metric_families(text))
     return found
 
 

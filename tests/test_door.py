@@ -14,7 +14,17 @@ import shared_pathways_service
 from shared_pathways_service import errors, isc_pathways
 
 #: None of these is wanted by a program that only imports us.
-HEAVY = ("jax", "jaxlib", "grpc", "google.protobuf", "kubernetes", "rich", "typer", "psutil")
+HEAVY = (
+    "jax",
+    "jaxlib",
+    "grpc",
+    "google.protobuf",
+    "kubernetes",
+    "prometheus_client",
+    "psutil",
+    "rich",
+    "typer",
+)
 
 
 def modules_after(code: str) -> set[str]:

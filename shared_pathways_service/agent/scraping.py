@@ -14,7 +14,7 @@ from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.events.session import MetricsUnavailable
 from shared_pathways_service.homes.base import HomeCounters
-from shared_pathways_service.metrics.openmetrics import Family, Kind, Sample
+from shared_pathways_service.metrics.families import Family, Kind, Sample
 from shared_pathways_service.session.messages import Phase, Snapshot
 from shared_pathways_service.version import __version__
 

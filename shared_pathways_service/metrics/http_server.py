@@ -8,12 +8,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from aiohttp import web
 
 from shared_pathways_service.errors import SharedPathwaysError
-from shared_pathways_service.metrics.openmetrics import Family, render
+from shared_pathways_service.metrics.exposition import CONTENT_TYPE_LATEST, render
+from shared_pathways_service.metrics.families import Family
 from shared_pathways_service.protocol.auth import shows
 
 __all__ = ["Serving", "serve_metrics"]
-
-_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +46,9 @@ async def serve_metrics(
     async def answer(request: web.Request) -> web.Response:
         if not shows(request.headers.get("Authorization", ""), token):
             raise web.HTTPUnauthorized(headers={"WWW-Authenticate": "Bearer"})
-        return web.Response(body=render(families()).encode(), headers={"Content-Type": _TYPE})
+        return web.Response(
+            body=render(families()).encode(), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
 
     app = web.Application()
     app.router.add_get("/metrics", answer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import cast
 
-from shared_pathways_service.metrics.openmetrics import Family, Kind, Sample
+from shared_pathways_service.metrics.families import Family, Kind, Sample
 from shared_pathways_service.protocol import proxy_status_pb2 as pb
 
 __all__ = ["METHOD", "SERVICE", "families_of", "message_of"]

@@ -13,8 +13,8 @@ import grpc.aio
 from shared_pathways_service.api.proxy_limits import LIMITS
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.homes.embedded.discovery import find
+from shared_pathways_service.metrics.families import Family, labelled, values_of
 from shared_pathways_service.metrics.measurement_messages import families_of
-from shared_pathways_service.metrics.openmetrics import Family, labelled, render, values_of
 from shared_pathways_service.protocol import proxy_status_pb2 as pb
 from shared_pathways_service.protocol import proxy_status_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol import supervisor_pb2 as sup_pb
@@ -125,5 +125,8 @@ def limits_of(limits: sup_pb.ProxyLimits) -> dict[str, int | None]:
 
 def text_of(told: Told) -> str:
     """Returns the same as OpenMetrics text; each sample bears the label ``connection``."""
+    # Only here: other commands have no use for prometheus_client.
+    from shared_pathways_service.metrics.exposition import render  # noqa: PLC0415
+
     answered = {name: p.families for name, p in told.items() if p.families is not None}
     return render(labelled(answered, "connection"))

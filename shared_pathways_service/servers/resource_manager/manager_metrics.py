@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
-from shared_pathways_service.metrics.openmetrics import Family, Sample
+from shared_pathways_service.metrics.families import Family, Sample
 from shared_pathways_service.scheduling.book.census import Census
 from shared_pathways_service.scheduling.book.states import SliceState, TenantState
 from shared_pathways_service.servers.resource_manager.authority import Authority

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterable, Mapping
 
-from shared_pathways_service.metrics.openmetrics import Family, Histogram, Kind, Sample
+from shared_pathways_service.metrics.families import Family, Histogram, Kind, Sample
 from shared_pathways_service.servers.resource_manager.history_table import Numbered
 
 __all__ = ["Meter", "labelled", "rm_family"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import jaxlib.version
 
-from shared_pathways_service.metrics.openmetrics import Family, Sample
+from shared_pathways_service.metrics.families import Family, Sample
 from shared_pathways_service.servers.proxy.callbacks.callbacks import LATE_S
 from shared_pathways_service.servers.proxy.engine.compile_cache import CacheCounts
 from shared_pathways_service.servers.proxy.session.request_counts import RequestCounts, Transferred

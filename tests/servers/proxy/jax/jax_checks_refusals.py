@@ -13,8 +13,8 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from shared_pathways_service.metrics.families import values_of
 from shared_pathways_service.metrics.measurement_messages import METHOD, SERVICE, families_of
-from shared_pathways_service.metrics.openmetrics import values_of
 from shared_pathways_service.protocol import proxy_status_pb2 as pb
 from tests.processes import DEADLINE_S
 from tests.servers.proxy.jax.jax_checks import check, fails, mesh, on

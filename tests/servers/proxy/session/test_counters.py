@@ -9,8 +9,9 @@ import grpc
 import numpy as np
 import pytest
 
+from shared_pathways_service.metrics.exposition import render
+from shared_pathways_service.metrics.families import values_of
 from shared_pathways_service.metrics.measurement_messages import METHOD, SERVICE, families_of
-from shared_pathways_service.metrics.openmetrics import render, values_of
 from shared_pathways_service.protocol import proxy_status_pb2 as pb
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.servers.proxy.engine.compile_cache import CompileCache

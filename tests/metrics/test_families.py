@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from shared_pathways_service.metrics.openmetrics import (
+from shared_pathways_service.metrics.exposition import render
+from shared_pathways_service.metrics.families import (
     Family,
     Histogram,
     Sample,
     labelled,
-    render,
     values_of,
 )
 from tests.openmetrics import text_to_families

@@ -1,4 +1,4 @@
-"""Measurements, and their text as OpenMetrics 1.0 has it."""
+"""Measurements as families of samples, independent of how they are sent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-__all__ = ["Family", "Histogram", "Kind", "Sample", "labelled", "render", "values_of"]
+__all__ = ["Family", "Histogram", "Kind", "Sample", "labelled", "values_of"]
 
 Kind = Literal["counter", "gauge", "info", "histogram"]
 #: What the name of a sample has beyond its family's.
@@ -113,22 +113,6 @@ def labelled(families_of: Mapping[str, Iterable[Family]], label: str) -> list[Fa
     return list(merged.values())
 
 
-def render(families: Iterable[Family]) -> str:
-    """Returns the text; it ends with the mark that nothing is missing."""
-    lines = []
-    for family in families:
-        lines.append(f"# TYPE {family.name} {family.kind}")
-        if family.unit:
-            lines.append(f"# UNIT {family.name} {family.unit}")
-        lines.append(f"# HELP {family.name} {_escaped(family.help)}")
-        for sample in family.samples:
-            labels = ",".join(f'{name}="{_escaped(text)}"' for name, text in sample.labels.items())
-            name = family.sample_name + sample.suffix
-            named = f"{name}{{{labels}}}" if labels else name
-            lines.append(f"{named} {_number(sample.value)}")
-    return "\n".join([*lines, "# EOF"]) + "\n"
-
-
 def values_of(families: Iterable[Family]) -> dict[str, object]:
     """Returns the numbers for JSON: by the name of the sample, then by its labels' values.
 
@@ -150,13 +134,5 @@ def values_of(families: Iterable[Family]) -> dict[str, object]:
     return told
 
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
-
-
 def _plain(value: float) -> float | int:
     return int(value) if value == int(value) else value
-
-
-def _number(value: float) -> str:
-    return repr(_plain(value))
