@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import own_service, write_result
+from harness.own_service import own_service, write_result
 from shared_pathways_service import isc_pathways
 
 ROUNDS = 7

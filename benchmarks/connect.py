@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import ROOT, own_directories, own_service, write_result
+from harness.own_service import ROOT, own_directories, own_service, write_result
 
 #: Seconds between two connections: the service warms up another proxy meanwhile.
 PAUSE_S = 4.0

@@ -17,7 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.common import ROOT, own_directories, write_result
+from harness.own_service import ROOT, own_directories, write_result
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.testing.testbed import Namespace, Testbed, new_namespace
 from shared_pathways_service.testing.testbed.service import deploy_service

@@ -32,7 +32,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.common import own_service, write_result
+from harness.own_service import own_service, write_result
 
 if TYPE_CHECKING:
     import jax

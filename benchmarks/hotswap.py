@@ -20,7 +20,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import own_directories, write_result
+from harness.own_service import own_directories, write_result
+from harness.testbed.crew import COMMAND, IMAGE
 from shared_pathways_service.kube.access import ClusterChoice, resolve
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.manifests.hotswap_jobset import HIGH, LOW, hotswap_jobset
@@ -28,7 +29,6 @@ from shared_pathways_service.manifests.priority_classes import priority_classes
 from shared_pathways_service.operations.hotswap import Hotswap, Report, create_missing, following
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.testing.testbed import Namespace, Testbed, new_namespace
-from tests.testbed.crew import COMMAND, IMAGE
 
 POOLS = {"tpuv6e:4x4": 4}
 LIMIT_S = 240.0

@@ -43,9 +43,9 @@ from typing import Any
 
 import psutil
 
-from benchmarks.common import ROOT, own_directories, write_result
 from benchmarks.rm_scale_tenants import LIMIT_S, Tenant, Tenants
 from benchmarks.run_delay import RunDelay
+from harness.own_service import ROOT, own_directories, write_result
 from shared_pathways_service.constants import RECOVERING_S
 
 LINE, BREAKS, FREE = "tpuv6e:2x2", "tpuv5:2x2x1", "tpuv5e:2x2"

@@ -18,7 +18,7 @@ import time
 import uuid
 from pathlib import Path
 
-from benchmarks.common import own_directories, write_result
+from harness.own_service import own_directories, write_result
 from shared_pathways_service.homes.base import ProxyHandle, ProxySpec, unheard
 from shared_pathways_service.homes.embedded.discovery import find, find_or_start
 from shared_pathways_service.homes.embedded.home import EmbeddedHome

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import ROOT, own_service, write_result
+from harness.own_service import ROOT, own_service, write_result
 
 #: What is to be reached, in seconds.
 AIMS = {

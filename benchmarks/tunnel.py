@@ -34,7 +34,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from benchmarks.common import ROOT, write_result
+from harness.own_service import ROOT, write_result
 
 PORT = 29000
 DELAY_S = 0.05

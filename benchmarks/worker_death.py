@@ -14,9 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.common import write_result
+from harness.own_service import write_result
+from harness.processes import Service
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from tests.processes import Service
 
 #: Seconds, at most, from the kill to the tenant's knowing.
 AIM_S = 0.2

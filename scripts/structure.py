@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the package's structure: no circular imports, and limits on sizes.
+"""Checks the structure: no circular imports, limits on sizes, and which folder imports which.
 
 Circles are looked for among modules, packages' ``__init__`` included, and count every import:
 those below ``TYPE_CHECKING`` and those inside functions as well. (import-linter checks that
@@ -7,6 +7,9 @@ folders side by side form no circle.)
 
 A module has at most 350 lines; a class 250 and a function 60, docstrings not counted. What was
 larger when the limits came is in `_LARGER`, which may only shrink.
+
+Tests, benchmarks, stress and conformance share `harness`, and do not import each other; only tests
+import what is in stress and conformance, and test it.
 """
 
 from __future__ import annotations
@@ -75,6 +78,17 @@ _CIRCULAR = (
         "shared_pathways_service.scheduling.book.records",
     ),
 )
+
+#: What each top-level folder may import besides itself and the package.
+_FOLDERS = {
+    "shared_pathways_service": (),
+    "examples": (),
+    "harness": (),
+    "benchmarks": ("harness",),
+    "stress": ("harness",),
+    "conformance": ("harness",),
+    "tests": ("harness", "stress", "conformance"),
+}
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -158,6 +172,24 @@ def size_errors(found: Iterator[tuple[str, int, int]], larger: Mapping[str, int]
         yield f"{name} is within its limit, or gone: remove it from _LARGER"
 
 
+def folder_errors(root: Path, folders: Mapping[str, Collection[str]]) -> Iterator[str]:
+    """Yields a line for each import of a top-level folder that another one may not import."""
+    for folder, allowed in folders.items():
+        forbidden = folders.keys() - {folder, "shared_pathways_service", *allowed}
+        for path in sorted((root / folder).rglob("*.py")):
+            for imported in _imported(ast.parse(path.read_text())):
+                if imported.partition(".")[0] in forbidden:
+                    yield f"{path.relative_to(root)} imports {imported}"
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module
+
+
 def errors(
     root: Path, package: str, *, larger: Mapping[str, int], circular: Collection[tuple[str, str]]
 ) -> list[str]:
@@ -180,6 +212,7 @@ def main() -> int:
     root = Path(__file__).resolve().parents[1]
     sys.path.insert(0, str(root))
     found = errors(root, "shared_pathways_service", larger=_LARGER, circular=_CIRCULAR)
+    found += folder_errors(root, _FOLDERS)
     for error in found:
         print(error)
     return 1 if found else 0

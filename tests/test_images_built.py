@@ -21,8 +21,8 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.processes import DEADLINE_S, KIND, REPOSITORY
-from tests.servers.proxy.raw import RawClient, single
+from harness.processes import DEADLINE_S, KIND, REPOSITORY
+from harness.proxy.raw import RawClient, single
 from tests.test_containerfile import default_tag
 
 pytestmark = [

@@ -1,4 +1,4 @@
-"""`scripts/structure.py`, which `scripts/check` runs: circular imports and limits on sizes."""
+"""`scripts/structure.py`, which `scripts/check` runs: circles, sizes, and imports of folders."""
 
 from __future__ import annotations
 
@@ -96,4 +96,20 @@ def test_that_exceptions_may_only_shrink(check: Check) -> None:
     ]
     assert check({"one": "pass\n" * 350}, larger={"tried.one": 360}) == [
         "tried.one is within its limit, or gone: remove it from _LARGER"
+    ]
+
+
+def test_that_a_folder_imports_only_what_it_may(tmp_path: Path) -> None:
+    files = {
+        "tests/test_one.py": "from stress import soak\nimport benchmarks.speed\nimport harness",
+        "stress/soak.py": "def late():\n    from tests.test_one import NAME\n    return NAME",
+        "harness/service.py": "import shared_pathways_service",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = _SCRIPT["folder_errors"](tmp_path, _SCRIPT["_FOLDERS"])
+    assert list(found) == [
+        "stress/soak.py imports tests.test_one",
+        "tests/test_one.py imports benchmarks.speed",
     ]

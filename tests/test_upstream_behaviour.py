@@ -47,10 +47,10 @@ from typing import Any
 
 import pytest
 
+from harness.upstream import service_file
 from shared_pathways_service import isc_pathways
 from shared_pathways_service.manifests.proxy_job import ProxyJobInputs, proxy_job
 from shared_pathways_service.session.cloud_metrics import METRICS
-from tests.upstream import service_file
 
 KIND = "tpuv6e:2x2"
 GKE = {

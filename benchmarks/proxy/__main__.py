@@ -22,10 +22,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.common import ROOT, write_result
 from benchmarks.proxy.servers import SLICES
+from harness.own_service import ROOT, write_result
+from harness.processes import ServerProcess
 from shared_pathways_service.runtime import allocator
-from tests.processes import ServerProcess
 
 PROXY = "shared_pathways_service.servers.proxy"
 SHARED_MEMORY = "/dev/shm"

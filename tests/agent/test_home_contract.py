@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.embedded import embedded
+from harness.processes import run_async
 from shared_pathways_service.agent.probing import probe
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
@@ -18,8 +20,6 @@ from shared_pathways_service.homes.base import Home, ProxyHandle, ProxySpec, unh
 from shared_pathways_service.homes.embedded.home import EmbeddedHome
 from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.testing.fake_home import FakeHome
-from tests.e2e.connecting import embedded
-from tests.processes import run_async
 
 DEADLINE_S = 90.0
 KIND = "tpuv6e:2x2"

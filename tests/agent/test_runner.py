@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from harness.processes import run_async
 from shared_pathways_service.agent import runner as module
 from shared_pathways_service.agent.runner import SessionRunner
 from shared_pathways_service.errors import SharedPathwaysError
@@ -16,7 +17,6 @@ from shared_pathways_service.session.messages import Cancelled, Phase
 from shared_pathways_service.testing.fake_home import FakeHome
 from tests.agent.fake_agent import probe
 from tests.agent.support import DEADLINE_S, Bench
-from tests.processes import run_async
 
 
 class HomeThatCannotClose(FakeHome):

@@ -11,6 +11,7 @@ import urllib.request
 import pytest
 from prometheus_client import Metric
 
+from harness.openmetrics import check_documented, scrape, text_to_families, value
 from shared_pathways_service.agent.messages import Start
 from shared_pathways_service.agent.scraping import SessionMeter
 from shared_pathways_service.events import Event
@@ -18,7 +19,6 @@ from shared_pathways_service.homes.base import HomeCounters
 from shared_pathways_service.metrics.exposition import render
 from shared_pathways_service.session.messages import Phase, SliceView, Snapshot
 from tests.agent.support import TYPE, Bench, eventually, serve
-from tests.openmetrics import check_documented, scrape, text_to_families, value
 
 
 def told(meter: SessionMeter) -> dict[str, Metric]:

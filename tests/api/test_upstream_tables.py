@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from harness.upstream import experimental, service_file
 from shared_pathways_service.api.slice_names import named_type
 from shared_pathways_service.api.topology import FAMILIES, InstanceType
-from tests.upstream import experimental, service_file
 
 
 @pytest.fixture(scope="module")

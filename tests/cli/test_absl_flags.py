@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from harness.upstream import calls_of, service_file
 from shared_pathways_service.cli import command
 from shared_pathways_service.cli.absl_flags import sps_words
-from tests.upstream import calls_of, service_file
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,10 +11,10 @@ import sys
 
 import pytest
 
+from harness.processes import KIND, REPOSITORY
+from harness.programs import DEADLINE_S, sps, sps_running
 from shared_pathways_service.cli import main
 from shared_pathways_service.protocol import supervisor_pb2 as pb
-from tests.e2e.harness import DEADLINE_S, sps, sps_running
-from tests.processes import KIND, REPOSITORY
 from tests.servers.supervisor.support import EmbeddedClient, embedded, expect_state, wait_until
 
 COMMAND = [sys.executable, "-m", "shared_pathways_service.cli", "chaos"]

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from harness.embedded import embedded, nothing_left, status
+from harness.programs import DEADLINE_S, program, sps, wait_until
 from shared_pathways_service.cli.commands.manager.cordon import _holder
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from tests.cli.test_embedded_commands import HOLDER, failing
-from tests.e2e.connecting import embedded, nothing_left, status
-from tests.e2e.harness import DEADLINE_S, program, sps, wait_until
 
 
 def told(*words: str) -> Any:

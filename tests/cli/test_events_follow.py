@@ -8,13 +8,13 @@ from typing import Any
 import grpc
 import pytest
 
+from harness.processes import run_async
+from harness.programs import DEADLINE_S
 from shared_pathways_service.cli.commands.manager import events
 from shared_pathways_service.cli.lookups.manager_calls import Manager
 from shared_pathways_service.errors import ServiceNotReady
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol.versions import spoken
-from tests.e2e.harness import DEADLINE_S
-from tests.processes import run_async
 from tests.protocol.hearing import HearingStub
 from tests.protocol.served import serving_stream
 

@@ -7,11 +7,11 @@ from typing import Any
 import grpc
 import pytest
 
+from harness.processes import run_async
 from shared_pathways_service.cli.commands.manager import events
 from shared_pathways_service.cli.lookups.manager_calls import Manager
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.servers.resource_manager.history_wire import window_of
-from tests.processes import run_async
 from tests.protocol.served import serving_stream
 
 #: The time of each decision; its number is its place, from 1.

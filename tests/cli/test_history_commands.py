@@ -12,15 +12,15 @@ from typing import Any
 import grpc.aio
 import pytest
 
+from harness.embedded import embedded, nothing_left, status
+from harness.processes import run_async
+from harness.programs import DEADLINE_S, program, sps, sps_running, wait_until
 from shared_pathways_service.cli.display.moments import parse_moment
 from shared_pathways_service.cli.lookups.manager_calls import Manager
 from shared_pathways_service.errors import InvalidRequestError, VersionSkew
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from tests.cli.test_embedded_commands import HOLDER, completed, failing
-from tests.e2e.connecting import embedded, nothing_left, status
-from tests.e2e.harness import DEADLINE_S, program, sps, sps_running, wait_until
-from tests.processes import run_async
 
 KIND = "tpuv6e:2x2"
 WAITER = HOLDER.replace('": 1})', '": 1}, queue_timeout=600)')

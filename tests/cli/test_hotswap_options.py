@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.harness import sps
+from harness.programs import sps
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from harness.processes import run_async
 from shared_pathways_service.cli.commands.manager import events
 from shared_pathways_service.cli.lookups import open_cluster
 from shared_pathways_service.cli.lookups.manager_calls import manager_of
@@ -20,7 +21,6 @@ from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.runtime.settings import Settings
 from tests.cluster_state.test_readiness import SERVICE
 from tests.homes.kubernetes.test_manager import ScriptedApi, denied
-from tests.processes import run_async
 
 
 @pytest.mark.usefixtures("own_directories")

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import typer
 
+from harness.terminals import terminal
 from shared_pathways_service.cli.display.output import print_note
 from shared_pathways_service.cli.errors import reporting_errors
 from shared_pathways_service.errors import CapacityError
-from tests.terminals import terminal
 
 REPOSITORY = Path(__file__).parents[2]
 

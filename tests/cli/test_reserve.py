@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from harness.embedded import embedded, nothing_left
+from harness.programs import program, sps, wait_until
 from shared_pathways_service.cli.display.moments import parse_coming
 from shared_pathways_service.errors import InvalidRequestError
 from tests.cli.test_embedded_commands import HOLDER, failing
-from tests.e2e.connecting import embedded, nothing_left
-from tests.e2e.harness import program, sps, wait_until
 
 KIND = "tpuv6e:2x2"
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.processes import DEADLINE_S, KIND, REPOSITORY
 from shared_pathways_service import errors
 from shared_pathways_service.cli import COMMANDS
 from shared_pathways_service.cli.display.serve_display import (
@@ -27,7 +28,6 @@ from shared_pathways_service.cli.display.serve_display import (
 )
 from shared_pathways_service.cli.errors import exit_code
 from shared_pathways_service.events import Event
-from tests.processes import DEADLINE_S, KIND, REPOSITORY
 from tests.servers.supervisor.support import EmbeddedClient, assert_clean, runtime_paths
 
 SPS = [sys.executable, "-m", "shared_pathways_service.cli"]

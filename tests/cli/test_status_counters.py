@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
+from harness.embedded import embedded
+from harness.openmetrics import text_to_families
+from harness.programs import program, sps
 from shared_pathways_service.runtime.settings import Settings
-from tests.e2e.connecting import embedded
-from tests.e2e.harness import program, sps
-from tests.openmetrics import text_to_families
 
 COMPUTING = """
 import numpy as np

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import typer
 
+from harness.terminals import terminal
 from shared_pathways_service.cli.display.deploy_display import display
 from shared_pathways_service.cli.display.output import print_note
 from shared_pathways_service.cli.undoing import run_undoing
@@ -18,7 +19,6 @@ from shared_pathways_service.cluster_state.readiness import Look
 from shared_pathways_service.errors import ServiceNotReady
 from shared_pathways_service.operations.draining import drained
 from tests.cli.test_deploy_display import FIRST, HEAD, readiness
-from tests.terminals import terminal
 
 
 async def _killed(done: list[str], by: signal.Signals) -> str:

@@ -14,6 +14,8 @@ from typing import Any, cast
 
 import pytest
 
+from harness.embedded import KIND, embedded, eventually, nothing_left, status
+from harness.programs import DEADLINE_S, program, sps, sps_running
 from shared_pathways_service.cli.options.cluster_options import Place
 from shared_pathways_service.cli.verification import (
     CHECKS,
@@ -27,8 +29,6 @@ from shared_pathways_service.cli.verification.service import ServiceView
 from shared_pathways_service.cli.verification.tenant import Tenant
 from shared_pathways_service.errors import SharedPathwaysError, SlicesTaken
 from shared_pathways_service.runtime.settings import Settings
-from tests.e2e.connecting import KIND, embedded, eventually, nothing_left, status
-from tests.e2e.harness import DEADLINE_S, program, sps, sps_running
 
 HOLDER = f"""
 with isc_pathways.connect(expected_tpu_instances={{"{KIND}": 1}}) as connection:

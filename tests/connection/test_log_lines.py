@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.upstream import calls_of, service_file
 from shared_pathways_service.connection import logging_lines
 from shared_pathways_service.connection.logging_lines import LogLines
 from shared_pathways_service.session.messages import Phase, SliceView, Snapshot
-from tests.upstream import calls_of, service_file
 
 LOGGER = "shared_pathways_service.isc_pathways"
 NEW = Snapshot(name="isc-proxy-ada-x7k2p", phase=Phase.NEW)

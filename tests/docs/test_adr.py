@@ -14,7 +14,16 @@ _RECORDS = sorted(_FOLDER.glob("[0-9]*.md"))
 _SECTIONS = ["Context", "Decision", "Consequences"]
 _ROW = re.compile(r"^\| (\d{4}) \| \[(.+)\]\((.+)\) \|$", re.MULTILINE)
 #: Folders of the repository that a record may name files of; other names are of the package's.
-_FOLDERS = ("benchmarks", "docs", "examples", "scripts", "tests")
+_FOLDERS = (
+    "benchmarks",
+    "conformance",
+    "docs",
+    "examples",
+    "harness",
+    "scripts",
+    "stress",
+    "tests",
+)
 _FILE = re.compile(r"`([a-z_]+(?:/[a-z0-9_-]+)*/(?:[a-z0-9_-]+\.[a-z]+)?|[a-z_]+\.py)`")
 _LONGEST = 50
 

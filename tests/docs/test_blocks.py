@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.embedded import shut_down
 from tests.docs import commands
 from tests.docs.blocks import ROOT, all_blocks, blocks_of, is_run, not_run, pages
-from tests.e2e.connecting import shut_down
 
 _DEADLINE_S = 300.0
 _LEFT_OUT = not_run()

@@ -19,7 +19,10 @@ from tests.docs.blocks import ROOT, blocks_of, pages
 
 _DEADLINE_S = 120.0
 #: Directories whose files a page may name, as `DIRECTORY/…` in code.
-_OURS = r"(docs|examples|yamls|scripts|tests|benchmarks|shared_pathways_service)"
+_OURS = (
+    r"(docs|examples|yamls|scripts|harness|tests|benchmarks|stress|conformance"
+    r"|shared_pathways_service)"
+)
 _FILE = re.compile(rf"(?:\./)?({_OURS}/[A-Za-z0-9_./-]*[A-Za-z0-9_/-])")
 
 #: What is left in a paragraph where Python-Markdown did not see a list or a table.

@@ -12,8 +12,8 @@ import nbclient
 import nbformat
 import pytest
 
-from tests.e2e.connecting import embedded, eventually, nothing_left
-from tests.e2e.harness import program, sps
+from harness.embedded import embedded, eventually, nothing_left
+from harness.programs import program, sps
 
 pytestmark = pytest.mark.race
 

@@ -13,7 +13,7 @@ import nbclient
 import nbformat
 import pytest
 
-from tests.e2e.connecting import embedded, nothing_left
+from harness.embedded import embedded, nothing_left
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEADLINE_S = 400

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
+from harness.embedded import shut_down
+from harness.processes import DEADLINE_S as START_S
+from harness.processes import KIND, REPOSITORY
 from shared_pathways_service.runtime.descriptors import NEEDED
 from shared_pathways_service.runtime.settings import Settings
-from tests.e2e.connecting import shut_down
-from tests.processes import DEADLINE_S as START_S
-from tests.processes import KIND, REPOSITORY
 
 CONNECT = f"""
 import os, resource

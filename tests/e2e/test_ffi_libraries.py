@@ -7,8 +7,8 @@ from pathlib import Path
 
 from jax import ffi
 
-from tests.e2e.connecting import KIND, embedded, eventually, nothing_left
-from tests.e2e.harness import program, service
+from harness.embedded import KIND, embedded, eventually, nothing_left
+from harness.programs import program, service
 
 SOURCE = Path(__file__).parent / "scale.cc"
 

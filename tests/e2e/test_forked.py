@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.e2e.connecting import KIND, embedded, eventually, nothing_left
-from tests.e2e.harness import program, python, sps
+from harness.embedded import KIND, embedded, eventually, nothing_left
+from harness.programs import program, python, sps
 
 #: Runs in a forked child; `raises` wants the error that tells what to do.
 USES = """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.connecting import embedded, nothing_left, status
-from tests.e2e.harness import program, wait_until
+from harness.embedded import embedded, nothing_left, status
+from harness.programs import program, wait_until
 
 pytestmark = pytest.mark.race
 

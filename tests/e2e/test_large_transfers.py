@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.connecting import embedded, eventually, nothing_left, pids
-from tests.e2e.harness import program
+from harness.embedded import embedded, eventually, nothing_left, pids
+from harness.programs import program
 
 #: Both as the proxy maps them and as glibc has them, in a place of its own each.
 SOURCE = """

@@ -7,8 +7,8 @@ import sys
 import pytest
 import yaml
 
-from tests.e2e.connecting import embedded, eventually, nothing_left
-from tests.e2e.harness import program, sps
+from harness.embedded import embedded, eventually, nothing_left
+from harness.programs import program, sps
 
 #: Of the embedded service's type, tpuv6e:2x2.
 NAMES = ("v6e-4", "ct6e-standard-4t:2x2", "v6e:2x2")

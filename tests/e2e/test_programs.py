@@ -15,8 +15,8 @@ from pathlib import Path
 import jupyter_client
 import pytest
 
-from tests.e2e.connecting import DEADLINE_S, KIND, embedded, eventually, free_slices, nothing_left
-from tests.e2e.harness import program, python
+from harness.embedded import DEADLINE_S, KIND, embedded, eventually, free_slices, nothing_left
+from harness.programs import program, python
 
 REPOSITORY = Path(__file__).parents[2]
 

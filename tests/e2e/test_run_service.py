@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.connecting import DEADLINE_S, embedded, eventually, nothing_left, status
-from tests.foreign import environment_without_us
+from harness.embedded import DEADLINE_S, embedded, eventually, nothing_left, status
+from harness.foreign import environment_without_us
 
 REPOSITORY = Path(__file__).parents[2]
 

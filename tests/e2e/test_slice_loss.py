@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from tests.e2e.harness import pids, program, service, status, wait_until
+from harness.programs import pids, program, service, status, wait_until
 
 pytestmark = pytest.mark.race
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.connecting import embedded, pids
-from tests.e2e.harness import program
+from harness.embedded import embedded, pids
+from harness.programs import program
 
 pytestmark = pytest.mark.race
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import psutil
 
+from harness.embedded import nothing_left
+from harness.programs import program, service, sps, status, wait_until
 from tests.conftest import MARK
-from tests.e2e.connecting import nothing_left
-from tests.e2e.harness import program, service, sps, status, wait_until
 
 #: Connects, works, and has an error of each kind that names what it was refused.
 WORKING = """

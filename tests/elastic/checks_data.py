@@ -12,11 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shared_pathways_service import elastic
-from shared_pathways_service.errors import InvalidRequestError
-from shared_pathways_service.events import Event
-from shared_pathways_service.testing.faults import corrupt_newest, fail_at
-from tests.elastic.checks import (
+from harness.elastic.checks import (
     GONE,
     STEPS,
     assert_same,
@@ -27,6 +23,10 @@ from tests.elastic.checks import (
     train,
     world,
 )
+from shared_pathways_service import elastic
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.events import Event
+from shared_pathways_service.testing.faults import corrupt_newest, fail_at
 
 EVERY = 4
 

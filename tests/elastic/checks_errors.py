@@ -9,11 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from shared_pathways_service import elastic
-from shared_pathways_service.elastic.run_ledger import read_ledger
-from shared_pathways_service.events import Event
-from shared_pathways_service.testing.faults import fail_at, hang, lie, on_event
-from tests.elastic.checks import (
+from harness.elastic.checks import (
     GONE,
     STEPS,
     assert_same,
@@ -22,6 +18,10 @@ from tests.elastic.checks import (
     slice_of,
     train,
 )
+from shared_pathways_service import elastic
+from shared_pathways_service.elastic.run_ledger import read_ledger
+from shared_pathways_service.events import Event
+from shared_pathways_service.testing.faults import fail_at, hang, lie, on_event
 from tests.elastic.checks_loop import raised_by
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from harness.elastic import checks
+from harness.elastic.checks import GONE, STEPS, assert_same, check, options, slice_of, train
 from shared_pathways_service import elastic
 from shared_pathways_service.elastic.run_ledger import read_ledger
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.testing.faults import fail_at, flap, kill, on_event, revive
-from tests.elastic import checks
-from tests.elastic.checks import GONE, STEPS, assert_same, check, options, slice_of, train
 
 
 def raised_by(kind: type[Exception], *args: Any, **others: Any) -> Any:

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 
+from harness.elastic.checks import GONE, STEPS, assert_same, check, options, slice_of, train, world
 from shared_pathways_service import elastic
 from shared_pathways_service.elastic.checkpoints.arrays import Arrays
 from shared_pathways_service.elastic.checkpoints.checkpoints import list_checkpoints
@@ -21,7 +22,6 @@ from shared_pathways_service.elastic.snapshots.slots import Snapshots
 from shared_pathways_service.elastic.training import restoring
 from shared_pathways_service.events import Event
 from shared_pathways_service.testing.faults import fail_at, hang, on_event
-from tests.elastic.checks import GONE, STEPS, assert_same, check, options, slice_of, train, world
 from tests.elastic.checks_errors import Proxy
 from tests.elastic.checks_loop import raised_by
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.elastic.checks import CHECKS
+from harness.elastic.checks import CHECKS
+from harness.jax_checks.parent import RunCheck, child_that_answers
 from tests.elastic.checks_all import MODULES as MODULES  # noqa: PLC0414 - fills CHECKS
-from tests.servers.proxy.jax.jax_parent import RunCheck, child_that_answers
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from harness.embedded import embedded, nothing_left, status
+from harness.programs import DEADLINE_S, Program, program, wait_until
 from shared_pathways_service.errors import ServiceNotFound
 from shared_pathways_service.testing.faults import EmbeddedSlices
-from tests.e2e.connecting import embedded, nothing_left, status
-from tests.e2e.harness import DEADLINE_S, Program, program, wait_until
 
 pytestmark = pytest.mark.race
 
@@ -30,7 +30,7 @@ try:
     from shared_pathways_service import elastic
     from shared_pathways_service.testing.faults import Fault, Plan, hang, kill
     from shared_pathways_service.testing.faults import EmbeddedSlices
-    from tests.elastic.checks import dataset, initial_state, options, train_step
+    from harness.elastic.checks import dataset, initial_state, options, train_step
 
     def tell(event):
         told.append({"kind": event.kind, "step": event.step, "slice": event.slice,

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.embedded import embedded
+from harness.processes import REPOSITORY
 from shared_pathways_service.elastic.checkpoints.files import list_checkpoints
 from shared_pathways_service.elastic.run_ledger import read_ledger
-from tests.e2e.connecting import embedded
-from tests.processes import REPOSITORY
 
 pytestmark = pytest.mark.race
 

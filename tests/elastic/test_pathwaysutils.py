@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.connecting import embedded
-from tests.e2e.harness import program
+from harness.embedded import embedded
+from harness.programs import program
 
 pytestmark = pytest.mark.race
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.embedded import embedded, nothing_left
+from harness.programs import program, wait_until
 from shared_pathways_service.elastic.run_ledger import read_ledger
-from tests.e2e.connecting import embedded, nothing_left
-from tests.e2e.harness import program, wait_until
 from tests.elastic.test_example import train
 
 pytestmark = pytest.mark.race

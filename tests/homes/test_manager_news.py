@@ -11,6 +11,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
+from harness.processes import run_async
 from shared_pathways_service.errors import CapacityError, SharedPathwaysError, VersionSkew
 from shared_pathways_service.events import Event
 from shared_pathways_service.homes.kubernetes import release
@@ -22,7 +23,6 @@ from shared_pathways_service.protocol.status import abort
 from shared_pathways_service.protocol.versions import spoken
 from shared_pathways_service.rmclient import backoff
 from shared_pathways_service.servers.resource_manager.wire import event_message
-from tests.processes import run_async
 from tests.protocol.hearing import HearingStub
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import pytest
 
+from harness.processes import DEADLINE_S, KIND, run_async
 from shared_pathways_service.errors import VersionSkew
 from shared_pathways_service.events import Event
 from shared_pathways_service.homes.base import ProxySpec, unheard
@@ -21,7 +22,6 @@ from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.embedded.state_file import ServiceState, write_state
 from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.runtime.settings import Settings, private_directory
-from tests.processes import DEADLINE_S, KIND, run_async
 from tests.protocol.first_release import handlers, message, refuse
 
 SPEC = ProxySpec(name="ada-1", session="s-1", virtual_slices=(KIND,), priority=7)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.foreign import environment_without_us
+from harness.foreign import environment_without_us
 
 REPOSITORY = Path(__file__).parents[2]
 #: Generous: a loaded machine of two cores.

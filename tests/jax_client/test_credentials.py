@@ -13,6 +13,7 @@ from concurrent import futures
 import grpc
 import pytest
 
+from harness.processes import run_async
 from shared_pathways_service.agent.probing import probe
 from shared_pathways_service.errors import CredentialsMismatch, ServiceNotReady, from_json
 from shared_pathways_service.jax_client import ProxyTarget
@@ -22,7 +23,6 @@ from shared_pathways_service.jax_client.refusal import reason_of
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.testing.google_images.alts_handshake import serving_alts
-from tests.processes import run_async
 
 #: Seconds: far below the 300 s of a connection's own time-out.
 AT_ONCE_S = 20.0

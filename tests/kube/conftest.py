@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from harness.testbed.plugin import CACHE_DIR
 from shared_pathways_service.kube.gke import ENDPOINT_VARIABLE
 from shared_pathways_service.testing.google import FakeGoogle
 from shared_pathways_service.testing.testbed import TestbedUnavailable
 from shared_pathways_service.testing.testbed.build import find_or_build
 from tests.kube.control_plane import ControlPlane
-from tests.testbed.plugin import CACHE_DIR
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from harness.testbed.plugin import CACHE_DIR
 from shared_pathways_service.events import Event
 from shared_pathways_service.homes.base import ProxySpec
 from shared_pathways_service.homes.kubernetes.proxy_watch import ProxyFollower
@@ -21,7 +22,6 @@ from shared_pathways_service.testing.testbed.build import find_or_build
 from shared_pathways_service.testing.testbed.ports import pick_ports
 from tests.kube.control_plane import DEADLINE_S, ControlPlane
 from tests.kube.test_api import with_api
-from tests.testbed.plugin import CACHE_DIR
 
 REFUSAL = 'Error creating: pods "j-" is forbidden: exceeded quota: limit, requested: pods=1'
 

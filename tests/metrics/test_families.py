@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness.openmetrics import text_to_families
 from shared_pathways_service.metrics.exposition import render
 from shared_pathways_service.metrics.families import (
     Family,
@@ -12,7 +13,6 @@ from shared_pathways_service.metrics.families import (
     labelled,
     values_of,
 )
-from tests.openmetrics import text_to_families
 
 AWKWARD = 'back\\slash "quoted"\nline'
 FAMILIES = [

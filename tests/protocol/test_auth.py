@@ -7,9 +7,9 @@ import grpc
 import grpc.aio
 import pytest
 
+from harness.processes import run_async
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.protocol.auth import TokenInterceptor, bearer, read_token
-from tests.processes import run_async
 
 TOKEN = "s3cret-token"
 Metadata = tuple[tuple[str, str], ...]

@@ -6,6 +6,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from harness.processes import run_async
 from shared_pathways_service import errors
 from shared_pathways_service.constants import PROTOCOL_MAX
 from shared_pathways_service.errors import SharedPathwaysError
@@ -17,7 +18,6 @@ from shared_pathways_service.protocol.status import (
     status_code,
 )
 from shared_pathways_service.protocol.versions import negotiate
-from tests.processes import run_async
 
 ERRORS = [getattr(errors, name) for name in errors.__all__ if name[0].isupper()]
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import grpc
 import pytest
 
+from harness.carriers import hello
+from harness.processes import DEADLINE_S
 from shared_pathways_service.errors import PreflightError
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.rmclient.blocking_stream import BlockingStream
 from shared_pathways_service.rmclient.failures import Refusal
-from tests.processes import DEADLINE_S
-from tests.protocol.carriers import hello
 
 _Answer = Callable[[Iterator[pb.TenantMessage], grpc.ServicerContext], Iterator[pb.TenantUpdate]]
 _BYE = pb.TenantMessage(bye=pb.TenantBye(reason="done"))

@@ -10,11 +10,11 @@ import grpc
 import grpc.aio
 import pytest
 
+from harness.processes import DEADLINE_S, run_async
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.rmclient.calls import ManagerCalls
-from tests.processes import DEADLINE_S, run_async
 
 
 class _Manager(pb_grpc.ResourceManagerServicer):

@@ -9,10 +9,10 @@ import grpc
 import grpc.aio
 import pytest
 
+from harness.processes import DEADLINE_S, run_async
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol.versions import spoken
 from shared_pathways_service.rmclient.event_stream import EventStream
-from tests.processes import DEADLINE_S, run_async
 from tests.protocol.served import serving_stream
 
 _TRANSIENT, _FINAL = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.PERMISSION_DENIED

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 
 import psutil
 
+from harness.processes import DEADLINE_S
 from shared_pathways_service.testing.attacks.peer import Peer
-from tests.processes import DEADLINE_S
 
 __all__ = ["Watched", "deaf", "wait_until"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.processes import Service
+from harness.processes import Service
 
 MakeService = Callable[..., Service]
 

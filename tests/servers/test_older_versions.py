@@ -14,14 +14,14 @@ from typing import Any
 import grpc
 import pytest
 
+from harness.embedded import embedded, eventually, nothing_left
+from harness.processes import DEADLINE_S, KIND, Service, Stream, run_async
 from shared_pathways_service.agent.probing import probe
 from shared_pathways_service.protocol.auth import bearer, read_token
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.embedded.state_file import read_state
 from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.runtime.settings import Settings
-from tests.e2e.connecting import embedded, eventually, nothing_left
-from tests.processes import DEADLINE_S, KIND, Service, Stream, run_async
 from tests.protocol.first_release import call, handlers, message, refuse, versions
 from tests.servers.conftest import MakeService
 

@@ -11,11 +11,11 @@ from typing import TypeVar
 
 import pytest
 
+from harness.programs import DEADLINE_S
+from harness.testbed.clients import KIND, tenant
 from shared_pathways_service import Event, SharedPathwaysError, isc_pathways
 from shared_pathways_service.testing.testbed import Namespace
 from shared_pathways_service.testing.testbed.audit import AuditEntry
-from tests.e2e.harness import DEADLINE_S
-from tests.testbed.clients import KIND, tenant
 
 __all__ = ["created", "failure", "laptop"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from harness.testbed.clients import home_of
 from shared_pathways_service.manifests.rbac import Subject, operator_rbac, tenant_rbac
 from shared_pathways_service.testing.testbed import Namespace
 from shared_pathways_service.testing.testbed.errors import ApiRefused
-from tests.testbed.clients import home_of
 
 __all__ = ["create_once", "rendered_user"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from harness.testbed.clients import KIND, client, deployed, nothing_left, tenant
 from shared_pathways_service.testing.testbed import Namespace
-from tests.testbed.clients import KIND, client, deployed, nothing_left, tenant
 
 EXAMPLE = """
 import contextlib, io, types

@@ -9,6 +9,8 @@ from pathlib import Path
 import jaxlib.version
 import pytest
 
+from harness.programs import sps
+from harness.testbed.clients import KIND, client, nothing_left
 from shared_pathways_service.agent.request import user_name
 from shared_pathways_service.api.jax_releases import service_serdes
 from shared_pathways_service.jax_client.plugin.plugin import INSECURE_VARIABLE
@@ -16,8 +18,6 @@ from shared_pathways_service.manifests.names import HEAD_JOB
 from shared_pathways_service.manifests.service_inputs import DEFAULT_SERVER_IMAGE, ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_jobset
 from shared_pathways_service.testing.testbed import DeployedService, Namespace, deploy_service
-from tests.e2e.harness import sps
-from tests.testbed.clients import KIND, client, nothing_left
 from tests.testbed.operating.test_upstream_proxy import PROXY_IMAGE, running_pod, upstream_job
 
 SOURCE = """

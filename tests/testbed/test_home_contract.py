@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 
+from harness.testbed.kills import all_free, served
 from shared_pathways_service.homes.base import Home
 from shared_pathways_service.homes.kubernetes.home import KubernetesHome
 from shared_pathways_service.testing.testbed import DeployedService, Testbed
@@ -17,7 +18,6 @@ from tests.agent.test_home_contract import (
     test_a_session_is_enough_to_delete_by_and_another_hits_nothing,
     test_the_end_is_told_to_who_follows,
 )
-from tests.testbed.kills import all_free, served
 
 __all__ = [
     "test_a_proxy_from_its_creation_to_its_end",

@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
+from harness.processes import REPOSITORY
+from harness.testbed.clients import KIND, home_of, nothing_left
+from harness.testbed.plugin import IMAGES
 from shared_pathways_service.testing.testbed import Namespace, deploy_service
 from shared_pathways_service.testing.testbed.kubeconfig import CONTEXT
-from tests.processes import REPOSITORY
-from tests.testbed.clients import KIND, home_of, nothing_left
-from tests.testbed.plugin import IMAGES
 
 DEADLINE_S = 300.0
 

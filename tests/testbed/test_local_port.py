@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import socket
 
+from harness.testbed.clients import deployed, nothing_left
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.testing.testbed import Namespace
-from tests.testbed.clients import deployed, nothing_left
 from tests.testbed.failing import failure
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from harness.openmetrics import scrape, value
+from harness.programs import sps, wait_until
+from harness.testbed.clients import client, deployed, nothing_left, tenant
 from shared_pathways_service.testing.testbed import Namespace
 from tests.agent.monitoring import PROJECT, google_user, monitoring_at_hand
-from tests.e2e.harness import sps, wait_until
-from tests.openmetrics import scrape, value
-from tests.testbed.clients import client, deployed, nothing_left, tenant
 
 MEASURED = """
 with connecting(expected_tpu_instances={"tpuv6e:2x2": 1}, collect_service_metrics=True) as held:

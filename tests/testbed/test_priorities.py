@@ -8,14 +8,14 @@ from datetime import datetime
 
 import pytest
 
+from harness.programs import program
+from harness.testbed.clients import PRELUDE, client, deployed, nothing_left
 from shared_pathways_service.cli.lookups.manager_calls import manager_of
 from shared_pathways_service.cli.options.cluster_options import Place
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.testing.testbed import Namespace
 from shared_pathways_service.testing.testbed.audit import AUDIT_LOG, read_audit_log
-from tests.e2e.harness import program
-from tests.testbed.clients import PRELUDE, client, deployed, nothing_left
 from tests.testbed.roles import rendered_user
 
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"

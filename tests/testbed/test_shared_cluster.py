@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from harness.programs import sps
+from harness.testbed.plugin import SharedCluster
 from shared_pathways_service.cli.verification import CHECKS
 from shared_pathways_service.kube.access import resolve
 from shared_pathways_service.kube.api import KubeApi
@@ -15,8 +17,6 @@ from shared_pathways_service.kube.cluster import ClusterChoice
 from shared_pathways_service.kube.paths import collection
 from shared_pathways_service.manifests.names import HEAD_JOB
 from shared_pathways_service.manifests.permissions import evaluate, needed, rules_review
-from tests.e2e.harness import sps
-from tests.testbed.plugin import SharedCluster
 
 pytestmark = pytest.mark.safe_on_shared
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.processes import run_async
 from shared_pathways_service.tunnel.pump import PumpTimes
 from shared_pathways_service.tunnel.relay import Relay, RelayOptions, TunnelFailure
-from tests.processes import run_async
 from tests.tunnel.api_server import ApiServer
 
 DEADLINE_S = 90.0

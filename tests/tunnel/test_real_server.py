@@ -11,11 +11,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from harness.processes import run_async
+from harness.testbed.pods import container, phase, pod
 from shared_pathways_service.kube.tls import client_tls
 from shared_pathways_service.testing.testbed import Namespace, User
 from shared_pathways_service.tunnel.relay import FailureKind, Relay, TunnelFailure
-from tests.processes import run_async
-from tests.testbed.pods import container, phase, pod
 
 PORT = 29000
 DEADLINE_S = 90.0

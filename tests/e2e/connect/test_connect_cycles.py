@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.e2e.connecting import embedded, eventually, nothing_left
-from tests.e2e.harness import program
+from harness.embedded import embedded, eventually, nothing_left
+from harness.programs import program
 
 CYCLES = 20
 

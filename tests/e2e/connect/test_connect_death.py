@@ -8,7 +8,7 @@ import signal
 import psutil
 import pytest
 
-from tests.e2e.connecting import (
+from harness.embedded import (
     embedded,
     eventually,
     free_slices,
@@ -18,7 +18,7 @@ from tests.e2e.connecting import (
     shut_down,
     status,
 )
-from tests.e2e.harness import program
+from harness.programs import program
 
 pytestmark = pytest.mark.race
 

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.e2e.connecting import embedded, eventually, nothing_left
-from tests.e2e.harness import program
+from harness.embedded import embedded, eventually, nothing_left
+from harness.programs import program
 
 pytestmark = pytest.mark.race
 

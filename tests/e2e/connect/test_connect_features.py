@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.e2e.connecting import embedded, eventually, journal, nothing_left
-from tests.e2e.harness import program, sps
-from tests.openmetrics import scrape, value
+from harness.embedded import embedded, eventually, journal, nothing_left
+from harness.openmetrics import scrape, value
+from harness.programs import program, sps
 
 #: A child that never heard of us finds the proxy, and its token, by the environment.
 CHILD = "import jax; print(len(jax.devices()), float(jax.numpy.arange(4.0).sum()))"

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.e2e.connecting import nothing_left
-from tests.e2e.harness import Program, program, service, status, wait_until
+from harness.embedded import nothing_left
+from harness.programs import Program, program, service, status, wait_until
 
 LIMITS = {
     "device_memory_limit_bytes": 20_000_000,

@@ -1,6 +1,6 @@
 """A process whose JAX runs on a proxy and on the CPU: compares what libraries do on both.
 
-Reads lines `MODULE FUNCTION`, answers as `jax_child` does.
+Reads lines `MODULE FUNCTION`, answers as `harness.jax_checks.child` does.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import importlib
 import sys
 
+from harness.jax_checks.child import answer, attach
 from tests.e2e.libraries.comparing import compare
-from tests.servers.proxy.jax.jax_child import answer, attach
 
 
 def run(line: str) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.e2e.connecting import embedded, eventually, nothing_left
-from tests.e2e.harness import program
+from harness.embedded import embedded, eventually, nothing_left
+from harness.programs import program
 
 SOURCE = """
 import jax, jax.numpy as jnp, numpy as np

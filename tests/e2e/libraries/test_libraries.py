@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.proxy.jax.jax_parent import RunCheck, child_on_a_proxy
+from harness.jax_checks.parent import RunCheck, child_on_a_proxy
 
 #: Found without the libraries: they take seconds to load, and here nobody needs them.
 COMPARED = [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.e2e.connecting import KIND, embedded, eventually, nothing_left
-from tests.e2e.harness import program
-from tests.processes import ServerProcess
+from harness.embedded import KIND, embedded, eventually, nothing_left
+from harness.processes import ServerProcess
+from harness.programs import program
 from tests.servers.proxy.conftest import MODULE
 
 INITIALIZED = """

@@ -9,8 +9,8 @@ import tempfile
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=12")
 os.environ["JAX_PLATFORMS"] = "cpu"
 
+from harness.jax_checks.child import answer
 from tests.elastic.checkpoints.checkpoint_checks import CHECKS
-from tests.servers.proxy.jax.jax_child import answer
 
 
 def run(name: str) -> None:

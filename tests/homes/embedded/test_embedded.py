@@ -15,6 +15,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from harness.processes import KIND, REPOSITORY, run_async
 from shared_pathways_service.errors import (
     AccessDenied,
     InvalidRequestError,
@@ -31,7 +32,6 @@ from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.embedded.state_file import claim
 from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.runtime.settings import Settings
-from tests.processes import KIND, REPOSITORY, run_async
 from tests.servers.supervisor.support import assert_clean, embedded, kill, runtime_paths, wait_until
 
 #: Joins, says which service it got, and leaves when it is told to.

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from harness.processes import run_async
 from shared_pathways_service.agent import deletion
 from shared_pathways_service.agent.deletion import clean_up
 from shared_pathways_service.agent.home_choice import make_home
@@ -25,7 +26,6 @@ from shared_pathways_service.kube import access
 from shared_pathways_service.kube.access import ClusterChoice, settled
 from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.runtime.settings import Settings
-from tests.processes import run_async
 
 EXEC = "client.authentication.k8s.io/v1"
 SERVICE = "p-pathways-head-0-0.p:29001"

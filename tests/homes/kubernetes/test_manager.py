@@ -13,6 +13,7 @@ import grpc.aio
 import pytest
 from aiohttp import web
 
+from harness.processes import run_async
 from shared_pathways_service.errors import (
     AccessDenied,
     CapacityError,
@@ -41,7 +42,6 @@ from shared_pathways_service.tunnel.relay import (
 )
 from shared_pathways_service.tunnel.websocket_upgrade import Dial
 from tests.cluster_state.test_readiness import SERVICE, head
-from tests.processes import run_async
 from tests.tunnel.api_server import ApiServer
 
 # (Errors are made anew: one that was raised holds on to where it was.)

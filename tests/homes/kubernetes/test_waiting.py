@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+from harness.processes import run_async
 from shared_pathways_service.events import Event
 from shared_pathways_service.homes.kubernetes.preflight import Preflight
 from shared_pathways_service.kube.api import KubeApi
@@ -17,7 +18,6 @@ from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_jobset
 from tests.cluster_state.objects import Object
 from tests.cluster_state.test_readiness import OURS, head, worker
-from tests.processes import run_async
 
 
 def silent_jobset() -> Object:

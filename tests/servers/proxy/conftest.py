@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from harness.processes import ServerProcess
+from harness.proxy.raw import RawClient
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.servers.proxy.engine.compile_cache import CompileCache
 from shared_pathways_service.servers.proxy.engine.engine import Engine
 from shared_pathways_service.servers.proxy.session.service import ProxyService
 from shared_pathways_service.servers.proxy.transport.grpc_transport import GrpcTransport
-from tests.processes import ServerProcess
-from tests.servers.proxy.raw import RawClient
 
 KIND = "tpuv6e:2x2"
 MODULE = "shared_pathways_service.servers.proxy"

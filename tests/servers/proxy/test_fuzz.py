@@ -1,4 +1,4 @@
-"""The short form of `benchmarks.fuzz`."""
+"""The short form of `stress.fuzz`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,8 @@ import numpy as np
 import pytest
 from jaxlib import xla_client
 
-from benchmarks.fuzz import ROUNDS, Campaign, run_sequence, started_proxy
-from benchmarks.fuzz_look import DEBUGGERS
-from benchmarks.fuzz_requests import FuzzError
-from benchmarks.fuzz_watch import Witness, check_nothing_left
-from shared_pathways_service.protocol import ifrt
-from shared_pathways_service.protocol.ifrt import core_pb2, xla_pb2
-from tests.processes import DEADLINE_S, ServerProcess
-from tests.servers.proxy.conftest import LocalProxy, MakeClient, StartProxy
-from tests.servers.proxy.raw import (
+from harness.processes import DEADLINE_S, ServerProcess
+from harness.proxy.raw import (
     DOUBLE,
     ENDLESS,
     Failed,
@@ -29,6 +22,13 @@ from tests.servers.proxy.raw import (
     sharded_double,
     single,
 )
+from shared_pathways_service.protocol import ifrt
+from shared_pathways_service.protocol.ifrt import core_pb2, xla_pb2
+from stress.fuzz.campaign import ROUNDS, Campaign, run_sequence, started_proxy
+from stress.fuzz.observer import DEBUGGERS
+from stress.fuzz.requests import FuzzError
+from stress.fuzz.witness import Witness, check_nothing_left
+from tests.servers.proxy.conftest import LocalProxy, MakeClient, StartProxy
 from tests.servers.proxy.session.test_sessions import wait_until
 
 INVALID_ARGUMENT, UNIMPLEMENTED = 3, 12

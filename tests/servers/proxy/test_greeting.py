@@ -13,14 +13,14 @@ from typing import cast
 import grpc
 import pytest
 
+from harness.carriers import hello
+from harness.processes import DEADLINE_S
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.servers.proxy.exits import EXIT_FAILED, Ending
 from shared_pathways_service.servers.proxy.rm_link import ResourceManagerLink
 from shared_pathways_service.servers.proxy.work.executor import Executor
 from shared_pathways_service.servers.proxy.work.slices import Epoch, SliceTable
-from tests.processes import DEADLINE_S
-from tests.protocol.carriers import hello
 
 _PLACED = pb.Placement(virtual_index=0, state=pb.Placement.PLACED, slice_id="slice-0", generation=7)
 _LOST = pb.Placement(virtual_index=0, state=pb.Placement.UNPLACED, slice_id="slice-0", generation=7)

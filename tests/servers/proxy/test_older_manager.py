@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.processes import DEADLINE_S
+from harness.processes import DEADLINE_S
 from tests.protocol.first_release import handlers, message, refuse
 from tests.servers.proxy.conftest import KIND, StartProxy
 

@@ -17,17 +17,8 @@ import numpy as np
 import psutil
 import pytest
 
-from shared_pathways_service.errors import InvalidRequestError, ServiceNotReady, VersionSkew
-from shared_pathways_service.flags.parsing import parse_flags
-from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from shared_pathways_service.protocol.ifrt.probe import probe, probe_async
-from shared_pathways_service.servers.proxy.flags import ProxyServerOptions
-from shared_pathways_service.servers.serving.last_requests_file import read_unfinished
-from tests.processes import DEADLINE_S, REPOSITORY, ServerProcess, run_async
-from tests.servers.attacking import deaf
-from tests.servers.conftest import MakeService
-from tests.servers.proxy.conftest import KIND, MODULE, MakeClient, StartProxy
-from tests.servers.proxy.raw import (
+from harness.processes import DEADLINE_S, REPOSITORY, ServerProcess, run_async
+from harness.proxy.raw import (
     DOUBLE,
     ENDLESS,
     Failed,
@@ -37,6 +28,15 @@ from tests.servers.proxy.raw import (
     single,
     split,
 )
+from shared_pathways_service.errors import InvalidRequestError, ServiceNotReady, VersionSkew
+from shared_pathways_service.flags.parsing import parse_flags
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.protocol.ifrt.probe import probe, probe_async
+from shared_pathways_service.servers.proxy.flags import ProxyServerOptions
+from shared_pathways_service.servers.serving.last_requests_file import read_unfinished
+from tests.servers.attacking import deaf
+from tests.servers.conftest import MakeService
+from tests.servers.proxy.conftest import KIND, MODULE, MakeClient, StartProxy
 
 DATA_LOSS, EXHAUSTED = 15, 8
 FOUR = np.arange(4, dtype=np.float32)

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.processes import DEADLINE_S, REPOSITORY
+from harness.proxy.raw import DOUBLE, F32, single
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.servers.proxy.engine.engine import Engine
 from shared_pathways_service.servers.proxy.session.service import ProxyService
 from shared_pathways_service.servers.proxy.transport.grpc_transport import GrpcTransport
-from tests.processes import DEADLINE_S, REPOSITORY
 from tests.servers.proxy.conftest import KIND, MakeClient, MakeProxy
-from tests.servers.proxy.raw import DOUBLE, F32, single
 
 VERSIONS = range(ifrt.PROTOCOL_MIN, ifrt.PROTOCOL_MAX + 1)
 #: Bytes that a device may hold.

@@ -16,6 +16,7 @@ from typing import Any
 import grpc
 import pytest
 
+from harness.processes import DEADLINE_S, KIND, Service, Stream, tenant_hello
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.flags.parsing import parse_flags
 from shared_pathways_service.protocol import auth
@@ -30,7 +31,6 @@ from shared_pathways_service.testing.attacks.kinds import (
     WrongTokens,
 )
 from shared_pathways_service.testing.attacks.peer import ENDED, Peer
-from tests.processes import DEADLINE_S, KIND, Service, Stream, tenant_hello
 from tests.servers.attacking import Watched, wait_until
 from tests.servers.conftest import MakeService
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.processes import DEADLINE_S, KIND, Service, run_async
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.errors import InvalidRequestError, PreflightError
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
@@ -16,7 +17,6 @@ from shared_pathways_service.scheduling.book.messages import Tick
 from shared_pathways_service.scheduling.book.persisted import Restored
 from shared_pathways_service.servers.resource_manager import recording
 from shared_pathways_service.servers.resource_manager.recording import Recording
-from tests.processes import DEADLINE_S, KIND, Service, run_async
 from tests.servers.conftest import MakeService
 
 

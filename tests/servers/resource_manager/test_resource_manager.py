@@ -8,10 +8,10 @@ import time
 import grpc
 import pytest
 
+from harness.processes import KIND, VERSIONS, Service, Stream
 from shared_pathways_service.constants import PROTOCOL_MAX
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol.versions import is_heard
-from tests.processes import KIND, VERSIONS, Service, Stream
 from tests.servers.conftest import MakeService
 
 PLACED = pb.Placement.PLACED

@@ -8,10 +8,10 @@ from typing import Any
 import grpc
 import pytest
 
+from harness.processes import DEADLINE_S, KIND, VERSIONS, Service, Stream
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol.event_messages import event_of
 from shared_pathways_service.protocol.versions import is_heard
-from tests.processes import DEADLINE_S, KIND, VERSIONS, Service, Stream
 from tests.servers.conftest import MakeService
 
 

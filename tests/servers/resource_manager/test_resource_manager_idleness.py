@@ -5,9 +5,9 @@ from __future__ import annotations
 import grpc
 import pytest
 
+from harness.openmetrics import scrape, value
+from harness.processes import Service, Stream
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from tests.openmetrics import scrape, value
-from tests.processes import Service, Stream
 from tests.servers.conftest import MakeService
 from tests.servers.resource_manager.test_resource_manager_metrics import url_of
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.openmetrics import check_documented, scrape, value
-from tests.processes import KIND, ServerProcess, Service
+from harness.openmetrics import check_documented, scrape, value
+from harness.processes import KIND, ServerProcess, Service
 from tests.servers.conftest import MakeService
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import grpc
 import pytest
 
+from harness.processes import KIND, Service, Stream
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from tests.processes import KIND, Service, Stream
 from tests.servers.conftest import MakeService
 
 PLACED, UNPLACED = pb.Placement.PLACED, pb.Placement.UNPLACED

@@ -16,6 +16,15 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from harness.processes import (
+    DEADLINE_S,
+    KIND,
+    VERSIONS,
+    ServerProcess,
+    Service,
+    Stream,
+    tenant_hello,
+)
 from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
 from shared_pathways_service.errors import AccessDenied, InvalidRequestError, VersionSkew
 from shared_pathways_service.flags.parsing import parse_flags
@@ -23,7 +32,6 @@ from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.protocol.status import error_of
 from shared_pathways_service.servers.resource_manager.flags import ResourceManagerOptions
-from tests.processes import DEADLINE_S, KIND, VERSIONS, ServerProcess, Service, Stream, tenant_hello
 from tests.servers.conftest import MakeService
 
 MODULE = "shared_pathways_service.servers.resource_manager"

@@ -7,8 +7,8 @@ from typing import Any
 import grpc
 import pytest
 
+from harness.processes import DEADLINE_S, KIND, Service
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from tests.processes import DEADLINE_S, KIND, Service
 from tests.servers.conftest import MakeService
 
 HOUR = -3600.0  # from now

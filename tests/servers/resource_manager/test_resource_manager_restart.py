@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.processes import KIND, ServerProcess, Service, Stream
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from tests.processes import KIND, ServerProcess, Service, Stream
 from tests.servers.conftest import MakeService
 
 pytestmark = pytest.mark.race

@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
+from harness.processes import DEADLINE_S, KIND
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.scheduling.book import messages
 from shared_pathways_service.servers.resource_manager.streams import TenantStreams
-from tests.processes import DEADLINE_S, KIND
 
 TYPE = InstanceType.parse(KIND)
 

@@ -16,11 +16,11 @@ import grpc
 import grpc.aio
 import pytest
 
+from harness.processes import DEADLINE_S
 from shared_pathways_service.servers.resource_manager.call_errors import refusing
 from shared_pathways_service.servers.resource_manager.outbox import Outbox
 from shared_pathways_service.servers.serving.admission import Admission
 from shared_pathways_service.testing.attacks.peer import ENDED, Peer
-from tests.processes import DEADLINE_S
 
 #: More than a connection holds for one who does not read it.
 LARGE = bytes(8 << 20)

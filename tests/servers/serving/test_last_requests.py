@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.processes import REPOSITORY
 from shared_pathways_service.runtime.last_requests import Unfinished, parse_unfinished
 from shared_pathways_service.servers.serving.last_requests_file import LastRequests, read_unfinished
 from shared_pathways_service.servers.supervisor.endings import explain_crash
-from tests.processes import REPOSITORY
 
 
 def test_what_runs_and_the_last_requests_in_their_order(tmp_path: Path) -> None:

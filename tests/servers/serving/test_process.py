@@ -17,10 +17,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.processes import DEADLINE_S, REPOSITORY, ServerProcess
 from shared_pathways_service.runtime.glog import glog, read_log_format, send_logging_to_glog
 from shared_pathways_service.runtime.processes import identity_of, signal_process
 from shared_pathways_service.servers.serving.process import ProcessWatch, report_ready
-from tests.processes import DEADLINE_S, REPOSITORY, ServerProcess
 
 pytestmark = pytest.mark.race
 

@@ -15,6 +15,8 @@ from typing import Any, Self
 
 import grpc
 
+from harness.carriers import create_proxy
+from harness.processes import DEADLINE_S, KIND, ServerProcess, Stream
 from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
 from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as rm_grpc
@@ -23,8 +25,6 @@ from shared_pathways_service.protocol import supervisor_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.processes import Identity, identity_of
-from tests.processes import DEADLINE_S, KIND, ServerProcess, Stream
-from tests.protocol.carriers import create_proxy
 
 MODULE = "shared_pathways_service.servers.supervisor"
 LOCKS = {"service.lock", "start.lock"}

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.carriers import create_proxy
 from shared_pathways_service.api.proxy_limits import ProxyLimits
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.events import Event
@@ -29,7 +30,6 @@ from shared_pathways_service.servers.supervisor.endings import read_exit_report,
 from shared_pathways_service.servers.supervisor.occupancy import Occupancy
 from shared_pathways_service.servers.supervisor.proxy_requests import read_proxy_request
 from shared_pathways_service.servers.supervisor.restarts import SETTLED_S, RestartPolicy
-from tests.protocol.carriers import create_proxy
 
 
 class TestOccupancy:

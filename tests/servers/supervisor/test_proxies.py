@@ -11,6 +11,8 @@ from unittest import mock
 
 import pytest
 
+from harness.carriers import create_proxy
+from harness.processes import DEADLINE_S
 from shared_pathways_service.api.proxy_limits import ProxyLimits
 from shared_pathways_service.flags.supervisor import SupervisorOptions
 from shared_pathways_service.protocol import supervisor_pb2 as pb
@@ -18,8 +20,6 @@ from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.servers.supervisor import proxies as module
 from shared_pathways_service.servers.supervisor.proxy_requests import read_proxy_request
-from tests.processes import DEADLINE_S
-from tests.protocol.carriers import create_proxy
 
 
 def test_a_disk_that_is_full_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.processes import KIND, ServerProcess
+from harness.proxy.raw import ENDLESS, RawClient, single
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.servers.serving.last_requests_file import read_unfinished
-from tests.processes import KIND, ServerProcess
-from tests.servers.proxy.raw import ENDLESS, RawClient, single
 from tests.servers.supervisor.support import (
     MODULE,
     EmbeddedClient,

@@ -12,10 +12,10 @@ import grpc
 import psutil
 import pytest
 
+from harness.processes import DEADLINE_S, KIND, REPOSITORY, ServerProcess, Service
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.flags.parsing import parse_flags
 from shared_pathways_service.servers.worker.flags import WorkerOptions
-from tests.processes import DEADLINE_S, KIND, REPOSITORY, ServerProcess, Service
 from tests.servers.attacking import deaf
 from tests.servers.conftest import MakeService
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness.testbed.clients import client
+from harness.testbed.kills import all_free, events_told_by, served
 from shared_pathways_service.testing.testbed import DeployedService, Testbed
-from tests.testbed.clients import client
-from tests.testbed.kills import all_free, events_told_by, served
 
 pytestmark = pytest.mark.race
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness.programs import Program, sps, wait_until
+from harness.testbed.clients import client, journal, proxies, tenant
+from harness.testbed.kills import all_free, own_entry, served
 from shared_pathways_service.testing.testbed import DeployedService, Object, Testbed
-from tests.e2e.harness import Program, sps, wait_until
-from tests.testbed.clients import client, journal, proxies, tenant
-from tests.testbed.kills import all_free, own_entry, served
 
 pytestmark = pytest.mark.race
 

@@ -14,8 +14,8 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
+from harness.testbed.clients import PRELUDE, client, deployed, nothing_left, tenant
 from shared_pathways_service.testing.testbed import Namespace
-from tests.testbed.clients import PRELUDE, client, deployed, nothing_left, tenant
 
 pytestmark = pytest.mark.race
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness.programs import wait_until
+from harness.testbed.clients import client, journal
+from harness.testbed.kills import all_free, served
 from shared_pathways_service.testing.testbed import DeployedService, Testbed
-from tests.e2e.harness import wait_until
-from tests.testbed.clients import client, journal
-from tests.testbed.kills import all_free, served
 
 pytestmark = pytest.mark.race
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.testbed.clients import KIND, nothing_left
 from shared_pathways_service.errors import AccessDenied, PreflightError
 from shared_pathways_service.manifests.permissions import Permission, granting_rules, needed
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
@@ -15,7 +16,6 @@ from shared_pathways_service.testing.testbed import Namespace, Testbed, new_name
 from shared_pathways_service.testing.testbed.certificates import make_certificates
 from shared_pathways_service.testing.testbed.kubeconfig import write_kubeconfig
 from shared_pathways_service.testing.testbed.service import OUR_SERVER_IMAGE
-from tests.testbed.clients import KIND, nothing_left
 from tests.testbed.failing import created, failure
 
 JOBSETS = "jobset.x-k8s.io/v1alpha2/jobsets"

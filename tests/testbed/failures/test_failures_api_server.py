@@ -6,9 +6,9 @@ import contextlib
 
 import pytest
 
+from harness.programs import wait_until
+from harness.testbed.clients import KIND, client, journal, nothing_left
 from shared_pathways_service.testing.testbed import Testbed, deploy_service, new_namespace
-from tests.e2e.harness import wait_until
-from tests.testbed.clients import KIND, client, journal, nothing_left
 
 pytestmark = pytest.mark.race
 

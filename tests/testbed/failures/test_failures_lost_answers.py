@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from harness.programs import program
+from harness.testbed.clients import PRELUDE, deployed, nothing_left, tenant
 from shared_pathways_service.testing.testbed import Namespace
 from shared_pathways_service.testing.testbed.kubeconfig import write_kubeconfig
-from tests.e2e.harness import program
-from tests.testbed.clients import PRELUDE, deployed, nothing_left, tenant
 from tests.testbed.failing import created
 from tests.testbed.lossy import lossy_way
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from harness.testbed.clients import KIND, client, deployed, nothing_left
 from shared_pathways_service import Event
 from shared_pathways_service.errors import ServiceNotFound, ServiceNotReady
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_jobset
 from shared_pathways_service.testing.testbed import Namespace
 from shared_pathways_service.testing.testbed.service import OUR_SERVER_IMAGE
-from tests.testbed.clients import KIND, client, deployed, nothing_left
 from tests.testbed.failing import created, failure
 
 JOBSETS = "jobset.x-k8s.io/v1alpha2/jobsets"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from harness.testbed.clients import client, deployed, nothing_left
 from shared_pathways_service.testing.testbed import Namespace
-from tests.testbed.clients import client, deployed, nothing_left
 
 pytestmark = pytest.mark.race
 

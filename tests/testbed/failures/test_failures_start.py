@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness.testbed.clients import deployed, nothing_left
 from shared_pathways_service.errors import CapacityError, InvalidRequestError, ProxyFailed
 from shared_pathways_service.testing.testbed import Namespace, Testbed, new_namespace
 from shared_pathways_service.testing.testbed.node_agent.images import MISSING_TAG
-from tests.testbed.clients import deployed, nothing_left
 from tests.testbed.failing import created, failure
 
 JOBS = "batch/v1/jobs"

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
+from harness.programs import program, wait_until
+from harness.testbed.clients import PRELUDE, deployed, journal, nothing_left, proxies, tenant
 from shared_pathways_service.manifests.permissions import granting_rules, needed
 from shared_pathways_service.testing.testbed import ApiRefused, Namespace, User
-from tests.e2e.harness import program, wait_until
-from tests.testbed.clients import PRELUDE, deployed, journal, nothing_left, proxies, tenant
 
 pytestmark = pytest.mark.race
 

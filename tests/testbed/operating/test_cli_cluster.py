@@ -15,6 +15,9 @@ from typing import Any
 
 import pytest
 
+from harness.processes import REPOSITORY
+from harness.programs import DEADLINE_S, Program, sps, sps_running, wait_until
+from harness.testbed.clients import KIND, client, deployed, journal, nothing_left, proxies, tenant
 from shared_pathways_service.agent.request import user_name
 from shared_pathways_service.jax_client.plugin.plugin import INSECURE_VARIABLE
 from shared_pathways_service.manifests.permissions import granting_rules, needed
@@ -22,9 +25,6 @@ from shared_pathways_service.manifests.proxy_job import ProxyJobInputs, proxy_jo
 from shared_pathways_service.manifests.service_inputs import DEFAULT_SERVER_IMAGE
 from shared_pathways_service.testing.testbed import Namespace, deploy_service
 from shared_pathways_service.testing.testbed.audit import AUDIT_LOG, read_audit_log
-from tests.e2e.harness import DEADLINE_S, Program, sps, sps_running, wait_until
-from tests.processes import REPOSITORY
-from tests.testbed.clients import KIND, client, deployed, journal, nothing_left, proxies, tenant
 
 HOLDER = """
 connection = connecting(expected_tpu_instances={"tpuv6e:2x2": 1})

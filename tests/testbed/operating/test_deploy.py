@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from harness.programs import DEADLINE_S, program, sps, sps_running
+from harness.testbed.clients import KIND, PRELUDE, nothing_left
 from shared_pathways_service.cli.commands.clusters import upgrade
 from shared_pathways_service.cli.lookups.open_cluster import opened
 from shared_pathways_service.cli.options.cluster_options import Place
@@ -25,8 +27,6 @@ from shared_pathways_service.operations import deployment
 from shared_pathways_service.operations.cluster_access import Cluster
 from shared_pathways_service.testing.testbed import Namespace
 from shared_pathways_service.testing.testbed.service import OUR_SERVER_IMAGE, DeployedService
-from tests.e2e.harness import DEADLINE_S, program, sps, sps_running
-from tests.testbed.clients import KIND, PRELUDE, nothing_left
 from tests.testbed.roles import rendered_user
 
 pytestmark = pytest.mark.race

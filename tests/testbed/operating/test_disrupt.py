@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from harness.processes import REPOSITORY
 from shared_pathways_service.elastic.run_ledger import read_ledger
 from shared_pathways_service.jax_client import standalone
 from shared_pathways_service.testing.testbed import Namespace, Object
 from shared_pathways_service.testing.testbed.service import OUR_PROXY_IMAGE, OUR_SERVER_IMAGE
-from tests.processes import REPOSITORY
 
 pytestmark = [
     pytest.mark.race,

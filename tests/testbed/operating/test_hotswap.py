@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from harness.processes import REPOSITORY
+from harness.programs import DEADLINE_S, sps
+from harness.testbed.crew import COMMAND, IMAGE
 from shared_pathways_service.manifests.hotswap_jobset import HIGH, LOW
 from shared_pathways_service.testing.testbed import Namespace
-from tests.e2e.harness import DEADLINE_S, sps
-from tests.processes import REPOSITORY
-from tests.testbed.crew import COMMAND, IMAGE
 from tests.testbed.roles import rendered_user
 
 pytestmark = pytest.mark.race

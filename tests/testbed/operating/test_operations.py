@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from harness.processes import REPOSITORY
+from harness.programs import DEADLINE_S, sps
+from harness.testbed.clients import home_of
+from harness.testbed.crew import COMMAND, IMAGE
 from shared_pathways_service.manifests.hotswap_jobset import HIGH, LOW, hotswap_jobset
 from shared_pathways_service.manifests.priority_classes import priority_classes
 from shared_pathways_service.testing.testbed import Namespace
 from shared_pathways_service.testing.testbed.kubeconfig import CONTEXT
-from tests.e2e.harness import DEADLINE_S, sps
-from tests.processes import REPOSITORY
-from tests.testbed.clients import home_of
-from tests.testbed.crew import COMMAND, IMAGE
 from tests.testbed.roles import create_once
 
 pytestmark = pytest.mark.race

@@ -16,6 +16,10 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
+from harness.processes import REPOSITORY
+from harness.programs import DEADLINE_S
+from harness.testbed.clients import KIND, home_of, nothing_left
+from harness.upstream import service_file
 from shared_pathways_service.agent import cloud_monitoring
 from shared_pathways_service.kube import gke
 from shared_pathways_service.manifests.image_names import proxy_image_for
@@ -24,10 +28,6 @@ from shared_pathways_service.testing.google import FakeCluster, FakeGoogle
 from shared_pathways_service.testing.google_monitoring import FakeMonitoring
 from shared_pathways_service.testing.testbed import Namespace, Testbed
 from shared_pathways_service.testing.testbed.service import DeployedService
-from tests.e2e.harness import DEADLINE_S
-from tests.processes import REPOSITORY
-from tests.testbed.clients import KIND, home_of, nothing_left
-from tests.upstream import service_file
 
 pytestmark = pytest.mark.race
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from harness.foreign import environment_without_us
 from shared_pathways_service.manifests.service_inputs import DEFAULT_SERVER_IMAGE
 from shared_pathways_service.testing.testbed import Namespace, deploy_service
-from tests.foreign import environment_without_us
 
 PROXY_IMAGE = "us-docker.pkg.dev/cloud-tpu-v2-images/pathways/proxy_server:latest"
 

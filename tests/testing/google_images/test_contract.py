@@ -15,6 +15,8 @@ import jaxlib.version
 import psutil
 import pytest
 
+from harness.processes import DEADLINE_S, KIND, ServerProcess
+from harness.proxy.raw import RawClient
 from shared_pathways_service.api.jax_releases import service_serdes
 from shared_pathways_service.errors import VersionSkew
 from shared_pathways_service.jax_client.plugin.greeting import Greeting, greet, refuses_plaintext
@@ -29,8 +31,6 @@ from shared_pathways_service.testing.google_images import (
     PROXY_MODULE,
     SERVER_MODULE,
 )
-from tests.processes import DEADLINE_S, KIND, ServerProcess
-from tests.servers.proxy.raw import RawClient
 
 VARIABLE = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
 OVERRIDE = "PATHWAYS_UNSAFE_UNSAFE_OVERRIDE_GRPC_CREDENTIALS"

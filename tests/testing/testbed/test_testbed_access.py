@@ -10,8 +10,8 @@ from typing import IO
 
 import pytest
 
+from harness.testbed.pods import container, exit_code, phase, pod
 from shared_pathways_service.testing.testbed import ApiRefused, Namespace
-from tests.testbed.pods import container, exit_code, phase, pod
 
 kubectl_is_here = pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl here")
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.processes import REPOSITORY
 from shared_pathways_service.testing.testbed import TestbedUnavailable
 from shared_pathways_service.testing.testbed.build import find_or_build
 from shared_pathways_service.testing.testbed.patches import Patch
-from tests.processes import REPOSITORY
 
 
 @pytest.fixture

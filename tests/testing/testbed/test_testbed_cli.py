@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.processes import REPOSITORY
+from harness.testbed.plugin import CACHE_DIR
 from shared_pathways_service.manifests.service_jobset import service_address
 from shared_pathways_service.testing.testbed import Testbed
-from tests.processes import REPOSITORY
-from tests.testbed.plugin import CACHE_DIR
 
 SPS = [sys.executable, "-m", "shared_pathways_service.cli"]
 

@@ -13,6 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.processes import REPOSITORY
+from harness.testbed.plugin import CACHE_DIR
+from harness.testbed.pods import container, phase, pod
 from shared_pathways_service.testing.testbed import (
     ApiRefused,
     Testbed,
@@ -20,9 +23,6 @@ from shared_pathways_service.testing.testbed import (
     deploy_service,
     new_namespace,
 )
-from tests.processes import REPOSITORY
-from tests.testbed.plugin import CACHE_DIR
-from tests.testbed.pods import container, phase, pod
 
 pytestmark = pytest.mark.race
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from harness.testbed.pods import container, phase, pod
 from shared_pathways_service.testing.testbed import ApiRefused, Namespace, Object
-from tests.testbed.pods import container, phase, pod
 
 TPU: Object = {"resources": {"limits": {"google.com/tpu": "4"}}}
 

@@ -10,9 +10,9 @@ import signal
 import psutil
 import pytest
 
+from harness.programs import wait_until
+from harness.testbed.pods import STUBBORN, container, exit_code, phase, pod, state
 from shared_pathways_service.testing.testbed import Namespace, Object
-from tests.e2e.harness import wait_until
-from tests.testbed.pods import STUBBORN, container, exit_code, phase, pod, state
 
 
 def run_to_end(namespace: Namespace, wanted: Object) -> Object:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from harness.testbed.pods import phase
 from shared_pathways_service.manifests.service_inputs import DEFAULT_SERVER_IMAGE
 from shared_pathways_service.testing.testbed import DeployedService, Namespace, deploy_service
 from shared_pathways_service.testing.testbed.service import OUR_SERVER_IMAGE
-from tests.testbed.pods import phase
 
 TWO = {"tpuv6e:2x2": 2}
 

@@ -9,10 +9,10 @@ from typing import Any, Self
 import grpc
 import numpy as np
 
+from harness.processes import DEADLINE_S
+from harness.proxy.raw import RawClient
 from shared_pathways_service.protocol import callbacks_pb2 as pb
 from shared_pathways_service.servers.proxy.transport.calls import CALLBACKS
-from tests.processes import DEADLINE_S
-from tests.servers.proxy.raw import RawClient
 
 NONCE = bytes(range(16))
 CALL = "xla_ffi_python_cpu_callback"

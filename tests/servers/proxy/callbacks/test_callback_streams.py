@@ -8,11 +8,21 @@ import grpc
 import numpy as np
 import pytest
 
+from harness.programs import wait_until
+from harness.proxy.raw import (
+    DOUBLE,
+    Failed,
+    Pending,
+    RawClient,
+    replicated,
+    sharded_double,
+    single,
+    split,
+)
 from shared_pathways_service.metrics.measurement_messages import families_of
 from shared_pathways_service.protocol.proxy_status_pb2 import GetCountersResponse
 from shared_pathways_service.servers.proxy.callbacks import callbacks as served
 from shared_pathways_service.servers.proxy.limits import Limits
-from tests.e2e.harness import wait_until
 from tests.servers.proxy.callbacks.raw_callbacks import (
     CALL,
     INDEX,
@@ -23,16 +33,6 @@ from tests.servers.proxy.callbacks.raw_callbacks import (
     telling,
 )
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy
-from tests.servers.proxy.raw import (
-    DOUBLE,
-    Failed,
-    Pending,
-    RawClient,
-    replicated,
-    sharded_double,
-    single,
-    split,
-)
 
 FOUR = np.arange(4, dtype=np.float32)
 EIGHT = np.arange(8, dtype=np.float32)

@@ -1,7 +1,6 @@
 """Python functions that a program, or XLA while it compiles it, calls through a real proxy process.
 
-Each check of `jax_checks_callbacks`, `jax_checks_compile_time` and `jax_checks_nested` is a
-test.
+Each of `harness.jax_checks.all_callback_checks` is a test.
 """
 
 from __future__ import annotations
@@ -10,19 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.servers.proxy.jax.jax_checks_callbacks import CALLBACK_CHECKS
-from tests.servers.proxy.jax.jax_checks_compile_time import COMPILE_TIME_CHECKS
-from tests.servers.proxy.jax.jax_checks_nested import NESTED_CHECKS
-from tests.servers.proxy.jax.jax_compared import COMPARED
-from tests.servers.proxy.jax.jax_parent import RunCheck, child_on_a_proxy
+from harness.jax_checks.all_callback_checks import NAMES
+from harness.jax_checks.parent import RunCheck, child_on_a_proxy
 
-CHILD = "tests.servers.proxy.callbacks.callbacks_child"
-NAMES = [
-    *CALLBACK_CHECKS,
-    *COMPILE_TIME_CHECKS,
-    *NESTED_CHECKS,
-    *(name for name in COMPARED if name.startswith(("callbacks_", "compile_time_"))),
-]
+CHILD = "harness.jax_checks.callbacks_child"
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.proxy.raw import DOUBLE, Failed, Pending, RawClient, single, split
 from shared_pathways_service.protocol import callbacks_pb2 as pb
 from shared_pathways_service.protocol.ifrt import xla_pb2
 from shared_pathways_service.servers.proxy.engine import compilations
@@ -15,7 +16,6 @@ from shared_pathways_service.servers.proxy.engine.compile_cache import CompileCa
 from shared_pathways_service.servers.proxy.status import Code
 from tests.servers.proxy.callbacks.raw_callbacks import NONCE, RawCallbacks
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy
-from tests.servers.proxy.raw import DOUBLE, Failed, Pending, RawClient, single, split
 
 EIGHT = np.arange(8, dtype=np.float32)
 ADDRESS = "\\10\\27\\00\\00\\00\\00\\00\\00\\10\\27\\00\\00\\00\\00\\00\\00"

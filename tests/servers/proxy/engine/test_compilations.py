@@ -11,13 +11,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from shared_pathways_service.protocol.ifrt import core_pb2
-from shared_pathways_service.servers.proxy.engine.compilations import Compilations
-from shared_pathways_service.servers.proxy.status import StatusError
-from shared_pathways_service.servers.serving.last_requests_file import LastRequests, read_unfinished
-from tests.processes import DEADLINE_S
-from tests.servers.proxy.conftest import LocalProxy, MakeClient
-from tests.servers.proxy.raw import (
+from harness.processes import DEADLINE_S
+from harness.proxy.raw import (
     DOUBLE,
     Failed,
     Pending,
@@ -25,6 +20,11 @@ from tests.servers.proxy.raw import (
     compile_options,
     single,
 )
+from shared_pathways_service.protocol.ifrt import core_pb2
+from shared_pathways_service.servers.proxy.engine.compilations import Compilations
+from shared_pathways_service.servers.proxy.status import StatusError
+from shared_pathways_service.servers.serving.last_requests_file import LastRequests, read_unfinished
+from tests.servers.proxy.conftest import LocalProxy, MakeClient
 from tests.servers.proxy.session.test_sessions import wait_until
 
 FOUR = np.arange(4, dtype=np.float32)

@@ -15,14 +15,14 @@ import jaxlib.version
 import numpy as np
 import pytest
 
+from harness.processes import REPOSITORY
+from harness.proxy.raw import DOUBLE, RawClient, sharded_double, single, split
 from shared_pathways_service.errors import AccessDenied, InvalidRequestError
 from shared_pathways_service.servers.proxy.engine import compile_cache
 from shared_pathways_service.servers.proxy.engine.compile_cache import CacheCounts, CompileCache
 from shared_pathways_service.servers.proxy.xla import xla_executables
 from shared_pathways_service.servers.proxy.xla.host_machine import machine_identity
-from tests.processes import REPOSITORY
 from tests.servers.proxy.conftest import MakeClient, MakeProxy, StartProxy
-from tests.servers.proxy.raw import DOUBLE, RawClient, sharded_double, single, split
 from tests.servers.proxy.test_process import address_of
 
 FOUR = np.arange(4, dtype=np.float32)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import queue
 import threading
 
+from harness.processes import DEADLINE_S
 from shared_pathways_service.protocol import callbacks_pb2 as pb
 from shared_pathways_service.servers.proxy.callbacks.callbacks import SessionCallbacks
 from shared_pathways_service.servers.proxy.memory import HostCharge, HostMemory
-from tests.processes import DEADLINE_S
 
 
 class Stream:

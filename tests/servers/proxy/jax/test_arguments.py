@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.processes import ServerProcess
+from harness.proxy.raw import Failed, RawClient, replicated, sharded_double, single, split
 from shared_pathways_service.protocol.ifrt import core_pb2
-from tests.processes import ServerProcess
 from tests.servers.proxy.conftest import KIND, MODULE, MakeClient
-from tests.servers.proxy.raw import Failed, RawClient, replicated, sharded_double, single, split
 
 EIGHT = np.arange(8, dtype=np.float32)
 INVALID = 3

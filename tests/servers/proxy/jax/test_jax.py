@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.servers.proxy.jax.jax_checks import CHECKS
-from tests.servers.proxy.jax.jax_checks_all import COMPARED
-from tests.servers.proxy.jax.jax_parent import RunCheck, child_on_a_proxy
+from harness.jax_checks.all_checks import COMPARED
+from harness.jax_checks.basics import CHECKS
+from harness.jax_checks.parent import RunCheck, child_on_a_proxy
 
 
 @pytest.fixture(scope="module")
 def run_check() -> Iterator[RunCheck]:
     """One proxy and one JAX process for all checks of this file."""
-    with child_on_a_proxy("tests.servers.proxy.jax.jax_child") as run:
+    with child_on_a_proxy("harness.jax_checks.child") as run:
         yield run
 
 

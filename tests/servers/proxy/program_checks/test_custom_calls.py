@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jaxlib.cpu import _lapack, _sparse
 
-from benchmarks.fuzz_custom_calls import REFUSED, odd_program, right_program
+from harness.proxy.raw import DOUBLE, Failed, RawClient, single
 from shared_pathways_service.servers.proxy.callbacks.callback_calls import NAMES, CallbackChecker
 from shared_pathways_service.servers.proxy.callbacks.compile_calls import COMPILE_CALLS
 from shared_pathways_service.servers.proxy.program_checks.cpu_kernels import KERNELS
@@ -20,8 +20,8 @@ from shared_pathways_service.servers.proxy.program_checks.sdy_calls import SDY_C
 from shared_pathways_service.servers.proxy.program_checks.xla_calls import XLAS
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 from shared_pathways_service.servers.proxy.xla import mlir
+from stress.fuzz.custom_calls import REFUSED, odd_program, right_program
 from tests.servers.proxy.conftest import MakeClient, StartProxy
-from tests.servers.proxy.raw import DOUBLE, Failed, RawClient, single
 
 CHOLESKY = """
 module {

@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
-from tests.servers.proxy.conftest import LocalProxy, MakeClient
-from tests.servers.proxy.raw import (
+from harness.proxy.raw import (
     DOUBLE,
     F32,
     Failed,
@@ -22,6 +20,8 @@ from tests.servers.proxy.raw import (
     spec,
     split,
 )
+from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
+from tests.servers.proxy.conftest import LocalProxy, MakeClient
 
 INVALID, NOT_FOUND, UNIMPLEMENTED = 3, 5, 12
 FOUR = np.arange(4, dtype=np.float32)

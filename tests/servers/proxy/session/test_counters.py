@@ -9,6 +9,9 @@ import grpc
 import numpy as np
 import pytest
 
+from harness.openmetrics import text_to_families
+from harness.processes import DEADLINE_S
+from harness.proxy.raw import DOUBLE, Failed, RawClient, sharded_double, single, split
 from shared_pathways_service.metrics.exposition import render
 from shared_pathways_service.metrics.families import values_of
 from shared_pathways_service.metrics.measurement_messages import METHOD, SERVICE, families_of
@@ -16,10 +19,7 @@ from shared_pathways_service.protocol import proxy_status_pb2 as pb
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.servers.proxy.engine.compile_cache import CompileCache
 from shared_pathways_service.servers.proxy.session.handlers import HANDLERS
-from tests.openmetrics import text_to_families
-from tests.processes import DEADLINE_S
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy
-from tests.servers.proxy.raw import DOUBLE, Failed, RawClient, sharded_double, single, split
 from tests.servers.proxy.session.test_sessions import wait_until
 
 FOUR = np.arange(4, dtype=np.float32)

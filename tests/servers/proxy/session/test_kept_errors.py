@@ -12,13 +12,13 @@ import grpc
 import numpy as np
 import pytest
 
+from harness.programs import wait_until
+from harness.proxy.raw import DOUBLE, F32, Failed, RawClient, sharded_double, single, split
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
 from shared_pathways_service.servers.proxy.engine.compiled_program import Program
 from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.session import service
-from tests.e2e.harness import wait_until
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy
-from tests.servers.proxy.raw import DOUBLE, F32, Failed, RawClient, sharded_double, single, split
 
 EXHAUSTED, DATA_LOSS = 8, 15
 S32 = core_pb2.DTypeProto.KIND_S32

@@ -19,6 +19,8 @@ import jaxlib.version
 import numpy as np
 import pytest
 
+from harness.processes import DEADLINE_S, REPOSITORY
+from harness.proxy.raw import DOUBLE, F32, Failed, RawClient, single, spec
 from shared_pathways_service.api.jax_releases import newest_served
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.flags.limits import default_host_memory
@@ -37,9 +39,7 @@ from shared_pathways_service.servers.proxy.status import StatusError
 from shared_pathways_service.servers.proxy.transport import transfers
 from shared_pathways_service.servers.proxy.work.operations import Operation
 from shared_pathways_service.servers.proxy.work.values import Value
-from tests.processes import DEADLINE_S, REPOSITORY
 from tests.servers.proxy.conftest import KIND, LocalProxy, MakeClient, MakeProxy
-from tests.servers.proxy.raw import DOUBLE, F32, Failed, RawClient, single, spec
 from tests.servers.proxy.session.test_counters import told
 from tests.servers.proxy.session.test_sessions import wait_until
 

@@ -7,10 +7,10 @@ import gc
 import numpy as np
 import pytest
 
+from harness.proxy.raw import DOUBLE, F32, Failed, sharded_double, single, split
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
 from shared_pathways_service.servers.proxy.memory import Charge
 from tests.servers.proxy.conftest import MakeClient, MakeProxy
-from tests.servers.proxy.raw import DOUBLE, F32, Failed, sharded_double, single, split
 
 EXHAUSTED = 8
 FOUR = np.arange(4, dtype=np.float32)

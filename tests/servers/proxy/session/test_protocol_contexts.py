@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.proxy.raw import DOUBLE, F32, Failed, RawClient, compile_options, single
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.servers.proxy.session.session import Call
 from shared_pathways_service.servers.proxy.session.user_contexts import UserContexts
 from shared_pathways_service.servers.proxy.status import Code, StatusError
-from tests.servers.proxy.raw import DOUBLE, F32, Failed, RawClient, compile_options, single
 
 FOUR = np.arange(4, dtype=np.float32)
 

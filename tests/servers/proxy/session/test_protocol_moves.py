@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
-from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy
-from tests.servers.proxy.raw import (
+from harness.proxy.raw import (
     DOUBLE,
     Failed,
     RawClient,
@@ -21,6 +19,8 @@ from tests.servers.proxy.raw import (
     spec,
     split,
 )
+from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
+from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy
 
 INVALID, EXHAUSTED, UNIMPLEMENTED, DATA_LOSS = 3, 8, 12, 15
 FOUR = np.arange(4, dtype=np.float32)

@@ -17,12 +17,12 @@ import jaxlib.version
 import numpy as np
 import pytest
 
+from harness.processes import DEADLINE_S
+from harness.proxy.raw import DOUBLE, F32, Failed, RawClient, single, split
 from shared_pathways_service.api.jax_releases import newest_served
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
-from tests.processes import DEADLINE_S
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy
-from tests.servers.proxy.raw import DOUBLE, F32, Failed, RawClient, single, split
 
 NEWEST = newest_served(jaxlib.version.__version__)
 FOUR = np.arange(4, dtype=np.float32)

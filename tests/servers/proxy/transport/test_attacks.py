@@ -16,6 +16,8 @@ import jaxlib.version
 import numpy as np
 import pytest
 
+from harness.processes import DEADLINE_S, KIND, ServerProcess
+from harness.proxy.raw import RawClient, single
 from shared_pathways_service.api.jax_releases import newest_served
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
@@ -23,10 +25,8 @@ from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.testing.attacks import ATTACKS, Attack, Target
 from shared_pathways_service.testing.attacks.kinds import IdleConnections, OpenStreams
 from shared_pathways_service.testing.attacks.peer import ENDED, Peer
-from tests.processes import DEADLINE_S, KIND, ServerProcess
 from tests.servers.attacking import Watched, wait_until
 from tests.servers.proxy.conftest import MODULE, LocalProxy, MakeClient, MakeProxy
-from tests.servers.proxy.raw import RawClient, single
 
 TOKEN = "s3cret-of-the-tenant"
 MINE = {"sps_token": TOKEN.encode()}

@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.processes import DEADLINE_S
+from harness.proxy.raw import single
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.session.buffers import count_files
 from shared_pathways_service.servers.proxy.transport.unproven_requests import LateRequests
 from shared_pathways_service.testing.attacks.peer import DATA, ENDED, Peer
-from tests.processes import DEADLINE_S
 from tests.servers.attacking import wait_until
 from tests.servers.proxy.conftest import MakeClient, MakeProxy
-from tests.servers.proxy.raw import single
 
 FOUR = np.arange(4, dtype=np.float32)
 LOOKUP = f"/{ifrt.SERVICE}/HostBufferLookup"

@@ -18,6 +18,8 @@ import grpc
 import numpy as np
 import pytest
 
+from harness.processes import DEADLINE_S
+from harness.proxy.raw import single
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.servers.proxy.status import Code, StatusError
@@ -25,9 +27,7 @@ from shared_pathways_service.servers.proxy.transport.call_threads import CallThr
 from shared_pathways_service.servers.proxy.transport.grpc_core import core_check
 from shared_pathways_service.servers.proxy.transport.grpc_core.core_call import CoreCall
 from shared_pathways_service.servers.proxy.transport.grpc_core.core_server import CoreServer, Route
-from tests.processes import DEADLINE_S
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy, StartProxy
-from tests.servers.proxy.raw import single
 from tests.servers.proxy.session.test_sessions import wait_until
 
 FOUR = np.arange(4, dtype=np.float32)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from harness.programs import wait_until
+from harness.proxy.raw import DOUBLE, Failed, RawClient, single
 from shared_pathways_service.servers.proxy.work.slices import SliceChange
-from tests.e2e.harness import wait_until
 from tests.servers.proxy.conftest import LocalProxy, MakeClient
-from tests.servers.proxy.raw import DOUBLE, Failed, RawClient, single
 
 DATA_LOSS = 15
 FOUR = np.arange(4, dtype=np.float32)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.servers.proxy.conftest import LocalProxy
-from tests.servers.proxy.raw import (
+from harness.proxy.raw import (
     DOUBLE,
     Failed,
     RawClient,
@@ -14,6 +13,7 @@ from tests.servers.proxy.raw import (
     single,
     split,
 )
+from tests.servers.proxy.conftest import LocalProxy
 
 pytestmark = pytest.mark.race
 

@@ -15,6 +15,8 @@ import pytest
 from google.protobuf import descriptor_pb2
 from jaxlib import xla_client
 
+from harness.processes import DEADLINE_S
+from harness.proxy.raw import DOUBLE, Failed, RawClient, compile_options
 from shared_pathways_service.protocol.ifrt import core_pb2
 from shared_pathways_service.servers.proxy.engine.compile_cache import CacheCounts, CompileCache
 from shared_pathways_service.servers.proxy.status import Code, StatusError
@@ -25,9 +27,7 @@ from shared_pathways_service.servers.proxy.xla.file_options import (
     TEXTS,
     without_files,
 )
-from tests.processes import DEADLINE_S
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy
-from tests.servers.proxy.raw import DOUBLE, Failed, RawClient, compile_options
 
 Debug = dict[str, Any]
 #: xla.CompileOptionsProto.executable_build_options.debug_options

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from jaxlib import xla_client
 
+from harness.proxy.raw import RawClient, compile_options, sharded_double, split
 from shared_pathways_service.protocol.ifrt import core_pb2
 from shared_pathways_service.servers.proxy.xla.xla_flags import is_known
 from tests.servers.proxy.conftest import MakeClient, StartProxy
-from tests.servers.proxy.raw import RawClient, compile_options, sharded_double, split
 
 DEVICES = range(2)
 EIGHT = np.arange(8, dtype=np.float32)

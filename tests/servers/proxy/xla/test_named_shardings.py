@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from jaxlib import xla_client
 
+from harness.proxy.raw import RawClient
 from shared_pathways_service.protocol.ifrt import core_pb2
 from shared_pathways_service.protocol.ifrt.xla_pb2 import (
     AxisRefProto,
@@ -21,7 +22,6 @@ from shared_pathways_service.protocol.ifrt.xla_pb2 import (
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 from shared_pathways_service.servers.proxy.xla.named_shardings import as_tiles
 from shared_pathways_service.servers.proxy.xla.op_shardings import checked_op_sharding
-from tests.servers.proxy.raw import RawClient
 
 Axis = int | tuple[int, int, int]
 SUM, MAX = NamedShardingProto.SUM, NamedShardingProto.MAX

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.proxy.raw import F32, Failed, RawClient, single
 from shared_pathways_service.protocol.ifrt import core_pb2
 from shared_pathways_service.protocol.ifrt.xla_pb2 import OpSharding
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 from shared_pathways_service.servers.proxy.xla.op_shardings import checked_op_sharding
-from tests.servers.proxy.raw import F32, Failed, RawClient, single
 
 ENDLESS = OpSharding(
     type=OpSharding.OTHER,

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.processes import ServerProcess
+from harness.proxy.raw import DOUBLE, RawClient, single
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.flags.parsing import parse_flags
 from shared_pathways_service.servers.proxy.flags import ProxyServerOptions
 from shared_pathways_service.servers.proxy.xla.platforms import CPU, Cuda, make_platform
 from shared_pathways_service.servers.proxy.xla.shardings import Placings
-from tests.processes import ServerProcess
 from tests.servers.proxy.conftest import KIND
-from tests.servers.proxy.raw import DOUBLE, RawClient, single
 
 MODULE = "shared_pathways_service.servers.proxy"
 

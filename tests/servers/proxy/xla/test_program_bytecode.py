@@ -9,9 +9,9 @@ import pytest
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
+from harness.proxy.raw import DOUBLE
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 from shared_pathways_service.servers.proxy.xla import mlir
-from tests.servers.proxy.raw import DOUBLE
 
 ALIASED = """
 module @aliased {

@@ -1,0 +1,186 @@
+"""MaxText through `sps run`: the losses of a direct run, and elastic training across a lost slice.
+
+    scripts/maxtext [--only slices|elastic|bucket] [--out result.json]
+
+Runs the recipe of docs/maxtext.md on a service of its own. The result lists what was checked; the
+exit code is 1 if a check fails. The smallest model that trains, on MaxText's synthetic data, in
+float32:
+
+| run | devices | shows |
+|---|---|---|
+| direct | 8 of this machine's CPU | losses to compare with |
+| slices | two slices of four chips, through `sps run` | equal losses, checkpoints, no dumps |
+| elastic | the same; slice 1 is lost, and later comes back | steps on 8, 4 and 8 devices |
+| bucket | the same, checkpoints in an emulated bucket | the same without DECOUPLE_GCLOUD |
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from urllib.request import Request, urlopen
+
+from conformance.maxtext_runs import (
+    DECOUPLED,
+    DIRECT,
+    ELASTIC,
+    SLICES,
+    Run,
+    clean_up,
+    compiled_programs,
+    elastic_run,
+    proxy_log,
+    train,
+)
+from harness.object_stores import BUCKET, object_store
+from harness.own_service import own_service, write_result
+
+STEPS = 20
+CHECKPOINT_PERIOD = 10
+#: A save into the bucket takes longer than one into a directory.
+BUCKET_STEPS = 400
+OUTPUT = f"gs://{BUCKET}/output"
+DEVICES_PER_SLICE = 4
+NAMES = ("maxtext", "jax", "jaxlib", "flax", "orbax-checkpoint", "pathwaysutils")
+DIRECT_FLAGS = f"--xla_force_host_platform_device_count={2 * DEVICES_PER_SLICE}"
+
+
+def direct_and_slices(scratch: Path) -> tuple[dict[str, Any], dict[str, bool]]:
+    """Compares a run on two slices with the same run on this machine's CPU."""
+    steps = {"steps": STEPS, "checkpoint_period": CHECKPOINT_PERIOD}
+    direct = Run(scratch, "direct", {**DIRECT, **steps})
+    train(direct, {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": DIRECT_FLAGS, **DECOUPLED})
+    slices = Run(scratch, "slices", {**SLICES, **steps})
+    # XLA_FLAGS is unset, so MaxText asks for dumps.
+    train(slices, DECOUPLED, through_sps=True)
+    log = proxy_log(slices.name)
+    pairs = list(zip(direct.metrics(), slices.metrics(), strict=True))
+    differing = sorted(
+        {key for a, b in pairs for key in a if key.startswith("learning/") and a[key] != b[key]}
+    )
+    saved = [*range(0, STEPS - 1, CHECKPOINT_PERIOD), STEPS - 1]
+    result = {
+        "steps": len(pairs),
+        "losses": [b["learning/loss"] for _, b in pairs],
+        "differing_metrics": differing,
+        "checkpoints": slices.checkpoints(),
+        "compiled_programs_kept": compiled_programs(),
+    }
+    checks = {
+        "losses equal those of the direct run in every digit": all(
+            a["learning/loss"] == b["learning/loss"] for a, b in pairs
+        ),
+        "every step was trained once": [m["step"] for m in slices.metrics()] == [*range(STEPS)],
+        "the loss falls": pairs[-1][1]["learning/loss"] < pairs[0][1]["learning/loss"],
+        "both runs saved their checkpoints": direct.checkpoints() == slices.checkpoints() == saved,
+        "the proxy names the dump flags that it ignores": "xla_dump_to" in log,
+        "no dump is written": not slices.dumps.exists(),
+        "compiled programs are kept all the same": compiled_programs() > 0,
+    }
+    return result, checks
+
+
+def elastic(run: Run, environment: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, bool]]:
+    """Loses a slice during training, and gives it back once steps on the other one were seen."""
+    seconds = elastic_run(run, environment)
+    phases = run.phases()
+    both, one = 2 * DEVICES_PER_SLICE, DEVICES_PER_SLICE
+    done = {step for phase in phases for step in range(phase["first"], phase["last"] + 1)}
+    counted = {
+        f"steps_on_{count}_devices": sum(p["steps"] for p in phases if p["devices"] == count)
+        for count in (both, one)
+    }
+    period = int(run.options["checkpoint_period"])
+    checks = {
+        "steps on 8, then 4, then 8 devices": [p["devices"] for p in phases] == [both, one, both],
+        "every step up to the last is done": done == set(range(int(run.options["steps"]))),
+        "each restart continues from a checkpoint": all(
+            (phase["first"] - 1) % period == 0 for phase in phases[1:]
+        ),
+    }
+    result = {"phases": phases, **counted, **seconds}
+    return result, {f"{run.name}: {name}": passed for name, passed in checks.items()}
+
+
+def local_clean_ups(scratch: Path) -> dict[str, bool]:
+    """Calls what MaxText calls at each elastic event, for a local directory."""
+    directory = str(scratch / "output" / "slices" / "checkpoints")
+    # (Without the credentials that this machine may have.)
+    nobody = {"CLOUDSDK_CONFIG": str(scratch / "no-credentials"), "NO_GCE_CHECK": "true"}
+    failing = clean_up(directory, nobody)
+    decoupled = clean_up(directory, {**nobody, **DECOUPLED})
+    return {
+        "on a local directory an elastic event fails without DECOUPLE_GCLOUD": (
+            "DefaultCredentialsError" in failing.stderr
+        ),
+        "on a local directory it passes with DECOUPLE_GCLOUD": decoupled.returncode == 0,
+    }
+
+
+def bucket_clean_ups(store: Mapping[str, str], name: str) -> dict[str, bool]:
+    """Calls what MaxText calls at each elastic event, for a bucket."""
+    directory = f"{OUTPUT}/{name}/checkpoints"
+    complete = clean_up(directory, store)
+    newest = f"{directory}/{BUCKET_STEPS - 1}/"
+    marker = f"{newest}commit_success.txt".removeprefix(f"gs://{BUCKET}/")
+    url = f"{store['STORAGE_EMULATOR_HOST']}/storage/v1/b/{BUCKET}/o/{quote(marker, safe='')}"
+    urlopen(Request(url, method="DELETE")).close()
+    unmarked = clean_up(directory, store)
+    return {
+        "in a bucket a complete checkpoint is kept": f"Keeping {newest}" in complete.stderr,
+        "in a bucket one without its marker is deleted": f"Deleting {newest}" in unmarked.stderr,
+    }
+
+
+def slices_part(scratch: Path) -> tuple[dict[str, Any], dict[str, bool]]:
+    """Trains directly and on two slices."""
+    result, checks = direct_and_slices(scratch)
+    return result, checks | local_clean_ups(scratch)
+
+
+def elastic_part(scratch: Path) -> tuple[dict[str, Any], dict[str, bool]]:
+    """Loses a slice, with checkpoints in a local directory."""
+    steps = {"steps": 400, "checkpoint_period": 20}
+    return elastic(Run(scratch, "elastic", {**ELASTIC, **steps}), DECOUPLED)
+
+
+def bucket_part(scratch: Path) -> tuple[dict[str, Any], dict[str, bool]]:
+    """Loses a slice, with checkpoints in a bucket."""
+    steps = {"steps": BUCKET_STEPS, "checkpoint_period": 100}
+    run = Run(scratch, "bucket", {**ELASTIC, **steps}, output=OUTPUT)
+    with object_store("gs") as store:
+        result, checks = elastic(run, store)
+        return result, checks | bucket_clean_ups(store, run.name)
+
+
+PARTS = {"slices": slices_part, "elastic": elastic_part, "bucket": bucket_part}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--only", choices=PARTS, help="repeat a part; the others stay in --out")
+    options = parser.parse_args()
+    result: dict[str, Any] = {"versions": {name: version(name) for name in NAMES}, "checks": {}}
+    if options.only and options.out and options.out.exists():
+        result = {**json.loads(options.out.read_text())["result"], "versions": result["versions"]}
+    with tempfile.TemporaryDirectory(prefix="sps-maxtext-") as directory:
+        for name in [options.only] if options.only else PARTS:
+            with own_service("tpuv6e:2x2=2", 0):
+                result[name], checks = PARTS[name](Path(directory))
+            result["checks"] |= checks
+    for name, passed in result["checks"].items():
+        print(f"{'ok' if passed else 'FAILED'}  {name}")
+    write_result("maxtext", result, options.out)
+    return 0 if all(result["checks"].values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,202 @@
+"""Runs JAX of one release on a proxy of another, each pair of those given, and tells what passed.
+
+Each pair runs all checks of `harness.jax_checks`: the same functions on the client's own CPU and
+through the proxy, compared bit by bit. `scripts/compat` makes the environments and calls this.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.jax_checks.parent import child_on_a_proxy
+from shared_pathways_service.api.jax_releases import check_pair
+from shared_pathways_service.errors import VersionSkew
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "conformance" / "results" / "releases.json"
+DOCUMENT = ROOT / "docs" / "compatibility.md"
+_BEGIN, _END = "<!-- written by scripts/compat --write -->", "<!-- end -->"
+_JAX, _CALLBACKS = (
+    "harness.jax_checks.child",
+    "harness.jax_checks.callbacks_child",
+)
+# (In this order: the second import adds to what is compared.)
+_TELL_NAMES = """
+import json
+from harness.jax_checks.all_checks import COMPARED
+from harness.jax_checks.basics import CHECKS
+names = [*CHECKS, *COMPARED]
+from harness.jax_checks.all_callback_checks import NAMES
+print(json.dumps([names, NAMES]))
+"""
+
+#: Checks that compare what two releases of XLA say or can do, not what a program computes.
+SAME_RELEASE_ONLY = {
+    "ahead_of_time": "the text and the cost of a compiled program are those of the proxy's XLA",
+    "errors_of_programs": "XLA words its errors anew from one release to the next",
+    "functions_of_custom_calls": "the last bits of sums differ",
+    "linear_algebra_of_every_type": "the last bits of LAPACK's and XLA's results differ",
+    "memory_kinds": "JAX 0.9's CPU cannot run programs that place arrays in a host's memory",
+}
+#: What the short form runs, by the child that runs it: the wire, shardings, programs over slices,
+#: every type; functions that programs call, and XLA while it compiles.
+SHORT = {
+    _JAX: (
+        "devices",
+        "sharded_jit",
+        "gradients_across_slices",
+        "moves_between_any_two_shardings",
+        "every_dtype",
+        "linear_algebra",
+    ),
+    _CALLBACKS: (
+        "callbacks_of_each_kind",
+        "callbacks_in_control_flow",
+        "compile_time_shardings",
+        "compile_time_partitioning",
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a client got on with a service.
+
+    Attributes:
+      client: Its release of JAX.
+      service: The proxy's.
+      passed: Checks that passed.
+      failed: Those that did not, with the last line of how.
+      refused: Why connect() refuses the pair; empty where it does not.
+    """
+
+    client: str
+    service: str
+    passed: int = 0
+    failed: tuple[str, ...] = ()
+    refused: str = ""
+
+
+def run_pair(client: str, service: str, pythons: dict[str, str], *, short: bool) -> Outcome:
+    """Runs one pair.
+
+    Args:
+      client: A release of `pythons`.
+      service: Another, or the same.
+      pythons: The interpreter of an environment with each release.
+      short: Whether to run `SHORT` alone.
+    """
+    try:
+        check_pair(client, service, "the service", ours=True)
+    except VersionSkew as skew:
+        return Outcome(client, service, refused=skew.message)
+    checks = SHORT if short else _names(pythons[client])
+    passed, failed = 0, list[str]()
+    for child, names in checks.items():
+        with child_on_a_proxy(
+            child, python=pythons[client], proxys_python=pythons[service]
+        ) as run_check:
+            for name in names:
+                if client != service and name in SAME_RELEASE_ONLY:
+                    continue
+                if failure := run_check(name).strip():
+                    failed.append(f"{name}: {failure.splitlines()[-1]}")
+                else:
+                    passed += 1
+    return Outcome(client, service, passed, tuple(failed))
+
+
+def _names(python: str) -> dict[str, Sequence[str]]:
+    """Returns the checks for the release of an interpreter, by the child that runs them."""
+    told = subprocess.run(
+        [python, "-c", _TELL_NAMES],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return dict(zip((_JAX, _CALLBACKS), json.loads(told.stdout.splitlines()[-1]), strict=True))
+
+
+def rendered(outcomes: list[Outcome]) -> str:
+    """Returns the table of docs/compatibility.md."""
+    by_pair = {(o.client, o.service): o for o in outcomes}
+    clients = list(dict.fromkeys(o.client for o in outcomes))
+    services = list(dict.fromkeys(o.service for o in outcomes))
+    rows = [
+        "| JAX of the client | " + " | ".join(f"service {s}" for s in services) + " |",
+        "|---" * (len(services) + 1) + "|",
+    ]
+    for client in clients:
+        cells = [_cell(by_pair.get((client, service))) for service in services]
+        rows.append(f"| {client} | " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+def _cell(outcome: Outcome | None) -> str:
+    if outcome is None:
+        return "not run"
+    if outcome.refused:
+        return "`VersionSkew`"
+    count = outcome.passed + len(outcome.failed)
+    return f"{outcome.passed} of {count}" + " **failed**" * bool(outcome.failed)
+
+
+def load() -> list[Outcome]:
+    """Returns the outcomes that were written last."""
+    return [
+        Outcome(**{**entry, "failed": tuple(entry["failed"])})
+        for entry in json.loads(RESULTS.read_text())
+    ]
+
+
+def write(outcomes: list[Outcome]) -> None:
+    """Keeps the outcomes, and puts their table into the document."""
+    RESULTS.write_text(json.dumps([dataclasses.asdict(o) for o in outcomes], indent=1) + "\n")
+    head, _, rest = DOCUMENT.read_text().partition(_BEGIN)
+    _, _, tail = rest.partition(_END)
+    DOCUMENT.write_text(f"{head}{_BEGIN}\n{rendered(outcomes)}\n{_END}{tail}")
+
+
+def table_of_the_document() -> str:
+    """Returns the table that docs/compatibility.md has."""
+    return DOCUMENT.read_text().partition(_BEGIN)[2].partition(_END)[0].strip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--python",
+        action="append",
+        required=True,
+        metavar="RELEASE=PATH",
+        help="interpreter of an environment with that release of JAX; once for each",
+    )
+    parser.add_argument("--short", action="store_true", help="a few checks of each pair")
+    parser.add_argument("--write", action="store_true", help="write the table of the document")
+    given = parser.parse_args()
+    if given.write and given.short:
+        parser.error("--write: the document's table has the whole of the checks, not --short")
+    pythons = dict(entry.split("=", 1) for entry in given.python)
+    outcomes = []
+    for client, service in itertools.product(pythons, repeat=2):
+        outcome = run_pair(client, service, pythons, short=given.short)
+        outcomes.append(outcome)
+        print(f"JAX {client} on a service with {service}: {_cell(outcome)}", flush=True)
+        for failure in outcome.failed:
+            print(f"  {failure}", flush=True)
+    if given.write:
+        write(outcomes)
+    if any(outcome.failed for outcome in outcomes):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""Other projects' test suites, directly on the CPU and through a proxy: what passes only directly?
+
+    scripts/conformance --suite NAME [PARTS…] [--continue] [--write]
+
+`suites.toml` names the suites and their parts. Each part runs twice at the same time,
+in processes of its own and with the same number of devices: on the local CPU, and through a proxy
+of its own. Tests that pass only directly run once more through another proxy: those that pass then
+were slow or unlucky, and are listed as such. A difference that `conformance.toml` explains is
+listed with its reason; any other one, and a proxy that did not end well, makes the exit code 1.
+Tests that were not reached in time are counted, and not compared; `--continue` runs them, and
+adds their results to those that are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from conformance.compare import (
+    Difference,
+    compare,
+    explain,
+    first_not_reached,
+    is_well,
+    known_differences,
+    merge,
+)
+from conformance.runs import Settings, run_directly, run_through_proxy
+from conformance.suites import (
+    Suite,
+    load_suites,
+    make_environment,
+    make_source,
+    versions,
+)
+from conformance.table import RESULTS, write_table
+
+DIFFERENCES = Path(__file__).with_name("differences.toml")
+#: Tests of a part that are printed; the JSON has all.
+SHOWN = 25
+
+
+def run_part(settings: Settings, suite: str, known: Sequence[Difference]) -> dict[str, Any]:
+    """Runs a part both ways; returns what is printed and kept of it."""
+    # At the same time: half the wait.
+    with ThreadPoolExecutor(2) as threads:
+        running = threads.submit(run_directly, settings)
+        proxied = run_through_proxy(settings)
+        direct = running.result()
+    return compare(suite, direct, proxied, known, lambda tests: run_through_proxy(settings, tests))
+
+
+def show(part: str, result: Mapping[str, Any]) -> None:
+    """Prints one part's result."""
+    print(
+        f"{part:20} {result['direct']:5} on the CPU, {result['proxy']:5} through the proxy "
+        f"({result['share']:.2%}); {result['direct_s']:.0f} s and {result['proxy_s']:.0f} s",
+        flush=True,
+    )
+    if result["proxy_end"]:
+        print(f"  the proxy {result['proxy_end']}")
+    for how, what in result["broken"].items():
+        print(f"  {how}: {what}")
+    for how, rest in result["not_reached"].items():
+        print(f"  {how}: no time for {rest['tests']} of {result['tests']}, from {rest['from']} on")
+    for test, error in result["passed_alone"].items():
+        print(f"  passed when it was run again alone: {test}: {error}")
+    for test, reason in result["explained"].items():
+        print(f"  known: {test}: {reason}")
+    for test, error in list(result["unexplained"].items())[:SHOWN]:
+        print(f"  {test}: {error}")
+    if (more := len(result["unexplained"]) - SHOWN) > 0:
+        print(f"  and {more} more", flush=True)
+
+
+def kept_parts(
+    suite: Suite, releases: Mapping[str, str], path: Path | None
+) -> dict[str, dict[str, Any]]:
+    """Returns the parts that are kept of a suite, if they are of the same tests and releases."""
+    if path is None or not path.exists():
+        return {}
+    record = json.loads(path.read_text())
+    if (record["ref"], record["versions"]) != (suite.ref, dict(releases)):
+        return {}
+    return {name: part for name, part in record["parts"].items() if name in suite.parts}
+
+
+def keep(
+    suite: Suite,
+    result: Mapping[str, dict[str, Any]],
+    known: Sequence[Difference],
+    releases: Mapping[str, str],
+    path: Path,
+) -> None:
+    """Writes the results of some parts, in place of earlier ones; those of other parts stay.
+
+    Tests of those other parts that have been explained since get their reasons. Results of other
+    releases are not comparable, so they are dropped.
+    """
+    parts = kept_parts(suite, releases, path)
+    for other in parts.values():
+        explained, unexplained = explain(suite.name, other["unexplained"], known)
+        other["explained"] |= explained
+        other["unexplained"] = unexplained
+    record = {
+        "suite": suite.name,
+        "ref": suite.ref,
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "versions": dict(releases),
+        "parts": {
+            name: {**parts, **result}[name] for name in suite.parts if name in {**parts, **result}
+        },
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Returns the parser of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--suite", required=True, help="as in suites.toml")
+    parser.add_argument("parts", nargs="*", help="all by default")
+    parser.add_argument(
+        "--continue",
+        dest="continues",
+        action="store_true",
+        help="run only what the kept results have not reached (all of a part without results)",
+    )
+    parser.add_argument("--test-timeout", type=int, default=300, help="seconds per test")
+    parser.add_argument("--timeout", type=int, default=1800, help="seconds per part")
+    parser.add_argument("--pytest", action="append", default=[], help="e.g. --pytest=-kdonat")
+    parser.add_argument("--source", type=Path, help="a checkout to use instead of an own one")
+    parser.add_argument("--differences", type=Path, default=DIFFERENCES, help="those explained")
+    parser.add_argument("--suites", type=Path, help="another suites.toml")
+    parser.add_argument("--python", type=Path, help="an interpreter to use for the tests")
+    parser.add_argument("--out", type=Path, help="JSON in which the parts' results are replaced")
+    parser.add_argument("--write", action="store_true", help="keep the results, and show them")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parses the arguments, runs, prints; returns the exit code."""
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    suites = load_suites(options.suites) if options.suites else load_suites()
+    suite = suites.get(options.suite)
+    if suite is None:
+        parser.error(f"--suite {options.suite}: there is {', '.join(suites)}")
+    if unknown := [part for part in options.parts if part not in suite.parts]:
+        parser.error(f"{unknown[0]}: the parts of {suite.name} are {', '.join(suite.parts)}")
+    out = RESULTS / f"{suite.name}.json" if options.write else options.out
+    if out is not None and options.pytest:
+        parser.error("--out with --pytest: some tests of a part would stand there for all of it")
+    if out is None and options.continues:
+        parser.error("--continue: --write or --out says which results it goes on from")
+    known = known_differences(options.differences)
+    python = options.python or make_environment(suite)
+    source = options.source or make_source(suite)
+    releases = versions(python, suite.requirements) | {"proxy's jaxlib": version("jaxlib")}
+    earlier = kept_parts(suite, releases, out) if options.continues else {}
+    well = True
+    for part in options.parts or suite.parts:
+        before = earlier.get(part)
+        first = first_not_reached(before) if before else ""
+        # A part that found no test, or broke without a remainder, is run anew.
+        if before and before["tests"] and not (first or before["broken"]):
+            print(f"{part:20} nothing is left to run")
+            well = well and is_well(before)
+            continue
+        settings = Settings(
+            directory=source / suite.directory,
+            tests=[*options.pytest, *suite.parts[part]],
+            devices=suite.devices,
+            environment=suite.environment,
+            jax_settings=suite.jax_settings,
+            test_timeout=options.test_timeout,
+            timeout=options.timeout,
+            first=first,
+            python=python,
+        )
+        result = run_part(settings, suite.name, known)
+        show(part, result)
+        if before and first:
+            result = merge(before, result)
+        if out is not None:
+            keep(suite, {part: result}, known, releases, out)
+        if options.write:
+            write_table()
+        well = well and is_well(result)
+    return int(not well)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

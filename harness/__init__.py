@@ -1,0 +1,1 @@
+"""What tests, benchmarks, stress and conformance share: servers, services, clients, checks."""

@@ -1,0 +1,1 @@
+"""What tests and stress programs of elastic training train, on CPU devices."""

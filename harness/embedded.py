@@ -1,0 +1,89 @@
+"""What the tests of connect() stand on: a service of their own, and views of it from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from harness.processes import ServerProcess, run_async
+from harness.programs import noting_logs, wait_until
+from shared_pathways_service.agent.journal import Entry, Journal
+from shared_pathways_service.cli.lookups.embedded_status import read_status
+from shared_pathways_service.homes.embedded.discovery import find
+from shared_pathways_service.protocol import supervisor_pb2 as pb
+from shared_pathways_service.runtime.settings import Settings
+
+DEADLINE_S = 180.0
+KIND = "tpuv6e:2x2"
+
+
+@contextlib.contextmanager
+def embedded(slices: int = 2, spares: int = 0, *flags: str) -> Iterator[ServerProcess]:
+    """Runs a service with slices of one type for the length of the block, all of them ready."""
+    arguments = [f"--slices={KIND}={slices}", f"--spares={spares}", *flags]
+    with ServerProcess("shared_pathways_service.servers.supervisor", arguments) as process:
+        assert process.ready is not None, "\n".join(process.lines)
+        try:
+            with noting_logs():
+                status(wait_s=DEADLINE_S)
+                yield process
+        finally:
+            process.stop()
+
+
+def status(wait_s: float = 0.0) -> dict[str, Any]:
+    """What `sps status --json` prints."""
+    try:
+        return read_status(Settings.load(), wait_s=wait_s)
+    finally:
+        gc.collect()  # gRPC's poller thread ends with the last of its objects
+
+
+def shut_down() -> None:
+    """Ends the service, whoever started it."""
+
+    async def end() -> None:
+        link = await find(Settings.load())
+        if link is not None:
+            async with contextlib.AsyncExitStack() as undo:
+                undo.push_async_callback(link.close)
+                await link.supervisor.Shutdown(pb.ShutdownRequest(), metadata=link.metadata)
+
+    run_async(end())
+
+
+def free_slices() -> int:
+    return sum(item["tenant"] is None for item in status()["slices"])
+
+
+def pids(role: str) -> list[int]:
+    return [process["pid"] for process in status()["processes"] if process["role"] == role]
+
+
+def journal() -> list[Entry]:
+    directory = Settings.load().state_dir / "journal"
+    return Journal(directory).entries() if directory.exists() else []
+
+
+def journal_files() -> list[Path]:
+    directory = Settings.load().state_dir / "journal"
+    return list(directory.iterdir()) if directory.exists() else []
+
+
+def eventually(look: Callable[[], Any], what: str) -> Any:
+    """Waits until something is true, and returns it."""
+    return wait_until(what, look)
+
+
+def nothing_left() -> bool:
+    """Whether no proxy runs, nobody holds a slice, and no journal speaks of one."""
+    told = status()
+    return (
+        not any(process["role"] == "proxy" for process in told["processes"])
+        and not told["tenants"]
+        and not told["queue"]
+        and not journal_files()
+    )

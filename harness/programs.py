@@ -1,0 +1,240 @@
+"""A real service and real client programs, each a process, driven step by step."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.processes import REPOSITORY
+
+#: Generous: a loaded machine of two cores. What is asserted is what happened, never how fast.
+DEADLINE_S = 180.0
+
+PRELUDE = """
+import sys, json, os, threading, time
+from shared_pathways_service import errors, isc_pathways
+def say(word, **data):
+    sys.stdout.write(json.dumps({"say": word, **data}) + "\\n"); sys.stdout.flush()
+def wait_for(word):
+    line = sys.stdin.readline().strip()
+    assert line == word, (line, word)
+def wait_for_signal():
+    # Not one long sleep: Python misses a signal that arrives just before the system call.
+    for _ in range(6000):
+        time.sleep(0.1)
+"""
+
+
+class Program:
+    """A Python program as a process that talks in lines: `say(word, **data)`, `wait_for(word)`."""
+
+    def __init__(self, source: str, *, env: Mapping[str, str] | None = None) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-X", "faulthandler", "-c", PRELUDE + textwrap.dedent(source)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **(env or {})},
+            cwd=REPOSITORY,
+        )
+        self.pid = self._process.pid
+        self.stderr: list[str] = []
+        self._said: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._readers = [
+            threading.Thread(target=self._read_stdout),
+            threading.Thread(target=self._read_stderr),
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def _read_stdout(self) -> None:
+        assert self._process.stdout
+        for line in self._process.stdout:
+            with contextlib.suppress(json.JSONDecodeError):
+                data = json.loads(line)
+                if isinstance(data, dict) and "say" in data:
+                    self._said.put(data)
+        self._said.put(None)
+
+    def _read_stderr(self) -> None:
+        assert self._process.stderr
+        self.stderr.extend(self._process.stderr)
+
+    def expect(self, word: str, timeout: float = DEADLINE_S) -> dict[str, Any]:
+        """Waits for the program's next word, which must be this one; returns its data."""
+        try:
+            data = self._said.get(timeout=timeout)
+        except queue.Empty:
+            raise AssertionError(f"waited {timeout} s for {word!r}; {self._tail()}") from None
+        assert data is not None, f"ended before it said {word!r}; {self._tail()}"
+        assert data["say"] == word, f"said {data}, not {word!r}; {self._tail()}"
+        return data
+
+    def tell(self, word: str) -> None:
+        """Lets the program pass its `wait_for(word)`."""
+        assert self._process.stdin
+        self._process.stdin.write(word + "\n")
+        self._process.stdin.flush()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends a signal."""
+        self._process.send_signal(number)
+
+    def wait(self, timeout: float = DEADLINE_S) -> int:
+        """Returns the exit code.
+
+        Raises:
+            AssertionError: The program did not end; the text shows where its threads were.
+        """
+        try:
+            code = self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self._process.send_signal(signal.SIGABRT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(10)
+            self.close()
+            raise AssertionError(f"did not end in {timeout} s; {self._tail()}") from None
+        for reader in self._readers:
+            reader.join(DEADLINE_S)
+        return code
+
+    def close(self) -> None:
+        """Ends the program if it still runs, and its threads and pipes."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if stream is self._process.stdin and stream:
+                with contextlib.suppress(OSError):
+                    stream.close()
+        for reader in self._readers:
+            reader.join(DEADLINE_S)
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream:
+                stream.close()
+
+    def _tail(self) -> str:
+        return "its standard error:\n" + "".join(self.stderr[-80:])
+
+
+@contextlib.contextmanager
+def program(source: str, *, env: Mapping[str, str] | None = None) -> Iterator[Program]:
+    """Runs a `Program` for the length of the block."""
+    running = Program(source, env=env)
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+@contextlib.contextmanager
+def sps_running(*words: str) -> Iterator[subprocess.Popen[str]]:
+    """Runs an `sps` command that goes on, for the length of the block at most."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "shared_pathways_service.cli", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=REPOSITORY,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def python(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Runs Python with these arguments to its end, in the repository."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+        cwd=REPOSITORY,
+    )
+
+
+def sps(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """Runs an `sps` command to its end."""
+    done = python("-m", "shared_pathways_service.cli", *arguments)
+    assert not check or done.returncode == 0, done
+    return done
+
+
+def status() -> dict[str, Any]:
+    """Returns what `sps status --json` prints."""
+    data = json.loads(sps("status", "--json").stdout)
+    assert isinstance(data, dict)
+    return data
+
+
+def wait_until(what: str, look: Callable[[], Any], timeout: float = DEADLINE_S) -> Any:
+    """Polls a real, outside view until it is truthy and returns it; fails naming what it was."""
+    deadline = time.monotonic() + timeout
+    while not (seen := look()):
+        assert time.monotonic() < deadline, f"waited {timeout} s for {what}"
+        time.sleep(0.02)
+    return seen
+
+
+def pids(role: str, **fields: Any) -> list[int]:
+    """Process ids of the service's processes of a role (`sps status --json`)."""
+    return [
+        entry["pid"]
+        for entry in status()["processes"]
+        if entry["role"] == role and all(entry.get(k) == v for k, v in fields.items())
+    ]
+
+
+#: Of each server's log, where a test fails.
+_NOTED_LINES = 25
+
+
+@contextlib.contextmanager
+def noting_logs() -> Iterator[None]:
+    """Adds the ends of all servers' logs to what the block raises."""
+    try:
+        yield
+    except Exception as error:
+        for log in sorted(Path(os.environ["SPS_STATE_DIR"]).parent.rglob("*.log")):
+            lines = log.read_text(errors="replace").splitlines()[-_NOTED_LINES:]
+            error.add_note("\n".join([f"== {log.name}", *lines]))
+        raise
+
+
+@contextlib.contextmanager
+def service(
+    slices: str = "tpuv6e:2x2=2", spares: int = 1, arguments: Sequence[str] = ()
+) -> Iterator[int]:
+    """Runs `sps serve` for the length of the block, all slices ready; gives its process id."""
+    command = [sys.executable, "-m", "shared_pathways_service.cli", "serve"]
+    command += ["--slices", slices, "--spares", str(spares), *arguments]
+    log = Path(os.environ["SPS_STATE_DIR"]).with_suffix(".serve.log")
+    with log.open("w") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=REPOSITORY)
+    try:
+        with noting_logs():
+            sps("status", "--wait", str(DEADLINE_S))
+            yield process.pid
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise AssertionError(f"sps serve did not end:\n{log.read_text()}") from None

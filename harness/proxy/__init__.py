@@ -1,0 +1,1 @@
+"""Clients that speak the proxy's protocol without JAX."""

@@ -1,0 +1,1 @@
+"""Services and clients on the testbed, and pytest's fixtures of it."""

@@ -1,0 +1,1 @@
+"""Programs that break things at random, or run for hours: `python -m stress.NAME`."""

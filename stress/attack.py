@@ -1,0 +1,318 @@
+"""What a tenant's program loses while another tenant attacks the servers that they share.
+
+    python -m stress.attack [--seconds 2] [--rounds 3] [--only ATTACK ...] [--out result.json]
+
+An embedded service with two tenants. The attacker, its proxy, the resource manager, and the
+supervisor, which follows that, have one processor; the victim's program, agent and proxy have the
+other: as on machines of a cluster, where the resource manager shares no processor with a proxy.
+(Where everything shares all processors, the system's scheduler divides them, and no server's
+limits.)
+
+The victim dispatches small programs, which is what a proxy is fastest at. Each of the attacks of
+`shared_pathways_service.testing.attacks` is made on the resource manager, with a tenant's token,
+and on the attacker's own proxy, as often as it can; the victim's rate amid it is divided by its
+rate right before and right after. The same is told of attacks on the victim's own proxy by one that
+has no token: there is no aim for these, as what is attacked computes on the victim's processor.
+Ends with 1 if an aim is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jaxlib.version
+
+from harness.own_service import ROOT, own_service, write_result
+from shared_pathways_service.api.jax_releases import newest_served
+from shared_pathways_service.testing.attacks import ATTACKS, Attack, Target
+from stress.growth import Held
+
+#: Of the victim's undisturbed rate, what is left to it at least.
+AIM = 0.9
+KIND = "tpuv6e:2x2"
+MANAGER, OWN, VICTIMS = "the resource manager", "the attacker's proxy", "the victim's proxy"
+#: Programs that are dispatched before the last one is waited for.
+_BLOCK = 50
+#: Connections of an attacker.
+SIZE = 100
+
+
+def victim() -> None:
+    """Connects; for each line with a number of seconds, says how many programs it ran a second."""
+    from shared_pathways_service import isc_pathways
+
+    with isc_pathways.connect(expected_tpu_instances={KIND: 1}) as connection:
+        import jax
+        import jax.numpy as jnp
+
+        step = jax.jit(lambda x: x + 1)
+        x = step(jnp.zeros(())).block_until_ready()
+        _say(name=connection.proxy_job_name, address=_address())
+        for line in sys.stdin:
+            count, begin = 0, time.perf_counter()
+            while time.perf_counter() - begin < float(line):
+                for _ in range(_BLOCK):
+                    x = step(x)
+                x.block_until_ready()
+                count += _BLOCK
+            _say(rate=count / (time.perf_counter() - begin))
+        # It is of no use once the connection is over, which JAX would say.
+        del x
+
+
+def attacker() -> None:
+    """Connects; for each line that names a server and an attack, makes it until the next line."""
+    from shared_pathways_service import isc_pathways
+
+    with isc_pathways.connect(expected_tpu_instances={KIND: 1}) as connection:
+        _say(name=connection.proxy_job_name, address=_address())
+        kinds = {kind.name: kind for kind in ATTACKS}
+        for line in sys.stdin:
+            order = json.loads(line)
+            target = _target(order["server"], order["address"])
+            with kinds[order["kind"]](target, SIZE) as attack:
+                _say(begun=True)
+                _press(attack)
+            _say(presses=attack.made, ended=attack.ended, refused=attack.refused)
+
+
+def _press(attack: Attack) -> None:
+    """Makes an attack, over and over, until the next line comes."""
+    over = threading.Event()
+
+    def wait() -> None:
+        sys.stdin.readline()
+        over.set()
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    while not over.is_set():
+        attack.press()
+        # An attack that only holds would otherwise be one of an endless loop of ours.
+        over.wait(0.001)
+    waiting.join()
+
+
+def _say(**data: Any) -> None:
+    print(json.dumps(data), flush=True)
+
+
+def _address() -> str:
+    return os.environ["JAX_BACKEND_TARGET"].removeprefix("grpc://")
+
+
+def _target(server: str, address: str) -> Target:
+    if server == MANAGER:
+        return _manager(address)
+    from shared_pathways_service.protocol import ifrt
+    from shared_pathways_service.protocol.ifrt import proxy_pb2
+
+    version = proxy_pb2.GrpcGetVersionRequest()
+    for bound in (version.min_version, version.max_version):
+        bound.protocol_version = ifrt.PROTOCOL_MAX
+        bound.ifrt_serdes_version_number = newest_served(jaxlib.version.__version__)
+    lookup = proxy_pb2.GrpcHostBufferLookupRequest(session_id=1 << 40, handle=1)
+    delete = proxy_pb2.GrpcHostBufferDeleteRequest(session_id=1 << 40, handle=1)
+    path = f"/{ifrt.SERVICE}"
+    return Target(
+        address=address,
+        unary=f"{path}/GetVersion",
+        stream=f"{path}/HostBufferLookup",
+        request=version.SerializeToString(),
+        forged=(
+            (f"{path}/HostBufferLookup", (), lookup.SerializeToString()),
+            (f"{path}/HostBufferDelete", (), delete.SerializeToString()),
+        ),
+    )
+
+
+def _manager(address: str) -> Target:
+    from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
+    from shared_pathways_service.protocol import resource_manager_pb2 as pb
+    from shared_pathways_service.protocol.auth import bearer
+    from shared_pathways_service.protocol.tenant_pb2 import TenantRequest
+
+    path = "/shared_pathways_service.v1.ResourceManager"
+    token = (Path(os.environ["SPS_RUNTIME_DIR"]) / "tenants.token").read_text()
+    hello = pb.TenantHello(
+        versions=pb.VersionRange(min=PROTOCOL_MIN, max=PROTOCOL_MAX),
+        tenant=TenantRequest(name="another", virtual_slices=[KIND] * 3),
+        incarnation="made up",
+    )
+    release = pb.ReleaseTenantRequest(tenant="another")
+    return Target(
+        address=address,
+        unary=f"{path}/GetStatus",
+        stream=f"{path}/TenantSession",
+        forged=(
+            (f"{path}/TenantSession", (), pb.TenantMessage(hello=hello).SerializeToString()),
+            (f"{path}/ReleaseTenant", (), release.SerializeToString()),
+        ),
+        metadata=bearer(token),
+    )
+
+
+class _Child:
+    """A process of this module's, spoken to in lines."""
+
+    def __init__(self, role: str, processor: int) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "stress.attack", f"--role={role}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        # Before it starts its agent, which inherits it.
+        _pin(self.process.pid, processor)
+        self.told = self.hear()
+
+    def say(self, line: str) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def hear(self) -> dict[str, Any]:
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"a program ended with {self.process.wait()}")
+        told: dict[str, Any] = json.loads(line)
+        return told
+
+    def end(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.wait(60)
+
+
+def _status() -> dict[str, Any]:
+    command = [sys.executable, "-m", "shared_pathways_service.cli", "status", "--json"]
+    done = subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
+    status: dict[str, Any] = json.loads(done.stdout)
+    return status
+
+
+def _pin(pid: int, processor: int) -> None:
+    """Gives a process one processor: every thread there is, and so those to come."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        # (Some end meanwhile.)
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(int(thread.name), {processor})
+
+
+@contextlib.contextmanager
+def _tenants() -> Iterator[tuple[_Child, _Child, dict[str, str], dict[str, int]]]:
+    """Runs a service and two tenants, each on its processor.
+
+    Yields:
+      The victim, the attacker, and each server's address and process.
+    """
+    processors = sorted(os.sched_getaffinity(0))
+    if len(processors) < 2:
+        raise SystemExit("two processors are needed: one for the attacker, one for the victim")
+    theirs, mine = processors[:2]
+    with own_service(f"{KIND}=2", spares=0) as service, contextlib.ExitStack() as stack:
+        harmed = _Child("victim", mine)
+        stack.callback(harmed.end)
+        harming = _Child("attacker", theirs)
+        stack.callback(harming.end)
+        socket = Path(os.environ["SPS_RUNTIME_DIR"]) / "rm.sock"
+        addresses = {
+            MANAGER: f"unix:{socket}",
+            OWN: harming.told["address"],
+            VICTIMS: harmed.told["address"],
+        }
+        processes = _status()["processes"]
+        names = {harming.told["name"]: OWN, harmed.told["name"]: VICTIMS}
+        pids = {names[p["name"]]: p["pid"] for p in processes if p.get("name") in names}
+        pids[MANAGER] = next(p["pid"] for p in processes if p["role"] == "rm")
+        for pid in {service, *(process["pid"] for process in processes)}:
+            _pin(pid, mine if pid == pids[VICTIMS] else theirs)
+        yield harmed, harming, addresses, pids
+
+
+def _rate(harmed: _Child, seconds: float) -> float:
+    harmed.say(str(seconds))
+    rate: float = harmed.hear()["rate"]
+    return rate
+
+
+def measure(
+    seconds: float, rounds: int, kinds: Sequence[type[Attack]]
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Makes these attacks on every server; returns what they came to, by server and attack."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    with _tenants() as (harmed, harming, addresses, pids):
+        _rate(harmed, seconds)
+        for server, address in addresses.items():
+            found[server] = {}
+            for kind in kinds:
+                shares, amid = [], []
+                before = Held.of(pids[server])
+                for _ in range(rounds):
+                    calm = _rate(harmed, seconds)
+                    order = {"server": server, "address": address, "kind": kind.name}
+                    harming.say(json.dumps(order))
+                    harming.hear()
+                    amid.append(_rate(harmed, seconds))
+                    most = Held.of(pids[server])
+                    harming.say("")
+                    harming.hear()
+                    shares.append(amid[-1] / statistics.mean((calm, _rate(harmed, seconds))))
+                found[server][kind.name] = {
+                    "share": round(statistics.median(shares), 3),
+                    "worst": round(min(shares), 3),
+                    "programs_per_s": round(statistics.median(amid)),
+                    "grown_mb": round(most.resident_mb - before.resident_mb, 1),
+                    "descriptors": most.descriptors,
+                    "descriptors_after": Held.of(pids[server]).descriptors,
+                }
+                print(f"{server:24}{kind.name:28}{found[server][kind.name]}", flush=True)
+    return found
+
+
+def main() -> int:
+    """Parses the arguments, measures, prints; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    names = [kind.name for kind in ATTACKS]
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="ATTACK")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--role", choices=("victim", "attacker"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.role:
+        {"victim": victim, "attacker": attacker}[arguments.role]()
+        return 0
+    kinds = [kind for kind in ATTACKS if kind.name in arguments.only]
+    found = measure(arguments.seconds, arguments.rounds, kinds)
+    least = min(one["share"] for server in (MANAGER, OWN) for one in found[server].values())
+    print(f"least share of its rate that is left to the victim: {least:.3f} (aim {AIM})")
+    result = {
+        "seconds": arguments.seconds,
+        "rounds": arguments.rounds,
+        "connections": SIZE,
+        "aim": AIM,
+        # Of a machine that does other work, shares say little.
+        "load_average": os.getloadavg(),
+        "least_share": least,
+        "attacks": found,
+    }
+    write_result("attack", result, arguments.out)
+    return int(least < AIM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Kills a process that trains at random moments."""

@@ -1,0 +1,48 @@
+"""kill -9 of a process that trains, at random moments: what the next one goes on with.
+
+    python -m stress.elastic_kills [--kills 50] [--steps 90] [--seed 1] [--out result.json]
+
+`stress.elastic_kills.trainer` trains on CPU devices and saves a checkpoint every third step. It is
+killed and started again until it ends by itself; then another run begins, until there were so many
+kills.
+Every other kill is at a moment uniform over the time that a whole run takes, program start
+included; of the others one half is uniform over the time since training began, the other is aimed
+at saves: at a moment of the time that one takes, after a step that one follows.
+
+Looked at after each kill: which checkpoints are committed, and whether anything is left of the
+process. After each start: that it goes on with the newest of those. After each run: that the steps
+that stood used each example of an epoch once, in the order and with the losses of a run that nobody
+disturbed, that the parameters are that run's to the bit, that only what a kill cut short is in
+quarantine, and that no other file is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from harness.own_service import write_result
+from stress.elastic_kills.kills import Training, measure, show_result
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--steps", type=int, default=90, help="of a run")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, help="where the JSON goes")
+    asked = parser.parse_args()
+    result = measure(
+        asked.kills,
+        Training(steps=asked.steps),
+        asked.seed,
+        lambda line: print(line, flush=True),
+        lambda known: write_result("elastic_kills", known, asked.out),
+    )
+    show_result(result)
+    return 1 if result["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

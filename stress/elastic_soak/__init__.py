@@ -1,0 +1,1 @@
+"""Trains through disruptions at random moments."""

@@ -1,0 +1,1 @@
+"""Sends random requests to a proxy."""

@@ -1,0 +1,1 @@
+"""Kills the resource manager at random moments, under load."""

@@ -1,0 +1,93 @@
+"""Saturates every core and moves large arrays for a while; no slice may be declared lost.
+
+    python -m stress.saturation [--seconds 600] [--megabytes 800] [--out result.json]
+
+A service of its own is started, with two clients' worth of load beside it: one busy process a core,
+and one connection that sends and fetches arrays of the size given over and over, each read back and
+compared. Ends with 1 if a slice was declared lost, or an array came back wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from harness.own_service import own_service, write_result
+from shared_pathways_service.events import Event
+
+
+def saturate(seconds: float, megabytes: int) -> dict[str, Any]:
+    """Runs the load; returns what happened."""
+    import numpy as np
+
+    from shared_pathways_service import isc_pathways
+
+    busy = "import os\nwhile os.getppid() == {}: pass".format(os.getpid())  # noqa: UP032 - braces
+    lost: list[str] = []
+
+    def hear(event: Event) -> None:
+        if event.kind == "slice.unplaced":
+            lost.append(event.reason or "")
+
+    rounds = wrong = 0
+    with own_service("tpuv6e:2x2=2", spares=1):
+        burners = [
+            subprocess.Popen([sys.executable, "-c", busy]) for _ in range(os.cpu_count() or 1)
+        ]
+        try:
+            with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 2}, on_event=hear):
+                import jax
+
+                values = np.arange(megabytes * (1 << 20) // 4, dtype=np.float32)
+                started = time.monotonic()
+                while time.monotonic() - started < seconds:
+                    device = jax.devices()[rounds % jax.device_count()]
+                    fetched = np.asarray(jax.device_put(values, device))
+                    wrong += not np.array_equal(fetched, values)
+                    rounds += 1
+                elapsed = time.monotonic() - started
+        finally:
+            if lost:
+                show_logs()
+            for burner in burners:
+                burner.kill()
+                burner.wait()
+    return {
+        "seconds": round(elapsed, 1),
+        "megabytes": megabytes,
+        "round_trips": rounds,
+        "wrong": wrong,
+        "slices_lost": len(lost),
+        "why_lost": lost,
+        "mb_per_s_both_ways": round(2 * rounds * megabytes / elapsed, 1),
+    }
+
+
+def show_logs() -> None:
+    """Shows who stood still, before the logs are removed."""
+    for component in ("rm", "worker"):
+        command = [sys.executable, "-m", "shared_pathways_service.cli", "logs"]
+        subprocess.run([*command, "--component", component], stdout=sys.stderr, check=False)
+
+
+def main() -> int:
+    """Parses the arguments, runs, prints; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--megabytes", type=int, default=800)
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    result = saturate(arguments.seconds, arguments.megabytes)
+    print(json.dumps(result, indent=2))
+    write_result("saturation", result, arguments.out)
+    return int(bool(result["wrong"] or result["slices_lost"] or not result["round_trips"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""The short form of `stress.marathon`."""
+
+from __future__ import annotations
+
+import pytest
+
+from stress.growth import growth
+from stress.marathon import Lap, run
+
+#: Large blocks go back to the system as soon as they are freed, and small ones lie in one heap:
+#: what is left is what is held, not what the allocator keeps for the next transfer.
+_STEADY = {"MALLOC_MMAP_THRESHOLD_": str(64 << 10), "MALLOC_ARENA_MAX": "1"}
+#: What may be more at the end. Of the proxy 15,000 executions may so leave half a kilobyte each
+#: behind, and transfers one part in a hundred. JAX's client begins hundreds of threads the more
+#: the machine is loaded, and ends none: theirs is most of what it may have more.
+_ALLOWED_MB = {"proxy": 8.0, "client": 64.0}
+
+
+def test_memory_and_handles_stay_flat() -> None:
+    laps: list[Lap] = []
+    # It compares the values, and the counters and descriptors after each lap with the first.
+    run(20_000, 1.0, 20, laps.append, _STEADY)
+    assert laps[-1].executions >= 20_000
+    assert laps[-1].received_mb + laps[-1].sent_mb >= 1_000
+    assert all(lap.counters == laps[0].counters for lap in laps)
+    # The first lap compiles, and begins most threads.
+    for side, allowed in _ALLOWED_MB.items():
+        grown = growth([getattr(lap, side).resident_mb for lap in laps[1:]], allowed)
+        assert grown.flat, (side, grown, [getattr(lap, side) for lap in laps])
+
+
+def test_growth_is_seen() -> None:
+    assert growth([10, 99, 10, 10, 10, 10, 10, 10, 10, 52, 52, 10], 40).flat is False
+    assert growth([10, 10, 10, 10, 10, 10, 10, 10, 10, 99, 12, 12], 2).flat is True
+    with pytest.raises(ValueError, match="at least 4"):
+        growth([1, 2, 3], 0)
