@@ -62,22 +62,8 @@ _LARGER = {
     "shared_pathways_service.testing.testbed.node_agent.pod:PodLife": 279,
 }
 
-#: Imports that are part of a circle; never add one. (Those of the resource manager's core end with
-#: its records of slices and tenants, which are to be taken apart.)
-_CIRCULAR = (
-    (
-        "shared_pathways_service.scheduling.book.holders",
-        "shared_pathways_service.scheduling.book.records",
-    ),
-    (
-        "shared_pathways_service.scheduling.book.lines",
-        "shared_pathways_service.scheduling.book.records",
-    ),
-    (
-        "shared_pathways_service.scheduling.book.reserved",
-        "shared_pathways_service.scheduling.book.records",
-    ),
-)
+#: Imports that are part of a circle; never add one.
+_CIRCULAR: tuple[tuple[str, str], ...] = ()
 
 #: What each top-level folder may import besides itself and the package.
 _FOLDERS = {

@@ -135,3 +135,14 @@ def test_slices_are_granted_in_the_natural_order_of_their_names() -> None:
 def test_a_configuration_that_grants_nothing_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=r"slices|spares"):
         RmConfig(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_slice_comes_back_after_another_one_had_taken_its_place() -> None:
+    rm = Rm(1, ready=False)
+    for slice_id in ("a", "b", "a"):
+        rm.join(slice_id, life=str(len(rm.welcomed)))
+        assert rm.slice(slice_id).state is SliceState.READY
+        rm.end_worker(slice_id, life=str(len(rm.welcomed) - 1))
+    rm.join("a", life="3")
+    rm.ask("ada")
+    assert rm.on("ada") == ["a"]

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from shared_pathways_service.scheduling.book.records import Tenant
+__all__ = ["Holders", "Victim"]
 
-__all__ = ["Holders"]
+
+class Victim(Protocol):
+    """Whoever may be preempted: a tenant."""
+
+    @property
+    def priority(self) -> int:
+        """The lowest goes first."""
+
+    @property
+    def order(self) -> int:
+        """Of equal priority, the highest goes first."""
+
+
+T = TypeVar("T", bound=Victim)
 
 #: Changes that are noted at most before they are worked in.
 _MANY = 4096
 
 
-class Holders:
+class Holders(Generic[T]):
     """Running tenants that may be preempted: lowest priority first, of equal ones the youngest.
 
     Most events need no order: a change is only noted, and worked in when the order is asked for.
@@ -24,14 +36,14 @@ class Holders:
     __slots__ = ("_changed", "_entries", "_sums", "_yields", "lowest")
 
     def __init__(self) -> None:
-        self._changed: dict[Tenant, None] = {}
-        self._entries: list[tuple[int, int, Tenant]] = []
-        self._yields: dict[Tenant, int] = {}
+        self._changed: dict[T, None] = {}
+        self._entries: list[tuple[int, int, T]] = []
+        self._yields: dict[T, int] = {}
         self._sums: dict[int, int] = {}
         #: No holder has a lower priority than this.
         self.lowest = float("inf")
 
-    def changed(self, tenant: Tenant, count_of: Callable[[Tenant], int]) -> None:
+    def changed(self, tenant: T, count_of: Callable[[T], int]) -> None:
         """Notes that a tenant holds more or less than before.
 
         Args:
@@ -44,7 +56,7 @@ class Holders:
         if len(self._changed) > _MANY:
             self.refresh(count_of)
 
-    def refresh(self, count_of: Callable[[Tenant], int]) -> None:
+    def refresh(self, count_of: Callable[[T], int]) -> None:
         """Works all changes in."""
         for tenant in self._changed:
             self._set(tenant, count_of(tenant))
@@ -55,18 +67,18 @@ class Holders:
         """Returns how many slices those of lower priority would yield together."""
         return sum(count for of, count in self._sums.items() if of < priority)
 
-    def in_order(self, priority: int) -> Iterator[tuple[int, int, Tenant]]:
+    def in_order(self, priority: int) -> Iterator[tuple[int, int, T]]:
         """Yields those of lower priority: priority, how young, and who; first who goes first."""
         for entry in self._entries:
             if entry[0] >= priority:
                 return
             yield entry
 
-    def yield_of(self, tenant: Tenant) -> int:
+    def yield_of(self, tenant: T) -> int:
         """Returns how many slices one would yield."""
         return self._yields.get(tenant, 0)
 
-    def _set(self, tenant: Tenant, count: int) -> None:
+    def _set(self, tenant: T, count: int) -> None:
         before = self._yields.get(tenant, 0)
         if count == before:
             return

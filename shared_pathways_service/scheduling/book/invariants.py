@@ -77,7 +77,7 @@ def _check_pool(ledger: Ledger, pool: Pool) -> None:
     assert pool.holders == {tenant: held.count(tenant) for tenant in held}
 
 
-def _members(entries: list[Entry]) -> set[tuple[str, int]]:
+def _members(entries: list[Entry[Tenant]]) -> set[tuple[str, int]]:
     return {(tenant.name, index) for _, _, index, tenant in entries}
 
 

@@ -1,8 +1,6 @@
 """Authoritative state: slices, tenants, assignments, queues, kept in step with each other.
 
-Whoever decides calls the ledger to make a change; the ledger keeps every index of it right, notes
-what must be persisted, which pools must be served again and whose line must be told. It decides
-nothing itself.
+The ledger decides nothing: each change is asked of it, and it keeps its indices right by that.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ _COME_TO = {state: DecisionKind(f"slice.{state}") for state in SliceState}
 
 
 class Ledger(Journal):
-    """The resource manager's books, those that the disk must be told of among them.
+    """The resource manager's book.
 
     Attributes:
       pools: By instance type; a type that only an older configuration had is not among them.
@@ -80,8 +78,10 @@ class Ledger(Journal):
 
     def remove_slice(self, gone: Slice) -> None:
         """Strikes out a slice that nobody holds and no worker is in."""
-        del self.slices[gone.id], gone.pool.slices[gone.id]
-        self._count_withdrawn(gone.pool, -gone.is_withdrawn)
+        del self.slices[gone.id], (pool := gone.pool).slices[gone.id]
+        # A slice that comes back by this name must not meet an outdated entry of itself.
+        pool.free_heap = sorted(entry for entry in pool.free_heap if entry[1] is not gone)
+        self._count_withdrawn(pool, -gone.is_withdrawn)
 
     def set_state(self, changed: Slice, state: SliceState, reason: str = "") -> None:
         """Moves a slice to another state."""
@@ -471,5 +471,5 @@ class Ledger(Journal):
 
 
 def could_fit(wants: Mapping[Pool, int], needed: int) -> bool:
-    """Returns whether a service, were it all free, could let a gang start."""
+    """Returns whether a gang could start if all slices of the service were free."""
     return sum([min(count, pool.usable) for pool, count in wants.items()]) >= needed

@@ -351,18 +351,18 @@ class Pool:
     free: int = 0
     ready: int = 0
     held: int = 0
-    repairs: Line = dataclasses.field(default_factory=Line)
-    fills: Line = dataclasses.field(default_factory=Line)
-    waiting: Line = dataclasses.field(default_factory=Line)
-    planned: Line = dataclasses.field(default_factory=Line)
+    repairs: Line[Tenant] = dataclasses.field(default_factory=Line)
+    fills: Line[Tenant] = dataclasses.field(default_factory=Line)
+    waiting: Line[Tenant] = dataclasses.field(default_factory=Line)
+    planned: Line[Tenant] = dataclasses.field(default_factory=Line)
     barred: int = 0
     withdrawn: int = 0
     brief: int = 0
     stated: dict[Tenant, int] = dataclasses.field(default_factory=dict)
     drains: dict[Slice, None] = dataclasses.field(default_factory=dict)
     holders: dict[Tenant, int] = dataclasses.field(default_factory=dict)
-    reserved: Reserved | None = None
-    yielding: Holders = dataclasses.field(default_factory=Holders)
+    reserved: Reserved[Tenant] | None = None
+    yielding: Holders[Tenant] = dataclasses.field(default_factory=Holders)
     words: Words | None = None
     told_at: float = float("-inf")
     retell_at: float | None = None
@@ -371,7 +371,7 @@ class Pool:
     def __post_init__(self) -> None:
         self.hosts = self.kind.hosts
 
-    def first_open(self) -> Entry | None:
+    def first_open(self) -> Entry[Tenant] | None:
         """Returns who is first of those in line that are not waiting for a preemption."""
         waiting, planned = self.waiting.entries, self.planned.entries
         if not planned:  # asked at every event, and nearly always so

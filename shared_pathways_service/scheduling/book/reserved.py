@@ -1,21 +1,29 @@
-"""The reservations of one instance type, and what they leave to whom."""
+"""Reservations, and what the book asks of the reservations of one instance type."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
 
 from shared_pathways_service.events import rfc3339
 
-if TYPE_CHECKING:
-    from shared_pathways_service.scheduling.book.records import Pool, Tenant
+__all__ = ["Owner", "Reservation", "Reserved", "moment"]
 
-__all__ = ["Reservation", "Reserved"]
+#: A tenant.
+T_contra = TypeVar("T_contra", contravariant=True)
 
-#: Reservations of a type that those who wait are told of.
-_TOLD = 3
+
+class Owner(Protocol):
+    """Whoever a reservation may be for: a tenant."""
+
+    @property
+    def user(self) -> str:
+        """Its user; empty: not known."""
+
+    @property
+    def team(self) -> str:
+        """Its team; empty: none."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +58,7 @@ class Reservation:
         """When and for whom, in words."""
         return f"for {self.owner} from {moment(self.starts)} until {moment(self.ends)}"
 
-    def is_for(self, tenant: Tenant) -> bool:
+    def is_for(self, tenant: Owner) -> bool:
         """Whether a tenant is one of those that it is for."""
         return tenant.user == self.user if self.user else tenant.team == self.team
 
@@ -59,223 +67,44 @@ class Reservation:
         return self.starts <= when < self.ends
 
 
-class Reserved:
-    """The reservations of a pool.
+class Reserved(Protocol[T_contra]):
+    """What the reservations of a pool leave to whom."""
 
-    What an owner holds of the type counts for its reservation, for one of them: a user's before a
-    team's, and the tenant that came first before others.
+    @property
+    def entries(self) -> Sequence[Reservation]:
+        """Reservations of users before those of teams, then in the order of their starts."""
 
-    Args:
-      pool: Of which type.
-      clock: Tells the time.
+    def room_for(self, tenant: T_contra) -> int:
+        """Returns how many free slices a tenant may take."""
 
-    Attributes:
-      in_force: Names of those that have begun.
-      entries: Of users before those of teams, then in the order of their starts.
-    """
+    def own_room(self, tenant: T_contra) -> int:
+        """Returns how many free slices are reserved for a tenant, whatever its place in line."""
 
-    __slots__ = ("_clock", "_held_at", "_lacks", "_pool", "_sheltered", "entries", "in_force")
+    def room_beside(self, tenant: T_contra, running: T_contra) -> int:
+        """Returns how many free slices a tenant may take before an elastic slice of another."""
 
-    def __init__(self, pool: Pool, clock: Callable[[], float]) -> None:
-        self.entries: list[Reservation] = []
-        self.in_force: dict[str, None] = {}
-        self._pool = pool
-        self._clock = clock
-        # Found out once for all that ask until something changes: everybody in line may ask.
-        self._sheltered: set[Tenant] | None = None
-        self._lacks: dict[float | None, dict[str, int]] = {}
-        self._held_at: dict[float, int] = {}
+    def most_for(self, tenant: T_contra) -> int:
+        """Returns how many slices a tenant may have once no other tenant holds any."""
 
-    def add(self, new: Reservation) -> None:
-        """Takes one more."""
-        self.entries.append(new)
-        self.entries.sort(key=lambda one: (not one.user, one.starts, one.name))
-
-    def most(self, since: float, until: float) -> int:
-        """Returns how many slices are reserved at a time at most, within a window."""
-        return _most(self.entries, since, until)
-
-    def room_for(self, tenant: Tenant) -> int:
-        """Returns how many free slices a tenant may take, by what is reserved for others.
-
-        Others' reservations that are in force come first. One that is to begin while the tenant may
-        still run must find enough slices then: those that nobody holds, and those whose holders
-        stated a lifetime that is over before.
-        """
-        room = self._pool.grantable
-        others = self._others(tenant)
-        if not others or not room:
-            return room
-        room -= _sum_of(self._lacking(), others)
-        for start in self._starts_to_come(tenant, others):
-            room = min(room, self._left_at(start, others))
-        return max(0, room)
-
-    def short_until(self, tenant: Tenant) -> float:
-        """Returns until when a tenant has no slice more, as others' reservations begin then.
-
-        Returns:
-          The latest of such starts; minus infinity: no reservation to come keeps it from one.
-        """
-        return max(self._short_at(tenant), default=-math.inf)
-
-    def room_beside(self, tenant: Tenant, running: Tenant) -> int:
-        """Returns how many free slices a tenant may take before an elastic slice of another.
-
-        The elastic slice goes first, unless a reservation to come keeps it waiting. It waits no
-        longer for slices that are let go before that reservation begins, nor for those that the
-        tenant is due then anyway, by a reservation of its own.
-
-        Args:
-          tenant: Who wants slices.
-          running: Whose elastic slice is before it in line.
-        """
-        room = self.room_for(tenant)
-        if not room or self.room_for(running):
-            return 0
-        ends_at = math.inf if tenant.ends_at is None else tenant.ends_at
-        mine = {one.name: one for one in self.entries if one.is_for(tenant)}
-        due = (
-            room if ends_at <= start else _sum_of(self._lacking(start), mine)
-            for start in self._short_at(running)
-        )
-        return min(room, max(due, default=0))
-
-    def _short_at(self, tenant: Tenant) -> list[float]:
-        """Returns the starts of others' reservations at which a tenant has no slice more."""
-        others = self._others(tenant)
-        starts = self._starts_to_come(tenant, others)
-        return [start for start in starts if self._left_at(start, others) <= 0]
-
-    def own_room(self, tenant: Tenant) -> int:
-        """Returns how many free slices are kept for a tenant, whoever waits before it."""
-        mine = [one.name for one in self._now() if one.is_for(tenant)]
-        if not mine:
-            return 0
-        lacking = self._lacking()
-        return min(self.room_for(tenant), sum(lacking[name] for name in mine))
-
-    def most_for(self, tenant: Tenant) -> int:
-        """Returns how many slices a tenant may have, were all others that hold some to go."""
-        others = [one for one in self.entries if not one.is_for(tenant)]
-        ends_at = math.inf if tenant.ends_at is None else tenant.ends_at
-        return max(0, self._pool.usable - _most(others, self._clock(), ends_at))
-
-    def barred_until(self, tenant: Tenant, wanted: int) -> float:
+    def barred_until(self, tenant: T_contra, wanted: int) -> float:
         """Returns before when a tenant cannot have so many slices; minus infinity: it may."""
-        if wanted <= self.most_for(tenant):
-            return -math.inf
-        others = (one.ends for one in self.entries if not one.is_for(tenant))
-        return min(others, default=math.inf)
 
-    def shelters(self, tenant: Tenant) -> bool:
-        """Whether what a tenant holds counts for a reservation that is in force."""
-        if self._sheltered is None:
-            self._sheltered = {who for _, who, _ in self._counted(self._now())}
-        return tenant in self._sheltered
+    def short_until(self, tenant: T_contra) -> float:
+        """Returns until when a running tenant cannot have one more; minus infinity: it may."""
+
+    def shelters(self, tenant: T_contra) -> bool:
+        """Whether a reservation keeps a tenant from being preempted."""
 
     def holders_changed(self) -> None:
-        """Forgets what was found out of who holds what, and of what is in force."""
-        self._sheltered = None
-        self._lacks.clear()
-        self._held_at.clear()
+        """Forgets results that depend on the holders of slices and on the time."""
 
     def held(self, of: Reservation) -> int:
-        """Returns how many slices of a reservation its owner holds now."""
-        return of.count - self._lacking().get(of.name, of.count)
+        """Returns how many slices of a reservation its owner holds."""
 
     def words(self) -> str:
-        """Tells those who wait of what is kept and will be; empty: there is nothing to tell."""
-        lacking = self._lacking()
-        kept = [
-            f", {lacking[one.name]} kept for {one.owner} until {moment(one.ends)}"
-            for one in self._now()
-            if lacking[one.name]
-        ]
-        to_come = [
-            f", {one.count} reserved {one.said}"
-            for one in sorted(self.entries, key=lambda one: one.starts)
-            if one.name not in self.in_force
-        ]
-        return "".join([*kept[:_TOLD], *to_come[:_TOLD]])
-
-    def _others(self, tenant: Tenant) -> dict[str, Reservation]:
-        """Returns the reservations that are not for a tenant, by name."""
-        return {one.name: one for one in self.entries if not one.is_for(tenant)}
-
-    def _starts_to_come(self, tenant: Tenant, others: dict[str, Reservation]) -> set[float]:
-        """Returns when those reservations begin that do so within a tenant's stated lifetime."""
-        ends_at = math.inf if tenant.ends_at is None else tenant.ends_at
-        to_come = (one.starts for name, one in others.items() if name not in self.in_force)
-        return {starts for starts in to_come if starts < ends_at}
-
-    def _left_at(self, start: float, others: dict[str, Reservation]) -> int:
-        """Returns how many usable slices nobody holds or is due at a moment; may be negative."""
-        return self._pool.usable - self._taken_at(start) - _sum_of(self._lacking(start), others)
-
-    def _now(self) -> list[Reservation]:
-        return [one for one in self.entries if one.name in self.in_force]
-
-    def _lacking(self, when: float | None = None) -> dict[str, int]:
-        """Returns how many slices the owners lack of what is reserved at a time; None: now.
-
-        Of then, what is held now counts as far as its holder is still there.
-        """
-        known = self._lacks.get(when)
-        if known is not None:
-            return known
-        there = self._now()
-        if when is not None:
-            there = [one for one in self.entries if one.holds_at(when)]
-        lacking = self._lacks[when] = {one.name: one.count for one in there}
-        for one, _, count in self._counted(there, when):
-            lacking[one.name] -= count
-        return lacking
-
-    def _counted(
-        self, there: list[Reservation], when: float | None = None
-    ) -> Iterator[tuple[Reservation, Tenant, int]]:
-        """Yields what holders have of each of some reservations."""
-        left = {
-            tenant: count
-            for tenant, count in sorted(self._pool.holders.items(), key=lambda item: item[0].order)
-            if when is None or _holds_on(tenant, when)
-        }
-        for one in there:
-            lacks = one.count
-            for tenant, has in list(left.items()):
-                count = min(lacks, has) if one.is_for(tenant) else 0
-                if count:
-                    left[tenant] = has - count
-                    lacks -= count
-                    yield one, tenant, count
-
-    def _taken_at(self, when: float) -> int:
-        """Returns how many slices those that hold some now, or were promised some, have then."""
-        pool = self._pool
-        held = self._held_at.get(when)
-        if held is None:
-            held = sum(count for tenant, count in pool.holders.items() if _holds_on(tenant, when))
-            self._held_at[when] = held
-        promised = (entry[-1].promised.get(pool, ()) for entry in pool.planned.entries)
-        return held + sum(map(len, promised))
+        """Returns what waiting tenants are told of the reservations."""
 
 
 def moment(when: float) -> str:
     """Returns a time as people read it: RFC 3339, to the second."""
     return f"{rfc3339(when).partition('.')[0].removesuffix('Z')}Z"
-
-
-def _holds_on(tenant: Tenant, when: float) -> bool:
-    return tenant.ends_at is None or tenant.ends_at > when
-
-
-def _sum_of(lacking: dict[str, int], others: dict[str, Reservation]) -> int:
-    """Returns how many slices some of the reservations lack together."""
-    return sum(lacks for name, lacks in lacking.items() if name in others)
-
-
-def _most(entries: list[Reservation], since: float, until: float) -> int:
-    there = [one for one in entries if one.starts < until and one.ends > since]
-    moments = {since, *(one.starts for one in there if one.starts > since)}
-    return max(sum(one.count for one in there if one.holds_at(when)) for when in moments)

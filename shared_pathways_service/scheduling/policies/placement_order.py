@@ -177,7 +177,7 @@ def grantable_to(tenant: Tenant, pool: Pool) -> int:
     return pool.room_for(tenant)
 
 
-def _next_fill(pool: Pool) -> Entry | None:
+def _next_fill(pool: Pool) -> Entry[Tenant] | None:
     """Returns the first elastic slice that may be placed now; None: there is none."""
     fill = pool.fills.first()
     if fill is None or pool.room_for(fill[-1]):

@@ -4,8 +4,8 @@ From its start on, as many slices as are reserved are kept for the owner's tenan
 everybody in line. Slices that others hold at the start are not taken from them: they come to the
 owner as they come free, unless a request of the owner's preempts by its priority, as any does.
 Before the start others may have them if enough remain, or if they stated a lifetime that is over
-by then (`scheduling.book.reserved`). What an owner holds by a reservation is not preempted; nobody
-preempts for more than the reservations leave.
+by then (`scheduling.policies.reserved_slices`). What an owner holds by a reservation is not
+preempted; nobody preempts for more than the reservations leave.
 
 Slices that were lost are replaced, and slices that are drained are left, before reservations are
 looked at: a gang that runs would else be lost to slices that nobody uses yet.
@@ -20,8 +20,9 @@ from shared_pathways_service.scheduling.book.ledger import Ledger
 from shared_pathways_service.scheduling.book.messages import ReservationCancelled, ReservationMade
 from shared_pathways_service.scheduling.book.persisted import Restored
 from shared_pathways_service.scheduling.book.records import Pool
-from shared_pathways_service.scheduling.book.reserved import Reservation, Reserved, moment
+from shared_pathways_service.scheduling.book.reserved import Reservation, moment
 from shared_pathways_service.scheduling.book.speaker import Speaker
+from shared_pathways_service.scheduling.policies.reserved_slices import ReservedSlices
 
 __all__ = ["Reservations"]
 
@@ -36,6 +37,7 @@ class Reservations:
         self._ledger = ledger
         self._speaker = speaker
         self._deadlines = deadlines
+        self._reserved: dict[Pool, ReservedSlices] = {}
 
     def restore(self, restored: Restored) -> None:
         """Enters what the disk has; what is over, or of a type that there is no more, goes."""
@@ -61,12 +63,13 @@ class Reservations:
             return "ends", f"after {moment(before)}, the reservation's start or now"
         if not 0 < asked.count <= pool.usable:
             return "count", f"from 1 to {pool.usable}, the slices of {pool.name} beside the spares"
-        taken = 0 if pool.reserved is None else pool.reserved.most(asked.starts, asked.ends)
+        reserved = self._reserved.get(pool)
+        taken = 0 if reserved is None else reserved.most(asked.starts, asked.ends)
         if taken + asked.count > pool.usable:
             left = pool.usable - taken
             others = [
                 f"{one.name}: {one.count} {one.said}"
-                for one in (pool.reserved.entries if pool.reserved else ())
+                for one in (reserved.entries if reserved else ())
                 if one.starts < asked.ends and one.ends > asked.starts
             ]
             named = "; ".join(others[:_NAMED])
@@ -102,18 +105,20 @@ class Reservations:
         return self._find(name) is not None
 
     def _find(self, name: str) -> tuple[Pool, Reservation] | None:
-        for pool in self._ledger.pools.values():
-            for one in pool.reserved.entries if pool.reserved is not None else ():
+        for pool, reserved in self._reserved.items():
+            for one in reserved.entries:
                 if one.name == name:
                     return pool, one
         return None
 
     def _enter(self, pool: Pool, new: Reservation) -> None:
-        if pool.reserved is None:
-            pool.reserved = Reserved(pool, lambda: self._ledger.now)
-        pool.reserved.add(new)
+        reserved = self._reserved.get(pool)
+        if reserved is None:
+            reserved = ReservedSlices(pool, lambda: self._ledger.now)
+            self._reserved[pool] = pool.reserved = reserved
+        reserved.add(new)
         if new.starts <= self._ledger.now:
-            pool.reserved.in_force[new.name] = None
+            reserved.in_force[new.name] = None
         else:
             self._deadlines.add(
                 lambda: new.starts if self._is_there(pool, new) else None,
@@ -126,24 +131,23 @@ class Reservations:
         self._ledger.reservations_changed(pool)
 
     def _began(self, pool: Pool, one: Reservation) -> None:
-        assert pool.reserved is not None
-        pool.reserved.in_force[one.name] = None
+        self._reserved[pool].in_force[one.name] = None
         self._ledger.reservations_changed(pool)
         self._tell(DecisionKind.RESERVATION_STARTED, one)
 
     def _leave(self, pool: Pool, one: Reservation, why: str) -> None:
-        assert pool.reserved is not None
-        pool.reserved.entries.remove(one)
-        pool.reserved.in_force.pop(one.name, None)
-        if not pool.reserved.entries:
+        reserved = self._reserved[pool]
+        reserved.entries.remove(one)
+        reserved.in_force.pop(one.name, None)
+        if not reserved.entries:
+            del self._reserved[pool]
             pool.reserved = None
         self._ledger.reservations_changed(pool)
         self._ledger.write_reservation(one, over=True)
         self._tell(DecisionKind.RESERVATION_ENDED, one, why)
 
-    @staticmethod
-    def _is_there(pool: Pool, one: Reservation) -> bool:
-        return pool.reserved is not None and one in pool.reserved.entries
+    def _is_there(self, pool: Pool, one: Reservation) -> bool:
+        return pool in self._reserved and one in self._reserved[pool].entries
 
     def _tell(self, kind: DecisionKind, about: Reservation, why: str = "") -> None:
         self._decide(kind, about, why)
