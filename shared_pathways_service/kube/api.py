@@ -17,6 +17,7 @@ import aiohttp
 from shared_pathways_service.errors import AccessDenied, SharedPathwaysError
 from shared_pathways_service.kube.cluster import ClusterAccess
 from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
+from shared_pathways_service.kube.lines import lines_of
 from shared_pathways_service.kube.paths import target_of
 from shared_pathways_service.kube.retry_rules import Failure, retry_delay_s
 from shared_pathways_service.kube.single_requests import CONNECT_S, Transport
@@ -31,8 +32,6 @@ _TRY_S = 15.0
 #: Stands for any answer that is final.
 _FORBIDDEN = 403
 _SETTLING_PAUSE_S = 0.2
-#: Bytes of a line of a log that are kept.
-_LINE_BYTES = 1 << 16
 
 
 class KubeApi:
@@ -287,14 +286,8 @@ class KubeApi:
           params: E.g. ``{"follow": "true", "tailLines": "20"}``.
         """
         async with self.stream(path, params=params) as chunks:
-            rest = b""
-            async for chunk in chunks:
-                *whole, rest = (rest + chunk).split(b"\n")
-                for line in whole:
-                    yield _text(line)
-                rest = rest[: _LINE_BYTES + 1]
-            if rest:
-                yield _text(rest)
+            async for line in lines_of(chunks):
+                yield line
 
     async def upgrade(
         self,
@@ -352,7 +345,3 @@ def _failure(error: AccessDenied | ApiError | ApiUnreachable, method: str) -> Fa
 
 def _session_of(thing: Mapping[str, Any]) -> str:
     return str((thing["metadata"].get("labels") or {}).get(LABEL_SESSION, ""))
-
-
-def _text(line: bytes) -> str:
-    return line[:_LINE_BYTES].removesuffix(b"\r").decode(errors="replace")

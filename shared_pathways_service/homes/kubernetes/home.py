@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from shared_pathways_service.cluster_state.console_links import log_link
-from shared_pathways_service.cluster_state.refusals import create_refused
 from shared_pathways_service.cluster_state.services import Service
 from shared_pathways_service.constants import PROXY_PORT
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
@@ -33,15 +32,17 @@ from shared_pathways_service.homes.kubernetes.error_translation import (
 from shared_pathways_service.homes.kubernetes.job_inputs import proxy_job_inputs
 from shared_pathways_service.homes.kubernetes.manager_link import ManagerLink
 from shared_pathways_service.homes.kubernetes.preflight import Preflight
+from shared_pathways_service.homes.kubernetes.proxy_objects import (
+    create_job,
+    create_secret,
+    find_own_job,
+)
 from shared_pathways_service.homes.kubernetes.proxy_watch import ProxyFollower
 from shared_pathways_service.homes.kubernetes.release import give_back
 from shared_pathways_service.homes.manager_news import ManagerNews
 from shared_pathways_service.kube.access import ClusterAccess, ClusterChoice, resolve
 from shared_pathways_service.kube.api import KubeApi
-from shared_pathways_service.kube.errors import ApiError
-from shared_pathways_service.kube.paths import collection, item, pod_log
-from shared_pathways_service.manifests.names import bears_session
-from shared_pathways_service.manifests.proxy_job import ProxyJobInputs, proxy_job, token_secret
+from shared_pathways_service.kube.paths import item, pod_log
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.tunnel.counters import TunnelCounters
 from shared_pathways_service.tunnel.places import remove_abandoned
@@ -166,11 +167,11 @@ class KubernetesHome:
             ahead_s=self._settings.proxy_deadline_s,
         )
         with after_creating(spec.name):
-            job = await self._create_job(api, inputs)
+            job = await create_job(api, inputs)
             uid = str(job["metadata"]["uid"])
             self._spec, self._job = spec, job
             if inputs.has_token:
-                await self._create_secret(api, inputs, uid)
+                await create_secret(api, inputs, self._token, uid)
         keeper = self._keeper = DeadlineKeeper(
             api,
             item("jobs", self._namespace, spec.name),
@@ -256,9 +257,9 @@ class KubernetesHome:
     async def delete_proxy(self, name: str, uid: str, session: str) -> bool:
         """Deletes the Job, and with it its pod and its Secret; never somebody else's."""
         api = await self._connected()
-        path = item("jobs", self._namespace, name)
         if not uid:
-            uid = await self._find_own(api, path, session)
+            uid = await find_own_job(api, self._namespace, name, session)
+        path = item("jobs", self._namespace, name)
         deleted = bool(uid) and await api.delete(path, uid=uid)
         if uid and self._manager is not None:
             try:
@@ -302,34 +303,6 @@ class KubernetesHome:
     @property
     def _is_over(self) -> bool:
         return self._manager is None or self._manager.news.tenant_is_over
-
-    async def _create_job(self, api: KubeApi, inputs: ProxyJobInputs) -> Mapping[str, Any]:
-        try:
-            return await api.create(collection("jobs", self._namespace), proxy_job(inputs))
-        except ApiError as error:
-            raise self._refused(error, inputs) from error
-
-    async def _create_secret(self, api: KubeApi, inputs: ProxyJobInputs, uid: str) -> None:
-        secret = token_secret(inputs, self._token, uid)
-        try:
-            await api.create(collection("secrets", self._namespace), secret)
-        except ApiError as error:
-            # The answer to an earlier try was lost. (If it is somebody else's after all, its token
-            # is another, and the proxy lets us in as little as them.)
-            if error.reason != "AlreadyExists":
-                raise self._refused(error, inputs) from error
-
-    def _refused(self, error: ApiError, inputs: ProxyJobInputs) -> SharedPathwaysError:
-        if not error.is_final:
-            return error
-        return create_refused(
-            inputs.name, self._namespace, reason=error.reason, message=error.message
-        )
-
-    async def _find_own(self, api: KubeApi, path: str, session: str) -> str:
-        """Returns the UID of the session's Job; empty when there is none of that name."""
-        job = await api.find(path)
-        return str(job["metadata"]["uid"]) if job and bears_session(job, session) else ""
 
     async def _run_follower(self, follower: ProxyFollower) -> None:
         lost = ev.HomeLost(reason="the proxy is not watched any more")

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import importlib.metadata
 import platform
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
 from shared_pathways_service.api.checks import Check, Outcome
@@ -17,6 +17,10 @@ from shared_pathways_service.cluster_state.services import Service, find_service
 from shared_pathways_service.errors import AccessDenied, ServiceNotFound, SharedPathwaysError
 from shared_pathways_service.events import session as ev
 from shared_pathways_service.homes.base import ProxySpec, Tell
+from shared_pathways_service.homes.kubernetes.permissions_review import (
+    check_permissions,
+    review_rules,
+)
 from shared_pathways_service.homes.kubernetes.priority_values import read_priority
 from shared_pathways_service.homes.kubernetes.service_view import ServiceView
 from shared_pathways_service.kube.api import KubeApi
@@ -25,14 +29,6 @@ from shared_pathways_service.kube.paths import collection
 from shared_pathways_service.kube.watch import WatchEvent, watch
 from shared_pathways_service.manifests.image_names import Versions
 from shared_pathways_service.manifests.names import LABEL_JOBSET
-from shared_pathways_service.manifests.permissions import (
-    Permission,
-    access_review,
-    evaluate,
-    is_allowed,
-    needed,
-    rules_review,
-)
 
 __all__ = ["Preflight"]
 
@@ -139,7 +135,7 @@ class Preflight:
         examined = Examined()
         priority, review, jobsets, pods = await asyncio.gather(
             self._read_priority(spec),
-            self._review(),
+            review_rules(self._api, self._namespace),
             self._list("jobsets"),
             self._list("pods", labelSelector=LABEL_JOBSET),
             return_exceptions=True,
@@ -148,13 +144,13 @@ class Preflight:
         if examined.final_failure is not None:
             return examined
         # What is missing is told as a whole, rather than by the first request that is refused.
-        examined.add(await self._permissions_check(review, ours=False))
+        examined.add(await self._check_permissions(review, ours=False))
         check, service = self._service_check(jobsets)
         examined.add(check)
         if service is None or check.outcome is Outcome.FAILED:
             return examined
         if service.is_ours and examined.final_failure is None:
-            examined.checks[-2] = await self._permissions_check(review, ours=True)
+            examined.checks[-2] = await self._check_permissions(review, ours=True)
         examined.add(*self._priority_check(spec, priority))
         examined.add(*_request_checks(service, spec))
         if isinstance(pods, BaseException):
@@ -162,6 +158,9 @@ class Preflight:
             return examined
         self._begin_view(service, jobsets, pods)
         return examined
+
+    async def _check_permissions(self, review: Object | BaseException, *, ours: bool) -> Check:
+        return await check_permissions(self._api, self._namespace, review, ours=ours)
 
     def _begin_view(self, service: Service, jobsets: Object | BaseException, pods: Object) -> None:
         self._versions = {
@@ -204,30 +203,6 @@ class Preflight:
             preflight_checks.head_check(found),
             preflight_checks.slices_check(found, spec.virtual_slices, spec.num_elastic_slices),
         )
-
-    # ---- permissions
-
-    async def _review(self) -> Object:
-        body = rules_review(self._namespace)
-        return await self._api.request("POST", collection("selfsubjectrulesreviews"), body=body)
-
-    async def _permissions_check(self, review: Object | BaseException, *, ours: bool) -> Check:
-        wanted = needed(ours=ours)
-        # (Who may not ask for all rules asks for each.)
-        verdict = evaluate(review if isinstance(review, Mapping) else {}, wanted)
-        missing = list(verdict.missing)
-        if verdict.unknown:
-            answers = await _all_of(*(self._ask(p) for p in verdict.unknown))
-            if all(isinstance(answer, SharedPathwaysError) for answer in answers):
-                return Check.unknown("permissions", f"cannot be asked for: {answers[0]}")
-            pairs = zip(verdict.unknown, answers, strict=True)
-            missing += [p for p, answer in pairs if _is_refused(answer)]
-        return preflight_checks.permissions_check(wanted, missing, self._namespace)
-
-    async def _ask(self, permission: Permission) -> Object:
-        body = access_review(permission, self._namespace)
-        path = collection("selfsubjectaccessreviews")
-        return await self._api.request("POST", path, body=body)
 
     # ---- priority
 
@@ -334,15 +309,6 @@ def _request_checks(service: Service, spec: ProxySpec) -> list[Check]:
 def _tell_waiting(found: ServiceReadiness, tell: Tell, trouble: str = "") -> None:
     reason, pods = trouble or found.reason, tuple(found.troubles)
     tell(ev.ServiceWaiting(reason=reason, ready=found.ready, wanted=found.wanted, pods=pods))
-
-
-async def _all_of(*coroutines: Coroutine[Any, Any, Object]) -> list[Object | BaseException]:
-    """Runs all of them to their ends; errors are results."""
-    return await asyncio.gather(*coroutines, return_exceptions=True)
-
-
-def _is_refused(answer: Object | BaseException) -> bool:
-    return isinstance(answer, Mapping) and not is_allowed(answer)
 
 
 def _failed(name: str, error: BaseException) -> Check:

@@ -4,21 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from shared_pathways_service.cluster_state.claims import (
-    POD_SELECTOR,
-    Claim,
-    claims_to_check,
-    find_shortage,
-    read_claims,
-)
-from shared_pathways_service.cluster_state.log_cursor import LogCursor
-from shared_pathways_service.cluster_state.log_lines import parse_line
-from shared_pathways_service.cluster_state.placement import PlacementFollower
 from shared_pathways_service.cluster_state.proxy_progress import (
     Outcome,
     ProxyProgress,
@@ -30,12 +19,12 @@ from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.events import session as ev
 from shared_pathways_service.homes.base import ProxySpec, Tell
+from shared_pathways_service.homes.kubernetes.placement_watch import PlacementWatch, cannot_follow
 from shared_pathways_service.homes.racing import first_of
 from shared_pathways_service.kube.api import KubeApi
-from shared_pathways_service.kube.errors import ApiUnreachable
-from shared_pathways_service.kube.paths import collection, item, pod_log
+from shared_pathways_service.kube.paths import collection, item
 from shared_pathways_service.kube.watch import WatchEvent, watch
-from shared_pathways_service.manifests.names import LABEL_SESSION, PROXY_CONTAINER
+from shared_pathways_service.manifests.names import LABEL_SESSION
 
 __all__ = ["ProxyFollower"]
 
@@ -43,15 +32,6 @@ Object = Mapping[str, Any]
 
 _log = logging.getLogger(__name__)
 
-#: Seconds after which a log that ended, or could not be read, is asked for again; at most.
-_LOG_PAUSE_S = 1.0
-_LAST_LOG_PAUSE_S = 30.0
-#: Seconds between two looks at what other proxies hold, while this one waits for its slices.
-_CLAIMS_PAUSE_S = 2.0
-#: Seconds between two looks at the log of another proxy that is not placed.
-_OTHER_LOG_PAUSE_S = 10.0
-#: How much of such a log is read: the placement is near its beginning.
-_OTHER_LOG_BYTES = 1 << 20
 #: Seconds for the answer to what only makes the reason of an end clearer.
 _ANSWER_S = 2.0
 
@@ -88,9 +68,6 @@ class ProxyFollower:
         self._silent_service = silent_service
         self._pods: dict[str, Object] = {}
         self._hints: dict[str, Object] = {}
-        #: Claims of other proxies: those known to be placed, and when to read a log again.
-        self._placed: set[tuple[str, str]] = set()
-        self._check_after: dict[tuple[str, str], float] = {}
         self._running = asyncio.Event()
         self._ended = asyncio.Event()
         self._progress = ProxyProgress(stage=Stage.WAITING)
@@ -129,10 +106,14 @@ class ProxyFollower:
         except Exception as error:  # noqa: BLE001 - told, and the session goes on without it
             if not isinstance(error, SharedPathwaysError):
                 _log.exception("%s cannot be followed", what)
-            self._warn(what, error)
+            self._tell(cannot_follow(what, error))
 
-    def _warn(self, what: str, error: Exception) -> None:
-        self._tell(ev.ServiceWarning(reason=f"{what} cannot be followed: {error}"))
+    async def _follow_placement(self, service: Service) -> None:
+        await self._running.wait()
+        watched = PlacementWatch(
+            self._api, self._namespace, self._spec, service, pod=self.pod, tell=self._tell
+        )
+        await watched.run()
 
     # ---- objects
 
@@ -227,126 +208,6 @@ class ProxyFollower:
                 job = await self._api.find(path)
                 self._job = job if job and job["metadata"]["uid"] == self._uid else None
         return read_progress(self._job, self._pods.values(), self._hints.values())
-
-    # ---- placement
-
-    async def _follow_placement(self, service: Service) -> None:
-        placement = PlacementFollower(
-            self._spec.virtual_slices,
-            num_elastic_slices=self._spec.num_elastic_slices,
-            queues=self._spec.queue_timeout_s is not None,
-        )
-        waiting = asyncio.Event()
-        await self._running.wait()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow_log(placement, waiting))
-            group.create_task(self._compare_claims(service, placement, waiting))
-
-    async def _compare_claims(
-        self, service: Service, placement: PlacementFollower, waiting: asyncio.Event
-    ) -> None:
-        """Looks what other proxies hold, again and again while this one waits."""
-        path, params = collection("pods", self._namespace), {"labelSelector": POD_SELECTOR}
-        while True:
-            await waiting.wait()
-            try:
-                pods = (await self._api.get(path, params=params)).get("items") or ()
-            except ApiUnreachable:
-                pass  # whoever watches the Job sees to that
-            except SharedPathwaysError as error:
-                self._warn("the slices that other proxies hold", error)
-                return
-            else:
-                claims = await self._with_placements(
-                    service, read_claims(service, pods, self._placed)
-                )
-                shortage = find_shortage(service, self._spec.name, claims)
-                for news in placement.take_shortage(shortage):
-                    self._pass_on(news)
-            if not placement.waiting:
-                waiting.clear()
-            await asyncio.sleep(_CLAIMS_PAUSE_S)
-
-    async def _with_placements(self, service: Service, claims: list[Claim]) -> list[Claim]:
-        """Returns the claims, with what other proxies' logs say where it matters.
-
-        Logs that cannot be read now leave the order in which the proxies started. A proxy that
-        started later counts as placed from the next look on: its own session may be giving it up.
-        """
-        mine = next((claim for claim in claims if claim.holder.name == self._spec.name), None)
-        if mine is None:
-            return claims
-        now = asyncio.get_running_loop().time()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_ANSWER_S):
-                for claim in claims_to_check(service, self._spec.name, claims):
-                    if now >= self._check_after.get(claim.key, now):
-                        self._check_after[claim.key] = now + _OTHER_LOG_PAUSE_S
-                        if await self._is_placed(claim):
-                            self._placed.add(claim.key)
-        return [
-            dataclasses.replace(claim, placed=True)
-            if claim.key in self._placed and claim.since <= mine.since
-            else claim
-            for claim in claims
-        ]
-
-    async def _is_placed(self, claim: Claim) -> bool:
-        placement = PlacementFollower(
-            claim.virtual_slices, num_elastic_slices=claim.num_elastic_slices
-        )
-        params = {"container": PROXY_CONTAINER, "limitBytes": str(_OTHER_LOG_BYTES)}
-        lines = self._api.stream_lines(pod_log(self._namespace, claim.pod), params=params)
-        with contextlib.suppress(SharedPathwaysError):
-            async with contextlib.aclosing(lines):
-                async for line in lines:
-                    event = parse_line(line)
-                    if event is not None:
-                        placement.hear(event)
-                    if placement.running:
-                        break
-        return placement.running
-
-    async def _follow_log(self, placement: PlacementFollower, waiting: asyncio.Event) -> None:
-        cursor = LogCursor()
-        pause_s = _LOG_PAUSE_S
-        while True:
-            try:
-                await self._read_log(cursor, placement, waiting)
-                pause_s = _LOG_PAUSE_S
-            except ApiUnreachable:
-                pass  # whoever watches the Job sees to that
-            except SharedPathwaysError as error:
-                if pause_s == _LOG_PAUSE_S:
-                    self._warn("the proxy's log, which tells of its slices,", error)
-                pause_s = min(pause_s * 2, _LAST_LOG_PAUSE_S)
-            await asyncio.sleep(pause_s)
-
-    async def _read_log(
-        self, cursor: LogCursor, placement: PlacementFollower, waiting: asyncio.Event
-    ) -> None:
-        params = {"follow": "true", "timestamps": "true", "container": PROXY_CONTAINER}
-        if cursor.since:
-            params["sinceTime"] = cursor.since
-        cursor.restart()
-        lines = self._api.stream_lines(pod_log(self._namespace, self.pod), params=params)
-        async with contextlib.aclosing(lines):
-            async for line in lines:
-                text = cursor.take(line)
-                event = parse_line(text) if text is not None else None
-                if event is None:
-                    continue
-                for news in placement.hear(event):
-                    self._pass_on(news)
-                if placement.waiting:
-                    waiting.set()
-                else:
-                    waiting.clear()
-
-    def _pass_on(self, news: Event) -> None:
-        # That it serves was told as soon as the container ran.
-        if not isinstance(news, ev.ProxyServing):
-            self._tell(news)
 
 
 def _end_of(progress: ProxyProgress) -> Event:

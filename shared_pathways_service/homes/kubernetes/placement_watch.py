@@ -1,0 +1,198 @@
+"""On which slices a proxy is placed, where its resource manager does not report it.
+
+The proxy's own log says what it got. While it waits, the pods and logs of other proxies show who
+holds the slices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+
+from shared_pathways_service.cluster_state.claims import (
+    POD_SELECTOR,
+    Claim,
+    claims_to_check,
+    find_shortage,
+    read_claims,
+)
+from shared_pathways_service.cluster_state.log_cursor import LogCursor
+from shared_pathways_service.cluster_state.log_lines import parse_line
+from shared_pathways_service.cluster_state.placement import PlacementFollower
+from shared_pathways_service.cluster_state.services import Service
+from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.events import Event
+from shared_pathways_service.events import session as ev
+from shared_pathways_service.homes.base import ProxySpec, Tell
+from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.errors import ApiUnreachable
+from shared_pathways_service.kube.paths import collection, pod_log
+from shared_pathways_service.manifests.names import PROXY_CONTAINER
+
+__all__ = ["PlacementWatch", "cannot_follow"]
+
+#: Seconds after which a log that ended, or could not be read, is asked for again; at most.
+_LOG_PAUSE_S = 1.0
+_LAST_LOG_PAUSE_S = 30.0
+#: Seconds between two looks at what other proxies hold, while this one waits for its slices.
+_CLAIMS_PAUSE_S = 2.0
+#: Seconds between two looks at the log of another proxy that is not placed.
+_OTHER_LOG_PAUSE_S = 10.0
+#: How much of such a log is read: the placement is near its beginning.
+_OTHER_LOG_BYTES = 1 << 20
+#: Seconds for reading logs of other proxies before their order decides.
+_ANSWER_S = 2.0
+
+
+class PlacementWatch:
+    """Follows the placement of one proxy that runs.
+
+    Args:
+      api: The server.
+      namespace: Where the proxy is.
+      spec: What was asked for.
+      service: Whose slices the proxies hold.
+      pod: The proxy's.
+      tell: Receives the events.
+    """
+
+    def __init__(
+        self,
+        api: KubeApi,
+        namespace: str,
+        spec: ProxySpec,
+        service: Service,
+        *,
+        pod: str,
+        tell: Tell,
+    ) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._spec = spec
+        self._service = service
+        self._pod = pod
+        self._tell = tell
+        self._placement = PlacementFollower(
+            spec.virtual_slices,
+            num_elastic_slices=spec.num_elastic_slices,
+            queues=spec.queue_timeout_s is not None,
+        )
+        self._waiting = asyncio.Event()
+        #: Claims of other proxies: those known to be placed, and when to read a log again.
+        self._placed: set[tuple[str, str]] = set()
+        self._check_after: dict[tuple[str, str], float] = {}
+
+    async def run(self) -> None:
+        """Reports each change of the placement; does not return."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow_log())
+            group.create_task(self._compare_claims())
+
+    async def _compare_claims(self) -> None:
+        """Looks what other proxies hold, again and again while this one waits."""
+        path, params = collection("pods", self._namespace), {"labelSelector": POD_SELECTOR}
+        while True:
+            await self._waiting.wait()
+            try:
+                pods = (await self._api.get(path, params=params)).get("items") or ()
+            except ApiUnreachable:
+                pass  # whoever watches the Job sees to that
+            except SharedPathwaysError as error:
+                self._warn_of("the slices that other proxies hold", error)
+                return
+            else:
+                claims = await self._with_placements(read_claims(self._service, pods, self._placed))
+                shortage = find_shortage(self._service, self._spec.name, claims)
+                for news in self._placement.take_shortage(shortage):
+                    self._pass_on(news)
+            if not self._placement.waiting:
+                self._waiting.clear()
+            await asyncio.sleep(_CLAIMS_PAUSE_S)
+
+    async def _with_placements(self, claims: list[Claim]) -> list[Claim]:
+        """Returns the claims, with what other proxies' logs say where it matters.
+
+        Logs that cannot be read now leave the order in which the proxies started. A proxy that
+        started later counts as placed from the next look on: its own session may be giving it up.
+        """
+        mine = next((claim for claim in claims if claim.holder.name == self._spec.name), None)
+        if mine is None:
+            return claims
+        now = asyncio.get_running_loop().time()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ANSWER_S):
+                for claim in claims_to_check(self._service, self._spec.name, claims):
+                    if now >= self._check_after.get(claim.key, now):
+                        self._check_after[claim.key] = now + _OTHER_LOG_PAUSE_S
+                        if await self._is_placed(claim):
+                            self._placed.add(claim.key)
+        return [
+            dataclasses.replace(claim, placed=True)
+            if claim.key in self._placed and claim.since <= mine.since
+            else claim
+            for claim in claims
+        ]
+
+    async def _is_placed(self, claim: Claim) -> bool:
+        placement = PlacementFollower(
+            claim.virtual_slices, num_elastic_slices=claim.num_elastic_slices
+        )
+        params = {"container": PROXY_CONTAINER, "limitBytes": str(_OTHER_LOG_BYTES)}
+        lines = self._api.stream_lines(pod_log(self._namespace, claim.pod), params=params)
+        with contextlib.suppress(SharedPathwaysError):
+            async with contextlib.aclosing(lines):
+                async for line in lines:
+                    event = parse_line(line)
+                    if event is not None:
+                        placement.hear(event)
+                    if placement.running:
+                        break
+        return placement.running
+
+    async def _follow_log(self) -> None:
+        cursor = LogCursor()
+        pause_s = _LOG_PAUSE_S
+        while True:
+            try:
+                await self._read_log(cursor)
+                pause_s = _LOG_PAUSE_S
+            except ApiUnreachable:
+                pass  # whoever watches the Job sees to that
+            except SharedPathwaysError as error:
+                if pause_s == _LOG_PAUSE_S:
+                    self._warn_of("the proxy's log, which tells of its slices,", error)
+                pause_s = min(pause_s * 2, _LAST_LOG_PAUSE_S)
+            await asyncio.sleep(pause_s)
+
+    async def _read_log(self, cursor: LogCursor) -> None:
+        params = {"follow": "true", "timestamps": "true", "container": PROXY_CONTAINER}
+        if cursor.since:
+            params["sinceTime"] = cursor.since
+        cursor.restart()
+        lines = self._api.stream_lines(pod_log(self._namespace, self._pod), params=params)
+        async with contextlib.aclosing(lines):
+            async for line in lines:
+                text = cursor.take(line)
+                event = parse_line(text) if text is not None else None
+                if event is None:
+                    continue
+                for news in self._placement.hear(event):
+                    self._pass_on(news)
+                if self._placement.waiting:
+                    self._waiting.set()
+                else:
+                    self._waiting.clear()
+
+    def _pass_on(self, news: Event) -> None:
+        # That it serves was told as soon as the container ran.
+        if not isinstance(news, ev.ProxyServing):
+            self._tell(news)
+
+    def _warn_of(self, what: str, error: Exception) -> None:
+        self._tell(cannot_follow(what, error))
+
+
+def cannot_follow(what: str, error: Exception) -> Event:
+    """Returns the warning that one source of news cannot be followed."""
+    return ev.ServiceWarning(reason=f"{what} cannot be followed: {error}")

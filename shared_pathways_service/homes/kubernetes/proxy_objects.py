@@ -1,0 +1,62 @@
+"""The objects of one proxy in a cluster: its Job, and the Secret with its token."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shared_pathways_service.cluster_state.refusals import create_refused
+from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.errors import ApiError
+from shared_pathways_service.kube.paths import collection, item
+from shared_pathways_service.manifests.names import bears_session
+from shared_pathways_service.manifests.proxy_job import ProxyJobInputs, proxy_job, token_secret
+
+__all__ = ["create_job", "create_secret", "find_own_job"]
+
+
+async def create_job(api: KubeApi, inputs: ProxyJobInputs) -> Mapping[str, Any]:
+    """Creates the Job of a proxy, and returns it as it is in the cluster.
+
+    Raises:
+      SharedPathwaysError: It was refused, or there was no answer.
+    """
+    try:
+        return await api.create(collection("jobs", inputs.namespace), proxy_job(inputs))
+    except ApiError as error:
+        raise _refusal(error, inputs) from error
+
+
+async def create_secret(api: KubeApi, inputs: ProxyJobInputs, token: str, uid: str) -> None:
+    """Creates the Secret with a proxy's token.
+
+    Args:
+      api: The server.
+      inputs: Those of the Job.
+      token: The proxy's.
+      uid: Of the Job, which owns the Secret.
+
+    Raises:
+      SharedPathwaysError: It was refused, or there was no answer.
+    """
+    secret = token_secret(inputs, token, uid)
+    try:
+        await api.create(collection("secrets", inputs.namespace), secret)
+    except ApiError as error:
+        # The answer to an earlier try was lost. (If it is somebody else's after all, its token is
+        # another, and the proxy lets us in as little as them.)
+        if error.reason != "AlreadyExists":
+            raise _refusal(error, inputs) from error
+
+
+async def find_own_job(api: KubeApi, namespace: str, name: str, session: str) -> str:
+    """Returns the UID of a session's Job; empty when there is none of that name."""
+    job = await api.find(item("jobs", namespace, name))
+    return str(job["metadata"]["uid"]) if job and bears_session(job, session) else ""
+
+
+def _refusal(error: ApiError, inputs: ProxyJobInputs) -> SharedPathwaysError:
+    if not error.is_final:
+        return error
+    return create_refused(inputs.name, inputs.namespace, reason=error.reason, message=error.message)
