@@ -8,9 +8,9 @@ import pytest
 
 from shared_pathways_service.cluster_state.log_lines import LogEvent, LogKind, parse_line
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.servers.proxy.execution.slices import Epoch, SliceChange, SliceTable
 from shared_pathways_service.servers.proxy.exits import EXIT_REFUSED, Ending
 from shared_pathways_service.servers.proxy.rm_link import ResourceManagerLink, log_change
-from shared_pathways_service.servers.proxy.work.slices import Epoch, SliceChange, SliceTable
 
 Written = Callable[[], list[LogEvent]]
 

@@ -16,8 +16,8 @@ from shared_pathways_service.rmclient.blocking_stream import BlockingStream
 from shared_pathways_service.rmclient.failures import Refusal
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.proxy.activity import ActivityReporter
+from shared_pathways_service.servers.proxy.execution.slices import SliceChange, SliceTable
 from shared_pathways_service.servers.proxy.exits import EXIT_FAILED, EXIT_REFUSED, Ending
-from shared_pathways_service.servers.proxy.work.slices import SliceChange, SliceTable
 
 __all__ = ["ResourceManagerLink"]
 

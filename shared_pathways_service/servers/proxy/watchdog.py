@@ -6,8 +6,8 @@ import threading
 from collections.abc import Sequence
 
 from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.servers.proxy.execution.slices import SliceChange, Work
 from shared_pathways_service.servers.proxy.exits import EXIT_LOST_PROGRAM, Ending
-from shared_pathways_service.servers.proxy.work.slices import SliceChange, Work
 
 __all__ = ["Watchdog"]
 

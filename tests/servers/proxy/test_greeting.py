@@ -17,10 +17,10 @@ from harness.carriers import hello
 from harness.processes import DEADLINE_S
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
+from shared_pathways_service.servers.proxy.execution.executor import Executor
+from shared_pathways_service.servers.proxy.execution.slices import Epoch, SliceTable
 from shared_pathways_service.servers.proxy.exits import EXIT_FAILED, Ending
 from shared_pathways_service.servers.proxy.rm_link import ResourceManagerLink
-from shared_pathways_service.servers.proxy.work.executor import Executor
-from shared_pathways_service.servers.proxy.work.slices import Epoch, SliceTable
 
 _PLACED = pb.Placement(virtual_index=0, state=pb.Placement.PLACED, slice_id="slice-0", generation=7)
 _LOST = pb.Placement(virtual_index=0, state=pb.Placement.UNPLACED, slice_id="slice-0", generation=7)

@@ -37,7 +37,7 @@ from shared_pathways_service.servers.proxy.status import Code, StatusError, from
 
 if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.callbacks.program_callbacks import ProgramCallbacks
-    from shared_pathways_service.servers.proxy.work.operations import Operation
+    from shared_pathways_service.servers.proxy.execution.operations import Operation
 
 __all__ = ["LATE_S", "Outbox", "SessionCallbacks"]
 

@@ -14,7 +14,7 @@ from shared_pathways_service.servers.proxy.memory import HostCharge
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
 if TYPE_CHECKING:
-    from shared_pathways_service.servers.proxy.work.operations import Operation
+    from shared_pathways_service.servers.proxy.execution.operations import Operation
 
 __all__ = ["Caller", "OpenCallback", "PendingCallback", "log_late"]
 

@@ -18,7 +18,7 @@ from shared_pathways_service.servers.proxy.callbacks.callback_messages import (
 from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
 
 if TYPE_CHECKING:
-    from shared_pathways_service.servers.proxy.work.operations import Operation
+    from shared_pathways_service.servers.proxy.execution.operations import Operation
 
 __all__ = ["ClientCalls", "ProgramCallbacks"]
 

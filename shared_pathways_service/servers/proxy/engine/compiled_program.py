@@ -8,9 +8,9 @@ from typing import Any
 
 from shared_pathways_service.servers.proxy.callbacks.program_callbacks import ProgramCallbacks
 from shared_pathways_service.servers.proxy.dtypes import TOKEN
+from shared_pathways_service.servers.proxy.execution.values import Spec
 from shared_pathways_service.servers.proxy.memory import Charge, DeviceMemory
 from shared_pathways_service.servers.proxy.status import Code, StatusError
-from shared_pathways_service.servers.proxy.work.values import Spec
 from shared_pathways_service.servers.proxy.xla import xla
 
 __all__ = ["Parameter", "Program"]

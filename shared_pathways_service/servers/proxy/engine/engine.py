@@ -10,9 +10,9 @@ from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.servers.proxy.engine.compilations import Compilations
 from shared_pathways_service.servers.proxy.engine.compile_cache import CompileCache
 from shared_pathways_service.servers.proxy.engine.programs import Compiler
+from shared_pathways_service.servers.proxy.execution.executor import Executor
+from shared_pathways_service.servers.proxy.execution.slices import SliceTable
 from shared_pathways_service.servers.proxy.memory import DeviceMemory
-from shared_pathways_service.servers.proxy.work.executor import Executor
-from shared_pathways_service.servers.proxy.work.slices import SliceTable
 from shared_pathways_service.servers.proxy.xla.platforms import CPU, Platform
 from shared_pathways_service.servers.proxy.xla.shardings import Placings
 from shared_pathways_service.servers.serving.last_requests_file import LastRequests

@@ -20,8 +20,8 @@ from shared_pathways_service.version import __version__
 
 if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.engine.engine import Engine
+    from shared_pathways_service.servers.proxy.execution.values import Value
     from shared_pathways_service.servers.proxy.session.session import Session
-    from shared_pathways_service.servers.proxy.work.values import Value
 
 __all__ = ["families"]
 

@@ -9,6 +9,9 @@ import numpy as np
 
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
 from shared_pathways_service.servers.proxy.dtypes import TOKEN
+from shared_pathways_service.servers.proxy.execution.operations import Operation
+from shared_pathways_service.servers.proxy.execution.remap_plans import pieces_of
+from shared_pathways_service.servers.proxy.execution.values import Spec, Value
 from shared_pathways_service.servers.proxy.session.derived import (
     DONATE,
     derive,
@@ -18,9 +21,6 @@ from shared_pathways_service.servers.proxy.session.derived import (
 )
 from shared_pathways_service.servers.proxy.session.session import Call, Handler, Session
 from shared_pathways_service.servers.proxy.status import Code, StatusError
-from shared_pathways_service.servers.proxy.work.operations import Operation
-from shared_pathways_service.servers.proxy.work.remap_plans import pieces_of
-from shared_pathways_service.servers.proxy.work.values import Spec, Value
 from shared_pathways_service.servers.proxy.xla.xla import parts_of
 
 __all__ = ["HANDLERS", "NAMED_RESULTS"]

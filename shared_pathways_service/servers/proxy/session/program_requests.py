@@ -8,10 +8,10 @@ from typing import Any
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.proxy.engine.compiled_program import Program
+from shared_pathways_service.servers.proxy.execution.operations import Operation
+from shared_pathways_service.servers.proxy.execution.values import Value
 from shared_pathways_service.servers.proxy.session.session import Call, Handler, Session
 from shared_pathways_service.servers.proxy.status import Code, StatusError
-from shared_pathways_service.servers.proxy.work.operations import Operation
-from shared_pathways_service.servers.proxy.work.values import Value
 from shared_pathways_service.servers.proxy.xla import xla
 from shared_pathways_service.servers.proxy.xla.file_options import without_files
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from shared_pathways_service.protocol.ifrt import proxy_pb2
+from shared_pathways_service.servers.proxy.execution.countdown import Countdown
+from shared_pathways_service.servers.proxy.execution.operations import Operation
+from shared_pathways_service.servers.proxy.execution.values import Spec, Value
 from shared_pathways_service.servers.proxy.session.buffers import HostBuffer
 from shared_pathways_service.servers.proxy.session.session import Call, Handler, Session
 from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
-from shared_pathways_service.servers.proxy.work.countdown import Countdown
-from shared_pathways_service.servers.proxy.work.operations import Operation
-from shared_pathways_service.servers.proxy.work.values import Spec, Value
 from shared_pathways_service.servers.proxy.xla.xla import parts_of
 
 __all__ = ["HANDLERS", "NAMED_RESULTS"]

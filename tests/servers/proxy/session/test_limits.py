@@ -28,6 +28,8 @@ from shared_pathways_service.flags.parsing import parse_flags
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.servers.proxy.engine.compiled_program import Program
+from shared_pathways_service.servers.proxy.execution.operations import Operation
+from shared_pathways_service.servers.proxy.execution.values import Value
 from shared_pathways_service.servers.proxy.flags import ProxyServerOptions
 from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.memory import Charge, HostCharge
@@ -37,8 +39,6 @@ from shared_pathways_service.servers.proxy.session.buffers import HostBuffer
 from shared_pathways_service.servers.proxy.session.session import Session
 from shared_pathways_service.servers.proxy.status import StatusError
 from shared_pathways_service.servers.proxy.transport import transfers
-from shared_pathways_service.servers.proxy.work.operations import Operation
-from shared_pathways_service.servers.proxy.work.values import Value
 from tests.servers.proxy.conftest import KIND, LocalProxy, MakeClient, MakeProxy
 from tests.servers.proxy.session.test_counters import told
 from tests.servers.proxy.session.test_sessions import wait_until

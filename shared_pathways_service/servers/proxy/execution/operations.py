@@ -11,11 +11,13 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shared_pathways_service.servers.proxy.execution.executor import Executor
+from shared_pathways_service.servers.proxy.execution.holds import Hold
+from shared_pathways_service.servers.proxy.execution.meetings import Meeting
+from shared_pathways_service.servers.proxy.execution.settling import call_in_turn
+from shared_pathways_service.servers.proxy.execution.slices import Epoch
+from shared_pathways_service.servers.proxy.execution.values import PendingWork, Value
 from shared_pathways_service.servers.proxy.status import StatusError, from_exception
-from shared_pathways_service.servers.proxy.work.executor import Executor
-from shared_pathways_service.servers.proxy.work.settling import call_in_turn
-from shared_pathways_service.servers.proxy.work.slices import Epoch
-from shared_pathways_service.servers.proxy.work.values import PendingWork, Value
 
 __all__ = ["Operation", "Runner"]
 
@@ -50,13 +52,11 @@ class Operation:
 
     __slots__ = (
         "_after",
-        "_arrived",
         "_callbacks",
-        "_finished",
-        "_held",
-        "_holds",
+        "_hold",
         "_late_callbacks",
         "_lock",
+        "_meeting",
         "_outputs",
         "_quick",
         "_run",
@@ -68,7 +68,6 @@ class Operation:
         "enqueued",
         "epochs",
         "error",
-        "held_error",
         "inputs",
         "name",
         "running",
@@ -98,13 +97,9 @@ class Operation:
         self.running = False
         self.done = False
         self.error: StatusError | None = None
-        #: What `release` was given: it will be the operation's error.
-        self.held_error: StatusError | None = None
         #: Whether the work runs on the thread that starts it, where it must not wait.
         self.runs_here = False
-        self._holds = 0
-        # What the work made, while it is held.
-        self._held: Sequence[Any] | None = None
+        self._hold: Hold | None = None
         self._run: Callable[[], Sequence[Any]] | None = run
         self._runner = runner
         self._outputs = outputs
@@ -115,9 +110,8 @@ class Operation:
         self._callbacks: list[Callable[[], None]] = []
         self._late_callbacks: list[Callable[[], None]] = []
         self._waiting = 1
-        self._arrived = 0
         # Made now: it must be there for whoever settles this, were it before the executors come.
-        self._finished = threading.Event() if runner is None and len(epochs) > 1 else None
+        self._meeting = Meeting(len(epochs)) if runner is None and len(epochs) > 1 else None
         self._running_on: Executor | None = None
         for value in outputs:
             value.operation = self
@@ -131,7 +125,7 @@ class Operation:
             if epoch.lost is not None:
                 self.fail(epoch.lost)
                 return
-        waiting_for = self._unsettled()
+        waiting_for = _unsettled(self, self._after, has_runner=self._runner is not None)
         if self._quick and not (waiting_for or _LEFT_BEHIND) and self._run_here():
             return
         self._waiting += len(waiting_for)
@@ -163,10 +157,17 @@ class Operation:
         """Settles with an error, unless settled already."""
         self._settle(error, ())
 
+    @property
+    def held_error(self) -> StatusError | None:
+        """What `release` was given: it will be the operation's error."""
+        return None if self._hold is None else self._hold.error
+
     def hold(self) -> None:
         """Has the running operation settle only once `release` has been called for this as well."""
         with self._lock:
-            self._holds += 1
+            if self._hold is None:
+                self._hold = Hold()
+            self._hold.count += 1
 
     def release(self, error: StatusError | None) -> None:
         """Takes back one `hold`.
@@ -175,25 +176,16 @@ class Operation:
           error: With which the operation is to settle; None: this part of it went well.
         """
         with self._lock:
-            self._holds -= 1
-            self.held_error = self.held_error or error
-            made = None if self._holds else self._held
+            hold = self._hold
+            assert hold is not None, "held before"
+            made = hold.release(error)
         if made is not None:
-            self._settle(self.held_error, made)
+            self._settle(hold.error, made)
 
     def arrive(self, executor: Executor) -> None:
-        """An executor has come to this operation: the last of them runs it, the others wait."""
-        if self._finished is None:
+        """Runs the work if `executor` is the last that comes to it, or waits for its end."""
+        if self._meeting is None or self._meeting.arrive():
             self._execute(executor)
-            return
-        with self._lock:
-            self._arrived += 1
-            last = self._arrived == len(self.epochs)
-        if last:
-            self._execute(executor)
-        else:
-            # Set when it settles: by its end, or at once by the loss of any slice it runs on.
-            self._finished.wait()
 
     def abandon(self, error: StatusError) -> bool:
         """Settles with an error, and frees the executor that runs it.
@@ -219,18 +211,6 @@ class Operation:
         with self._lock:
             if self.running:
                 _LEFT_BEHIND.add(self)
-
-    def _unsettled(self) -> list[PendingWork]:
-        waiting_for = [operation for operation in self._after if not operation.done]
-        for value in self.inputs:
-            operation = value.operation
-            if operation is None or operation.done:
-                continue
-            if self._runner is None and operation.enqueued and operation.epochs is self.epochs:
-                # The same queues run it before this one.
-                continue
-            waiting_for.append(operation)
-        return waiting_for
 
     def _run_here(self) -> bool:
         """Runs at once, where the executor has nothing to do."""
@@ -289,8 +269,8 @@ class Operation:
                 self.running = False
                 _LEFT_BEHIND.discard(self)
             self._running_on = None
-            if self._finished is not None:
-                self._finished.set()
+            if self._meeting is not None:
+                self._meeting.end()
         if self.error is not None:
             for value in outputs:
                 value.charge = None
@@ -298,11 +278,11 @@ class Operation:
     def _finish(self, error: StatusError | None, arrays: Sequence[Any]) -> None:
         """Settles; or leaves that to the last `release`, where the operation is held."""
         with self._lock:
-            error = self.held_error or error
-            if self._holds and not self.done:
-                self._held = arrays
-                self.held_error = None if error is None else error.anew()
-                return
+            if self._hold is not None:
+                error = self._hold.error or error
+                if self._hold.count and not self.done:
+                    self._hold.keep(error, arrays)
+                    return
         self._settle(error, arrays)
 
     def _begin(self, executor: Executor | None) -> bool:
@@ -317,15 +297,7 @@ class Operation:
         with self._lock:
             if self.done:
                 return
-            if error is None:
-                for value, array in zip(self._outputs, arrays, strict=True):
-                    value.array = array
-            else:
-                self.error = error = error.anew()
-                for value in self._outputs:
-                    value.error = error
-                    if not self.running:
-                        value.charge = None
+            self._fill_outputs(error, arrays)
             self.done = True
             for value in self._outputs:
                 value.operation = None
@@ -333,10 +305,38 @@ class Operation:
             self._late_callbacks = []
             # A value refers to its reader, a reader to its inputs: let nothing hold on to data.
             self._run, self.inputs, self._outputs, self._after = None, (), (), ()
-            self._held = None
+            if self._hold is not None:
+                self._hold.made = None
         for epoch in self.epochs:
             epoch.operations.pop(self, None)
-        if self._finished is not None:
-            self._finished.set()
+        if self._meeting is not None:
+            self._meeting.end()
         if callbacks:
             call_in_turn(callbacks)
+
+    def _fill_outputs(self, error: StatusError | None, arrays: Sequence[Any]) -> None:
+        if error is None:
+            for value, array in zip(self._outputs, arrays, strict=True):
+                value.array = array
+            return
+        self.error = error = error.anew()
+        for value in self._outputs:
+            value.error = error
+            if not self.running:
+                value.charge = None
+
+
+def _unsettled(
+    operation: Operation, after: Sequence[PendingWork], *, has_runner: bool
+) -> list[PendingWork]:
+    """Returns what an operation has to wait for, save what its own executors run before it."""
+    waiting_for = [other for other in after if not other.done]
+    for value in operation.inputs:
+        other = value.operation
+        if other is None or other.done:
+            continue
+        if not has_runner and other.enqueued and other.epochs is operation.epochs:
+            # The same queues run it before this one.
+            continue
+        waiting_for.append(other)
+    return waiting_for

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from shared_pathways_service.servers.proxy.status import Code, StatusError
 
 if TYPE_CHECKING:
-    from shared_pathways_service.servers.proxy.work.executor import Executor
+    from shared_pathways_service.servers.proxy.execution.executor import Executor
 
 __all__ = ["Epoch", "SliceChange", "SliceTable", "Work"]
 
