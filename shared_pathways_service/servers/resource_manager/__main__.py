@@ -25,11 +25,12 @@ from shared_pathways_service.runtime.glog import glog, send_logging_to_glog
 from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.decisions import Decision, DecisionKind
 from shared_pathways_service.scheduling.core import ResourceManagerCore
-from shared_pathways_service.servers.resource_manager.authority import Authority, SteadyClock
+from shared_pathways_service.servers.resource_manager.authority import Authority
 from shared_pathways_service.servers.resource_manager.flags import ResourceManagerOptions
 from shared_pathways_service.servers.resource_manager.manager_metrics import families
 from shared_pathways_service.servers.resource_manager.recording import Recording
 from shared_pathways_service.servers.resource_manager.service import ResourceManagerService
+from shared_pathways_service.servers.resource_manager.steady_clock import SteadyClock
 from shared_pathways_service.servers.resource_manager.store import Store, open_store
 from shared_pathways_service.servers.resource_manager.streams import TenantStreams, WorkerStreams
 from shared_pathways_service.servers.serving.admission import Admission

@@ -6,69 +6,37 @@ disk and what each stream is told never come apart.
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 import time
 from collections.abc import Callable
 
 import grpc
 
-from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
+from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event, OtherEvent
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.scheduling.book import holdings, messages
 from shared_pathways_service.scheduling.book.census import Census
 from shared_pathways_service.scheduling.book.persisted import Persist
-from shared_pathways_service.scheduling.book.reserved import Reservation, moment
 from shared_pathways_service.scheduling.core import ResourceManagerCore
 from shared_pathways_service.scheduling.event_log import decisions_of
 from shared_pathways_service.scheduling.history.expectation import HoldingTimes, expect
 from shared_pathways_service.servers.resource_manager import status_report, wire
+from shared_pathways_service.servers.resource_manager.core_timer import CoreTimer
 from shared_pathways_service.servers.resource_manager.followers import Followers
 from shared_pathways_service.servers.resource_manager.history_table import Filter, History, Numbered
 from shared_pathways_service.servers.resource_manager.meter import Meter
+from shared_pathways_service.servers.resource_manager.operator_requests import OperatorRequests
 from shared_pathways_service.servers.resource_manager.outbox import Outbox, StreamEnded
-from shared_pathways_service.servers.resource_manager.patience import Patience
 from shared_pathways_service.servers.resource_manager.recording import Recording
+from shared_pathways_service.servers.resource_manager.steady_clock import SteadyClock
 from shared_pathways_service.servers.resource_manager.store import Store
 from shared_pathways_service.servers.resource_manager.streams import TenantStreams, WorkerStreams
 
-__all__ = ["Authority", "SteadyClock"]
-
-#: A timer runs as a pulse, by which `Patience` knows that this process stood still.
-_PULSE_S = 1.0
-
-#: A wall clock that was set back by so much between two lives is made up for.
-_SET_BACK_S = 86_400.0
+__all__ = ["Authority"]
 
 #: Decisions from before that are looked at for how long slices were held.
 _REMEMBERED = 5000
-
-#: Slices that an error names at most.
-_NAMED = 20
-
-
-class SteadyClock:
-    """Seconds since the epoch that never jump: the wall clock's at the start, then monotonic."""
-
-    def __init__(self) -> None:
-        self._offset = time.time() - time.monotonic()
-
-    def go_on_from(self, last: float) -> None:
-        """Begins no earlier than the clock of a former life had come to.
-
-        Args:
-          last: What that one said last. A clock that was ahead by more than a day was wrong, and is
-            not gone on with.
-        """
-        behind = last - self()
-        if 0 < behind <= _SET_BACK_S:
-            self._offset += behind
-
-    def __call__(self) -> float:
-        """Returns now."""
-        return self._offset + time.monotonic()
 
 
 class Authority:
@@ -110,20 +78,17 @@ class Authority:
         self._on_fatal = on_fatal
         self.recording = recording or Recording()
         self.meter = Meter()
+        self.operators = OperatorRequests(core, clock, self.handle, self.check_open)
         self._watchers: dict[Outbox[pb.EventMessage], str] = {}
         self._followers = Followers(watcher_limit)
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_due = 0.0
-        self._patience = Patience()
+        self._timer = CoreTimer(clock, core.next_deadline, lambda: self.handle(messages.Tick()))
         self._closed = False
-        self._pulse_timer = self._loop.call_later(_PULSE_S, self._pulse, clock() + _PULSE_S)
         if store is not None:
             for decision in store.history.tail(_REMEMBERED):
                 self._followers.times.hear(decision)
             self._flush()
         if not self._closed:
-            self._arm()
+            self._timer.arm()
 
     def close(self) -> None:
         """Takes no more events: the streams that now end are no deaths."""
@@ -131,9 +96,7 @@ class Authority:
             self._flush()
         self._closed = True
         self._followers.close()
-        self._pulse_timer.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.close()
         if self._store is not None:
             self._store.close()
 
@@ -155,11 +118,11 @@ class Authority:
             raise
         finally:
             self.meter.handled(type(event).__name__, time.perf_counter() - began)
-            self._arm()
+            self._timer.arm()
 
     def _decide(self, event: messages.ResourceManagerEvent) -> list[messages.Instruction]:
         now = self._clock()
-        self._patience.heard(event, now)
+        self._timer.patience.heard(event, now)
         instructions: list[messages.Instruction] = []
         try:
             instructions = self._core.handle(event, now)
@@ -250,64 +213,8 @@ class Authority:
         self.close()
         self._on_fatal(f"cannot write the state file: {error}")
 
-    def release(self, released: messages.TenantReleased) -> bool:
-        """Takes a tenant's slices back; False when there is no such tenant.
-
-        Raises:
-          StreamEnded: This process is about to end, and they were not.
-        """
-        known = self._core.knows(released.tenant, released.incarnation)
-        self.handle(released)
-        self._check_open(f"{released.tenant} is not released")
-        return known
-
-    def mark(
-        self, marked: messages.SliceCordoned | messages.SliceDrained | messages.SliceUncordoned
-    ) -> holdings.SliceStatus:
-        """Takes in what an operator says of a slice; returns how it stands then.
-
-        Raises:
-          InvalidRequestError: There is no such slice.
-          StreamEnded: This process is about to end, and it was not taken in.
-        """
-        if not self._core.knows_slice(marked.slice_id):
-            known = ", ".join(self._core.slice_ids(limit=_NAMED)) or "none yet"
-            raise InvalidRequestError("slice", marked.slice_id, f"one of {known}")
-        self.handle(marked)
-        self._check_open(f"{marked.slice_id} is as it was")
-        return self._core.slice_status(marked.slice_id, self._clock())
-
-    def reserve(self, asked: Reservation) -> None:
-        """Takes in a reservation.
-
-        Raises:
-          InvalidRequestError: It cannot be.
-          StreamEnded: This process is about to end, and it was not taken in.
-        """
-        wrong = self._core.refusal_of(asked, self._clock())
-        if wrong is not None:
-            field, expected = wrong
-            value = getattr(asked, field)
-            raise InvalidRequestError(field, moment(value) if field == "ends" else value, expected)
-        self.handle(messages.ReservationMade(reservation=asked))
-        self._check_open("nothing is reserved")
-
-    def cancel(self, cancelled: messages.ReservationCancelled) -> None:
-        """Ends a reservation before its time.
-
-        Raises:
-          InvalidRequestError: There is no such reservation.
-          StreamEnded: This process is about to end, and it was not taken in.
-        """
-        if not self._core.knows_reservation(cancelled.name):
-            known = [one.reservation.name for one in self.reservations[:_NAMED]]
-            raise InvalidRequestError(
-                "name", cancelled.name, f"one of {', '.join(known) or 'none: nothing is reserved'}"
-            )
-        self.handle(cancelled)
-        self._check_open(f"{cancelled.name} is as it was")
-
-    def _check_open(self, as_it_is: str) -> None:
+    def check_open(self, as_it_is: str) -> None:
+        """Raises StreamEnded if events are not taken any more; `as_it_is` begins the text."""
         if self._closed:
             error = SharedPathwaysError(f"{as_it_is}: the server is ending")
             raise StreamEnded(error, grpc.StatusCode.UNAVAILABLE)
@@ -402,7 +309,7 @@ class Authority:
             self._followers.tell(written)
 
     def _announce(self, announced: messages.Announce) -> None:
-        self._patience.announced(announced.kind)
+        self._timer.patience.announced(announced.kind)
         event = OtherEvent(
             name=announced.kind,
             source="rm",
@@ -418,42 +325,3 @@ class Authority:
             message = wire.event_message(event)
             for outbox in takers:
                 outbox.put(message)
-
-    # ---- time
-
-    def _due(self) -> float | None:
-        """Returns when the core is to be told the time; None: not before another event."""
-        deadline = self._core.next_deadline()
-        return None if deadline is None else max(deadline, self._patience.until)
-
-    def _arm(self) -> None:
-        """Sets the timer to the core's next deadline, or leaves one that comes sooner.
-
-        Most events only put deadlines off, beats above all: a timer that comes too soon once in a
-        while is cheaper than another one each time.
-        """
-        due = None if self._closed else self._due()
-        if self._timer is not None:
-            if due is not None and self._timer_due <= due:
-                return
-            self._timer.cancel()
-            self._timer = None
-        if due is not None:
-            self._timer_due = due
-            self._timer = self._loop.call_later(max(0.0, due - self._clock()), self._tick)
-
-    def _tick(self) -> None:
-        # (The pulse that was due before this has run before it.)
-        self._timer = None
-        due = self._due()
-        if due is not None and self._clock() >= due:
-            self.handle(messages.Tick())
-        else:
-            self._arm()
-
-    def _pulse(self, due: float) -> None:
-        now = self._clock()
-        self._pulse_timer = self._loop.call_later(_PULSE_S, self._pulse, now + _PULSE_S)
-        if self._patience.pulsed(now, due):
-            glog("W", f"This process stood still for {now - due:.1f} s; beats are heard first")
-            self._arm()

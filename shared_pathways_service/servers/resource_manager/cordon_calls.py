@@ -24,7 +24,7 @@ class CordonCalls:
     ) -> pb.CordonSliceResponse:
         """Nobody new comes to the slice."""
         named = wire.slice_id(request)
-        found = self._authority.mark(messages.SliceCordoned(slice_id=named))
+        found = self._authority.operators.mark(messages.SliceCordoned(slice_id=named))
         return pb.CordonSliceResponse(state=found.state, tenant=found.tenant)
 
     @refusing
@@ -33,7 +33,7 @@ class CordonCalls:
     ) -> pb.DrainSliceResponse:
         """The slice's holder is moved, if there is where to, and nobody new comes."""
         named = wire.slice_id(request)
-        found = self._authority.mark(messages.SliceDrained(slice_id=named))
+        found = self._authority.operators.mark(messages.SliceDrained(slice_id=named))
         return pb.DrainSliceResponse(
             state=found.state, tenant=found.tenant, onto=found.onto, grace_s=found.moves_in_s
         )
@@ -44,5 +44,5 @@ class CordonCalls:
     ) -> pb.UncordonSliceResponse:
         """The slice is for everybody again."""
         named = wire.slice_id(request)
-        found = self._authority.mark(messages.SliceUncordoned(slice_id=named))
+        found = self._authority.operators.mark(messages.SliceUncordoned(slice_id=named))
         return pb.UncordonSliceResponse(state=found.state, tenant=found.tenant)

@@ -32,7 +32,7 @@ class ReservationCalls:
     ) -> pb.ReserveSlicesResponse:
         """Slices are kept for a user or a team, for a while."""
         asked = _asked(request, self._authority.now)
-        self._authority.reserve(asked)
+        self._authority.operators.reserve(asked)
         made = ReservationStatus(reservation=asked, held=0)
         for one in self._authority.reservations:
             if one.reservation.name == asked.name:
@@ -45,7 +45,7 @@ class ReservationCalls:
     ) -> pb.CancelReservationResponse:
         """They are everybody's again."""
         name = check_text("name", request.name)
-        self._authority.cancel(messages.ReservationCancelled(name=name))
+        self._authority.operators.cancel(messages.ReservationCancelled(name=name))
         return pb.CancelReservationResponse()
 
 

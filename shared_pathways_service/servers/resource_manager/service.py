@@ -103,7 +103,9 @@ class ResourceManagerService(CordonCalls, ReservationCalls):
         self, request: pb.ReleaseTenantRequest, _context: Context
     ) -> pb.ReleaseTenantResponse:
         """Gives a tenant's slices back at once."""
-        return pb.ReleaseTenantResponse(released=self._authority.release(wire.release(request)))
+        return pb.ReleaseTenantResponse(
+            released=self._authority.operators.release(wire.release(request))
+        )
 
     @refusing
     async def GetHistory(  # noqa: N802
@@ -177,7 +179,7 @@ class ResourceManagerService(CordonCalls, ReservationCalls):
             if other != "bye":
                 raise InvalidRequestError("message", other, "activity or bye after the hello")
             reason = wire.reason(message.bye.reason)
-            self._authority.release(
+            self._authority.operators.release(
                 messages.TenantReleased(
                     tenant=asked.tenant, incarnation=asked.incarnation, reason=reason
                 )

@@ -17,8 +17,9 @@ from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.decisions import Decision, DecisionKind
 from shared_pathways_service.scheduling.book.persisted import PersistedGrant, Restored
 from shared_pathways_service.scheduling.core import ResourceManagerCore
-from shared_pathways_service.servers.resource_manager.authority import Authority, SteadyClock
+from shared_pathways_service.servers.resource_manager.authority import Authority
 from shared_pathways_service.servers.resource_manager.outbox import StreamEnded
+from shared_pathways_service.servers.resource_manager.steady_clock import SteadyClock
 from shared_pathways_service.servers.resource_manager.store import Store
 from shared_pathways_service.servers.resource_manager.streams import TenantStreams, WorkerStreams
 
@@ -73,7 +74,7 @@ def test_what_cannot_be_written_is_answered_to_nobody(tmp_path: Path) -> None:
         made = Made(tmp_path)
         made.store._db.execute("PRAGMA query_only = ON")
         with pytest.raises(StreamEnded, match="ada is not released") as caught:
-            made.authority.release(RELEASED)
+            made.authority.operators.release(RELEASED)
         assert caught.value.code is grpc.StatusCode.UNAVAILABLE
         assert made.fatal == [
             "cannot write the state file: attempt to write a readonly database",
@@ -89,8 +90,8 @@ def test_where_its_start_cannot_be_written_it_says_so(tmp_path: Path) -> None:
             "cannot write the state file: attempt to write a readonly database",
         ]
         # Nothing is left that would be due.
-        assert made.authority._pulse_timer.cancelled()
-        assert made.authority._timer is None
+        assert made.authority._timer._pulse_timer.cancelled()
+        assert made.authority._timer._timer is None
 
     asyncio.run(work())
 
@@ -123,7 +124,7 @@ def test_a_core_that_stumbles_is_not_gone_on_with(
         assert made.fatal == ["cannot go on after TenantAsked: KeyError('slice-0')"]
         monkeypatch.undo()
         with pytest.raises(StreamEnded):
-            made.authority.release(RELEASED)
+            made.authority.operators.release(RELEASED)
         assert made.core.knows("ada"), "nothing is handed to it any more"
         with contextlib.closing(Store(str(tmp_path / "state"), first_start=False)) as again:
             assert [grant.tenant for grant in again.restored.grants] == ["ada"]
@@ -134,7 +135,7 @@ def test_a_core_that_stumbles_is_not_gone_on_with(
 def test_nobody_is_hung_when_the_manager_stood_still_until_just_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = "shared_pathways_service.servers.resource_manager.authority"
+    module = "shared_pathways_service.servers.resource_manager.core_timer"
     monkeypatch.setattr(f"{module}._PULSE_S", 0.1)
 
     async def work() -> None:

@@ -1,0 +1,88 @@
+"""Has the core told the time when one of its deadlines comes, later where peers must catch up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.servers.resource_manager.patience import Patience
+from shared_pathways_service.servers.resource_manager.steady_clock import SteadyClock
+
+__all__ = ["CoreTimer"]
+
+#: A timer runs as a pulse, by which `Patience` knows that this process stood still.
+_PULSE_S = 1.0
+
+
+class CoreTimer:
+    """One timer on the running event loop, for the next deadline of a core.
+
+    Args:
+      clock: The core's.
+      next_deadline: Returns the core's next one; None: there is none before another event.
+      tick: Tells the core the time.
+
+    Attributes:
+      patience: Until when deadlines are put off.
+    """
+
+    def __init__(
+        self,
+        clock: SteadyClock,
+        next_deadline: Callable[[], float | None],
+        tick: Callable[[], None],
+    ) -> None:
+        self.patience = Patience()
+        self._clock = clock
+        self._next_deadline = next_deadline
+        self._tick = tick
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
+        self._closed = False
+        self._pulse_timer = self._loop.call_later(_PULSE_S, self._pulse, clock() + _PULSE_S)
+
+    def close(self) -> None:
+        """Tells the time no more."""
+        self._closed = True
+        self._pulse_timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def arm(self) -> None:
+        """Sets the timer to the core's next deadline, or leaves one that comes sooner.
+
+        Most events only put deadlines off, beats above all: a timer that comes too soon once in a
+        while is cheaper than another one each time.
+        """
+        due = None if self._closed else self._due()
+        if self._timer is not None:
+            if due is not None and self._timer_due <= due:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if due is not None:
+            self._timer_due = due
+            self._timer = self._loop.call_later(max(0.0, due - self._clock()), self._ring)
+
+    def _due(self) -> float | None:
+        deadline = self._next_deadline()
+        return None if deadline is None else max(deadline, self.patience.until)
+
+    def _ring(self) -> None:
+        # (The pulse that was due before this has run before it.)
+        self._timer = None
+        due = self._due()
+        if due is not None and self._clock() >= due:
+            self._tick()
+        else:
+            self.arm()
+
+    def _pulse(self, due: float) -> None:
+        now = self._clock()
+        self._pulse_timer = self._loop.call_later(_PULSE_S, self._pulse, now + _PULSE_S)
+        if self.patience.pulsed(now, due):
+            glog("W", f"This process stood still for {now - due:.1f} s; beats are heard first")
+            self.arm()
