@@ -49,8 +49,6 @@ _LARGER = {
     "shared_pathways_service.elastic.training.loop:Loop": 329,
     "shared_pathways_service.elastic.manager": 400,
     "shared_pathways_service.errors": 400,
-    "shared_pathways_service.testing.testbed.node_agent.pod": 379,
-    "shared_pathways_service.testing.testbed.node_agent.pod:PodLife": 279,
 }
 
 #: Imports that are part of a circle; never add one.
