@@ -104,12 +104,11 @@ def _load_and_read() -> list[str]:
     # Loaded for its own sake: JAX takes most of a start.
     from shared_pathways_service.servers.proxy import rm_link  # noqa: F401, PLC0415
     from shared_pathways_service.servers.proxy.engine import engine  # noqa: F401, PLC0415
-    from shared_pathways_service.servers.proxy.transport import grpc_transport as transport  # noqa: F401, PLC0415
-    from shared_pathways_service.servers.proxy.transport.grpc_core import core_check  # noqa: PLC0415
+    from shared_pathways_service.servers.proxy.transport import grpc_transport  # noqa: PLC0415
     from shared_pathways_service.servers.proxy.xla import xla  # noqa: PLC0415
 
     xla.warm_up()
-    core_check.fault()
+    grpc_transport.warm_up()
     line = sys.stdin.readline()
     if not line:
         _exit(0)

@@ -15,7 +15,7 @@ from shared_pathways_service.servers.proxy.transport.transfers import Transfers
 from shared_pathways_service.servers.serving.connections import ConnectionOptions
 from shared_pathways_service.servers.serving.listening import SERVER_OPTIONS, Listening, listen
 
-__all__ = ["GrpcTransport"]
+__all__ = ["GrpcTransport", "warm_up"]
 
 #: Threads for sessions beyond their number, which are refused.
 _SPARE_THREADS = 16
@@ -102,6 +102,11 @@ class GrpcTransport:
         self._calls.close()
         for pool in (self._sessions, self._plain, self._callbacks):
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def warm_up() -> None:
+    """Tries grpcio's core before it is needed, as that takes some milliseconds."""
+    core_check.fault()
 
 
 def _core_is_fit() -> bool:
