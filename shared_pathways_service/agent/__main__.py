@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from shared_pathways_service.agent.deletion import HomeMaker
-from shared_pathways_service.agent.home_choice import make_home
 from shared_pathways_service.agent.probing import probe
 from shared_pathways_service.agent.process import serve
 from shared_pathways_service.agent.runner import Probe
 from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.homes.choice import make_home
 from shared_pathways_service.runtime import descriptors
 from shared_pathways_service.runtime.glog import Severity, json_line
 from shared_pathways_service.runtime.settings import Settings

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 import tenacity
 
 from shared_pathways_service.agent.journal import Entry, Journal
-from shared_pathways_service.agent.messages import HomeChoice
 from shared_pathways_service.errors import (
     AccessDenied,
     CleanupError,
@@ -18,6 +17,7 @@ from shared_pathways_service.errors import (
     SharedPathwaysError,
 )
 from shared_pathways_service.homes.base import Home
+from shared_pathways_service.homes.choice import HomeChoice
 
 __all__ = ["HomeMaker", "clean_up", "delete_for_certain"]
 

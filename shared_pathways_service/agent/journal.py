@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shared_pathways_service.agent.messages import HomeChoice
+from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.runtime.processes import Identity
 
 __all__ = ["Entry", "Journal"]

@@ -14,13 +14,13 @@ from typing import Any
 
 from shared_pathways_service.api.proxy_options import ProxyOptions
 from shared_pathways_service.homes.base import ProxySpec
+from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.session.messages import Plan
 
 __all__ = [
     "MAX_BYTES",
     "VERSION",
     "Decoder",
-    "HomeChoice",
     "MessageError",
     "Start",
     "encode",
@@ -93,19 +93,6 @@ def _parse(body: bytes) -> dict[str, Any]:
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
         raise MessageError("no JSON object with a type")
     return message
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class HomeChoice:
-    """Which home, and the arguments to make it with.
-
-    Attributes:
-      name: As the agent's table of homes has it.
-      options: What the home's maker takes.
-    """
-
-    name: str
-    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

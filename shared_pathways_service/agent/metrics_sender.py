@@ -16,9 +16,10 @@ from shared_pathways_service.agent.cloud_monitoring import (
     Refused,
     Unavailable,
 )
-from shared_pathways_service.agent.messages import HomeChoice, Start
+from shared_pathways_service.agent.messages import Start
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.events.session import MetricsUnavailable
+from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.kube.kubeconfig import read_kubeconfig
 from shared_pathways_service.session.cloud_metrics import Meter, place_of
 from shared_pathways_service.session.messages import Snapshot

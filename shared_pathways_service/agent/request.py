@@ -11,9 +11,10 @@ import string
 import uuid
 from typing import Any
 
-from shared_pathways_service.agent.messages import HomeChoice, Start
+from shared_pathways_service.agent.messages import Start
 from shared_pathways_service.api.requests import DEFAULT_PROXY_IMAGE, ConnectRequest
 from shared_pathways_service.homes.base import ProxySpec
+from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.runtime.settings import Settings, private_directory
 from shared_pathways_service.session.messages import Plan

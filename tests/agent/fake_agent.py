@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 from shared_pathways_service.agent.__main__ import main
-from shared_pathways_service.agent.messages import HomeChoice
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.homes.base import Home
+from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.testing.fake_home import FakeHome
 
 COMMAND = (sys.executable, "-P", "-m", "tests.agent.fake_agent")

@@ -12,9 +12,10 @@ from typing import Any
 
 from shared_pathways_service.agent.client import AgentSession
 from shared_pathways_service.agent.journal import Journal
-from shared_pathways_service.agent.messages import HomeChoice, Start
+from shared_pathways_service.agent.messages import Start
 from shared_pathways_service.events import Event
 from shared_pathways_service.homes.base import ProxySpec
+from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.session.messages import Phase, Plan, Snapshot
 from shared_pathways_service.testing.fake_home import FakeHome

@@ -6,7 +6,7 @@ import dataclasses
 import os
 
 from shared_pathways_service.agent.journal import Entry
-from shared_pathways_service.agent.messages import HomeChoice
+from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.runtime.processes import Identity, identity_of
 from tests.agent.support import Bench
 

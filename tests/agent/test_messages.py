@@ -13,7 +13,6 @@ from shared_pathways_service.agent.launch import launch_agent
 from shared_pathways_service.agent.messages import (
     MAX_BYTES,
     Decoder,
-    HomeChoice,
     MessageError,
     Start,
     encode,
@@ -21,6 +20,7 @@ from shared_pathways_service.agent.messages import (
 )
 from shared_pathways_service.api.proxy_options import ProxyOptions
 from shared_pathways_service.homes.base import ProxySpec
+from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.session.messages import Plan
 from tests.agent.fake_agent import COMMAND
 from tests.agent.support import Bench

@@ -20,9 +20,10 @@ import pytest
 from google.api import label_pb2, metric_pb2
 
 from shared_pathways_service.agent.cloud_monitoring import ENDPOINT_VARIABLE
-from shared_pathways_service.agent.messages import HomeChoice, Start
+from shared_pathways_service.agent.messages import Start
 from shared_pathways_service.agent.metrics_sender import MetricsReporter
 from shared_pathways_service.agent.request import build_request, start_of
+from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.session.cloud_metrics import LABELS, METRICS, PREFIX, Meter
 from shared_pathways_service.session.messages import Phase, SliceView, Snapshot

@@ -13,7 +13,6 @@ import pytest
 from shared_pathways_service.agent.clean_up import clean_up_sessions
 from shared_pathways_service.agent.client import AgentLost, AgentSession
 from shared_pathways_service.agent.journal import Entry
-from shared_pathways_service.agent.messages import HomeChoice
 from shared_pathways_service.errors import (
     AccessDenied,
     CleanupError,
@@ -24,6 +23,7 @@ from shared_pathways_service.errors import (
     SharedPathwaysError,
     SlicesTaken,
 )
+from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.runtime.processes import Identity, identity_of
 from shared_pathways_service.session.messages import Phase
 from tests.agent.fake_agent import COMMAND

@@ -6,12 +6,12 @@ import pytest
 import typer
 
 from shared_pathways_service.agent.journal import Entry
-from shared_pathways_service.agent.messages import HomeChoice
 from shared_pathways_service.api.proxy_options import ProxyOptions, split_options
 from shared_pathways_service.cli.commands.sessions.run import _program
 from shared_pathways_service.cli.options.cluster_options import Place
 from shared_pathways_service.cli.options.run_options import _instances
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.runtime.processes import identity_of
 
 

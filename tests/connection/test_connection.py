@@ -29,10 +29,11 @@ from shared_pathways_service import (
 )
 from shared_pathways_service.agent.client import AgentSession
 from shared_pathways_service.agent.journal import Journal
-from shared_pathways_service.agent.messages import HomeChoice, Start
+from shared_pathways_service.agent.messages import Start
 from shared_pathways_service.agent.request import start_of
 from shared_pathways_service.connection import Connection
 from shared_pathways_service.connection import connection as connection_module
+from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.testing.fake_home import FakeHome
 from tests.agent.fake_agent import COMMAND
 from tests.agent.support import DEADLINE_S, eventually

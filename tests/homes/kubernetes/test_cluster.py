@@ -16,12 +16,12 @@ from aiohttp import web
 from harness.processes import run_async
 from shared_pathways_service.agent import deletion
 from shared_pathways_service.agent.deletion import clean_up
-from shared_pathways_service.agent.home_choice import make_home
 from shared_pathways_service.agent.journal import Entry, Journal
-from shared_pathways_service.agent.messages import HomeChoice, Start
+from shared_pathways_service.agent.messages import Start
 from shared_pathways_service.agent.request import build_request, start_of
 from shared_pathways_service.cli.options.cluster_options import Place
 from shared_pathways_service.errors import CleanupError
+from shared_pathways_service.homes.choice import HomeChoice, make_home
 from shared_pathways_service.kube import access
 from shared_pathways_service.kube.access import ClusterChoice, settled
 from shared_pathways_service.runtime.processes import identity_of

@@ -1,12 +1,28 @@
-"""The homes that an agent knows, by name, and how it asks a proxy whether it answers."""
+"""The homes that there are, by name, and the choice of one as it travels to another process."""
 
 from __future__ import annotations
 
-from shared_pathways_service.agent.messages import HomeChoice
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.homes.base import Home
 
-__all__ = ["make_home"]
+__all__ = ["HomeChoice", "make_home"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HomeChoice:
+    """Which home, and the arguments to make it with.
+
+    Attributes:
+      name: One of those that `make_home` knows.
+      options: What the home's maker takes.
+    """
+
+    name: str
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def make_home(choice: HomeChoice) -> Home:
