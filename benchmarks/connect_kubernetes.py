@@ -20,7 +20,7 @@ from pathlib import Path
 from harness.own_service import ROOT, own_directories, write_result
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.testing.testbed import Namespace, Testbed, new_namespace
-from shared_pathways_service.testing.testbed.service import deploy_service
+from shared_pathways_service.testing.testbed.deployed_service import deploy_service
 
 KIND = "tpuv6e:2x2"
 STEPS = ("preflight", "create", "start", "tunnel", "probe", "place", "attach")

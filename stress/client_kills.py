@@ -36,7 +36,7 @@ from shared_pathways_service.agent.journal import Journal
 from shared_pathways_service.manifests.names import APP, LABEL_APP
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.testing.testbed import Namespace, Testbed, new_namespace
-from shared_pathways_service.testing.testbed.service import DeployedService
+from shared_pathways_service.testing.testbed.deployed_service import DeployedService
 
 #: Seconds after a kill at which nothing may be left, and between two looks.
 LATER_S = 10.0

@@ -12,7 +12,7 @@ from shared_pathways_service.agent.journal import Entry, Journal
 from shared_pathways_service.manifests.names import APP, LABEL_APP
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.testing.testbed import Namespace
-from shared_pathways_service.testing.testbed.service import DeployedService, deploy_service
+from shared_pathways_service.testing.testbed.deployed_service import DeployedService, deploy_service
 
 __all__ = [
     "KIND",

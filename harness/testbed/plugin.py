@@ -27,10 +27,10 @@ from shared_pathways_service.testing.testbed import (
     new_namespace,
 )
 from shared_pathways_service.testing.testbed.build import find_or_build
+from shared_pathways_service.testing.testbed.deployed_service import OUR_SERVER_IMAGE
 from shared_pathways_service.testing.testbed.description import Description
 from shared_pathways_service.testing.testbed.kubeconfig import CONTEXT
 from shared_pathways_service.testing.testbed.launching import launch
-from shared_pathways_service.testing.testbed.service import OUR_SERVER_IMAGE
 
 #: Before tests get a cache directory of their own.
 CACHE_DIR = Settings.load().cache_dir

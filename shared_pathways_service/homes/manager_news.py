@@ -27,9 +27,9 @@ from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.protocol.event_messages import event_of
-from shared_pathways_service.rmclient.calls import ManagerCalls
 from shared_pathways_service.rmclient.event_stream import EventStream
 from shared_pathways_service.rmclient.failures import translate
+from shared_pathways_service.rmclient.unary_calls import ManagerCalls
 
 __all__ = ["ManagerNews", "TenantView"]
 

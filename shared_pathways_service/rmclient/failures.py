@@ -8,7 +8,7 @@ from types import MappingProxyType
 import grpc
 
 from shared_pathways_service.errors import SharedPathwaysError
-from shared_pathways_service.protocol.status import error_of
+from shared_pathways_service.protocol.grpc_errors import error_of
 
 __all__ = ["IS_FINAL", "Refusal", "is_final", "reason_of", "translate"]
 

@@ -20,10 +20,10 @@ from harness.carriers import hello
 from harness.processes import DEADLINE_S, KIND, VERSIONS
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
-from shared_pathways_service.servers.proxy.execution.slices import SliceTable
+from shared_pathways_service.servers.proxy.execution.virtual_slices import SliceTable
 from shared_pathways_service.servers.proxy.exits import Ending
 from shared_pathways_service.servers.proxy.rm_link import ResourceManagerLink
-from shared_pathways_service.servers.worker.session import Session
+from shared_pathways_service.servers.worker.manager_session import Session
 from stress.manager_kills.book import Hold, Told
 
 __all__ = ["Crowd", "Tenant"]

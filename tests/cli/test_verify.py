@@ -25,7 +25,7 @@ from shared_pathways_service.cli.verification import (
     checks,
 )
 from shared_pathways_service.cli.verification.link import CuttableLink
-from shared_pathways_service.cli.verification.service import ServiceView
+from shared_pathways_service.cli.verification.service_state import ServiceView
 from shared_pathways_service.cli.verification.tenant import Tenant
 from shared_pathways_service.errors import SharedPathwaysError, SlicesTaken
 from shared_pathways_service.runtime.settings import Settings

@@ -8,7 +8,11 @@ import pytest
 
 from shared_pathways_service.cluster_state.log_lines import LogEvent, LogKind, parse_line
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from shared_pathways_service.servers.proxy.execution.slices import Epoch, SliceChange, SliceTable
+from shared_pathways_service.servers.proxy.execution.virtual_slices import (
+    Epoch,
+    SliceChange,
+    SliceTable,
+)
 from shared_pathways_service.servers.proxy.exits import EXIT_REFUSED, Ending
 from shared_pathways_service.servers.proxy.rm_link import ResourceManagerLink, log_change
 

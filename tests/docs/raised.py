@@ -15,7 +15,7 @@ __all__ = ["Raised", "all_raised"]
 _ROOT = Path(__file__).parents[2]
 _PACKAGE = _ROOT / "shared_pathways_service"
 #: An error stands with its words where it is made; these only carry errors, or are a test's own.
-_LEFT_OUT = ("errors.py", "protocol/status.py", "testing/fake_home.py")
+_LEFT_OUT = ("errors.py", "protocol/grpc_errors.py", "testing/fake_home.py")
 #: Positional parameters of constructors; all others have the message first.
 _PARAMETERS = {"InvalidRequestError": ("field", "value", "expected")}
 _OPEN = "…"

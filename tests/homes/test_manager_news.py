@@ -19,7 +19,7 @@ from shared_pathways_service.homes.kubernetes.release import give_back
 from shared_pathways_service.homes.manager_news import ManagerNews, TenantView
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
-from shared_pathways_service.protocol.status import abort
+from shared_pathways_service.protocol.grpc_errors import abort
 from shared_pathways_service.protocol.versions import spoken
 from shared_pathways_service.rmclient import backoff
 from shared_pathways_service.servers.resource_manager.wire import event_message

@@ -14,7 +14,7 @@ import grpc
 from google.protobuf import descriptor_pool, message_factory
 
 from shared_pathways_service.errors import VersionSkew
-from shared_pathways_service.protocol.status import _TRAILER
+from shared_pathways_service.protocol.grpc_errors import _TRAILER
 from tests.protocol.kept import DIRECTORY, kept, methods
 
 __all__ = ["VERSION", "call", "handlers", "message", "refuse", "versions"]

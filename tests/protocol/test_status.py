@@ -10,7 +10,7 @@ from harness.processes import run_async
 from shared_pathways_service import errors
 from shared_pathways_service.constants import PROTOCOL_MAX
 from shared_pathways_service.errors import SharedPathwaysError
-from shared_pathways_service.protocol.status import (
+from shared_pathways_service.protocol.grpc_errors import (
     abort,
     code_number,
     code_of,

@@ -14,7 +14,7 @@ from harness.processes import DEADLINE_S, run_async
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import bearer
-from shared_pathways_service.rmclient.calls import ManagerCalls
+from shared_pathways_service.rmclient.unary_calls import ManagerCalls
 
 
 class _Manager(pb_grpc.ResourceManagerServicer):

@@ -17,8 +17,8 @@ from shared_pathways_service.errors import ServiceNotFound, ServiceNotReady
 from shared_pathways_service.homes.embedded.discovery import ServiceLink
 from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
 from shared_pathways_service.protocol import supervisor_pb2 as sup_pb
-from shared_pathways_service.protocol.status import error_of
-from shared_pathways_service.rmclient.calls import ManagerCalls
+from shared_pathways_service.protocol.grpc_errors import error_of
+from shared_pathways_service.rmclient.unary_calls import ManagerCalls
 from shared_pathways_service.runtime.settings import Settings
 
 __all__ = ["read_status"]

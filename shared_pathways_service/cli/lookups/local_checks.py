@@ -26,7 +26,7 @@ from shared_pathways_service.errors import (
 from shared_pathways_service.homes.embedded.discovery import ServiceLink, find
 from shared_pathways_service.jax_client.plugin.plugin import INSECURE_VARIABLE
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from shared_pathways_service.protocol.status import error_of
+from shared_pathways_service.protocol.grpc_errors import error_of
 from shared_pathways_service.runtime import descriptors
 from shared_pathways_service.runtime.settings import Settings, private_directory
 from shared_pathways_service.version import __version__

@@ -16,8 +16,8 @@ from shared_pathways_service.cli.options.cluster_options import Place
 from shared_pathways_service.errors import ServiceNotFound, VersionSkew
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as rm_grpc
-from shared_pathways_service.rmclient.calls import ManagerCalls
 from shared_pathways_service.rmclient.failures import translate
+from shared_pathways_service.rmclient.unary_calls import ManagerCalls
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.version import __version__
 

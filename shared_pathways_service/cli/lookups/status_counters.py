@@ -19,7 +19,7 @@ from shared_pathways_service.protocol import proxy_status_pb2 as pb
 from shared_pathways_service.protocol import proxy_status_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol import supervisor_pb2 as sup_pb
 from shared_pathways_service.protocol.auth import bearer, read_token
-from shared_pathways_service.protocol.status import error_of
+from shared_pathways_service.protocol.grpc_errors import error_of
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.settings import Settings
 

@@ -49,7 +49,7 @@ class Tenant:
         variables = {**os.environ, **(environment or {})}
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "shared_pathways_service.cli.verification.client"],
+                [sys.executable, "-m", "shared_pathways_service.cli.verification.tenant_program"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -38,7 +38,7 @@ from shared_pathways_service.homes.embedded.discovery import ServiceLink, find, 
 from shared_pathways_service.homes.embedded.slice_readiness import wait_until_usable
 from shared_pathways_service.homes.manager_news import ManagerNews
 from shared_pathways_service.protocol import supervisor_pb2 as pb
-from shared_pathways_service.protocol.status import error_of
+from shared_pathways_service.protocol.grpc_errors import error_of
 from shared_pathways_service.protocol.tenant_pb2 import TenantRequest as TenantMessage
 from shared_pathways_service.protocol.tenant_requests import write_older_fields
 from shared_pathways_service.runtime.embedded.log_directory import tail_of

@@ -10,7 +10,7 @@ from shared_pathways_service.errors import ServiceNotReady
 from shared_pathways_service.homes.embedded.discovery import ServiceLink
 from shared_pathways_service.homes.manager_news import ManagerNews
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from shared_pathways_service.rmclient.calls import ManagerCalls
+from shared_pathways_service.rmclient.unary_calls import ManagerCalls
 from shared_pathways_service.runtime.embedded.state_file import ServiceState
 
 __all__ = ["wait_until_usable"]

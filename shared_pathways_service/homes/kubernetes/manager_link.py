@@ -31,8 +31,8 @@ from shared_pathways_service.kube.paths import collection
 from shared_pathways_service.manifests.names import HEAD_JOB, LABEL_REPLICATED_JOB
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
-from shared_pathways_service.rmclient.calls import ManagerCalls
 from shared_pathways_service.rmclient.channels import RELAYED_CHANNEL
+from shared_pathways_service.rmclient.unary_calls import ManagerCalls
 from shared_pathways_service.tunnel.relay import Relay, TunnelFailure
 
 __all__ = ["ManagerLink"]

@@ -16,7 +16,7 @@ from shared_pathways_service.rmclient.blocking_stream import BlockingStream
 from shared_pathways_service.rmclient.failures import Refusal
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.proxy.activity import ActivityReporter
-from shared_pathways_service.servers.proxy.execution.slices import SliceChange, SliceTable
+from shared_pathways_service.servers.proxy.execution.virtual_slices import SliceChange, SliceTable
 from shared_pathways_service.servers.proxy.exits import EXIT_FAILED, EXIT_REFUSED, Ending
 
 __all__ = ["ResourceManagerLink"]

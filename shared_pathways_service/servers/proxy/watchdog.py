@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 
 from shared_pathways_service.runtime.glog import glog
-from shared_pathways_service.servers.proxy.execution.slices import SliceChange, Work
+from shared_pathways_service.servers.proxy.execution.virtual_slices import SliceChange, Work
 from shared_pathways_service.servers.proxy.exits import EXIT_LOST_PROGRAM, Ending
 
 __all__ = ["Watchdog"]

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from shared_pathways_service.errors import SharedPathwaysError
-from shared_pathways_service.protocol.status import abort
+from shared_pathways_service.protocol.grpc_errors import abort
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.resource_manager.history_table import HistoryClosed
 from shared_pathways_service.servers.resource_manager.outbox import StreamEnded

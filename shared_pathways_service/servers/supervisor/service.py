@@ -19,7 +19,7 @@ from shared_pathways_service.errors import (
 )
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.protocol import supervisor_pb2_grpc as pb_grpc
-from shared_pathways_service.protocol.status import abort
+from shared_pathways_service.protocol.grpc_errors import abort
 from shared_pathways_service.protocol.versions import negotiate
 from shared_pathways_service.servers.supervisor.fleet import Fleet
 from shared_pathways_service.servers.supervisor.occupancy import Occupancy

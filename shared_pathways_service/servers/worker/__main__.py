@@ -31,7 +31,7 @@ from shared_pathways_service.servers.serving.process import (
     report_ready,
 )
 from shared_pathways_service.servers.worker.flags import WorkerOptions
-from shared_pathways_service.servers.worker.session import Session
+from shared_pathways_service.servers.worker.manager_session import Session
 
 _SIGILL_EXIT = 128 + signal.SIGILL
 

@@ -12,7 +12,7 @@ from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.servers.proxy.session.answers import Answers
 from shared_pathways_service.servers.proxy.session.service import ProxyService
 from shared_pathways_service.servers.proxy.session.session import Session
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 
 __all__ = ["OneClientService"]
 

@@ -13,7 +13,7 @@ from shared_pathways_service.testing.google_images import PROXY_MODULE, flags, f
 from shared_pathways_service.testing.google_images.alts_handshake import serving_alts
 
 _INSECURE: Final = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
-_ENGINE: Final = "shared_pathways_service.testing.google_images.engine"
+_ENGINE: Final = "shared_pathways_service.testing.google_images.our_proxy"
 _PORT: Final = "--server_port="
 
 

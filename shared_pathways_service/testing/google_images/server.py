@@ -10,7 +10,7 @@ from typing import Final
 from shared_pathways_service.testing.google_images import flags, front, peers
 
 _MANAGER_FLAG: Final = "--node_type=resource_manager"
-_MANAGER: Final = "shared_pathways_service.testing.google_images.manager"
+_MANAGER: Final = "shared_pathways_service.testing.google_images.our_manager"
 _WORKER: Final = "shared_pathways_service.servers.worker"
 
 

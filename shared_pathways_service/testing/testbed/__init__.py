@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from shared_pathways_service.testing.testbed.api import Api, Object
+from shared_pathways_service.testing.testbed.deployed_service import DeployedService, deploy_service
 from shared_pathways_service.testing.testbed.errors import (
     ApiRefused,
     TestbedError,
@@ -13,7 +14,6 @@ from shared_pathways_service.testing.testbed.errors import (
 )
 from shared_pathways_service.testing.testbed.handle import Testbed
 from shared_pathways_service.testing.testbed.namespace import Namespace, new_namespace
-from shared_pathways_service.testing.testbed.service import DeployedService, deploy_service
 from shared_pathways_service.testing.testbed.users import User
 
 __all__ = [

@@ -33,7 +33,7 @@ from shared_pathways_service.kube.paths import port_forward
 from shared_pathways_service.kube.tokens import static_token
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
-from shared_pathways_service.protocol.status import abort
+from shared_pathways_service.protocol.grpc_errors import abort
 from shared_pathways_service.tunnel.relay import (
     FailureKind,
     Relay,

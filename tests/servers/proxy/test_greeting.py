@@ -18,7 +18,7 @@ from harness.processes import DEADLINE_S
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.servers.proxy.execution.executor import Executor
-from shared_pathways_service.servers.proxy.execution.slices import Epoch, SliceTable
+from shared_pathways_service.servers.proxy.execution.virtual_slices import Epoch, SliceTable
 from shared_pathways_service.servers.proxy.exits import EXIT_FAILED, Ending
 from shared_pathways_service.servers.proxy.rm_link import ResourceManagerLink
 

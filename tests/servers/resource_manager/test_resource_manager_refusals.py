@@ -30,7 +30,7 @@ from shared_pathways_service.errors import AccessDenied, InvalidRequestError, Ve
 from shared_pathways_service.flags.parsing import parse_flags
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol.auth import bearer
-from shared_pathways_service.protocol.status import error_of
+from shared_pathways_service.protocol.grpc_errors import error_of
 from shared_pathways_service.servers.resource_manager.flags import ResourceManagerOptions
 from tests.servers.conftest import MakeService
 

@@ -12,7 +12,7 @@ import pytest
 from shared_pathways_service import errors
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.protocol.auth import bearer
-from shared_pathways_service.protocol.status import error_of
+from shared_pathways_service.protocol.grpc_errors import error_of
 from tests.servers.supervisor.support import EmbeddedClient, embedded, expect_state
 
 

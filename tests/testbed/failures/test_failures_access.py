@@ -14,8 +14,8 @@ from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_jobset
 from shared_pathways_service.testing.testbed import Namespace, Testbed, new_namespace
 from shared_pathways_service.testing.testbed.certificates import make_certificates
+from shared_pathways_service.testing.testbed.deployed_service import OUR_SERVER_IMAGE
 from shared_pathways_service.testing.testbed.kubeconfig import write_kubeconfig
-from shared_pathways_service.testing.testbed.service import OUR_SERVER_IMAGE
 from tests.testbed.failing import created, failure
 
 JOBSETS = "jobset.x-k8s.io/v1alpha2/jobsets"

@@ -26,7 +26,10 @@ from shared_pathways_service.manifests.service_jobset import service_address, se
 from shared_pathways_service.operations import deployment
 from shared_pathways_service.operations.cluster_access import Cluster
 from shared_pathways_service.testing.testbed import Namespace
-from shared_pathways_service.testing.testbed.service import OUR_SERVER_IMAGE, DeployedService
+from shared_pathways_service.testing.testbed.deployed_service import (
+    OUR_SERVER_IMAGE,
+    DeployedService,
+)
 from tests.testbed.roles import rendered_user
 
 pytestmark = pytest.mark.race

@@ -19,7 +19,10 @@ from harness.processes import REPOSITORY
 from shared_pathways_service.elastic.run_ledger import read_ledger
 from shared_pathways_service.jax_client import standalone
 from shared_pathways_service.testing.testbed import Namespace, Object
-from shared_pathways_service.testing.testbed.service import OUR_PROXY_IMAGE, OUR_SERVER_IMAGE
+from shared_pathways_service.testing.testbed.deployed_service import (
+    OUR_PROXY_IMAGE,
+    OUR_SERVER_IMAGE,
+)
 
 pytestmark = [
     pytest.mark.race,

@@ -27,7 +27,7 @@ from shared_pathways_service.manifests.service_inputs import DEFAULT_SERVER_IMAG
 from shared_pathways_service.testing.google import FakeCluster, FakeGoogle
 from shared_pathways_service.testing.google_monitoring import FakeMonitoring
 from shared_pathways_service.testing.testbed import Namespace, Testbed
-from shared_pathways_service.testing.testbed.service import DeployedService
+from shared_pathways_service.testing.testbed.deployed_service import DeployedService
 
 pytestmark = pytest.mark.race
 

@@ -7,7 +7,7 @@ import pytest
 from harness.testbed.pods import phase
 from shared_pathways_service.manifests.service_inputs import DEFAULT_SERVER_IMAGE
 from shared_pathways_service.testing.testbed import DeployedService, Namespace, deploy_service
-from shared_pathways_service.testing.testbed.service import OUR_SERVER_IMAGE
+from shared_pathways_service.testing.testbed.deployed_service import OUR_SERVER_IMAGE
 
 TWO = {"tpuv6e:2x2": 2}
 

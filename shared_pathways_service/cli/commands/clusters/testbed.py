@@ -12,11 +12,11 @@ from shared_pathways_service.api.instances import parse_instance_texts
 from shared_pathways_service.cli.display.output import print_aside
 from shared_pathways_service.cli.errors import INTERRUPTED, TERMINATED
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.testing.testbed.deployed_service import deploy_service
 from shared_pathways_service.testing.testbed.errors import TestbedError
 from shared_pathways_service.testing.testbed.handle import Testbed
 from shared_pathways_service.testing.testbed.kubeconfig import CONTEXT
 from shared_pathways_service.testing.testbed.namespace import Namespace
-from shared_pathways_service.testing.testbed.service import deploy_service
 
 __all__ = ["bring_up"]
 

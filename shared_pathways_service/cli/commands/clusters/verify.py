@@ -16,7 +16,7 @@ from shared_pathways_service.cli.display.output import AsJson, print_aside, prin
 from shared_pathways_service.cli.errors import FAILED
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.cli.verification import CHECKS, Outcome, Result, Verification
-from shared_pathways_service.cli.verification.service import ServiceView
+from shared_pathways_service.cli.verification.service_state import ServiceView
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotFound
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.runtime.terminal import lasting_console

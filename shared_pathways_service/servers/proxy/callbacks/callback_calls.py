@@ -19,7 +19,7 @@ from shared_pathways_service.servers.proxy.callbacks.callback_messages import (
 )
 from shared_pathways_service.servers.proxy.callbacks.compile_calls import CompileCalls
 from shared_pathways_service.servers.proxy.dtypes import dtype_of, kind_of_element
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.xla.operation_attributes import (
     ALIASES,
     COMPUTATIONS,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from shared_pathways_service.protocol import callbacks_pb2 as pb
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 
 __all__ = [
     "AHEAD_BYTES",

@@ -33,7 +33,7 @@ from shared_pathways_service.servers.proxy.callbacks.pending_callbacks import (
     log_late,
 )
 from shared_pathways_service.servers.proxy.memory import HostCharge, HostMemory
-from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, from_exception
 
 if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.callbacks.program_callbacks import ProgramCallbacks

@@ -45,7 +45,7 @@ from shared_pathways_service.servers.proxy.callbacks.compile_messages import (
     read_partition,
     read_results,
 )
-from shared_pathways_service.servers.proxy.status import StatusError, from_exception
+from shared_pathways_service.servers.proxy.status_errors import StatusError, from_exception
 from shared_pathways_service.servers.proxy.xla import mlir
 from shared_pathways_service.servers.proxy.xla.operation_attributes import CONFIG, TARGET
 

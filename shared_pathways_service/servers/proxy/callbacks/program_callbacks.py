@@ -15,7 +15,7 @@ from shared_pathways_service.servers.proxy.callbacks.callback_messages import (
     CallbackTypes,
     zeros,
 )
-from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, from_exception
 
 if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.execution.operations import Operation

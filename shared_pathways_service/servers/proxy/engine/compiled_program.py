@@ -10,7 +10,7 @@ from shared_pathways_service.servers.proxy.callbacks.program_callbacks import Pr
 from shared_pathways_service.servers.proxy.dtypes import TOKEN
 from shared_pathways_service.servers.proxy.execution.values import Spec
 from shared_pathways_service.servers.proxy.memory import Charge, DeviceMemory
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.xla import xla
 
 __all__ = ["Parameter", "Program"]

@@ -11,7 +11,7 @@ from shared_pathways_service.servers.proxy.engine.compilations import Compilatio
 from shared_pathways_service.servers.proxy.engine.compile_cache import CompileCache
 from shared_pathways_service.servers.proxy.engine.programs import Compiler
 from shared_pathways_service.servers.proxy.execution.executor import Executor
-from shared_pathways_service.servers.proxy.execution.slices import SliceTable
+from shared_pathways_service.servers.proxy.execution.virtual_slices import SliceTable
 from shared_pathways_service.servers.proxy.memory import DeviceMemory
 from shared_pathways_service.servers.proxy.xla.platforms import CPU, Platform
 from shared_pathways_service.servers.proxy.xla.shardings import Placings

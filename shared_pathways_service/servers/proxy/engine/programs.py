@@ -29,7 +29,7 @@ from shared_pathways_service.servers.proxy.engine.compile_cache import CompileCa
 from shared_pathways_service.servers.proxy.engine.compiled_program import Parameter, Program
 from shared_pathways_service.servers.proxy.execution.values import Spec
 from shared_pathways_service.servers.proxy.program_checks.program_checks import check_program
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.xla import mlir, program_costs, xla, xla_executables
 from shared_pathways_service.servers.proxy.xla.hlo_shardings import adapt_options
 from shared_pathways_service.servers.proxy.xla.shardings import Placings

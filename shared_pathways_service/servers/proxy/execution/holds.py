@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shared_pathways_service.servers.proxy.status import StatusError
+from shared_pathways_service.servers.proxy.status_errors import StatusError
 
 __all__ = ["Hold"]
 

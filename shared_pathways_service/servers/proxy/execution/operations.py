@@ -15,9 +15,9 @@ from shared_pathways_service.servers.proxy.execution.executor import Executor
 from shared_pathways_service.servers.proxy.execution.holds import Hold
 from shared_pathways_service.servers.proxy.execution.meetings import Meeting
 from shared_pathways_service.servers.proxy.execution.settling import call_in_turn
-from shared_pathways_service.servers.proxy.execution.slices import Epoch
 from shared_pathways_service.servers.proxy.execution.values import PendingWork, Value
-from shared_pathways_service.servers.proxy.status import StatusError, from_exception
+from shared_pathways_service.servers.proxy.execution.virtual_slices import Epoch
+from shared_pathways_service.servers.proxy.status_errors import StatusError, from_exception
 
 __all__ = ["Operation", "Runner"]
 

@@ -12,7 +12,7 @@ from collections.abc import Container, Iterator, Sequence
 
 from shared_pathways_service.protocol.ifrt import core_pb2
 from shared_pathways_service.servers.proxy.execution.values import Spec, Value
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 
 __all__ = ["pieces_of"]
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shared_pathways_service.servers.proxy.execution.countdown import Countdown
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.xla.xla import parts_of
 
 if TYPE_CHECKING:
-    from shared_pathways_service.servers.proxy.execution.slices import Epoch
+    from shared_pathways_service.servers.proxy.execution.virtual_slices import Epoch
     from shared_pathways_service.servers.proxy.memory import Charge
     from shared_pathways_service.servers.proxy.xla.shardings import Placing
     from shared_pathways_service.servers.proxy.xla.xla import XlaClient

@@ -37,7 +37,7 @@ from shared_pathways_service.servers.proxy.program_checks.xla_calls import (
     problem_of_xlas,
     shapes_of,
 )
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.xla.operation_attributes import (
     ALIASES,
     CONFIG,

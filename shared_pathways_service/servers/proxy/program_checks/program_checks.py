@@ -22,7 +22,7 @@ from shared_pathways_service.servers.proxy.program_checks.sdy_calls import (
     check_sdy,
     is_written,
 )
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.xla.operation_attributes import (
     CUSTOM_CALL,
     TARGET,

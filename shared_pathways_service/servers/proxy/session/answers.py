@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.session.request_counts import RequestCounts
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 
 __all__ = ["Answer", "Answers", "QueuedAnswers"]
 

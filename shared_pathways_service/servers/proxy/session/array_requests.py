@@ -10,7 +10,7 @@ from shared_pathways_service.servers.proxy.dtypes import TOKEN, TOKEN_DTYPE
 from shared_pathways_service.servers.proxy.execution.values import Spec, Value, when_all_settled
 from shared_pathways_service.servers.proxy.session.derived import derive, handles_for, joined
 from shared_pathways_service.servers.proxy.session.session import Call, Handler, Session
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.xla.xla import parts_of
 
 __all__ = ["HANDLERS", "NAMED_RESULTS"]

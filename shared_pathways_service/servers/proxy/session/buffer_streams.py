@@ -21,7 +21,7 @@ from shared_pathways_service.servers.proxy.session.buffers import (
     aligned_buffer,
     chunks,
 )
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 
 __all__ = ["Waiting", "charge_for", "receive", "send", "wait_for"]
 

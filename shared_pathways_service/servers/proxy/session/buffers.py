@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from shared_pathways_service.servers.proxy.memory import HostCharge, HostMemory
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 
 __all__ = [
     "BufferStore",

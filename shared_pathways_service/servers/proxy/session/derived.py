@@ -7,11 +7,11 @@ from typing import Any
 
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.servers.proxy.execution.operations import Operation
-from shared_pathways_service.servers.proxy.execution.slices import Epoch
 from shared_pathways_service.servers.proxy.execution.values import Spec, Value
+from shared_pathways_service.servers.proxy.execution.virtual_slices import Epoch
 from shared_pathways_service.servers.proxy.memory import Charge
 from shared_pathways_service.servers.proxy.session.session import Session
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.xla.xla import parts_of
 
 __all__ = ["DONATE", "derive", "donate", "handles_for", "joined"]

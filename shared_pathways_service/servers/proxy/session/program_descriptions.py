@@ -8,7 +8,7 @@ from typing import Any
 
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2, status_pb2, xla_pb2
 from shared_pathways_service.servers.proxy.session.session import Call, Handler, Session
-from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, from_exception
 from shared_pathways_service.servers.proxy.xla import xla_executables
 
 __all__ = ["HANDLERS"]

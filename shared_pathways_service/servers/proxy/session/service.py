@@ -17,7 +17,7 @@ from shared_pathways_service.runtime import allocator
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.proxy.callbacks.callbacks import SessionCallbacks
 from shared_pathways_service.servers.proxy.engine.engine import Engine
-from shared_pathways_service.servers.proxy.execution.slices import SliceChange, Work
+from shared_pathways_service.servers.proxy.execution.virtual_slices import SliceChange, Work
 from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.memory import HostMemory
 from shared_pathways_service.servers.proxy.session import buffer_streams
@@ -40,7 +40,7 @@ from shared_pathways_service.servers.proxy.session.handshake import (
 )
 from shared_pathways_service.servers.proxy.session.request_counts import RequestCounts, Transferred
 from shared_pathways_service.servers.proxy.session.session import Session
-from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, from_exception
 from shared_pathways_service.servers.serving.turns import wait_for_event
 
 __all__ = ["ProxyService"]

@@ -16,14 +16,14 @@ from shared_pathways_service.servers.proxy.dtypes import dtype_of
 from shared_pathways_service.servers.proxy.engine.compiled_program import Program
 from shared_pathways_service.servers.proxy.engine.engine import Engine
 from shared_pathways_service.servers.proxy.execution.operations import Operation
-from shared_pathways_service.servers.proxy.execution.slices import Epoch, Work
 from shared_pathways_service.servers.proxy.execution.values import Spec, Value
+from shared_pathways_service.servers.proxy.execution.virtual_slices import Epoch, Work
 from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.memory import HostMemory
 from shared_pathways_service.servers.proxy.session.answers import Answers
 from shared_pathways_service.servers.proxy.session.buffers import BufferStore
 from shared_pathways_service.servers.proxy.session.user_contexts import UserContexts
-from shared_pathways_service.servers.proxy.status import Code, StatusError, from_exception
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, from_exception
 
 __all__ = ["Call", "Handler", "Session"]
 

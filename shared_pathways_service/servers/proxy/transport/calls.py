@@ -12,7 +12,7 @@ from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.proxy.limits import LARGEST_MESSAGE, Limits
 from shared_pathways_service.servers.proxy.session.buffer_streams import Waiting
 from shared_pathways_service.servers.proxy.session.service import ProxyService
-from shared_pathways_service.servers.proxy.status import StatusError
+from shared_pathways_service.servers.proxy.status_errors import StatusError
 from shared_pathways_service.servers.proxy.transport.call_threads import CallThreads
 from shared_pathways_service.servers.proxy.transport.transfers import Transfers
 from shared_pathways_service.servers.proxy.transport.unproven_requests import LateRequests

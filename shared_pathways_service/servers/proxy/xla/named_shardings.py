@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from shared_pathways_service.protocol.ifrt import xla_pb2
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 
 __all__ = ["as_tiles"]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from google.protobuf.message import DecodeError
 
 from shared_pathways_service.protocol.ifrt import xla_pb2
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.xla.named_shardings import as_tiles
 
 __all__ = ["checked_op_sharding"]

@@ -9,7 +9,7 @@ import re
 
 import numpy as np
 
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 
 __all__ = ["check_text"]
 

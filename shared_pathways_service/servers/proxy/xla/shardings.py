@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shared_pathways_service.protocol.ifrt import core_pb2
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.xla import xla
 from shared_pathways_service.servers.proxy.xla.clients import Clients
 from shared_pathways_service.servers.proxy.xla.op_shardings import checked_op_sharding

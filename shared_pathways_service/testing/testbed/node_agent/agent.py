@@ -31,7 +31,7 @@ from shared_pathways_service.testing.testbed.node_agent.nodes import (
     node_status,
 )
 from shared_pathways_service.testing.testbed.node_agent.pod import PodLife, Surroundings
-from shared_pathways_service.testing.testbed.node_agent.reporting import PodReporter
+from shared_pathways_service.testing.testbed.node_agent.pod_reporter import PodReporter
 
 __all__ = ["NodeAgent"]
 

@@ -20,8 +20,8 @@ from shared_pathways_service.testing.testbed.node_agent.environment import (
 )
 from shared_pathways_service.testing.testbed.node_agent.images import ImageCommand, command_of
 from shared_pathways_service.testing.testbed.node_agent.nodes import type_of
-from shared_pathways_service.testing.testbed.node_agent.reporting import PodReporter
-from shared_pathways_service.testing.testbed.node_agent.status import PodRecord
+from shared_pathways_service.testing.testbed.node_agent.pod_reporter import PodReporter
+from shared_pathways_service.testing.testbed.node_agent.pod_status import PodRecord
 from shared_pathways_service.testing.testbed.node_agent.volumes import Volumes
 
 __all__ = ["Commands"]

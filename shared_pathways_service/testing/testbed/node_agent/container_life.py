@@ -18,13 +18,13 @@ from shared_pathways_service.testing.testbed.node_agent.container import (
 from shared_pathways_service.testing.testbed.node_agent.entering import EnterScript
 from shared_pathways_service.testing.testbed.node_agent.environment import CannotConfigure
 from shared_pathways_service.testing.testbed.node_agent.images import CannotPull
-from shared_pathways_service.testing.testbed.node_agent.probes import until_ready
-from shared_pathways_service.testing.testbed.node_agent.reporting import PodReporter
-from shared_pathways_service.testing.testbed.node_agent.status import (
+from shared_pathways_service.testing.testbed.node_agent.pod_reporter import PodReporter
+from shared_pathways_service.testing.testbed.node_agent.pod_status import (
     ContainerRecord,
     PodRecord,
     restarts,
 )
+from shared_pathways_service.testing.testbed.node_agent.readiness import until_ready
 
 __all__ = ["ContainerLife", "PodParts"]
 

@@ -19,8 +19,8 @@ from shared_pathways_service.testing.testbed.node_agent.container_life import (
     ContainerLife,
     PodParts,
 )
-from shared_pathways_service.testing.testbed.node_agent.reporting import PodReporter
-from shared_pathways_service.testing.testbed.node_agent.status import ContainerRecord, PodRecord
+from shared_pathways_service.testing.testbed.node_agent.pod_reporter import PodReporter
+from shared_pathways_service.testing.testbed.node_agent.pod_status import ContainerRecord, PodRecord
 from shared_pathways_service.testing.testbed.node_agent.volumes import Volumes
 
 __all__ = ["PodLife", "Surroundings"]

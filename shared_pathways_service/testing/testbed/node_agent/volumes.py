@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shared_pathways_service.testing.testbed.api import Object
-from shared_pathways_service.testing.testbed.node_agent.reporting import PodReporter
+from shared_pathways_service.testing.testbed.node_agent.pod_reporter import PodReporter
 
 __all__ = ["Volumes"]
 

@@ -11,7 +11,7 @@ from shared_pathways_service.servers.proxy.callbacks.callback_messages import (
     Results,
     ValueType,
 )
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 
 
 def answer_of(nbytes: int) -> pb.CallbackAnswer:

@@ -17,7 +17,7 @@ from harness.proxy.raw import DOUBLE, ENDLESS, RawClient, sharded_double, single
 from shared_pathways_service.servers.proxy.execution import operations
 from shared_pathways_service.servers.proxy.execution.executor import Executor
 from shared_pathways_service.servers.proxy.execution.operations import Operation
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.xla import mlir, program_costs
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, StartProxy
 from tests.servers.proxy.engine import quick_programs

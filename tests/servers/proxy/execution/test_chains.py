@@ -7,7 +7,7 @@ import pytest
 
 from harness.programs import wait_until
 from harness.proxy.raw import DOUBLE, Failed, RawClient, single
-from shared_pathways_service.servers.proxy.execution.slices import SliceChange
+from shared_pathways_service.servers.proxy.execution.virtual_slices import SliceChange
 from tests.servers.proxy.conftest import LocalProxy, MakeClient
 
 DATA_LOSS = 15

@@ -14,7 +14,7 @@ from harness.processes import DEADLINE_S
 from harness.proxy.raw import DOUBLE, RawClient, sharded_double, single, split
 from shared_pathways_service.servers.proxy.execution.executor import Executor
 from shared_pathways_service.servers.proxy.execution.operations import Operation
-from shared_pathways_service.servers.proxy.execution.slices import Epoch
+from shared_pathways_service.servers.proxy.execution.virtual_slices import Epoch
 from shared_pathways_service.servers.serving.last_requests_file import LastRequests
 from tests.servers.proxy.conftest import LocalProxy
 

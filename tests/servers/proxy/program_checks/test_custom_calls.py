@@ -18,7 +18,7 @@ from shared_pathways_service.servers.proxy.program_checks.custom_calls import ac
 from shared_pathways_service.servers.proxy.program_checks.program_checks import check_program
 from shared_pathways_service.servers.proxy.program_checks.sdy_calls import SDY_CALLS
 from shared_pathways_service.servers.proxy.program_checks.xla_calls import XLAS
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.xla import mlir
 from stress.fuzz.custom_calls import REFUSED, odd_program, right_program
 from tests.servers.proxy.conftest import MakeClient, StartProxy

@@ -6,7 +6,7 @@ import pytest
 from jaxlib.mlir import ir
 
 from shared_pathways_service.servers.proxy.program_checks.program_checks import check_program
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.xla import mlir
 
 #: As the library of jaxlib 0.9.2 writes a shard_map whose result is constrained.

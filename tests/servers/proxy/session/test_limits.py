@@ -37,7 +37,7 @@ from shared_pathways_service.servers.proxy.session import buffer_streams, buffer
 from shared_pathways_service.servers.proxy.session.answers import Answers, QueuedAnswers
 from shared_pathways_service.servers.proxy.session.buffers import HostBuffer
 from shared_pathways_service.servers.proxy.session.session import Session
-from shared_pathways_service.servers.proxy.status import StatusError
+from shared_pathways_service.servers.proxy.status_errors import StatusError
 from shared_pathways_service.servers.proxy.transport import transfers
 from tests.servers.proxy.conftest import KIND, LocalProxy, MakeClient, MakeProxy
 from tests.servers.proxy.session.test_counters import told

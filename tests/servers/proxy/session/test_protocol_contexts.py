@@ -13,7 +13,7 @@ from harness.proxy.raw import DOUBLE, F32, Failed, RawClient, compile_options, s
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.servers.proxy.session.session import Call
 from shared_pathways_service.servers.proxy.session.user_contexts import UserContexts
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 
 FOUR = np.arange(4, dtype=np.float32)
 

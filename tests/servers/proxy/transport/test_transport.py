@@ -22,7 +22,7 @@ from harness.processes import DEADLINE_S
 from harness.proxy.raw import single
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.transport.call_threads import CallThreads
 from shared_pathways_service.servers.proxy.transport.grpc_core import core_check
 from shared_pathways_service.servers.proxy.transport.grpc_core.core_call import CoreCall

@@ -10,7 +10,7 @@ import pytest
 from harness.proxy.raw import compile_options, sharded_double, split
 from shared_pathways_service.protocol.ifrt import core_pb2
 from shared_pathways_service.servers.proxy.engine.programs import Compiler
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.xla import clients
 from shared_pathways_service.servers.proxy.xla.shardings import Placings
 from tests.servers.proxy.session.test_sessions import wait_until

@@ -19,7 +19,7 @@ from harness.processes import DEADLINE_S
 from harness.proxy.raw import DOUBLE, Failed, RawClient, compile_options
 from shared_pathways_service.protocol.ifrt import core_pb2
 from shared_pathways_service.servers.proxy.engine.compile_cache import CacheCounts, CompileCache
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.xla import xla
 from shared_pathways_service.servers.proxy.xla.file_options import (
     FILES,

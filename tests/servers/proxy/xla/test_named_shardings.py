@@ -19,7 +19,7 @@ from shared_pathways_service.protocol.ifrt.xla_pb2 import (
     NamedShardingProto,
     OpSharding,
 )
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.xla.named_shardings import as_tiles
 from shared_pathways_service.servers.proxy.xla.op_shardings import checked_op_sharding
 

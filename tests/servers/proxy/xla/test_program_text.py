@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.proxy.raw import DOUBLE, Failed, single
-from shared_pathways_service.servers.proxy.status import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.xla import mlir
 from shared_pathways_service.servers.proxy.xla.program_text import check_text
 from tests.servers.proxy.conftest import MakeClient, StartProxy

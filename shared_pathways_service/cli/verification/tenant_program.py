@@ -1,4 +1,4 @@
-"""The program that `sps verify` runs as a tenant: ``python -m …verification.client``.
+"""The program that `sps verify` runs as a tenant: ``python -m …verification.tenant_program``.
 
 The first line of standard input has the arguments of connect() as JSON; each further line is one
 order. Every message on standard output is one line of JSON with its ``kind``: ``event``,

@@ -16,7 +16,7 @@ from shared_pathways_service.testing.testbed.api import Object
 from shared_pathways_service.testing.testbed.node_agent.container import LogFile, now
 from shared_pathways_service.testing.testbed.node_agent.endpoint import KubeletEndpoint
 from shared_pathways_service.testing.testbed.node_agent.entering import EnterScript
-from shared_pathways_service.testing.testbed.node_agent.status import PodRecord, status_of
+from shared_pathways_service.testing.testbed.node_agent.pod_status import PodRecord, status_of
 from shared_pathways_service.testing.testbed.patches import ENTER_VARIABLE
 
 __all__ = ["PodReporter"]

@@ -14,7 +14,7 @@ from shared_pathways_service.api.checks import Outcome as DoctorOutcome
 from shared_pathways_service.api.requests import ConnectRequest
 from shared_pathways_service.cli.verification.link import CuttableLink
 from shared_pathways_service.cli.verification.results import Outcome, Result, SkippedError
-from shared_pathways_service.cli.verification.service import ServiceView
+from shared_pathways_service.cli.verification.service_state import ServiceView
 from shared_pathways_service.cli.verification.tenant import Tenant
 from shared_pathways_service.errors import SharedPathwaysError, SlicesTaken
 
