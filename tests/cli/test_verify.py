@@ -22,7 +22,7 @@ from shared_pathways_service.cli.verification import (
     Outcome,
     Result,
     Verification,
-    checks,
+    verify_checks,
 )
 from shared_pathways_service.cli.verification.link import CuttableLink
 from shared_pathways_service.cli.verification.service_state import ServiceView
@@ -334,7 +334,7 @@ def results_of(
     service: FakeService, monkeypatch: pytest.MonkeyPatch, *, count: int
 ) -> dict[str, Result]:
     """Returns the results of all checks of a fake service, by the checks' names."""
-    monkeypatch.setattr(checks, "Tenant", service.start)
+    monkeypatch.setattr(verify_checks, "Tenant", service.start)
     view, request = cast("ServiceView", service), Place().request()
     with Verification(view, request, {}, kind=KIND, count=count, timeout_s=5.0) as verification:
         return {result.name: result for result in verification.results(lambda _: None)}

@@ -74,7 +74,7 @@ def test_of_a_proxy_that_does_not_answer_it_tells_where_its_threads_are() -> Non
         f"{what} on device 7" for what in ("session", "compile", "run")
     }
     assert all(told.startswith("after ") for told in look["answers"].values()), look["answers"]
-    assert any("proxy/work/executor.py" in line for line in look["python"])
+    assert any("proxy/execution/executor.py" in line for line in look["python"])
     assert any(thread["cpu_s_between"] > 0 for thread in look["threads"].values())
     assert json.dumps(look)
 
