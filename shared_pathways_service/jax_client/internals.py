@@ -35,6 +35,7 @@ backend: Any = importlib.import_module("jax.extend.backend")
 compiler: Any = importlib.import_module("jax._src.compiler")
 custom_partitioning: Any = importlib.import_module("jax._src.custom_partitioning")
 dispatch: Any = importlib.import_module("jax._src.dispatch")
+pjit: Any = importlib.import_module("jax._src.pjit")
 pxla: Any = importlib.import_module("jax._src.interpreters.pxla")
 xla_bridge: Any = importlib.import_module("jax._src.xla_bridge")
 jaxlib: Any = importlib.import_module("jaxlib._jax")
@@ -58,6 +59,7 @@ _PARTS: tuple[tuple[Any, str, str], ...] = (
     # Functions that programs call stay here, see `callbacks`.
     (compiler, "backend_compile_and_load", "compiles a program, without them"),
     (pxla, "ExecuteReplicated", "begins a program, in a cell of a notebook for one"),
+    (pjit, "_get_fastpath_data", "whether later calls bypass that"),
     (xla_bridge, "local_devices", "where a callback has its arguments"),
     # Functions that XLA calls while it compiles stay here, too, see `compile_calls`.
     (xla_client, "encode_inspect_sharding_callback", "how a program names one of them"),

@@ -9,6 +9,7 @@ from pathlib import Path
 from shared_pathways_service.jax_client.plugin import (
     attempts,
     callback_barrier,
+    callback_dispatch,
     callback_lanes,
     callback_names,
     callback_stream,
@@ -33,9 +34,9 @@ from shared_pathways_service.jax_client.plugin import (
 __all__ = ["place"]
 
 _BESIDE = (
-    *(callback_barrier, callback_lanes, callback_names, callback_stream, callback_wire),
+    *(callback_barrier, callback_dispatch, callback_lanes, callback_names, callback_stream),
     *(callbacks, dumps, explaining, forked, greeting, local, mending, quiet, run_notes, sockets),
-    *(attempts, compile_calls, executables, host_copies, strict),
+    *(attempts, callback_wire, compile_calls, executables, host_copies, strict),
 )
 
 

@@ -218,7 +218,7 @@ attachment.detach()
 
 #: The first call returns while its function waits for it to return; the others wait for theirs.
 DISPATCHING = """
-import threading
+import contextvars, threading
 import jax, jax.numpy as jnp
 has_returned, seen = threading.Event(), []
 
@@ -234,6 +234,15 @@ has_returned.set()
 jax.effects_barrier()
 assert seen == [True], seen
 
+# Each call has the context in which it was made, as with cells of a notebook.
+cell = contextvars.ContextVar("cell")
+cells = []
+program = jax.jit(lambda x: jax.pure_callback(lambda x: (cells.append(cell.get()), x)[1], x, x))
+for number in range(3):
+    cell.set(number)
+    program(x).block_until_ready()
+assert cells == [0, 1, 2], cells
+
 jax.config.update("jax_cpu_enable_async_dispatch", False)
 jax.jit(lambda x: (jax.debug.callback(seen.append, x), x)[1])(x)
 assert seen == [True, 1], seen
@@ -248,6 +257,19 @@ for callback in (jax.debug.callback, lambda f, x: jax.pure_callback(f, x, x)):
         raise AssertionError("the call does not wait")
 # It was raised once.
 jax.effects_barrier()
+
+# Later calls of a program without effects wait as well.
+def check(x):
+    if x < 0:
+        raise ValueError("negative")
+    return x
+
+program = jax.jit(lambda x: jax.pure_callback(check, x, x))
+for value in (1, 2, -1, 3, -2):
+    try:
+        assert program(jnp.float32(value)) == value > 0
+    except jax.errors.JaxRuntimeError as error:
+        assert value < 0 and "ValueError: negative" in str(error), error
 """
 
 

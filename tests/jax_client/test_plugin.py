@@ -44,7 +44,14 @@ def run_foreign(
 
 #: Of the copy, beside its `__init__`.
 FILES = (
-    *("callback_barrier", "callback_lanes", "callback_names", "callback_stream", "callback_wire"),
+    *(
+        "callback_barrier",
+        "callback_dispatch",
+        "callback_lanes",
+        "callback_names",
+        "callback_stream",
+        "callback_wire",
+    ),
     *("callbacks", "dumps", "explaining", "forked", "greeting", "local", "mending", "quiet"),
     *("run_notes", "sockets", "strict", "attempts", "compile_calls", "executables", "host_copies"),
 )

@@ -12,7 +12,6 @@ Like the plug-in the file needs the standard library and JAX only: it is copied 
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import functools
 import importlib
 import itertools
@@ -24,9 +23,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 # (Relative: the copy is in a package of another name.)
+from . import callback_dispatch, compile_calls, local
 from . import callback_wire as wire
-from . import compile_calls, local
-from .callback_barrier import CallbackBarrier, await_own
+from .callback_barrier import CallbackBarrier
 from .callback_lanes import Lanes, NotCalled
 from .callback_names import mark
 from .callback_stream import CallbackStream, NotServed
@@ -52,15 +51,10 @@ _STRICT = (
     "in strict mode (strict=True, --strict, SPS_STRICT=1) they are refused as on Google's proxies"
 )
 
-#: JAX's setting of whether programs on the CPU run beside the thread that calls them.
-_ASYNC = "jax_cpu_enable_async_dispatch"
-
 _log = logging.getLogger(__name__)
 _served: weakref.WeakKeyDictionary[Any, Callbacks] = weakref.WeakKeyDictionary()
 _refused: weakref.WeakSet[Any] = weakref.WeakSet()
 _reason = _OTHER
-#: Where the newest program with callbacks was begun: in which cell of a notebook, for one.
-_newest = contextvars.copy_context()
 _calling = threading.local()
 
 
@@ -227,7 +221,7 @@ class Callbacks:
         if call is None or not call.is_whole:
             return None
         del self._coming[call.call]
-        context = _newest.copy()
+        context = callback_dispatch.newest_context()
         return self._lanes.enter(call.lane, lambda error: context.run(self._answer, call, error))
 
     def _answer(self, call: wire.Invocation, not_called: NotCalled | None) -> bool:
@@ -256,14 +250,12 @@ class Callbacks:
 @functools.cache
 def _install() -> None:
     compiler: Any = importlib.import_module("jax._src.compiler")
-    pxla: Any = importlib.import_module("jax._src.interpreters.pxla")
     xla_bridge: Any = importlib.import_module("jax._src.xla_bridge")
     name = "backend_compile_and_load"
     # (Without it callbacks are refused as ever, which is not worth failing for here.)
     if original := getattr(compiler, name, None):
         setattr(compiler, name, _compiled_with(original))
-    if runner := getattr(pxla, "ExecuteReplicated", None):
-        runner.__call__ = _noted(runner.__call__)
+    callback_dispatch.install(lambda: bool(_served))
     xla_bridge.local_devices = _with_cpu(xla_bridge.local_devices)
     compile_calls.install()
 
@@ -300,28 +292,6 @@ def _callbacks_of(backend: Any) -> Callbacks | None:
     if found is None:
         _reason = _STRICT if backend in _refused else _OTHER
     return found
-
-
-def _noted(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns what starts a program, with what programs with callbacks need besides.
-
-    It notes where the program was started. And it waits for the program where a program on the CPU
-    would run before its call returns: with `jax_cpu_enable_async_dispatch` off.
-    """
-    jax: Any = importlib.import_module("jax")
-
-    @functools.wraps(original)
-    def call(self: Any, *args: Any) -> Any:
-        global _newest  # noqa: PLW0603 - one for all: calls do not name the execution
-        if not (getattr(self, "has_host_callbacks", False) and _served):
-            return original(self, *args)
-        _newest = contextvars.copy_context()
-        made = original(self, *args)
-        if not jax.config.values.get(_ASYNC, True):
-            await_own()
-        return made
-
-    return call
 
 
 def _with_cpu(original: Callable[..., Any]) -> Callable[..., Any]:
