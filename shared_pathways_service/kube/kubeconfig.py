@@ -1,9 +1,8 @@
 """The user's kubeconfig: read, merged and never written.
 
 Rules of the format: "Organizing Cluster Access Using kubeconfig Files" and "kubeconfig (v1)" of
-the Kubernetes documentation. Read here rather than by the official client: importing that loads
-its synchronous twin as well, it writes clients' keys into files that outlive a kill, and takes a
-plug-in that failed for none at all.
+the Kubernetes documentation. `docs/adr/0021-requests-to-the-api-server-use-aiohttp.md` says why the
+official client does not read it.
 """
 
 from __future__ import annotations
