@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+import tenacity
+
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.kube.paths import collection, eviction, item
@@ -64,6 +66,13 @@ def _stays(pod: Object) -> bool:
     return any(owner.get("kind") in ("DaemonSet", "Node") for owner in owners)
 
 
+def _is_forbidden_for_now(error: BaseException) -> bool:
+    return isinstance(error, ApiError) and error.status == _TOO_MANY
+
+
+@tenacity.retry(
+    retry=tenacity.retry_if_exception(_is_forbidden_for_now), wait=tenacity.wait_fixed(_PAUSE_S)
+)
 async def _evict(api: KubeApi, pod: Object) -> None:
     namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
     body = {
@@ -72,13 +81,8 @@ async def _evict(api: KubeApi, pod: Object) -> None:
         "metadata": {"name": name, "namespace": namespace},
         "deleteOptions": {"preconditions": {"uid": pod["metadata"]["uid"]}},
     }
-    while True:
-        try:
-            await api.request("POST", eviction(namespace, name), body=body)
-        except ApiError as error:
-            if error.status == _TOO_MANY:
-                await asyncio.sleep(_PAUSE_S)
-                continue
-            if error.status != _NOT_FOUND and error.reason != "Conflict":
-                raise
-        return
+    try:
+        await api.request("POST", eviction(namespace, name), body=body)
+    except ApiError as error:
+        if error.status != _NOT_FOUND and error.reason != "Conflict":
+            raise

@@ -9,6 +9,8 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import tenacity
+
 from shared_pathways_service.errors import AccessDenied
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
@@ -194,6 +196,9 @@ class PodReporter:
             # An earlier pod of this name had one, which is not collected yet.
             await self._persist("PATCH", f"{path}/{self._name}", body, _MERGE)
 
+    @tenacity.retry(
+        retry=tenacity.retry_if_exception_type(ApiUnreachable), wait=tenacity.wait_fixed(_PAUSE_S)
+    )
     async def _persist(
         self,
         method: str,
@@ -202,14 +207,11 @@ class PodReporter:
         content_type: str = "application/json",
     ) -> Object | None:
         """Sends a request until it is answered; None when there is nothing (any more) to do."""
-        while True:
-            try:
-                return await self._api.request(method, path, body=body, content_type=content_type)
-            except ApiUnreachable:
-                await asyncio.sleep(_PAUSE_S)
-            except AccessDenied:
-                return None  # its namespace is being deleted
-            except ApiError as error:
-                if error.status not in _GONE:
-                    _log.warning("%s %s: %s", method, path, error)
-                return None
+        try:
+            return await self._api.request(method, path, body=body, content_type=content_type)
+        except AccessDenied:
+            return None  # its namespace is being deleted
+        except ApiError as error:
+            if error.status not in _GONE:
+                _log.warning("%s %s: %s", method, path, error)
+            return None

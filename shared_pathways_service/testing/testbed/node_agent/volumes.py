@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import tenacity
 
 from shared_pathways_service.testing.testbed.api import Object
 from shared_pathways_service.testing.testbed.node_agent.pod_reporter import PodReporter
 
 __all__ = ["Volumes"]
 
-#: Seconds between two looks for an object that is not there yet.
-_RETRY_S = (0.1, 0.2, 0.4, 0.8, 1.6)
+#: Seconds between the first two requests for an object that is missing; doubled up to the longest.
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 1.6
 _MODE = 0o644
 
 
@@ -56,14 +58,19 @@ class Volumes:
         return self._directory / str(volume["name"])
 
     async def _found(self, resource: str, name: str, volume: str) -> Mapping[str, bytes]:
-        tries = 0
-        while (data := await self._reporter.data_of(resource, name)) is None:
-            if not tries:
+        def report(state: tenacity.RetryCallState) -> None:
+            if state.attempt_number == 1:
                 missing = f'{resource.removesuffix("s")} "{name}" not found'
                 text = f'MountVolume.SetUp failed for volume "{volume}": {missing}'
                 self._reporter.event("Warning", "FailedMount", text)
-            await asyncio.sleep(_RETRY_S[min(tries, len(_RETRY_S) - 1)])
-            tries += 1
+
+        retrying = tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_result(lambda data: data is None),
+            wait=tenacity.wait_exponential(multiplier=_FIRST_PAUSE_S, max=_LONGEST_PAUSE_S),
+            before_sleep=report,
+        )
+        data: Mapping[str, bytes] | None = await retrying(self._reporter.data_of, resource, name)
+        assert data is not None
         return data
 
     @staticmethod
