@@ -127,9 +127,9 @@ def test_a_session_is_told_as_the_field_tells_it(bench: Bench, monitoring: MakeM
     for point in fake.points:
         assert (point.project, point.resource) == (PROJECT, "global")
         assert point.labels == {
-            "client_instance_id": start.spec.session,
+            "client_instance_id": start.session,
             "cluster_name": "fake",
-            "job_name": start.spec.name,
+            "job_name": start.request.name,
         }
 
 
@@ -307,7 +307,8 @@ def test_what_was_not_expected_is_said_too(
 
 
 def wants_metrics(start: Start) -> Start:
-    return dataclasses.replace(start, collect_metrics=True)
+    request = dataclasses.replace(start.request, collect_service_metrics=True)
+    return dataclasses.replace(start, request=request)
 
 
 def settled(fake: FakeMonitoring) -> bool:
@@ -321,11 +322,11 @@ def test_the_agent_outlives_the_block_until_gauges_are_zero(
     fake = monitoring(spacing_s=10.0)
     start = wants_metrics(bench.start(place=False))
     with bench.session(start) as (session, heard):
-        bench.home.tell(start.spec.session, "proxy.serving")
+        bench.home.tell(start.session, "proxy.serving")
         eventually(lambda: fake.values("num_users_waiting") == [1], "somebody who waits")
-        bench.home.tell(start.spec.session, "tenant.running", placed=1, wanted=1)
+        bench.home.tell(start.session, "tenant.running", placed=1, wanted=1)
         bench.home.tell(
-            start.spec.session,
+            start.session,
             "slice.placed",
             virtual_index=0,
             slice_id="s",
@@ -375,5 +376,5 @@ def test_connect_asks_for_them(own_directories: Path) -> None:
     settings = Settings.load()
     for wanted in (True, False):
         start = start_of(build_request(collect_service_metrics=wanted), settings)
-        assert start.collect_metrics is wanted
-        assert Start.from_json(start.to_json()).collect_metrics is wanted
+        assert start.request.collect_service_metrics is wanted
+        assert Start.from_json(start.to_json()).request.collect_service_metrics is wanted

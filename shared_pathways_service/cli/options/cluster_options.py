@@ -10,7 +10,7 @@ import typer
 
 from shared_pathways_service.agent.journal import Entry
 from shared_pathways_service.agent.request import build_request
-from shared_pathways_service.api.requests import DEFAULT_NAMESPACE, ConnectRequest
+from shared_pathways_service.api.requests import DEFAULT_NAMESPACE, SessionRequest
 from shared_pathways_service.cli.options.option_groups import takes_group
 
 __all__ = ["Place", "takes_cluster", "takes_place"]
@@ -68,7 +68,7 @@ class Place:
         context = settled(ClusterChoice(context=self.context or "")).context
         return dataclasses.replace(self, context=context or None)
 
-    def request(self, **keywords: object) -> ConnectRequest:
+    def request(self, **keywords: object) -> SessionRequest:
         """Checks it, together with other keywords of connect().
 
         Raises:

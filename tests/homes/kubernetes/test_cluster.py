@@ -85,8 +85,8 @@ def started(**request: Any) -> Start:
 
 def entry_of(start: Start, **options: Any) -> Entry:
     return Entry(
-        session=start.spec.session,
-        name=start.spec.name,
+        session=start.session,
+        name=start.request.name,
         home=HomeChoice(name=start.home.name, options={**start.home.options, **options}),
         owner=identity_of(),
         agent=identity_of(),
@@ -228,8 +228,8 @@ def test_a_session_that_was_let_in_waits_for_its_credentials_to_come_back(
             monkeypatch.setenv("KUBECONFIG", str(config))
             start = started()
             home = make_home(start.home)
-            spec = start.spec
-            assert not await home.delete_proxy(spec.name, "uid-in-A", spec.session)
+            name = start.request.name
+            assert not await home.delete_proxy(name, "uid-in-A", start.session)
             await home.close()
 
             answer("echo no such host >&2; exit 1")
