@@ -6,7 +6,7 @@ import dataclasses
 from collections import Counter
 from typing import Any
 
-from shared_pathways_service.api.requests import SessionRequest
+from shared_pathways_service.api.requests import Requester, SessionRequest
 from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.manifests.proxy_job import ProxyJobInputs
@@ -29,9 +29,8 @@ def session_request(
       **keywords: Others of connect().
     """
     slices = {"expected_tpu_instances": Counter(kinds or (_KIND,))}
-    return SessionRequest.build(
-        user="ada", suffix="x7k2p", host=host, proxy_job_name=name, **{**slices, **keywords}
-    )
+    ada = Requester(user="ada", host=host, suffix="x7k2p")
+    return SessionRequest.build(ada, proxy_job_name=name, **{**slices, **keywords})
 
 
 def tenant_request(name: str, *kinds: str, **fields: Any) -> TenantRequest:

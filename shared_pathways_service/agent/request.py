@@ -12,13 +12,13 @@ import uuid
 from typing import Any
 
 from shared_pathways_service.agent.messages import Start
-from shared_pathways_service.api.requests import SessionRequest
+from shared_pathways_service.api.requests import Requester, SessionRequest
 from shared_pathways_service.api.service_choice import ServiceChoice
 from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.runtime.settings import Settings, private_directory
 
-__all__ = ["build_request", "start_of", "user_name"]
+__all__ = ["start_of", "this_requester", "user_name"]
 
 _SUFFIX_LETTERS = string.ascii_lowercase + string.digits
 
@@ -31,15 +31,10 @@ def user_name() -> str:
         return f"uid-{os.getuid()}"
 
 
-def build_request(**keywords: object) -> SessionRequest:
-    """Checks connect()'s keywords; nothing is started.
-
-    Raises:
-      InvalidRequestError: One is wrong.
-    """
+def this_requester() -> Requester:
+    """Returns the user of this process, with a new suffix for a name."""
     suffix = "".join(secrets.choice(_SUFFIX_LETTERS) for _ in range(5))
-    # (Its keywords are connect()'s, each checked there.)
-    return SessionRequest.build(user=user_name(), host=platform.node(), suffix=suffix, **keywords)
+    return Requester(user=user_name(), host=platform.node(), suffix=suffix)
 
 
 def start_of(request: SessionRequest, settings: Settings) -> Start:

@@ -49,6 +49,7 @@ __all__ = [
     "ClientOptions",
     "HomeName",
     "ProxyOptions",
+    "Requester",
     "SessionRequest",
     "check_proxy_job_name",
     "check_service_address",
@@ -62,6 +63,21 @@ __all__ = [
 DEFAULT_PROXY_IMAGE: Final = "us-docker.pkg.dev/cloud-tpu-v2-images/pathways/proxy_server:latest"
 
 Wait = Literal["placed", "ready"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Requester:
+    """Who asks for a session.
+
+    Attributes:
+      user: The user, as the system names them; any text.
+      host: The machine of the user.
+      suffix: Random lower-case letters and digits, for a name that is made up.
+    """
+
+    user: str
+    host: str
+    suffix: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -192,10 +208,8 @@ class SessionRequest:
     @classmethod
     def build(
         cls,
+        requester: Requester,
         *,
-        user: str,
-        suffix: str,
-        host: str = "",
         cluster: object = None,
         project: object = None,
         region: object = None,
@@ -225,9 +239,7 @@ class SessionRequest:
         """Checks connect()'s keywords, each named as there.
 
         Args:
-          user: Who asks, as the system names them; any text.
-          suffix: Random lower-case letters and digits for a name that is made up.
-          host: The machine of the user, as the system names it; any text.
+          requester: Who asks.
           cluster: A GKE cluster; needs `project` and `region`, and excludes `context`.
           project: Its project.
           region: Its region or zone.
@@ -264,17 +276,19 @@ class SessionRequest:
         service = ServiceChoice.check(gke, context, namespace, pathways_service)
         number, priority_class = _priority(service.home, priority)
         checked_labels = check_labels(labels)
+        slices = parse_instances(expected_tpu_instances)
         return cls(
             service=service,
             tenant=TenantRequest(
-                name=_job_name(proxy_job_name, user, suffix),
-                **_slices(expected_tpu_instances, elastic_slices),
+                name=_job_name(proxy_job_name, requester),
+                virtual_slices=slices,
+                elastic_slices=_elastic(elastic_slices, len(slices) or 1),
                 priority=number,
                 queue_timeout_s=_queue_timeout(queue_timeout),
                 max_lifetime_s=_max_lifetime(max_lifetime),
-                user=user,
+                user=requester.user,
                 team=checked_labels.get(TEAM_LABEL, ""),
-                host=host,
+                host=requester.host,
             ),
             is_name_generated=proxy_job_name is None,
             priority_class=priority_class,
@@ -295,8 +309,10 @@ def _priority(home: HomeName, value: object) -> tuple[int, str]:
     return cluster_priority(value) if home == "kubernetes" else (parse_priority(value), "")
 
 
-def _job_name(value: object, user: str, suffix: str) -> str:
-    return default_proxy_job_name(user, suffix) if value is None else check_proxy_job_name(value)
+def _job_name(value: object, requester: Requester) -> str:
+    if value is None:
+        return default_proxy_job_name(requester.user, requester.suffix)
+    return check_proxy_job_name(value)
 
 
 def _queue_timeout(value: object) -> float | None:
@@ -313,12 +329,6 @@ def _options(value: object) -> ProxyOptions:
     if isinstance(value, ProxyOptions):
         return value
     return ProxyOptions.from_list(cast("Iterable[str] | None", value))
-
-
-def _slices(expected_tpu_instances: object, elastic_slices: object) -> dict[str, Any]:
-    virtual_slices = parse_instances(expected_tpu_instances)
-    elastic_slices = _elastic(elastic_slices, len(virtual_slices) or 1)
-    return {"virtual_slices": virtual_slices, "elastic_slices": elastic_slices}
 
 
 def _elastic(value: object, slices: int) -> int:

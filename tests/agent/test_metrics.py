@@ -22,7 +22,8 @@ from google.api import label_pb2, metric_pb2
 from shared_pathways_service.agent.cloud_monitoring import ENDPOINT_VARIABLE
 from shared_pathways_service.agent.messages import Start
 from shared_pathways_service.agent.metrics_sender import MetricsReporter
-from shared_pathways_service.agent.request import build_request, start_of
+from shared_pathways_service.agent.request import start_of, this_requester
+from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.session.cloud_metrics import LABELS, METRICS, PREFIX, Meter
@@ -375,6 +376,8 @@ def test_nothing_is_sent_that_was_not_asked_for(bench: Bench, monitoring: MakeMo
 def test_connect_asks_for_them(own_directories: Path) -> None:
     settings = Settings.load()
     for wanted in (True, False):
-        start = start_of(build_request(collect_service_metrics=wanted), settings)
+        start = start_of(
+            SessionRequest.build(this_requester(), collect_service_metrics=wanted), settings
+        )
         assert start.request.collect_service_metrics is wanted
         assert Start.from_json(start.to_json()).request.collect_service_metrics is wanted

@@ -11,7 +11,7 @@ from pathlib import Path
 import shared_pathways_service
 from shared_pathways_service.agent.messages import Start
 from shared_pathways_service.api.proxy_limits import ProxyLimits
-from shared_pathways_service.api.requests import SessionRequest
+from shared_pathways_service.api.requests import Requester, SessionRequest
 from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.flags.parsing import parse_flags
 from shared_pathways_service.flags.tenants import tenant_flags
@@ -80,9 +80,7 @@ def test_a_module_that_only_hands_a_request_on_does_not_name_its_fields() -> Non
 
 def test_every_field_of_a_tenant_travels_from_connect_to_the_resource_manager() -> None:
     request = SessionRequest.build(
-        user="ada",
-        host="laptop",
-        suffix="x7k2p",
+        Requester(user="ada", host="laptop", suffix="x7k2p"),
         proxy_job_name="isc-proxy-ada",
         expected_tpu_instances={"tpuv6e:2x2": 2, "tpuv4:2x2x1": 1},
         elastic_slices=2,

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from shared_pathways_service.api.requests import (
     DEFAULT_PROXY_IMAGE,
     ProxyOptions,
+    Requester,
     SessionRequest,
     check_proxy_job_name,
     default_proxy_job_name,
@@ -23,6 +24,7 @@ from shared_pathways_service.api.requests import (
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.errors import InvalidRequestError
 
+ADA = Requester(user="ada", host="laptop", suffix="x7k2p")
 #: Where a request has keywords of connect() that are not its own fields by the same name.
 FIELDS = {
     "pathways_service": "service.pathways_service",
@@ -37,7 +39,7 @@ GKE = {"cluster": "c", "project": "my-project", "region": "us-central2"}
 
 
 def build(**keywords: Any) -> SessionRequest:
-    return SessionRequest.build(user="ada", suffix="x7k2p", **keywords)
+    return SessionRequest.build(ADA, **keywords)
 
 
 def refusal(**keywords: Any) -> InvalidRequestError:

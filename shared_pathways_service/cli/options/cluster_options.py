@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from shared_pathways_service.agent.journal import Entry
-from shared_pathways_service.agent.request import build_request
+from shared_pathways_service.agent.request import this_requester
 from shared_pathways_service.api.requests import DEFAULT_NAMESPACE, SessionRequest
 from shared_pathways_service.cli.options.option_groups import takes_group
 
@@ -74,7 +74,7 @@ class Place:
         Raises:
           InvalidRequestError: Something is wrong, or does not go together.
         """
-        return build_request(**dataclasses.asdict(self), **keywords)
+        return SessionRequest.build(this_requester(), **dataclasses.asdict(self), **keywords)
 
 
 _FIELDS = dataclasses.fields(Place)

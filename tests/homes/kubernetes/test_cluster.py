@@ -18,7 +18,8 @@ from shared_pathways_service.agent import deletion
 from shared_pathways_service.agent.deletion import clean_up
 from shared_pathways_service.agent.journal import Entry, Journal
 from shared_pathways_service.agent.messages import Start
-from shared_pathways_service.agent.request import build_request, start_of
+from shared_pathways_service.agent.request import start_of, this_requester
+from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.cli.options.cluster_options import Place
 from shared_pathways_service.errors import CleanupError
 from shared_pathways_service.homes.choice import HomeChoice, make_home
@@ -80,7 +81,9 @@ async def two_clusters() -> AsyncIterator[Clusters]:
 
 
 def started(**request: Any) -> Start:
-    return start_of(build_request(pathways_service=SERVICE, **request), Settings.load())
+    return start_of(
+        SessionRequest.build(this_requester(), pathways_service=SERVICE, **request), Settings.load()
+    )
 
 
 def entry_of(start: Start, **options: Any) -> Entry:
