@@ -15,24 +15,19 @@ import asyncio
 import os
 import statistics
 import time
-import uuid
 from pathlib import Path
 
 from harness.own_service import own_directories, write_result
-from shared_pathways_service.homes.base import ProxyHandle, ProxySpec, unheard
+from harness.session_requests import session_request
+from shared_pathways_service.homes.base import ProxyHandle, unheard
 from shared_pathways_service.homes.embedded.discovery import find, find_or_start
 from shared_pathways_service.homes.embedded.home import EmbeddedHome
 from shared_pathways_service.protocol import supervisor_pb2 as pb
+from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.runtime.settings import Settings
 
 #: Seconds for another proxy to become warm.
 PAUSE_S = 4.0
-
-
-def spec_of(name: str) -> ProxySpec:
-    return ProxySpec(
-        name=name, session=str(uuid.uuid4()), virtual_slices=("tpuv6e:2x2",) * 2, user="bench"
-    )
 
 
 async def placed(home: EmbeddedHome, handle: ProxyHandle) -> dict[str, float]:
@@ -51,23 +46,25 @@ async def one_round() -> dict[str, float]:
     link = await find_or_start(Settings.load(), {"tpuv6e:2x2": 2}, who="a benchmark")
     found["serving"] = time.perf_counter() - began
     home = EmbeddedHome()
-    first = spec_of("first")
+    first = session_request("first", *["tpuv6e:2x2"] * 2)
     await home.preflight(first, unheard)
     found["ready"] = time.perf_counter() - began
-    handle = await home.create_proxy(first)
+    handle = await home.create_proxy(first, session="first", owner=identity_of())
     times = await placed(home, handle)
     found["proxy serves"] = times["proxy.serving"] - began
     found["placed"] = times["tenant.running"] - began
-    await home.delete_proxy(handle.name, handle.uid, first.session)
+    await home.delete_proxy(handle.name, handle.uid, "first")
     await home.close()
     await asyncio.sleep(PAUSE_S)
 
     began = time.perf_counter()
     home = EmbeddedHome()
-    second = spec_of("second")
+    second = session_request("second", *["tpuv6e:2x2"] * 2)
     await home.preflight(second, unheard)
     found["again"] = time.perf_counter() - began
-    times = await placed(home, await home.create_proxy(second))
+    times = await placed(
+        home, await home.create_proxy(second, session="second", owner=identity_of())
+    )
     found["second proxy"] = times["tenant.running"] - began
     await home.close()
 

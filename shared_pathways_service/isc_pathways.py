@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from shared_pathways_service.agent.request import build_request
+from shared_pathways_service.agent.request import this_requester
 from shared_pathways_service.api.proxy_options import ProxyOptions
-from shared_pathways_service.api.requests import DEFAULT_NAMESPACE, DEFAULT_PROXY_IMAGE
+from shared_pathways_service.api.requests import (
+    DEFAULT_NAMESPACE,
+    DEFAULT_PROXY_IMAGE,
+    SessionRequest,
+)
 from shared_pathways_service.connection import Connection
 from shared_pathways_service.events import Event
 
@@ -90,7 +94,8 @@ def connect(  # noqa: PLR0917 - upstream's, in upstream's order
     Raises:
       InvalidRequestError: A field is wrong; `field` names it.
     """
-    request = build_request(
+    request = SessionRequest.build(
+        this_requester(),
         cluster=cluster,
         project=project,
         region=region,

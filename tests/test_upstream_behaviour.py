@@ -47,9 +47,10 @@ from typing import Any
 
 import pytest
 
+from harness.session_requests import job_inputs
 from harness.upstream import service_file
 from shared_pathways_service import isc_pathways
-from shared_pathways_service.manifests.proxy_job import ProxyJobInputs, proxy_job
+from shared_pathways_service.manifests.proxy_job import proxy_job
 from shared_pathways_service.session.cloud_metrics import METRICS
 
 KIND = "tpuv6e:2x2"
@@ -204,7 +205,7 @@ def test_the_name_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def job_of(**changed: Any) -> dict[str, Any]:
     asked = connect(**changed)
     made = proxy_job(
-        ProxyJobInputs(
+        job_inputs(
             name=asked.proxy_job_name,
             namespace="default",
             session="s",

@@ -71,7 +71,7 @@ class AgentSession:
         self._on_state = on_state
         self._command = command
         self._changed = threading.Condition()
-        self._state = AgentState(Snapshot(name=start.spec.name, phase=Phase.NEW))
+        self._state = AgentState(Snapshot(name=start.request.name, phase=Phase.NEW))
         self._lost = False
         self._how_lost = ""
         self._ids = itertools.count(1)
@@ -231,7 +231,7 @@ class AgentSession:
         with contextlib.ExitStack() as stack:
             stack.callback(self._let_go)
             self._say({"type": "close", "reason": reason})
-            limit = self._start.plan.delete_timeout_s + _SLACK_S
+            limit = self._start.delete_timeout_s + _SLACK_S
             with self._changed:
                 self._changed.wait_for(lambda: not self.agent_alive, patience_s or limit)
         if self._state.has_ended:
@@ -240,7 +240,7 @@ class AgentSession:
             # (Hung, or given less time than it needs.)
             return left_over([f"proxy {self.snapshot.name}"], self.snapshot.name)
         return clean_up_sessions(
-            Path(self._start.journal), [self._start.spec.session], self.log, self._command
+            Path(self._start.journal), [self._start.session], self.log, self._command
         )
 
     def _after_a_proper_end(self) -> CleanupError | None:

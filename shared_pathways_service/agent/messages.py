@@ -12,10 +12,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from shared_pathways_service.api.proxy_options import ProxyOptions
-from shared_pathways_service.homes.base import ProxySpec
+from shared_pathways_service.api.requests import SessionRequest
+from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.homes.choice import HomeChoice
-from shared_pathways_service.session.messages import Plan
+from shared_pathways_service.runtime.processes import Identity
 
 __all__ = [
     "MAX_BYTES",
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 #: Of these messages: client and agent are of one installation unless it was upgraded under them.
-VERSION = 2
+VERSION = 3
 #: Of one message.
 MAX_BYTES = 4 << 20
 _PREFIX = 4
@@ -100,25 +100,34 @@ class Start:
     """All that the agent needs to run a session.
 
     Attributes:
-      owner: The owning process's identity, as `processes.Identity.to_json` gives it.
+      request: What the user asked for.
+      session: UUID of the session; what is found under it belongs to it.
+      owner: The process whose end ends the session.
       journal: The journal's directory.
-      collect_metrics: Whether metrics are sent to Google Cloud Monitoring.
       metrics_port: Where the agent serves its own to a scraper, 0 for any port; None: nowhere.
       metrics_address: The address of this machine that the port is of.
+      delete_timeout_s: Seconds for the deletion, while somebody waits for it.
     """
 
     home: HomeChoice
-    spec: ProxySpec
-    plan: Plan
-    owner: Mapping[str, Any]
+    request: SessionRequest
+    session: str
+    owner: Identity
     journal: str
-    collect_metrics: bool = False
     metrics_port: int | None = None
     metrics_address: str = "127.0.0.1"
+    delete_timeout_s: float = 60.0
 
     def to_json(self) -> dict[str, Any]:
         """Returns it as plain data."""
-        return {"type": "start", "version": VERSION, **dataclasses.asdict(self)}
+        return {
+            **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)},
+            "type": "start",
+            "version": VERSION,
+            "home": dataclasses.asdict(self.home),
+            "request": self.request.to_json(),
+            "owner": self.owner.to_json(),
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Start:
@@ -135,21 +144,13 @@ class Start:
         try:
             return cls(
                 home=HomeChoice(**data["home"]),
-                spec=_spec(data["spec"]),
-                plan=Plan(**_tuples(data["plan"])),
-                owner=dict(data["owner"]),
+                request=SessionRequest.from_json(data["request"]),
+                session=str(data["session"]),
+                owner=Identity.from_json(data["owner"]),
                 journal=str(data["journal"]),
-                collect_metrics=bool(data["collect_metrics"]),
                 metrics_port=data["metrics_port"],
                 metrics_address=str(data["metrics_address"]),
+                delete_timeout_s=float(data["delete_timeout_s"]),
             )
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, InvalidRequestError) as error:
             raise MessageError(f"not a request: {error}") from error
-
-
-def _spec(data: Mapping[str, Any]) -> ProxySpec:
-    return ProxySpec(**{**_tuples(data), "options": ProxyOptions(**_tuples(data["options"]))})
-
-
-def _tuples(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: tuple(v) if isinstance(v, list) else v for key, v in data.items()}

@@ -98,9 +98,9 @@ class MetricsReporter:
         monitoring = CloudMonitoring(
             project=project,
             labels={
-                "client_instance_id": self._start.spec.session,
+                "client_instance_id": self._start.session,
                 "cluster_name": cluster,
-                "job_name": self._start.spec.name,
+                "job_name": self._start.request.name,
             },
         )
         async with contextlib.AsyncExitStack() as stack:
@@ -141,7 +141,7 @@ class MetricsReporter:
             return
         self._has_complained = True
         _log.warning("metrics are not sent: %s", reason)
-        event = MetricsUnavailable(tenant=self._start.spec.name, reason=reason)
+        event = MetricsUnavailable(tenant=self._start.request.name, reason=reason)
         self._send({"type": "event", "event": event.to_dict()})
 
 

@@ -80,7 +80,7 @@ async def _run_session(
 ) -> None:
     start = Start.from_json(first)
     journal = Journal(Path(start.journal))
-    reporter = _reporter(start, channel) if start.collect_metrics else None
+    reporter = _reporter(start, channel) if start.request.collect_service_metrics else None
     home = make_home(start.home)
     meter = SessionMeter(start, home.counters)
 
@@ -101,17 +101,17 @@ async def _run_session(
                 hear=meter.hear,
                 metrics=metrics,
             )
-            _heed_signals(runner, start.spec.name)
+            _heed_signals(runner, start.request.name)
             beside = [
                 _listen(messages, channel, runner),
-                _watch_owner(Identity.from_json(start.owner), runner),
+                _watch_owner(start.owner, runner),
                 _sweep(journal, make_home),
             ]
             async with _running(beside):
                 end = await runner.run()
         # What it leaves may take minutes, and its port is for the next one.
         goes_on = bool(end.left) and not runner.is_hopeless
-        left = journal.read(start.spec.session) if goes_on else None
+        left = journal.read(start.session) if goes_on else None
         lingers = left is not None or (reporter is not None and reporter.is_behind)
         channel.send({"type": "ended", "state": end.to_json(), "error": None, "lingers": lingers})
         if left is not None:

@@ -12,14 +12,13 @@ import uuid
 from typing import Any
 
 from shared_pathways_service.agent.messages import Start
-from shared_pathways_service.api.requests import DEFAULT_PROXY_IMAGE, ConnectRequest
-from shared_pathways_service.homes.base import ProxySpec
+from shared_pathways_service.api.requests import Requester, SessionRequest
+from shared_pathways_service.api.service_choice import ServiceChoice
 from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.runtime.settings import Settings, private_directory
-from shared_pathways_service.session.messages import Plan
 
-__all__ = ["build_request", "start_of", "user_name"]
+__all__ = ["start_of", "this_requester", "user_name"]
 
 _SUFFIX_LETTERS = string.ascii_lowercase + string.digits
 
@@ -32,86 +31,48 @@ def user_name() -> str:
         return f"uid-{os.getuid()}"
 
 
-def build_request(**keywords: object) -> ConnectRequest:
-    """Checks connect()'s keywords; nothing is started.
-
-    Raises:
-      InvalidRequestError: One is wrong.
-    """
+def this_requester() -> Requester:
+    """Returns the user of this process, with a new suffix for a name."""
     suffix = "".join(secrets.choice(_SUFFIX_LETTERS) for _ in range(5))
-    # (Its keywords are connect()'s, each checked there.)
-    return ConnectRequest.build(user=user_name(), suffix=suffix, **keywords)
+    return Requester(user=user_name(), host=platform.node(), suffix=suffix)
 
 
-def start_of(request: ConnectRequest, settings: Settings) -> Start:
+def start_of(request: SessionRequest, settings: Settings) -> Start:
     """Returns the agent's orders for a new session that this process owns."""
-    owner = identity_of()
-    types = tuple(str(instance_type) for instance_type in request.virtual_slices)
-    image = request.proxy_server_image
-    spec = ProxySpec(
-        name=request.proxy_job_name,
-        session=str(uuid.uuid4()),
-        virtual_slices=types,
-        num_elastic_slices=request.elastic_slices,
-        priority=request.priority,
-        priority_class=request.priority_class,
-        queue_timeout_s=request.queue_timeout,
-        options=request.proxy_options,
-        # (The default stands for whichever goes with the service.)
-        image="" if image == DEFAULT_PROXY_IMAGE else image,
-        gcs_bucket=request.gcs_bucket or "",
-        local_port=request.local_port,
-        owner_pid=owner.pid,
-        owner_start=owner.start,
-        user=user_name(),
-        team=request.team,
-        host=platform.node(),
-        labels=dict(request.labels),
-        max_lifetime_s=request.max_lifetime,
-    )
-    plan = Plan(
-        name=spec.name,
-        virtual_slices=types,
-        num_elastic_slices=request.elastic_slices,
-        wait_placed=request.wait == "placed",
-        timeout_s=request.timeout,
-        queue_timeout_s=request.queue_timeout,
-    )
     # The home lives in another process, and a journal's entry may be read by a third.
     directories = ("runtime_dir", "state_dir", "cache_dir", "config")
     options: dict[str, Any] = {name: str(getattr(settings, name)) for name in directories}
     options["profile"] = settings.profile
-    if request.home == "kubernetes":
-        options |= _cluster_options(request, settings)
+    if request.service.home == "kubernetes":
+        options |= _cluster_options(request.service, settings)
     journal = private_directory(settings.state_dir, "SPS_STATE_DIR") / "journal"
     return Start(
-        home=HomeChoice(name=request.home, options=options),
-        spec=spec,
-        plan=plan,
-        owner=owner.to_json(),
+        home=HomeChoice(name=request.service.home, options=options),
+        request=request,
+        session=str(uuid.uuid4()),
+        owner=identity_of(),
         journal=str(journal),
-        collect_metrics=request.collect_service_metrics,
         metrics_port=settings.agent_metrics_port,
         metrics_address=settings.agent_metrics_address,
     )
 
 
-def _cluster_options(request: ConnectRequest, settings: Settings) -> dict[str, Any]:
+def _cluster_options(service: ServiceChoice, settings: Settings) -> dict[str, Any]:
     """Returns what `KubernetesHome` takes, good in another process and on another day."""
     # Here: who names no cluster has no use for it.
     from shared_pathways_service.kube.access import ClusterChoice, settled  # noqa: PLC0415
 
     choice = settled(
         ClusterChoice(
-            cluster=request.cluster or "",
-            project=request.project or "",
-            region=request.region or "",
-            context=request.context or "",
+            cluster=service.cluster or "",
+            project=service.project or "",
+            region=service.region or "",
+            context=service.context or "",
         )
     )
     return {
         **dataclasses.asdict(choice),
-        "pathways_service": request.pathways_service or "",
-        "namespace": request.namespace,
+        "pathways_service": service.pathways_service or "",
+        "namespace": service.namespace,
         "proxy_deadline_s": settings.proxy_deadline_s,
     }

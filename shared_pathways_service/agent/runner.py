@@ -17,7 +17,7 @@ from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event, rfc3339
 from shared_pathways_service.events.session import HomeLost
 from shared_pathways_service.homes.base import Home, ProxyHandle
-from shared_pathways_service.runtime.processes import Identity, identity_of
+from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.session import messages as m
 from shared_pathways_service.session.state_machine import Session
 
@@ -83,7 +83,7 @@ class SessionRunner:
         self._entry: Entry | None = None
         self._finished = False
         self.is_hopeless = False
-        self._last = m.Snapshot(name=start.spec.name, phase=m.Phase.NEW)
+        self._last = m.Snapshot(name=start.request.name, phase=m.Phase.NEW)
 
     def cancel(self, cancelled: m.Cancelled) -> None:
         """Asks the session to end; may be called at any time, and again."""
@@ -92,7 +92,7 @@ class SessionRunner:
     async def run(self) -> m.Snapshot:
         """Runs the session to its end; returns how it ended."""
         loop = asyncio.get_running_loop()
-        machine = Session(self._start.plan, loop.time())
+        machine = Session(self._start.request, loop.time(), self._start.delete_timeout_s)
         try:
             await self._carry_out(machine, machine.start(loop.time()))
             while not self._finished:
@@ -110,7 +110,7 @@ class SessionRunner:
             async with asyncio.timeout(_STOP_S):
                 await self._home.close()
         except Exception as error:  # noqa: BLE001 - this process ends in any case
-            _log.warning("the home of %s did not close: %r", self._start.spec.name, error)
+            _log.warning("the home of %s did not close: %r", self._start.request.name, error)
 
     async def logs(self, lines: int) -> list[str]:
         """Returns the last lines of the proxy's log.
@@ -182,7 +182,7 @@ class SessionRunner:
         except SharedPathwaysError as error:
             event = m.StepFailed(error=error)
         except Exception as error:  # noqa: BLE001 - taken down in any case
-            _log.exception("a step of %s failed", self._start.spec.name)
+            _log.exception("a step of %s failed", self._start.request.name)
             what = f"{type(error).__name__}: {error}"
             event = m.StepFailed(error=SharedPathwaysError(f"the agent failed: {what}"))
         self._inbox.put_nowait((number, event))
@@ -195,7 +195,7 @@ class SessionRunner:
     # ---- the steps
 
     async def _preflight(self) -> m.SessionEvent:
-        info = await self._home.preflight(self._start.spec, self._tell)
+        info = await self._home.preflight(self._start.request, self._tell)
         return m.PreflightDone(
             service=info.address,
             instance_types=info.instance_types,
@@ -204,11 +204,14 @@ class SessionRunner:
 
     async def _create(self, snapshot: m.Snapshot) -> m.SessionEvent:
         self._write_journal(snapshot)
-        handle = await self._home.create_proxy(self._start.spec)
+        start = self._start
+        handle = await self._home.create_proxy(
+            start.request, session=start.session, owner=start.owner
+        )
         self._handle = handle
         file = None
         if handle.token is not None:
-            file = str(self._journal.write_token(self._start.spec.session, handle.token))
+            file = str(self._journal.write_token(self._start.session, handle.token))
         self._send(
             {
                 "type": "proxy",
@@ -222,7 +225,7 @@ class SessionRunner:
 
     async def _open_tunnel(self) -> m.SessionEvent:
         assert self._handle is not None
-        address = await self._home.open_tunnel(self._handle, self._start.spec.local_port)
+        address = await self._home.open_tunnel(self._handle, self._start.request.local_port)
         return m.TunnelOpen(address=address)
 
     async def _run_probe(self, address: str) -> m.SessionEvent:
@@ -236,16 +239,14 @@ class SessionRunner:
             with contextlib.suppress(SharedPathwaysError, TimeoutError):
                 async with asyncio.timeout(_LAST_LOG_S):
                     tail = await self.logs(effect.log_lines)
-        spec = self._start.spec
+        name, session = self._start.request.name, self._start.session
         try:
-            await delete_for_certain(
-                self._home, name=spec.name, uid=effect.uid, session=spec.session
-            )
+            await delete_for_certain(self._home, name=name, uid=effect.uid, session=session)
         except SharedPathwaysError:
             self.is_hopeless = True
             raise
         self._entry = None
-        self._journal.remove(spec.session)
+        self._journal.remove(session)
         return m.Deleted(log_tail=tuple(tail))
 
     def _tell(self, news: Event) -> None:
@@ -260,7 +261,7 @@ class SessionRunner:
         except SharedPathwaysError as error:
             reason = str(error)
         except Exception as error:  # noqa: BLE001 - taken down in any case
-            _log.exception("the view of %s failed", self._start.spec.name)
+            _log.exception("the view of %s failed", self._start.request.name)
             reason = f"{type(error).__name__}: {error}"
         # Told again after the proxy's own end, this is passed over.
         self._tell(HomeLost(reason=reason))
@@ -273,7 +274,7 @@ class SessionRunner:
             said,
             time=rfc3339(time.time()),
             monotonic=time.monotonic(),
-            tenant=self._start.spec.name,
+            tenant=self._start.request.name,
             reason=said.reason or None,
         )
         _log.info("%s", event.to_json())
@@ -296,17 +297,17 @@ class SessionRunner:
                 _log.warning("the journal of %s is not up to date: %s", snapshot.name, error)
 
     def _write_journal(self, snapshot: m.Snapshot) -> None:
-        spec = self._start.spec
+        tenant = self._start.request.tenant
         before = self._entry or Entry(
-            session=spec.session,
-            name=spec.name,
+            session=self._start.session,
+            name=tenant.name,
             home=self._start.home,
-            owner=Identity.from_json(self._start.owner),
+            owner=self._start.owner,
             agent=identity_of(),
             since=rfc3339(time.time()),
-            user=spec.user,
-            host=spec.host,
-            slices=spec.virtual_slices,
+            user=tenant.user,
+            host=tenant.host,
+            slices=tenant.type_names,
             metrics=self._metrics,
         )
         entry = dataclasses.replace(

@@ -41,7 +41,7 @@ class SessionMeter:
     def __init__(self, start: Start, counters: Callable[[], HomeCounters]) -> None:
         self._start = start
         self._counters = counters
-        self._snapshot = Snapshot(name=start.spec.name, phase=Phase.NEW)
+        self._snapshot = Snapshot(name=start.request.name, phase=Phase.NEW)
         self._events: collections.Counter[str] = collections.Counter()
         self._heard_at: float | None = None
 
@@ -57,7 +57,7 @@ class SessionMeter:
     def families(self) -> list[Family]:
         """Returns all that is told."""
         home = self._start.home.name
-        labels = {"version": __version__, "name": self._start.spec.name, "home": home}
+        labels = {"version": __version__, "name": self._start.request.name, "home": home}
         return [
             _family("info", "info", "The connection.", [Sample(1, labels)]),
             *self._of_session(),
@@ -205,7 +205,7 @@ async def served(
         except SharedPathwaysError as error:
             reason = f"{error.message}; SPS_AGENT_METRICS_PORT=0 takes any port that is free"
             _log.warning("%s", reason)
-            event = MetricsUnavailable(tenant=start.spec.name, reason=reason)
+            event = MetricsUnavailable(tenant=start.request.name, reason=reason)
             send({"type": "event", "event": event.to_dict()})
         else:
             undo.push_async_callback(serving.close)

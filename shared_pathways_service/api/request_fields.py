@@ -10,6 +10,7 @@ from shared_pathways_service.api.validation import DNS_LABEL_LIMIT, check_dns_la
 from shared_pathways_service.errors import InvalidRequestError
 
 __all__ = [
+    "TEAM_LABEL",
     "PROXY_JOB_NAME_LIMIT",
     "check_bucket",
     "check_choice",
@@ -39,7 +40,7 @@ _SUBDOMAIN: Final = re.compile(
 )
 _OWN_LABELS: Final = ("app", "app.kubernetes.io/managed-by")
 _OWN_PREFIX: Final = "sps.dev/"
-_TEAM_LABEL: Final = "sps.dev/team"
+TEAM_LABEL: Final = "sps.dev/team"
 
 
 def check_choice(field: str, value: object, choices: Sequence[str]) -> str:
@@ -168,7 +169,7 @@ def _check_label_key(field: str, key: object) -> None:
     if not isinstance(key, str) or not valid:
         raise InvalidRequestError(field, key, "keys of the form NAME or DOMAIN/NAME")
     own = key in _OWN_LABELS or key.startswith(_OWN_PREFIX)
-    if own and key != _TEAM_LABEL:
+    if own and key != TEAM_LABEL:
         raise InvalidRequestError(
-            field, key, f"keys that this package does not set itself, or {_TEAM_LABEL}"
+            field, key, f"keys that this package does not set itself, or {TEAM_LABEL}"
         )

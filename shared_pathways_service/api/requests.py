@@ -1,13 +1,14 @@
-"""What connect() was asked for, checked as a whole before anything is started.
+"""The request of a session: what connect() was given, checked as a whole before anything starts.
 
-`ConnectRequest.build` takes connect()'s keywords as the user gave them and returns a request that
-is right, or raises `InvalidRequestError` naming the first field that is not.
+`SessionRequest.build` takes connect()'s keywords as the user gave them, and returns a valid request
+or raises `InvalidRequestError` with the first wrong field. It is the only place that checks them:
+the agent and the homes take a request as it is. The part for the resource manager is the request's
+`tenant`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, cast
 
@@ -20,6 +21,7 @@ from shared_pathways_service.api.instances import (
 from shared_pathways_service.api.priorities import cluster_priority, parse_priority
 from shared_pathways_service.api.proxy_options import ProxyOptions
 from shared_pathways_service.api.request_fields import (
+    TEAM_LABEL,
     check_bucket,
     check_choice,
     check_labels,
@@ -28,10 +30,10 @@ from shared_pathways_service.api.request_fields import (
     check_service_address,
     default_proxy_job_name,
 )
-from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.api.service_choice import DEFAULT_NAMESPACE, HomeName, ServiceChoice
+from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.api.validation import (
     check_bool,
-    check_dns_label,
     check_int,
     check_optional_text,
     check_port,
@@ -44,9 +46,11 @@ from shared_pathways_service.events import Event
 __all__ = [
     "DEFAULT_NAMESPACE",
     "DEFAULT_PROXY_IMAGE",
-    "ConnectRequest",
+    "ClientOptions",
     "HomeName",
     "ProxyOptions",
+    "Requester",
+    "SessionRequest",
     "check_proxy_job_name",
     "check_service_address",
     "default_proxy_job_name",
@@ -57,86 +61,155 @@ __all__ = [
 ]
 
 DEFAULT_PROXY_IMAGE: Final = "us-docker.pkg.dev/cloud-tpu-v2-images/pathways/proxy_server:latest"
-DEFAULT_NAMESPACE: Final = "default"
 
-HomeName = Literal["embedded", "kubernetes"]
 Wait = Literal["placed", "ready"]
-
-_PROJECT: Final = re.compile(r"([a-z0-9.-]+:)?[a-z]([-a-z0-9]{0,28}[a-z0-9])?")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ConnectRequest:
-    """A request that is right in itself; whether the service can meet it is not known yet.
+class Requester:
+    """Who asks for a session.
 
     Attributes:
-      home: Where the service lives.
-      virtual_slices: One instance type a virtual slice; empty: one of the service's first type.
-      proxy_job_name: The session's name, made up where the user gave none.
-      is_name_generated: Whether it was made up.
-      queue_timeout: None: fail at once when slices are taken; else seconds, infinity too.
-      timeout: Seconds for the service and the proxy to become ready.
-      elastic_slices: How many of the virtual slices may be missing at the start.
-      priority: A number; that of `priority_class` where the cluster does not know better.
-      priority_class: The PriorityClass of the cluster that has the number; empty: none.
-      max_lifetime: Seconds; None: as long as the block lasts.
-      local_port: None: a Unix socket; else a loopback TCP port, 0 for any.
+      user: The user, as the system names them; any text.
+      host: The machine of the user.
+      suffix: Random lower-case letters and digits, for a name that is made up.
     """
 
-    home: HomeName
-    cluster: str | None
-    project: str | None
-    region: str | None
-    context: str | None
-    namespace: str
-    gcs_bucket: str | None
-    pathways_service: str | None
-    virtual_slices: tuple[InstanceType, ...]
-    proxy_job_name: str
+    user: str
+    host: str
+    suffix: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClientOptions:
+    """The part of a request that stays in the process of the user.
+
+    Attributes:
+      local_devices: Whether JAX has this machine's CPU beside the proxy's devices.
+      strict: Whether programs are refused what Google's proxies refuse; None: as the environment
+        says.
+      tune_allocator: Whether glibc's allocator is set to keep memory.
+      on_event: Called with each event; None: not called.
+      profile: A profile of the settings file.
+    """
+
+    local_devices: bool = True
+    strict: bool | None = None
+    tune_allocator: bool = False
+    on_event: Callable[[Event], object] | None = None
+    profile: str | None = None
+
+    @classmethod
+    def check(
+        cls,
+        local_devices: object,
+        strict: object,
+        tune_allocator: object,
+        on_event: object,
+        profile: object,
+    ) -> ClientOptions:
+        """Checks the keywords of connect() that these are."""
+        return cls(
+            local_devices=check_bool("local_devices", local_devices),
+            strict=None if strict is None else check_bool("strict", strict),
+            tune_allocator=check_bool("tune_allocator", tune_allocator),
+            on_event=_callback(on_event),
+            profile=check_optional_text("profile", profile),
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SessionRequest:
+    """A valid request; whether the service can meet it is not known yet.
+
+    Names of fields that are numbers of seconds end with ``_s``, as behind connect() all do.
+
+    Attributes:
+      service: Where the service is looked for.
+      tenant: The slices, and everything else that the resource manager has to know.
+      is_name_generated: Whether the tenant's name was made up.
+      priority_class: The cluster's PriorityClass that has the tenant's priority; empty: none. The
+        cluster's number counts where the two differ.
+      gcs_bucket: ``gs://…`` for scratch data; None: where the resource manager has its own.
+      proxy_server_image: The proxy's container image; `DEFAULT_PROXY_IMAGE` stands for the one that
+        matches the service.
+      proxy_options: How the proxy is started.
+      labels: Labels added to the proxy's Job.
+      local_port: A loopback TCP port, 0 for any; None: a Unix socket.
+      collect_service_metrics: Whether metrics are sent to Google Cloud Monitoring.
+      wait: Whether placement is waited for, or goes on behind.
+      timeout_s: Seconds for the service and the proxy to become ready; then again for placement.
+      client: What concerns the process of the user only.
+    """
+
+    service: ServiceChoice
+    tenant: TenantRequest
     is_name_generated: bool
+    priority_class: str
+    gcs_bucket: str | None
     proxy_server_image: str
     proxy_options: ProxyOptions
+    labels: Mapping[str, str]
+    local_port: int | None
     collect_service_metrics: bool
     wait: Wait
-    queue_timeout: float | None
-    timeout: float
-    elastic_slices: int
-    priority: int
-    priority_class: str
-    labels: Mapping[str, str]
-    max_lifetime: float | None
-    local_port: int | None
-    local_devices: bool
-    strict: bool | None
-    tune_allocator: bool
-    on_event: Callable[[Event], object] | None
-    profile: str | None
+    timeout_s: float
+    client: ClientOptions = dataclasses.field(default_factory=ClientOptions)
 
     @property
-    def team(self) -> str:
-        """The team, from the label ``sps.dev/team``; empty when there is none."""
-        return self.labels.get("sps.dev/team", "")
+    def name(self) -> str:
+        """The session's name, which is its tenant's and its proxy's."""
+        return self.tenant.name
 
-    def matches(self, started: ConnectRequest) -> bool:
+    @property
+    def chosen_image(self) -> str:
+        """The proxy's container image; empty: the one that matches the service."""
+        is_default = self.proxy_server_image == DEFAULT_PROXY_IMAGE
+        return "" if is_default else self.proxy_server_image
+
+    def matches(self, started: SessionRequest) -> bool:
         """Returns whether a started request asks for the same.
 
         Two requests that differ in `on_event` only match, and a generated name matches any.
         """
-        name = started.proxy_job_name if self.is_name_generated else self.proxy_job_name
+        name = started.name if self.is_name_generated else self.name
         renamed = dataclasses.replace(
             self,
-            proxy_job_name=name,
+            tenant=dataclasses.replace(self.tenant, name=name),
             is_name_generated=started.is_name_generated,
-            on_event=started.on_event,
+            client=dataclasses.replace(self.client, on_event=started.client.on_event),
         )
         return renamed == started
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the request as plain data, without what stays in the process of the user."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        del fields["client"]
+        return {
+            **fields,
+            "service": dataclasses.asdict(self.service),
+            "tenant": self.tenant.to_json(),
+            "proxy_options": dataclasses.asdict(self.proxy_options),
+            "labels": dict(self.labels),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> SessionRequest:
+        """Makes the request that `to_json` described."""
+        return cls(
+            **{
+                **data,
+                "service": ServiceChoice(**data["service"]),
+                "tenant": TenantRequest.from_json(data["tenant"]),
+                "proxy_options": ProxyOptions(**data["proxy_options"]),
+            }
+        )
 
     @classmethod
     def build(
         cls,
+        requester: Requester,
         *,
-        user: str,
-        suffix: str,
         cluster: object = None,
         project: object = None,
         region: object = None,
@@ -162,12 +235,11 @@ class ConnectRequest:
         tune_allocator: object = False,
         on_event: object = None,
         profile: object = None,
-    ) -> ConnectRequest:
+    ) -> SessionRequest:
         """Checks connect()'s keywords, each named as there.
 
         Args:
-          user: Who asks, as the system names them; any text.
-          suffix: Random lower-case letters and digits for a name that is made up.
+          requester: Who asks.
           cluster: A GKE cluster; needs `project` and `region`, and excludes `context`.
           project: Its project.
           region: Its region or zone.
@@ -200,101 +272,36 @@ class ConnectRequest:
         Raises:
           InvalidRequestError: A field is wrong, or two do not go together.
         """
-        virtual_slices = parse_instances(expected_tpu_instances)
-        place = _Place.check((cluster, project, region), context, namespace, pathways_service)
-        number, priority_class = _priority(place.home, priority)
+        gke = cluster, project, region
+        service = ServiceChoice.check(gke, context, namespace, pathways_service)
+        number, priority_class = _priority(service.home, priority)
+        checked_labels = check_labels(labels)
+        slices = parse_instances(expected_tpu_instances)
         return cls(
-            **dataclasses.asdict(place),
-            gcs_bucket=check_bucket(gcs_bucket),
-            virtual_slices=virtual_slices,
-            proxy_job_name=_job_name(proxy_job_name, user, suffix),
+            service=service,
+            tenant=TenantRequest(
+                name=_job_name(proxy_job_name, requester),
+                virtual_slices=slices,
+                elastic_slices=_elastic(elastic_slices, len(slices) or 1),
+                priority=number,
+                queue_timeout_s=_queue_timeout(queue_timeout),
+                max_lifetime_s=_max_lifetime(max_lifetime),
+                user=requester.user,
+                team=checked_labels.get(TEAM_LABEL, ""),
+                host=requester.host,
+            ),
             is_name_generated=proxy_job_name is None,
+            priority_class=priority_class,
+            gcs_bucket=check_bucket(gcs_bucket),
             proxy_server_image=check_proxy_image(proxy_server_image, default=DEFAULT_PROXY_IMAGE),
             proxy_options=_options(proxy_options),
+            labels=checked_labels,
+            local_port=None if local_port is None else check_port("local_port", local_port),
             collect_service_metrics=check_bool("collect_service_metrics", collect_service_metrics),
             wait=cast("Wait", check_choice("wait", wait, ("placed", "ready"))),
-            queue_timeout=_queue_timeout(queue_timeout),
-            timeout=check_seconds("timeout", timeout),
-            elastic_slices=_elastic(elastic_slices, len(virtual_slices) or 1),
-            priority=number,
-            priority_class=priority_class,
-            labels=check_labels(labels),
-            max_lifetime=_max_lifetime(max_lifetime),
-            local_port=None if local_port is None else check_port("local_port", local_port),
-            local_devices=check_bool("local_devices", local_devices),
-            strict=None if strict is None else check_bool("strict", strict),
-            tune_allocator=check_bool("tune_allocator", tune_allocator),
-            on_event=_callback(on_event),
-            profile=check_optional_text("profile", profile),
+            timeout_s=check_seconds("timeout", timeout),
+            client=ClientOptions.check(local_devices, strict, tune_allocator, on_event, profile),
         )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Place:
-    """Where the service is looked for."""
-
-    home: HomeName
-    cluster: str | None
-    project: str | None
-    region: str | None
-    context: str | None
-    namespace: str
-    pathways_service: str | None
-
-    @classmethod
-    def check(
-        cls,
-        gke: tuple[object, object, object],
-        context: object,
-        namespace: object,
-        pathways_service: object,
-    ) -> _Place:
-        """Checks a GKE cluster with its project and region, and what else names a service."""
-        cluster, project, region = gke
-        place = cls(
-            home=_home(cluster, context, pathways_service),
-            cluster=check_optional_text("cluster", cluster),
-            project=check_optional_text("project", project),
-            region=check_optional_text("region", region),
-            context=check_optional_text("context", context),
-            namespace=check_dns_label("namespace", namespace),
-            pathways_service=check_service_address(pathways_service),
-        )
-        if place.project is not None and not _PROJECT.fullmatch(place.project):
-            raise InvalidRequestError("project", project, "the id of a Google Cloud project")
-        if place.cluster is not None:
-            place._check_gke()
-        else:
-            place._check_without_cluster()
-        return place
-
-    def _check_gke(self) -> None:
-        for field in ("project", "region"):
-            if getattr(self, field) is None:
-                raise InvalidRequestError(field, None, f"the {field} of cluster {self.cluster!r}")
-        if self.context is not None:
-            raise InvalidRequestError(
-                "context",
-                self.context,
-                "None beside cluster: either names the cluster",
-            )
-
-    def _check_without_cluster(self) -> None:
-        for field in ("project", "region"):
-            if (value := getattr(self, field)) is not None:
-                raise InvalidRequestError(field, value, "None, or a cluster beside it")
-        if self.home == "embedded" and self.namespace != DEFAULT_NAMESPACE:
-            raise InvalidRequestError(
-                "namespace",
-                self.namespace,
-                "a cluster, a context or a pathways_service beside it: "
-                "the embedded service has no namespaces",
-            )
-
-
-def _home(cluster: object, context: object, pathways_service: object) -> HomeName:
-    given = any(value is not None for value in (cluster, context, pathways_service))
-    return "kubernetes" if given else "embedded"
 
 
 def _priority(home: HomeName, value: object) -> tuple[int, str]:
@@ -302,8 +309,10 @@ def _priority(home: HomeName, value: object) -> tuple[int, str]:
     return cluster_priority(value) if home == "kubernetes" else (parse_priority(value), "")
 
 
-def _job_name(value: object, user: str, suffix: str) -> str:
-    return default_proxy_job_name(user, suffix) if value is None else check_proxy_job_name(value)
+def _job_name(value: object, requester: Requester) -> str:
+    if value is None:
+        return default_proxy_job_name(requester.user, requester.suffix)
+    return check_proxy_job_name(value)
 
 
 def _queue_timeout(value: object) -> float | None:

@@ -47,6 +47,11 @@ class TenantRequest:
     host: str = ""
 
     @property
+    def type_names(self) -> tuple[str, ...]:
+        """The instance type of each virtual slice as text, e.g. ``("tpuv6e:2x2",)``."""
+        return tuple(map(str, self.virtual_slices))
+
+    @property
     def gang(self) -> int:
         """Number of slices that must be placed for the tenant to start."""
         return max(len(self.virtual_slices), 1) - self.elastic_slices
@@ -54,7 +59,7 @@ class TenantRequest:
     def to_json(self) -> dict[str, Any]:
         """Returns the request as plain data."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {**fields, "virtual_slices": [str(kind) for kind in self.virtual_slices]}
+        return {**fields, "virtual_slices": list(self.type_names)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TenantRequest:

@@ -34,7 +34,7 @@ class Claim:
       since: When its container started (RFC 3339, UTC).
       pod: The name of its pod.
       virtual_slices: Instance types, one per virtual slice.
-      num_elastic_slices: How many of them may be missing at the start.
+      elastic_slices: How many of them may be missing at the start.
       placed: Whether its slices are known to be placed.
     """
 
@@ -43,7 +43,7 @@ class Claim:
     since: str
     pod: str = ""
     virtual_slices: tuple[str, ...] = ()
-    num_elastic_slices: int = 0
+    elastic_slices: int = 0
     placed: bool = False
 
     @property
@@ -188,7 +188,7 @@ def _claim(service: Service, pod: Mapping[str, Any]) -> Claim | None:
         since=str(running.get("startedAt") or ""),
         pod=str(metadata.get("name") or ""),
         virtual_slices=tuple(kinds),
-        num_elastic_slices=spare,
+        elastic_slices=spare,
     )
 
 

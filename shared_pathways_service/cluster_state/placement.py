@@ -25,7 +25,7 @@ class PlacementFollower:
 
     Args:
       virtual_slices: Instance types, one a virtual slice.
-      num_elastic_slices: How many of them may be missing at the start.
+      elastic_slices: How many of them may be missing at the start.
       queues: Whether slices that others hold are waited for; else the request is refused.
 
     Attributes:
@@ -36,12 +36,12 @@ class PlacementFollower:
         self,
         virtual_slices: Sequence[str],
         *,
-        num_elastic_slices: int = 0,
+        elastic_slices: int = 0,
         queues: bool = False,
     ) -> None:
         self.serving = False
         self._kinds = tuple(virtual_slices)
-        self._gang = max(1, len(self._kinds) - num_elastic_slices)
+        self._gang = max(1, len(self._kinds) - elastic_slices)
         self._queues = queues
         self._indices: dict[str, int] = {}
         self._placed: dict[int, SlicePlaced] = {}

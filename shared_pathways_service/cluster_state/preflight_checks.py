@@ -211,7 +211,7 @@ def head_check(found: ServiceReadiness) -> Check:
 
 
 def slices_check(
-    found: ServiceReadiness, virtual_slices: Sequence[str], num_elastic_slices: int
+    found: ServiceReadiness, virtual_slices: Sequence[str], elastic_slices: int
 ) -> Check:
     """Says whether enough slices are ready for the request."""
     have = f"{found.ready} of {found.wanted} slices are ready"
@@ -220,7 +220,7 @@ def slices_check(
     # (The resource manager has a check of its own.)
     troubles = [t for t in found.troubles if found.head is None or t != str(found.head)]
     what = "; ".join(filter(None, (have, *troubles, found.detail)))
-    if found.head_ready and found.suffices_for(virtual_slices, num_elastic_slices):
+    if found.head_ready and found.suffices_for(virtual_slices, elastic_slices):
         return Check(
             name="slices",
             outcome=Outcome.WARNING,

@@ -83,18 +83,18 @@ class ServiceReadiness:
         """Whether all of the service is ready."""
         return not self.service.ended and self.head_ready and self.ready >= self.wanted
 
-    def suffices_for(self, virtual_slices: Sequence[str], num_elastic_slices: int = 0) -> bool:
+    def suffices_for(self, virtual_slices: Sequence[str], elastic_slices: int = 0) -> bool:
         """Whether what is ready is enough for these slices, if nobody else had any.
 
         Args:
           virtual_slices: Instance types; empty: one of the service's first.
-          num_elastic_slices: How many of them may be missing.
+          elastic_slices: How many of them may be missing.
         """
         if self.service.ended or not self.head_ready:
             return False
         wants = Counter(virtual_slices) or Counter([next(iter(self.service.instances), "")])
         have = sum(min(n, self.ready_by_type.get(kind, 0)) for kind, n in wants.items())
-        return have >= max(1, wants.total() - num_elastic_slices)
+        return have >= max(1, wants.total() - elastic_slices)
 
     @property
     def reason(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from shared_pathways_service.api.proxy_options import ProxyOptions
-from shared_pathways_service.api.requests import ConnectRequest
+from shared_pathways_service.api.requests import SessionRequest
 
 __all__ = ["AskedFor", "MetricsCollector"]
 
@@ -49,7 +49,7 @@ class MetricsCollector:
 class AskedFor:
     """The part of a connection that follows from its request alone."""
 
-    def __init__(self, request: ConnectRequest) -> None:
+    def __init__(self, request: SessionRequest) -> None:
         self._request = request
         self._start_time: float | None = None
         self._metrics_collector = MetricsCollector(is_collecting=request.collect_service_metrics)
@@ -57,17 +57,17 @@ class AskedFor:
     @property
     def cluster(self) -> str | None:
         """The GKE cluster; None where no cluster was named."""
-        return self._request.cluster
+        return self._request.service.cluster
 
     @property
     def project(self) -> str | None:
         """The cluster's Google Cloud project; None where no cluster was named."""
-        return self._request.project
+        return self._request.service.project
 
     @property
     def region(self) -> str | None:
         """The cluster's region or zone; None where no cluster was named."""
-        return self._request.region
+        return self._request.service.region
 
     @property
     def bucket(self) -> str | None:
@@ -77,17 +77,17 @@ class AskedFor:
     @property
     def pathways_service(self) -> str | None:
         """``host:port`` of the service's resource manager; None where it is looked for."""
-        return self._request.pathways_service
+        return self._request.service.pathways_service
 
     @property
     def expected_tpu_instances(self) -> dict[str, int]:
         """How many slices of which instance type; empty: one of the service's first type."""
-        return dict(Counter(map(str, self._request.virtual_slices)))
+        return dict(Counter(self._request.tenant.type_names))
 
     @property
     def proxy_job_name(self) -> str:
         """The session's name, and its proxy's."""
-        return self._request.proxy_job_name
+        return self._request.name
 
     @property
     def proxy_server_image(self) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 
 from shared_pathways_service.agent.client import AgentSession
 from shared_pathways_service.agent.request import start_of
-from shared_pathways_service.api.requests import ConnectRequest
+from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.connection import leaving, one_live, views
 from shared_pathways_service.connection.asked import AskedFor
@@ -64,12 +64,12 @@ class Connection(AskedFor):
     error of another kind passes through, with a note.
     """
 
-    def __init__(self, request: ConnectRequest) -> None:
+    def __init__(self, request: SessionRequest) -> None:
         from shared_pathways_service.jax_client import is_strict  # noqa: PLC0415 - when it is used
 
         super().__init__(request)
-        self._strict = is_strict(request.strict)
-        self._settings = Settings.load(profile=request.profile)
+        self._strict = is_strict(request.client.strict)
+        self._settings = Settings.load(profile=request.client.profile)
         self._process = os.getpid()
         self._progress = Progress(quiet=self._settings.log_level in ("ERROR", "CRITICAL"))
         self._agent: AgentSession | None = None
@@ -213,7 +213,7 @@ class Connection(AskedFor):
     def total_chips(self) -> int:
         """Chips of all slices together; 0 before the start where no slices were named."""
         placed = [InstanceType.parse(view.instance_type) for view in self._snapshot.slices]
-        return sum(kind.chips for kind in placed or self._request.virtual_slices)
+        return sum(kind.chips for kind in placed or self._request.tenant.virtual_slices)
 
     @property
     def timings(self) -> Mapping[str, float]:
@@ -261,8 +261,8 @@ class Connection(AskedFor):
           ConnectionClosed: The connection is not started, or has ended.
         """
         agent = self._live_agent()
+        gang = self._request.tenant.gang
         limit = _FOREVER if timeout is None else timeout
-        gang = max(len(self._request.virtual_slices), 1) - self._request.elastic_slices
         self._progress.begin()
         try:
             agent.wait(lambda snapshot: snapshot.is_placed_now(gang), limit, self._progress.tick)
@@ -293,13 +293,13 @@ class Connection(AskedFor):
 
     # ---- inside
 
-    def _take_over(self, request: ConnectRequest) -> bool:
+    def _take_over(self, request: SessionRequest) -> bool:
         """Returns whether this live connection serves the request; if it has failed, closes it."""
         if self._attachment is None or not request.matches(self._request):
             return False
         failure = self._agent.failure if self._agent else None
         if failure is None:
-            self._request = dataclasses.replace(self._request, on_event=request.on_event)
+            self._request = dataclasses.replace(self._request, client=request.client)
             return True
         self._progress.warn(f"{self.proxy_job_name} had failed: {failure}; connecting again")
         left = self._end("its request is started again")
@@ -311,7 +311,7 @@ class Connection(AskedFor):
     def _snapshot(self) -> Snapshot:
         if self._agent is not None:
             return self._agent.snapshot
-        return Snapshot(name=self._request.proxy_job_name, phase=Phase.NEW)
+        return Snapshot(name=self._request.name, phase=Phase.NEW)
 
     def _live_agent(self) -> AgentSession:
         if self._agent is None or self._agent.snapshot.ended:
@@ -359,13 +359,13 @@ class Connection(AskedFor):
         from shared_pathways_service.jax_client.plugin.dumps import ignored_flags  # noqa: PLC0415 - jax
 
         began = time.monotonic()
-        if self._request.tune_allocator:
+        if self._request.client.tune_allocator:
             allocator.keep_all()
         target = ProxyTarget(
             address=agent.snapshot.address,
             token=agent.token,
             token_file=agent.token_file,
-            local_devices=self._request.local_devices,
+            local_devices=self._request.client.local_devices,
             strict=self._strict,
             insecure_credentials=agent.insecure_credentials,
             # (Only this project's proxies have tokens, and serve several processes of a tenant.)
@@ -373,7 +373,7 @@ class Connection(AskedFor):
             transfer_dir=agent.transfer_dir,
         )
         try:
-            self._attachment = attach(target, timeout=self._request.timeout)
+            self._attachment = attach(target, timeout=self._request.timeout_s)
         except (TunnelError, ProxyFailed) as error:
             # The agent may know better why, in a moment.
             failure = agent.wait_for_failure(_NEWS_S)
@@ -391,8 +391,8 @@ class Connection(AskedFor):
         self._progress(event)
         if isinstance(event, session.ServiceWarning) and event.reason:
             self._warnings.append(event.reason)
-        if self._request.on_event is not None and not self._is_forked():
-            self._request.on_event(event)
+        if self._request.client.on_event is not None and not self._is_forked():
+            self._request.client.on_event(event)
 
     def _heard_state(self) -> None:
         self._board.hear(self._snapshot)
@@ -400,7 +400,7 @@ class Connection(AskedFor):
             self._lines.hear(self._snapshot)
 
     def _new_lines(self) -> LogLines:
-        return LogLines(max(len(self._request.virtual_slices), 1))
+        return LogLines(max(len(self._request.tenant.virtual_slices), 1))
 
     def _end(self, reason: str) -> CleanupError | None:
         """Undoes what was done, whatever it was; returns what is left behind."""

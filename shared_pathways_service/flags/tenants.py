@@ -12,7 +12,7 @@ from shared_pathways_service.api.validation import check_dns_label
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.flags.parsing import comma_separated, count, flag, seconds
 
-__all__ = ["TenantOptions", "tenant_flags"]
+__all__ = ["TenantOptions", "slice_flags", "tenant_flags", "tenant_variables"]
 
 
 def _priority(text: str) -> int:
@@ -104,19 +104,38 @@ class TenantOptions:
         )
 
 
+def slice_flags(request: TenantRequest) -> list[str]:
+    """Returns the flags of a request that Google's proxies know too: those of its slices."""
+    flags = [f"--virtual_slices={','.join(request.type_names)}"]
+    if request.elastic_slices:
+        flags.append(f"--num_elastic_slices={request.elastic_slices}")
+    return flags
+
+
 def tenant_flags(request: TenantRequest) -> list[str]:
     """Returns a request as flags of a proxy."""
-    seconds_by_flag = {
+    own = _own_values(request).items()
+    return [*slice_flags(request), *(f"--{name}={value}" for name, value in own)]
+
+
+def tenant_variables(request: TenantRequest) -> dict[str, str]:
+    """Returns the variables that a proxy reads beside `slice_flags`."""
+    declared = {field.name: field.metadata["flag"] for field in dataclasses.fields(TenantOptions)}
+    values = _own_values(request).items()
+    return {declared[name].env[0]: value for name, value in values if value}
+
+
+def _own_values(request: TenantRequest) -> dict[str, str]:
+    """Returns the texts of `TenantOptions` beside those of the slices."""
+    values = {
+        "tenant_name": request.name,
+        "tenant_user": request.user,
+        "tenant_host": request.host,
+        "tenant_team": request.team,
+        "tenant_priority": str(request.priority),
+    }
+    numbers = {
         "queue_timeout_s": request.queue_timeout_s,
         "max_lifetime_s": request.max_lifetime_s,
     }
-    return [
-        f"--virtual_slices={','.join(map(str, request.virtual_slices))}",
-        f"--num_elastic_slices={request.elastic_slices}",
-        f"--tenant_name={request.name}",
-        f"--tenant_priority={request.priority}",
-        f"--tenant_user={request.user}",
-        f"--tenant_host={request.host}",
-        f"--tenant_team={request.team}",
-        *(f"--{name}={value}" for name, value in seconds_by_flag.items() if value is not None),
-    ]
+    return values | {name: str(number) for name, number in numbers.items() if number is not None}

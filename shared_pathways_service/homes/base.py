@@ -3,63 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
-from shared_pathways_service.api.proxy_options import ProxyOptions
+from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.events import Event
+from shared_pathways_service.runtime.processes import Identity
 
 __all__ = [
     "Home",
     "HomeCounters",
     "ProxyHandle",
-    "ProxySpec",
     "ServiceInfo",
     "Tell",
     "unheard",
 ]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ProxySpec:
-    """The proxy that a session asks for.
-
-    Attributes:
-      name: DNS label; the tenant's name too.
-      session: UUID of the session; what is found under it is ours.
-      virtual_slices: Instance types, one a virtual slice, e.g. ``("tpuv6e:2x2", "tpuv6e:2x2")``;
-        empty: one slice of the service's first type.
-      num_elastic_slices: How many of them may be missing at the start.
-      priority: Higher goes first; that of `priority_class` where the home does not know better.
-      priority_class: A PriorityClass of the cluster, whose value is the priority; empty: none.
-      queue_timeout_s: None: fail at once when slices are taken; else seconds to wait.
-      options: What it is started with beside its slices.
-      image: Its container image; empty: the one that goes with the resource manager's.
-      gcs_bucket: ``gs://…`` for scratch data; empty: where the resource manager has its own.
-      local_port: None: a Unix socket; else a loopback TCP port, 0 for any.
-      owner_pid: The process whose end ends the session.
-      owner_start: When it started, as `processes.Identity` has it.
-      max_lifetime_s: None: as long as the session lasts.
-    """
-
-    name: str
-    session: str
-    virtual_slices: tuple[str, ...]
-    num_elastic_slices: int = 0
-    priority: int = 0
-    priority_class: str = ""
-    queue_timeout_s: float | None = None
-    options: ProxyOptions = dataclasses.field(default_factory=ProxyOptions)
-    image: str = ""
-    gcs_bucket: str = ""
-    local_port: int | None = None
-    owner_pid: int = 0
-    owner_start: str = ""
-    user: str = ""
-    team: str = ""
-    host: str = ""
-    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    max_lifetime_s: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -142,16 +100,24 @@ class Home(Protocol):
 
     name: str
 
-    async def preflight(self, spec: ProxySpec, tell: Tell) -> ServiceInfo:
+    async def preflight(self, request: SessionRequest, tell: Tell) -> ServiceInfo:
         """Finds the service, or starts it where the home can, and checks the request against it.
 
         Args:
-          spec: The request.
+          request: What the session asks for.
           tell: Receives a `ServiceWaiting` whenever what is waited for changes.
         """
 
-    async def create_proxy(self, spec: ProxySpec) -> ProxyHandle:
-        """Creates the proxy; called again with the same session it returns the same proxy."""
+    async def create_proxy(
+        self, request: SessionRequest, *, session: str, owner: Identity
+    ) -> ProxyHandle:
+        """Creates the proxy; called again with the same session it returns the same proxy.
+
+        Args:
+          request: What the session asks for.
+          session: UUID of the session; what is found under it belongs to it.
+          owner: The process whose end ends the session.
+        """
 
     def follow(self, handle: ProxyHandle) -> AsyncIterator[Event]:
         """Tells what becomes of the proxy and its slices, from its creation on, until it ends."""

@@ -8,9 +8,11 @@ from typing import Any, Final
 
 from shared_pathways_service import constants
 from shared_pathways_service.api.proxy_options import ProxyOptions
-from shared_pathways_service.api.request_fields import check_proxy_job_name, check_service_address
+from shared_pathways_service.api.request_fields import check_service_address
+from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.api.validation import check_int
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.flags.tenants import slice_flags, tenant_variables
 from shared_pathways_service.manifests import names
 from shared_pathways_service.manifests.image_names import is_ours
 from shared_pathways_service.manifests.lifetime import TTL_AFTER_FINISHED_S
@@ -41,54 +43,36 @@ class ProxyJobInputs:
     """All that a proxy's Job is made of.
 
     Attributes:
-      name: The Job's, and the tenant's; leaves room for what Kubernetes appends for the pod.
+      tenant: The tenant; its name is the Job's too, and leaves room for what Kubernetes appends for
+        the pod. It has at least one slice. Images that are not ours read its slices only.
       session: UUID of the session, the label by which its objects are known as its own.
       service_address: ``host:port`` of the resource manager.
       service_name: The service's JobSet; empty when not known.
       insecure_server_credentials: Whether the service's servers speak plaintext with each other.
-      virtual_slices: Instance types, one a virtual slice; at least one.
       image: The proxy's container image.
       gcs_bucket: ``gs://…`` for scratch data; empty: none is named.
-      num_elastic_slices: How many of the slices may be missing at the start.
-      queue_timeout_s: None: fail at once when slices are taken; else seconds, infinity too. For
-        images of ours only, as are `priority`, `max_lifetime_s` and who the tenant is.
-      max_lifetime_s: Seconds after which the tenant has ended in any case, as the resource manager
-        is told; None: nothing is said. `deadline_s` ends the Job.
       labels: More labels, for the Job.
-      created_by_pid: The process that the Job is for, on `host`.
+      created_by_pid: The process that the Job is for, on the tenant's host.
       deadline_s: Seconds from the Job's start to its end, unless it is moved (`lifetime`).
     """
 
-    name: str
+    tenant: TenantRequest
     namespace: str
     session: str
     service_address: str
-    virtual_slices: tuple[str, ...]
     image: str
     service_name: str = ""
     insecure_server_credentials: bool = False
     gcs_bucket: str = ""
-    num_elastic_slices: int = 0
-    queue_timeout_s: float | None = None
-    priority: int = 0
-    max_lifetime_s: float | None = None
     options: ProxyOptions = dataclasses.field(default_factory=ProxyOptions)
-    user: str = ""
-    host: str = ""
-    team: str = ""
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     created_by_pid: int = 0
     client_version: str = __version__
     deadline_s: int = int(constants.PROXY_DEADLINE_S)
 
     def __post_init__(self) -> None:
-        check_proxy_job_name(self.name, field="name")
         check_service_address(self.service_address, field="service_address")
         check_int("deadline_s", self.deadline_s, low=1)
-        slices = len(self.virtual_slices)
-        if not slices:
-            raise InvalidRequestError("virtual_slices", (), "at least one instance type")
-        check_int("num_elastic_slices", self.num_elastic_slices, low=0, high=slices - 1)
         check_limits(self.options, self.image)
 
     @property
@@ -132,7 +116,7 @@ def proxy_job(inputs: ProxyJobInputs) -> dict[str, Any]:
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            "name": inputs.name,
+            "name": inputs.tenant.name,
             "namespace": inputs.namespace,
             "labels": {**inputs.labels, **labels},
             "annotations": _annotations(inputs),
@@ -164,14 +148,14 @@ def token_secret(inputs: ProxyJobInputs, token: str, job_uid: str) -> dict[str, 
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {
-            "name": inputs.name,
+            "name": inputs.tenant.name,
             "namespace": inputs.namespace,
             "labels": _labels(inputs),
             "ownerReferences": [
                 {
                     "apiVersion": "batch/v1",
                     "kind": "Job",
-                    "name": inputs.name,
+                    "name": inputs.tenant.name,
                     "uid": job_uid,
                     "controller": True,
                 }
@@ -188,8 +172,8 @@ def _labels(inputs: ProxyJobInputs) -> dict[str, str]:
     labels = {
         names.LABEL_APP: names.APP,
         names.LABEL_MANAGED_BY: names.MANAGED_BY,
-        names.LABEL_USER: names.label_value(inputs.user),
-        names.LABEL_TEAM: names.label_value(inputs.team),
+        names.LABEL_USER: names.label_value(inputs.tenant.user),
+        names.LABEL_TEAM: names.label_value(inputs.tenant.team),
         names.LABEL_SESSION: names.label_value(inputs.session),
         names.LABEL_SERVICE: names.label_value(service),
     }
@@ -198,8 +182,8 @@ def _labels(inputs: ProxyJobInputs) -> dict[str, str]:
 
 def _annotations(inputs: ProxyJobInputs) -> dict[str, str]:
     annotations = {
-        names.ANNOTATION_HOST: inputs.host,
-        names.ANNOTATION_INSTANCES: names.instances_text(inputs.virtual_slices),
+        names.ANNOTATION_HOST: inputs.tenant.host,
+        names.ANNOTATION_INSTANCES: names.instances_text(inputs.tenant.type_names),
         names.ANNOTATION_CLIENT_VERSION: inputs.client_version,
         names.ANNOTATION_CREATED_BY_PID: str(inputs.created_by_pid or ""),
     }
@@ -225,7 +209,7 @@ def _pod_spec(inputs: ProxyJobInputs) -> dict[str, Any]:
         spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
     if inputs.has_token:
         # For its owner only; the kubelet adds the group of `fsGroup`, that is, the proxy's.
-        secret = {"secretName": inputs.name, "defaultMode": 0o400}
+        secret = {"secretName": inputs.tenant.name, "defaultMode": 0o400}
         spec["volumes"] = [{"name": _TOKEN_VOLUME, "secret": secret}]
     return spec
 
@@ -277,9 +261,7 @@ def _arguments(inputs: ProxyJobInputs) -> list[str]:
     ]
     if inputs.gcs_bucket:
         arguments.append(f"--gcs_scratch_location={inputs.gcs_bucket}")
-    arguments.append(f"--virtual_slices={','.join(inputs.virtual_slices)}")
-    if inputs.num_elastic_slices:
-        arguments.append(f"--num_elastic_slices={inputs.num_elastic_slices}")
+    arguments.extend(slice_flags(inputs.tenant))
     if inputs.options.sidecar:
         arguments.append("--sidecar_name=external")
     arguments.extend(inputs.options.xla_flags)
@@ -302,16 +284,9 @@ def _environment(inputs: ProxyJobInputs) -> list[dict[str, Any]]:
         name, value = INSECURE_SERVERS
         variables[name] = value
     if inputs.has_token:
-        timeout, lifetime = inputs.queue_timeout_s, inputs.max_lifetime_s
         variables |= {
             "SPS_BIND_ADDRESS": "0.0.0.0",  # noqa: S104 - a pod's own address, and a token
             "SPS_TOKEN_FILE": f"{_TOKEN_DIRECTORY}/{TOKEN_KEY}",
-            "SPS_TENANT_NAME": inputs.name,
-            "SPS_TENANT_USER": inputs.user,
-            "SPS_TENANT_HOST": inputs.host,
-            "SPS_TENANT_TEAM": inputs.team,
-            "SPS_TENANT_PRIORITY": str(inputs.priority),
-            "SPS_QUEUE_TIMEOUT_S": "" if timeout is None else f"{timeout:g}",
-            "SPS_MAX_LIFETIME_S": "" if lifetime is None else str(lifetime),
+            **tenant_variables(inputs.tenant),
         }
-    return [env(name, value) for name, value in variables.items() if value]
+    return [env(name, value) for name, value in variables.items()]

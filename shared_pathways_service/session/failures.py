@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
+from shared_pathways_service.api.requests import SessionRequest
+from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.errors import (
     AccessDenied,
     CapacityError,
@@ -19,7 +22,7 @@ from shared_pathways_service.errors import (
 )
 from shared_pathways_service.events import session as ev
 from shared_pathways_service.events.tenants import TenantRefused
-from shared_pathways_service.session.messages import Phase, Plan, Snapshot
+from shared_pathways_service.session.messages import Phase, Snapshot
 
 __all__ = [
     "no_room",
@@ -51,23 +54,24 @@ _TAKEN = {
 }
 
 
-def wanted_by_type(virtual_slices: tuple[str, ...]) -> dict[str, int]:
+def wanted_by_type(virtual_slices: Iterable[InstanceType]) -> dict[str, int]:
     """Returns how many slices of each instance type are asked for."""
-    return {name: virtual_slices.count(name) for name in virtual_slices}
+    return dict(Counter(map(str, virtual_slices)))
 
 
-def when_refused(plan: Plan, news: TenantRefused) -> SharedPathwaysError:
+def when_refused(request: SessionRequest, news: TenantRefused) -> SharedPathwaysError:
     """Returns the error for a refusal.
 
     Args:
-      plan: What was asked for.
+      request: What was asked for.
       news: The refusal.
     """
     message = news.message or news.reason or "the resource manager refused the request"
     kind = news.refusal
-    wanted = wanted_by_type(plan.virtual_slices)
+    tenant = request.tenant
+    wanted = wanted_by_type(tenant.virtual_slices)
     if kind == "slices_taken":
-        waiting = _QUEUE_HINT if plan.queue_timeout_s is None else "a longer queue_timeout helps"
+        waiting = _QUEUE_HINT if tenant.queue_timeout_s is None else "a longer queue_timeout helps"
         return SlicesTaken(
             message + _held_by(news.holders),
             wanted=dict(news.wanted) or wanted,
@@ -91,9 +95,9 @@ def when_refused(plan: Plan, news: TenantRefused) -> SharedPathwaysError:
             message="; ".join([message, *_spares_hint(news.spares)]),
         )
     if kind == "lost":
-        indices = range(len(plan.virtual_slices))
+        indices = range(len(tenant.virtual_slices))
         return SliceLost(message, slices=indices, reason=news.reason or message)
-    return ProxyFailed(f"the slices of {plan.name} were given back: {message}")
+    return ProxyFailed(f"the slices of {request.name} were given back: {message}")
 
 
 def refusal_in(exited: ev.ProxyExited) -> TenantRefused | None:
@@ -123,60 +127,64 @@ def no_room(name: str, reason: str) -> CapacityError:
     )
 
 
-def when_lost(plan: Plan, news: ev.ProxyLost, *, served: bool = True) -> SharedPathwaysError:
+def when_lost(
+    request: SessionRequest, news: ev.ProxyLost, *, served: bool = True
+) -> SharedPathwaysError:
     """Returns the error for the end of the proxy, or of the view of it, without being asked for.
 
     Args:
-      plan: What was asked for.
+      request: What was asked for.
       news: The end.
       served: Whether JAX may have been on it.
     """
-    denied = _denial_in(plan, news)
+    denied = _denial_in(request, news)
     if denied is not None:
         return denied
     if isinstance(news, ev.HomeLost):
         return TunnelError(
-            f"the service of {plan.name} is gone, or out of sight: {news.reason or 'no reason'}",
+            f"the service of {request.name} is gone, or out of sight: {news.reason or 'no reason'}",
             cause=news.reason or "",
             hint="connect again; `sps status` shows whether there is a service",
         )
     if isinstance(news, ev.TunnelBroken):
         return TunnelError(
-            f"the tunnel to the proxy {plan.name} broke: {news.reason or 'no reason'}; "
+            f"the tunnel to the proxy {request.name} broke: {news.reason or 'no reason'}; "
             "JAX cannot resume a connection",
-            pod=plan.name,
+            pod=request.name,
             cause=news.reason or "",
             hint="connect again",
         )
     if not isinstance(news, ev.ProxyExited):
         return ProxyFailed(
-            f"the proxy {plan.name} was deleted by somebody else"
+            f"the proxy {request.name} was deleted by somebody else"
             + (f": {news.reason}" if news.reason else ""),
             hint="connect again",
         )
-    return _when_exited(plan, news, served=served)
+    return _when_exited(request, news, served=served)
 
 
-def _denial_in(plan: Plan, news: ev.ProxyLost) -> SharedPathwaysError | None:
+def _denial_in(request: SessionRequest, news: ev.ProxyLost) -> SharedPathwaysError | None:
     """Returns the error for a view that was lost because it is not permitted; else None."""
     told = news.error if isinstance(news, ev.HomeLost | ev.TunnelBroken) else {}
     if told.get("type") != AccessDenied.__name__:
         return None
-    message = f"the session of {plan.name} cannot go on: {told['message']}"
+    message = f"the session of {request.name} cannot go on: {told['message']}"
     return from_json({**told, "message": message})
 
 
-def _when_exited(plan: Plan, news: ev.ProxyExited, *, served: bool) -> SharedPathwaysError:
+def _when_exited(
+    request: SessionRequest, news: ev.ProxyExited, *, served: bool
+) -> SharedPathwaysError:
     outcome = news.outcome or ""
     if outcome == "quota":
-        return no_room(plan.name, news.reason or "")
+        return no_room(request.name, news.reason or "")
     if outcome in _UNSTARTED:
         return ProxyFailed(
-            f"the proxy {plan.name} cannot be started: {news.reason}", hint=_UNSTARTED[outcome]
+            f"the proxy {request.name} cannot be started: {news.reason}", hint=_UNSTARTED[outcome]
         )
     why = _why(news.reason, news.exit_code)
     return ProxyFailed(
-        f"the proxy {plan.name} {_TAKEN.get(outcome, 'ended by itself')}: {why}",
+        f"the proxy {request.name} {_TAKEN.get(outcome, 'ended by itself')}: {why}",
         exit_code=news.exit_code,
         log_tail=news.log_tail,
         hint="what was on its slices is lost; connect again"
@@ -185,15 +193,15 @@ def _when_exited(plan: Plan, news: ev.ProxyExited, *, served: bool) -> SharedPat
     )
 
 
-def when_out_of_queue(plan: Plan, snapshot: Snapshot) -> SlicesTaken:
+def when_out_of_queue(request: SessionRequest, snapshot: Snapshot) -> SlicesTaken:
     """Returns the error for a queue that took longer than was allowed."""
     # (Google's resource manager knows no positions.)
     at = f" and was then at position {snapshot.position} of the queue"
     return SlicesTaken(
-        f"{plan.name} waited {plan.queue_timeout_s:g} s for its slices"
+        f"{request.name} waited {request.tenant.queue_timeout_s:g} s for its slices"
         + ("" if snapshot.position is None else at)
         + _held_by(snapshot.holders),
-        wanted=wanted_by_type(plan.virtual_slices),
+        wanted=wanted_by_type(request.tenant.virtual_slices),
         holders=snapshot.holders,
         position=snapshot.position,
         hint="a longer queue_timeout helps; `sps status` shows who holds what",
@@ -201,17 +209,20 @@ def when_out_of_queue(plan: Plan, snapshot: Snapshot) -> SlicesTaken:
 
 
 def when_out_of_time(
-    plan: Plan, snapshot: Snapshot, last_event: str, waited_for: ev.ServiceWaiting | None = None
+    request: SessionRequest,
+    snapshot: Snapshot,
+    last_event: str,
+    waited_for: ev.ServiceWaiting | None = None,
 ) -> SharedPathwaysError:
     """Returns the error for a step that did not end in time; the phase says which it was.
 
     Args:
-      plan: What was asked for.
+      request: What was asked for.
       snapshot: How the session stands.
       last_event: What was heard last of the proxy.
       waited_for: What the service waited for last.
     """
-    within = f"within {plan.timeout_s:g} s"
+    within = f"within {request.timeout_s:g} s"
     hint = "a longer timeout= helps where the service is slow; `sps status` shows what there is"
     match snapshot.phase:
         case Phase.PREFLIGHT:
@@ -220,12 +231,13 @@ def when_out_of_time(
             return ServiceNotReady(f"the service did not answer {within}", hint=hint)
         case Phase.CREATE:
             return ProxyFailed(
-                f"the service did not answer {within} whether it has created the proxy {plan.name}",
+                f"the service did not answer {within} whether it has created the proxy "
+                f"{request.name}",
                 hint=hint,
             )
         case Phase.TUNNEL | Phase.PROBE:
             return TunnelError(
-                f"the proxy {plan.name} could not be reached {within} at "
+                f"the proxy {request.name} could not be reached {within} at "
                 f"{snapshot.address or 'its pod'}",
                 pod=snapshot.pod or snapshot.address,
                 cause="timed out",
@@ -234,10 +246,10 @@ def when_out_of_time(
         case Phase.PLACE:
             placed = sum(view.state == "placed" for view in snapshot.slices)
             return PlacementTimeout(
-                f"{placed} of {plan.gang} slices of {plan.name} were placed {within}"
+                f"{placed} of {request.tenant.gang} slices of {request.name} were placed {within}"
                 f"{_held_by(snapshot.holders)}",
                 placed=placed,
-                wanted=plan.gang,
+                wanted=request.tenant.gang,
                 last_line=last_event,
                 holders=snapshot.holders,
                 hint="`sps status` shows who holds what",
@@ -245,7 +257,7 @@ def when_out_of_time(
         case _:
             why = f"; last heard: {last_event}" if last_event else ""
             return ProxyFailed(
-                f"the proxy {plan.name} did not begin to serve {within}{why}", hint=hint
+                f"the proxy {request.name} did not begin to serve {within}{why}", hint=hint
             )
 
 

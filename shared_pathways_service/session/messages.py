@@ -26,7 +26,6 @@ __all__ = [
     "FollowProxy",
     "OpenTunnel",
     "Phase",
-    "Plan",
     "Preflight",
     "PreflightDone",
     "Probe",
@@ -57,34 +56,6 @@ class Phase(enum.StrEnum):
     DELETE = "delete"
     CLOSED = "closed"
     FAILED = "failed"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What a session is to reach, and how long each part may take.
-
-    Attributes:
-      name: Of the proxy, and of the tenant.
-      virtual_slices: Instance types; empty: one slice of the service's first type.
-      num_elastic_slices: How many of them may be missing at the start.
-      wait_placed: Whether placement is waited for, or goes on behind.
-      timeout_s: For the service and the proxy to become ready; then again for the placement.
-      queue_timeout_s: None: no queueing; else seconds that it may take, infinity allowed.
-      delete_timeout_s: For the deletion, while somebody waits for it.
-    """
-
-    name: str
-    virtual_slices: tuple[str, ...]
-    num_elastic_slices: int = 0
-    wait_placed: bool = True
-    timeout_s: float = 300.0
-    queue_timeout_s: float | None = None
-    delete_timeout_s: float = 60.0
-
-    @property
-    def gang(self) -> int:
-        """How many slices must be placed for the session to run."""
-        return max(len(self.virtual_slices), 1) - self.num_elastic_slices
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -222,7 +193,7 @@ class Cancelled:
 
     Attributes:
       error: What the client is told when it did not ask for the end itself.
-      delete_timeout_s: None: the plan's; longer when nobody waits for it.
+      delete_timeout_s: None: the session's; longer when nobody waits for it.
     """
 
     reason: str

@@ -15,6 +15,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.constants import LOG_TAIL_LINES
 from shared_pathways_service.errors import PlacementTimeout, ProxyFailed, SharedPathwaysError
 from shared_pathways_service.events import Event, tenants
@@ -31,7 +32,6 @@ from shared_pathways_service.session.messages import (
     FollowProxy,
     OpenTunnel,
     Phase,
-    Plan,
     Preflight,
     PreflightDone,
     Probe,
@@ -87,28 +87,28 @@ class Session:
     """The machine of one session.
 
     Args:
-      plan: What is to be reached, and in what time.
+      request: What is to be reached, and in what time.
       now: The time, in seconds of any clock that only grows; the same clock in every call.
+      delete_timeout_s: Seconds for the deletion, while somebody waits for it.
     """
 
-    def __init__(self, plan: Plan, now: float) -> None:
-        self.plan = plan
+    def __init__(self, request: SessionRequest, now: float, delete_timeout_s: float) -> None:
+        self.request, self._tenant = request, request.tenant
         self.error: SharedPathwaysError | None = None
-        self._snapshot = Snapshot(name=plan.name, phase=Phase.NEW)
+        self._snapshot = Snapshot(name=request.name, phase=Phase.NEW)
         self._slices = {
-            index: SliceView(index=index, instance_type=name, state="unplaced")
-            for index, name in enumerate(plan.virtual_slices)
+            index: SliceView(index=index, instance_type=str(kind), state="unplaced")
+            for index, kind in enumerate(self._tenant.virtual_slices)
         }
         self._began = now
         self._phase_began = now
-        self._ready_by = now + plan.timeout_s
+        self._ready_by = now + request.timeout_s
         self._place_by = self._ready_by
         self._queue_by: float | None = None
-        self._queue_left_s = (
-            None if plan.queue_timeout_s is None else plan.queue_timeout_s + QUEUE_SLACK_S
-        )
+        queue_timeout_s = self._tenant.queue_timeout_s
+        self._queue_left_s = None if queue_timeout_s is None else queue_timeout_s + QUEUE_SLACK_S
         self._end_by = 0.0
-        self._delete_timeout_s = plan.delete_timeout_s
+        self._delete_timeout_s = delete_timeout_s
         self._settle: tuple[float, ev.ProxyLost] | None = None
         self._serving = False
         self._last_event = ""
@@ -189,7 +189,7 @@ class Session:
                 self._enter(Phase.PROBE, Probe(address=event.address))
             case Probed(), Phase.PROBE:
                 self._set(ready=True)
-                self._place_by = self._now + self.plan.timeout_s
+                self._place_by = self._now + self.request.timeout_s
                 self._enter(Phase.PLACE)
                 self._announce(ev.SessionReady(duration_s=self._now - self._began))
                 self._go_on()
@@ -228,7 +228,7 @@ class Session:
             case ev.TunnelBroken(final=False) if self.phase in _BEFORE_JAX:
                 pass  # only the probe was on it, which tries again
             case tenants.TenantRefused():
-                self._fail(failures.when_refused(self.plan, news))
+                self._fail(failures.when_refused(self.request, news))
             case ev.ProxyLost():
                 self._lost(news)
             case _:
@@ -270,8 +270,8 @@ class Session:
             self._queue_left_s = max(0.0, self._queue_by - self._now)
             self._queue_by = None
             # The time in the queue counts for nothing else.
-            self._ready_by = max(self._ready_by, self._now + self.plan.timeout_s)
-            self._place_by = max(self._place_by, self._now + self.plan.timeout_s)
+            self._ready_by = max(self._ready_by, self._now + self.request.timeout_s)
+            self._place_by = max(self._place_by, self._now + self.request.timeout_s)
 
     def _place(self, news: tenants.VirtualSliceEvent, state: str) -> None:
         index = news.virtual_index
@@ -285,7 +285,7 @@ class Session:
             slice_id=news.slice_id,
             generation=news.generation or 0,
         )
-        if sum(view.state == "placed" for view in self._slices.values()) >= self.plan.gang:
+        if sum(view.state == "placed" for view in self._slices.values()) >= self._tenant.gang:
             self._set(placed=True, preempted=False)
             self._leave_queue()
 
@@ -295,7 +295,7 @@ class Session:
         refusal = failures.refusal_in(news) if isinstance(news, ev.ProxyExited) else None
         settling = self._settle[1] if self._settle else None
         if refusal is not None:
-            self._fail(failures.when_refused(self.plan, refusal))
+            self._fail(failures.when_refused(self.request, refusal))
         elif isinstance(settling, ev.ProxyExited):
             return
         elif exited and not self._snapshot.placed:
@@ -307,7 +307,7 @@ class Session:
             self._fail(self._error_of(news))
 
     def _error_of(self, end: ev.ProxyLost) -> SharedPathwaysError:
-        return failures.when_lost(self.plan, end, served=self._snapshot.ready)
+        return failures.when_lost(self.request, end, served=self._snapshot.ready)
 
     # ---- on the way up
 
@@ -315,7 +315,7 @@ class Session:
         """Leaves the phases that end by news rather than by a step's answer."""
         if self.phase is Phase.START and self._serving:
             self._enter(Phase.TUNNEL, OpenTunnel())
-        if self.phase is Phase.PLACE and (self._snapshot.placed or not self.plan.wait_placed):
+        if self.phase is Phase.PLACE and (self._snapshot.placed or self.request.wait == "ready"):
             self._enter(Phase.SERVE)
             self._set(timings={**self._snapshot.timings, "total": self._now - self._began})
             self._announce(ev.SessionServing(duration_s=self._now - self._began))
@@ -363,7 +363,7 @@ class Session:
 
     def _finish(self, left: str = "") -> None:
         if left:
-            left = f"proxy {self.plan.name}: {left}"
+            left = f"proxy {self.request.name}: {left}"
         self._set(left=left, preempted=False, position=None, holders=())
         self._slices = {
             index: dataclasses.replace(view, state="unplaced", slice_id="")
@@ -397,11 +397,11 @@ class Session:
         elif self._settle is not None and self._now >= self._settle[0]:
             self._fail(self._error_of(self._settle[1]))
         elif self._queue_by is not None:
-            self._fail(failures.when_out_of_queue(self.plan, self._snapshot))
+            self._fail(failures.when_out_of_queue(self.request, self._snapshot))
         else:
             self._fail(
                 failures.when_out_of_time(
-                    self.plan, self.snapshot, self._last_event, self._waited_for
+                    self.request, self.snapshot, self._last_event, self._waited_for
                 )
             )
 

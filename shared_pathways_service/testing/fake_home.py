@@ -7,12 +7,12 @@ directory, so that a test can read it while the home lives in an agent's process
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.errors import ProxyFailed, SharedPathwaysError, from_json
 from shared_pathways_service.events import Event, Scalar
 from shared_pathways_service.events.session import (
@@ -26,10 +26,10 @@ from shared_pathways_service.events.tenants import SlicePlaced, TenantRunning
 from shared_pathways_service.homes.base import (
     HomeCounters,
     ProxyHandle,
-    ProxySpec,
     ServiceInfo,
     Tell,
 )
+from shared_pathways_service.runtime.processes import Identity
 
 __all__ = ["FakeHome", "placed_news"]
 
@@ -108,25 +108,31 @@ class FakeHome:
 
     # ---- the interface
 
-    async def preflight(self, spec: ProxySpec, tell: Tell) -> ServiceInfo:
+    async def preflight(self, request: SessionRequest, tell: Tell) -> ServiceInfo:
         """Tells that it waits if it is scripted to hang, and answers as scripted."""
         if "preflight" in self._hang:
             pods = ("worker-1 is not ready",)
             tell(ServiceWaiting(reason="1 of 2 slices are ready", ready=1, wanted=2, pods=pods))
-        await self._called("preflight", spec.session)
+        await self._called("preflight", request.name)
         if self._warning:
             tell(ServiceWarning(reason=self._warning))
         return ServiceInfo(address="fake", version="0", instance_types=("tpuv6e:2x2",))
 
-    async def create_proxy(self, spec: ProxySpec) -> ProxyHandle:
+    async def create_proxy(
+        self,
+        request: SessionRequest,
+        *,
+        session: str,
+        owner: Identity,  # noqa: ARG002
+    ) -> ProxyHandle:
         """Makes the proxy's file, and then answers as scripted."""
-        path = self._proxy(spec.session)
-        path.write_text(json.dumps(dataclasses.asdict(spec)), encoding="utf-8")
+        path = self._proxy(session)
+        path.write_text(json.dumps(request.to_json()), encoding="utf-8")
         if self._place:
-            for news in placed_news(spec.virtual_slices or ("tpuv6e:2x2",)):
-                self._append(spec.session, news)
-        await self._called("create_proxy", spec.session)
-        return ProxyHandle(name=spec.name, uid=spec.session, token="token")  # noqa: S106 - a fake's
+            for news in placed_news(request.tenant.type_names or ("tpuv6e:2x2",)):
+                self._append(session, news)
+        await self._called("create_proxy", session)
+        return ProxyHandle(name=request.name, uid=session, token="token")  # noqa: S106 - a fake's
 
     async def follow(self, handle: ProxyHandle) -> AsyncIterator[Event]:
         """Yields what was told of the proxy, until it is deleted or out of sight."""

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.session_requests import session_request
 from shared_pathways_service.agent.client import AgentSession
 from shared_pathways_service.agent.journal import Journal
 from shared_pathways_service.agent.messages import Start
 from shared_pathways_service.events import Event
-from shared_pathways_service.homes.base import ProxySpec
 from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.runtime.processes import identity_of
-from shared_pathways_service.session.messages import Phase, Plan, Snapshot
+from shared_pathways_service.session.messages import Phase, Snapshot
 from shared_pathways_service.testing.fake_home import FakeHome
 from tests.agent.fake_agent import COMMAND
 
@@ -57,18 +57,13 @@ class Bench:
         name = f"isc-proxy-{uuid.uuid4().hex[:5]}"
         return Start(
             home=HomeChoice(name="fake", options={"directory": str(self.home_directory), **script}),
-            spec=ProxySpec(
-                name=name, session=str(uuid.uuid4()), virtual_slices=tuple(slices), user="ada"
+            request=session_request(
+                name, *slices, timeout=DEADLINE_S, queue_timeout=queue_timeout_s
             ),
-            plan=Plan(
-                name=name,
-                virtual_slices=tuple(slices),
-                timeout_s=DEADLINE_S,
-                delete_timeout_s=delete_timeout_s,
-                queue_timeout_s=queue_timeout_s,
-            ),
-            owner=identity_of().to_json(),
+            session=str(uuid.uuid4()),
+            owner=identity_of(),
             journal=str(self.journal_directory),
+            delete_timeout_s=delete_timeout_s,
         )
 
     @contextlib.contextmanager

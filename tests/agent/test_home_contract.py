@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -13,10 +12,11 @@ import pytest
 
 from harness.embedded import embedded
 from harness.processes import run_async
+from harness.session_requests import session_request
 from shared_pathways_service.agent.probing import probe
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
-from shared_pathways_service.homes.base import Home, ProxyHandle, ProxySpec, unheard
+from shared_pathways_service.homes.base import Home, ProxyHandle, unheard
 from shared_pathways_service.homes.embedded.home import EmbeddedHome
 from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.testing.fake_home import FakeHome
@@ -37,15 +37,7 @@ def make(request: pytest.FixtureRequest, own_directories: Path) -> Iterator[type
         yield EmbeddedHome
 
 
-def spec(name: str, **fields: object) -> ProxySpec:
-    return ProxySpec(
-        name=name,
-        session=str(uuid.uuid4()),
-        virtual_slices=(KIND,),
-        owner_pid=os.getpid(),
-        owner_start=identity_of().start,
-        **fields,  # type: ignore[arg-type]
-    )
+SESSION = str(uuid.uuid4())
 
 
 @contextlib.asynccontextmanager
@@ -73,13 +65,13 @@ async def news_until(home: Home, handle: ProxyHandle, *kinds: str) -> list[Event
 def test_a_proxy_from_its_creation_to_its_end(make: type[Home]) -> None:
     async def life() -> None:
         async with opened(make) as home, asyncio.timeout(DEADLINE_S):
-            wanted = spec("first")
+            wanted = session_request("first")
             info = await home.preflight(wanted, unheard)
             assert KIND in info.instance_types
-            handle = await home.create_proxy(wanted)
+            handle = await home.create_proxy(wanted, session=SESSION, owner=identity_of())
             assert handle.name == "first"
             assert handle.uid
-            again = await home.create_proxy(wanted)
+            again = await home.create_proxy(wanted, session=SESSION, owner=identity_of())
             assert again.uid == handle.uid
             told = await news_until(home, handle, "proxy.serving", "slice.placed", "tenant.running")
             [placed] = [event for event in told if event.kind == "slice.placed"]
@@ -91,36 +83,36 @@ def test_a_proxy_from_its_creation_to_its_end(make: type[Home]) -> None:
             if home.name != "fake":
                 await probe(address)
             assert len(await home.logs(handle, 1)) == 1
-            assert await home.delete_proxy(handle.name, handle.uid, wanted.session)
-            assert not await home.delete_proxy(handle.name, handle.uid, wanted.session)
+            assert await home.delete_proxy(handle.name, handle.uid, SESSION)
+            assert not await home.delete_proxy(handle.name, handle.uid, SESSION)
 
     run_async(life())
 
 
 def test_a_session_is_enough_to_delete_by_and_another_hits_nothing(make: type[Home]) -> None:
     async def life() -> None:
-        wanted = spec("second")
+        wanted = session_request("second")
         async with opened(make) as home, asyncio.timeout(DEADLINE_S):
             await home.preflight(wanted, unheard)
-            await home.create_proxy(wanted)
+            await home.create_proxy(wanted, session=SESSION, owner=identity_of())
         # What another agent, which knows the journal only, can do.
         async with opened(make) as home, asyncio.timeout(DEADLINE_S):
             assert not await home.delete_proxy("second", "", str(uuid.uuid4()))
-            assert await home.delete_proxy("second", "", wanted.session)
-            assert not await home.delete_proxy("second", "", wanted.session)
+            assert await home.delete_proxy("second", "", SESSION)
+            assert not await home.delete_proxy("second", "", SESSION)
 
     run_async(life())
 
 
 def test_the_end_is_told_to_who_follows(make: type[Home]) -> None:
     async def life() -> None:
-        wanted = spec("third")
+        wanted = session_request("third")
         async with opened(make) as home, asyncio.timeout(DEADLINE_S):
             await home.preflight(wanted, unheard)
-            handle = await home.create_proxy(wanted)
+            handle = await home.create_proxy(wanted, session=SESSION, owner=identity_of())
             await news_until(home, handle, "proxy.serving")
             async with opened(make) as other:
-                await other.delete_proxy(handle.name, handle.uid, wanted.session)
+                await other.delete_proxy(handle.name, handle.uid, SESSION)
             with contextlib.suppress(SharedPathwaysError):
                 await news_until(home, handle, "proxy.deleted")
 

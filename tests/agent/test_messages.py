@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.session_requests import session_request
 from shared_pathways_service.agent.launch import launch_agent
 from shared_pathways_service.agent.messages import (
     MAX_BYTES,
@@ -19,9 +20,8 @@ from shared_pathways_service.agent.messages import (
     last_that_fit,
 )
 from shared_pathways_service.api.proxy_options import ProxyOptions
-from shared_pathways_service.homes.base import ProxySpec
 from shared_pathways_service.homes.choice import HomeChoice
-from shared_pathways_service.session.messages import Plan
+from shared_pathways_service.runtime.processes import Identity
 from tests.agent.fake_agent import COMMAND
 from tests.agent.support import Bench
 
@@ -78,15 +78,16 @@ def test_a_message_too_long_is_not_sent() -> None:
 def test_orders_travel() -> None:
     start = Start(
         home=HomeChoice(name="fake", options={"directory": "/d"}),
-        spec=ProxySpec(
-            name="p",
-            session="s",
-            virtual_slices=("a", "b"),
-            options=ProxyOptions(xla_flags=("--xla_a",)),
+        request=session_request(
+            "p",
+            "tpuv6e:2x2",
+            "tpuv4:2x2x1",
+            proxy_options=ProxyOptions(xla_flags=("--xla_a",)),
             labels={"a": "b"},
+            queue_timeout=float("inf"),
         ),
-        plan=Plan(name="p", virtual_slices=("a", "b"), queue_timeout_s=float("inf")),
-        owner={"pid": 1, "start": "x"},
+        session="s",
+        owner=Identity(pid=1, start="x"),
         journal="/j",
     )
     assert Start.from_json(json.loads(json.dumps(start.to_json()))) == start
@@ -96,7 +97,7 @@ def test_orders_of_another_version_are_refused(bench: Bench) -> None:
     with pytest.raises(MessageError, match="exchanged"):
         Start.from_json({**bench.start().to_json(), "version": 0})
     with pytest.raises(MessageError):
-        Start.from_json({**bench.start().to_json(), "plan": {"nonsense": 1}})
+        Start.from_json({**bench.start().to_json(), "request": {"nonsense": 1}})
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ from google.api import label_pb2, metric_pb2
 from shared_pathways_service.agent.cloud_monitoring import ENDPOINT_VARIABLE
 from shared_pathways_service.agent.messages import Start
 from shared_pathways_service.agent.metrics_sender import MetricsReporter
-from shared_pathways_service.agent.request import build_request, start_of
+from shared_pathways_service.agent.request import start_of, this_requester
+from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.session.cloud_metrics import LABELS, METRICS, PREFIX, Meter
@@ -127,9 +128,9 @@ def test_a_session_is_told_as_the_field_tells_it(bench: Bench, monitoring: MakeM
     for point in fake.points:
         assert (point.project, point.resource) == (PROJECT, "global")
         assert point.labels == {
-            "client_instance_id": start.spec.session,
+            "client_instance_id": start.session,
             "cluster_name": "fake",
-            "job_name": start.spec.name,
+            "job_name": start.request.name,
         }
 
 
@@ -307,7 +308,8 @@ def test_what_was_not_expected_is_said_too(
 
 
 def wants_metrics(start: Start) -> Start:
-    return dataclasses.replace(start, collect_metrics=True)
+    request = dataclasses.replace(start.request, collect_service_metrics=True)
+    return dataclasses.replace(start, request=request)
 
 
 def settled(fake: FakeMonitoring) -> bool:
@@ -321,11 +323,11 @@ def test_the_agent_outlives_the_block_until_gauges_are_zero(
     fake = monitoring(spacing_s=10.0)
     start = wants_metrics(bench.start(place=False))
     with bench.session(start) as (session, heard):
-        bench.home.tell(start.spec.session, "proxy.serving")
+        bench.home.tell(start.session, "proxy.serving")
         eventually(lambda: fake.values("num_users_waiting") == [1], "somebody who waits")
-        bench.home.tell(start.spec.session, "tenant.running", placed=1, wanted=1)
+        bench.home.tell(start.session, "tenant.running", placed=1, wanted=1)
         bench.home.tell(
-            start.spec.session,
+            start.session,
             "slice.placed",
             virtual_index=0,
             slice_id="s",
@@ -374,6 +376,8 @@ def test_nothing_is_sent_that_was_not_asked_for(bench: Bench, monitoring: MakeMo
 def test_connect_asks_for_them(own_directories: Path) -> None:
     settings = Settings.load()
     for wanted in (True, False):
-        start = start_of(build_request(collect_service_metrics=wanted), settings)
-        assert start.collect_metrics is wanted
-        assert Start.from_json(start.to_json()).collect_metrics is wanted
+        start = start_of(
+            SessionRequest.build(this_requester(), collect_service_metrics=wanted), settings
+        )
+        assert start.request.collect_service_metrics is wanted
+        assert Start.from_json(start.to_json()).request.collect_service_metrics is wanted

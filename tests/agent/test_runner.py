@@ -82,7 +82,7 @@ def test_who_hears_news_finds_them_in_what_is_known(bench: Bench) -> None:
 
     async def test() -> None:
         async with serving(bench, told) as runner:
-            session = runner._start.spec.session
+            session = runner._start.session
             for kind, state in (("tenant.preempted", "preempted"), ("tenant.running", "serve")):
                 bench.home.tell(session, kind)
                 while (found := await heard.get())[0] != kind:

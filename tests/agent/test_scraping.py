@@ -51,7 +51,7 @@ def test_each_is_told_as_the_document_has_it(bench: Bench) -> None:
     began = time.time()
     meter.observe(
         Snapshot(
-            name=start.spec.name,
+            name=start.request.name,
             phase=Phase.SERVE,
             preempted=True,
             position=4,
@@ -84,7 +84,7 @@ def test_each_is_told_as_the_document_has_it(bench: Bench) -> None:
     ):
         assert value(now, f"sps_agent_{name}", **labels) == expected, name
     assert began <= value(now, "sps_agent_last_event_timestamp_seconds") <= time.time()
-    assert value(now, "sps_agent_info", name=start.spec.name, home="fake") == 1
+    assert value(now, "sps_agent_info", name=start.request.name, home="fake") == 1
 
 
 def test_an_agent_serves_them_while_it_lives_and_the_journal_says_where(bench: Bench) -> None:
@@ -98,7 +98,7 @@ def test_an_agent_serves_them_while_it_lives_and_the_journal_says_where(bench: B
         assert value(now, "sps_agent_slices", state="placed") == 1
         assert value(now, "sps_agent_start_seconds") >= 0
         assert value(now, "sps_agent_events_total", kind="connect.serving") == 1
-        bench.home.tell(start.spec.session, "slice.unplaced", "lost", virtual_index=0, generation=1)
+        bench.home.tell(start.session, "slice.unplaced", "lost", virtual_index=0, generation=1)
         eventually(
             lambda: value(scrape(entry.metrics), "sps_agent_slices", state="unplaced") == 1,
             "the loss",

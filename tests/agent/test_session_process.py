@@ -41,10 +41,10 @@ def test_a_session_serves_and_leaves_nothing(bench: Bench) -> None:
         assert session.token_file is not None
         assert session.token_file.read_text() == "token"
         assert session.token_file.stat().st_mode & 0o077 == 0
-        assert session.logs(2)[0].startswith(start.spec.name)
-        assert bench.home.proxies == [start.spec.session]
+        assert session.logs(2)[0].startswith(start.request.name)
+        assert bench.home.proxies == [start.session]
         [entry] = bench.journal.entries()
-        assert (entry.name, entry.uid) == (start.spec.name, start.spec.session)
+        assert (entry.name, entry.uid) == (start.request.name, start.session)
         assert entry.owner == identity_of()
         assert entry.agent.pid == session.pid
         assert session.close("done") is None
@@ -53,7 +53,7 @@ def test_a_session_serves_and_leaves_nothing(bench: Bench) -> None:
     assert not bench.log.exists()
     assert heard.kinds.index("connect.create") < heard.kinds.index("connect.serving")
     assert heard.kinds[-1] == "connect.ended"
-    assert {event.tenant for event in heard.events} == {start.spec.name}
+    assert {event.tenant for event in heard.events} == {start.request.name}
 
 
 def test_the_agent_is_out_of_reach_of_the_terminal(bench: Bench) -> None:
@@ -71,7 +71,7 @@ def test_the_journal_is_written_before_anything_is_created(bench: Bench) -> None
     start = bench.start(hang=["create_proxy"])
     with bench.session(start) as (session, _):
         eventually(lambda: bench.home.proxies, "the proxy that nobody answered for")
-        entry = bench.journal.read(start.spec.session)
+        entry = bench.journal.read(start.session)
         assert entry is not None
         assert entry.uid == ""
         assert session.close("interrupted") is None
@@ -105,7 +105,7 @@ def test_a_refusal_reaches_the_client_as_the_error_it_is(bench: Bench) -> None:
     start = bench.start(place=False)
     with bench.session(start) as (session, _):
         eventually(lambda: bench.home.proxies, "the proxy")
-        session_id = start.spec.session
+        session_id = start.session
         bench.home.tell(session_id, "proxy.exited", exit_code=1)
         bench.home.tell(
             session_id, "tenant.refused", kind="slices_taken", message="taken", holders="bob@b: 1"
@@ -124,13 +124,13 @@ def test_who_waits_in_the_queue_is_told_the_position(bench: Bench) -> None:
     with bench.session(start) as (session, heard):
         eventually(lambda: bench.home.proxies, "the proxy")
         tell = bench.home.tell
-        tell(start.spec.session, "proxy.serving")
-        tell(start.spec.session, "tenant.queued", "0 free", position=2, holders="ada@a: 1\nbob: 1")
+        tell(start.session, "proxy.serving")
+        tell(start.session, "tenant.queued", "0 free", position=2, holders="ada@a: 1\nbob: 1")
         session.wait(lambda snapshot: snapshot.position == 2, 60.0, lambda: None)
         assert session.snapshot.holders == ("ada@a: 1", "bob: 1")
         assert heard.wait_for("tenant.queued").reason == "0 free"
         tell(
-            start.spec.session,
+            start.session,
             "tenant.refused",
             kind="slices_taken",
             message="waited 50 s",
@@ -145,7 +145,7 @@ def test_the_end_of_the_proxy_is_told_with_its_reason(bench: Bench) -> None:
     start = bench.start()
     with bench.session(start) as (session, heard):
         serve(session)
-        bench.home.tell(start.spec.session, "proxy.exited", "killed after the grace", exit_code=70)
+        bench.home.tell(start.session, "proxy.exited", "killed after the grace", exit_code=70)
         failure = session.wait_for_failure(60.0)
         assert isinstance(failure, ProxyFailed)
         assert failure.exit_code == 70
@@ -155,7 +155,7 @@ def test_the_end_of_the_proxy_is_told_with_its_reason(bench: Bench) -> None:
         # The home told no log with it: the agent has asked for it.
         closed = session.failure
         assert isinstance(closed, ProxyFailed)
-        assert closed.log_tail[0].startswith(start.spec.name)
+        assert closed.log_tail[0].startswith(start.request.name)
     assert bench.nothing_left()
     assert bench.log.exists()
 
@@ -186,9 +186,9 @@ def test_what_cannot_be_deleted_is_said_and_stays_in_the_journal(bench: Bench) -
         serve(session)
         left = session.close("done")
     assert isinstance(left, CleanupError)
-    assert start.spec.name in left.left[0]
+    assert start.request.name in left.left[0]
     [entry] = bench.journal.entries()
-    assert entry.session == start.spec.session
+    assert entry.session == start.session
     # It goes on trying.
     agent = psutil.Process(session.pid)
     assert agent.is_running()
@@ -216,7 +216,7 @@ def test_a_killed_agent_is_told_of_and_nothing_is_left(bench: Bench) -> None:
         lost = heard.wait_for("agent.lost")
         assert "signal 9" in str(lost.reason)
         assert not session.agent_alive
-        assert bench.home.proxies == [start.spec.session]
+        assert bench.home.proxies == [start.session]
         with pytest.raises(AgentLost):
             session.logs(1)
         assert session.close("done") is None
@@ -289,23 +289,23 @@ def test_an_agent_that_takes_longer_goes_on_by_itself(bench: Bench) -> None:
 def test_what_nobody_can_clean_up_does_not_keep_the_rest_from_it(bench: Bench) -> None:
     [first, second] = [bench.start(), bench.start()]
     for start, home in ((first, HomeChoice(name="another")), (second, second.home)):
-        (bench.home_directory / f"{start.spec.session}.proxy").touch()
+        (bench.home_directory / f"{start.session}.proxy").touch()
         bench.journal.write(
             Entry(
-                session=start.spec.session,
-                name=start.spec.name,
+                session=start.session,
+                name=start.request.name,
                 home=home,
                 owner=Identity(pid=1, start="a"),
                 agent=Identity(pid=1, start="b"),
-                since=start.spec.name,
+                since=start.request.name,
             )
         )
-    sessions = [first.spec.session, second.spec.session]
+    sessions = [first.session, second.session]
     left = clean_up_sessions(bench.journal_directory, sessions, bench.log, COMMAND)
     assert isinstance(left, CleanupError)
-    assert [first.spec.name in text for text in left.left] == [True]
-    assert [entry.session for entry in bench.journal.entries()] == [first.spec.session]
-    assert bench.home.proxies == [first.spec.session]
+    assert [first.request.name in text for text in left.left] == [True]
+    assert [entry.session for entry in bench.journal.entries()] == [first.session]
+    assert bench.home.proxies == [first.session]
 
 
 def test_an_agent_without_a_place_for_its_journal_says_so(bench: Bench) -> None:
@@ -324,11 +324,11 @@ def test_a_journal_that_cannot_be_written_any_more_ends_no_session(bench: Bench)
     with bench.session(start) as (session, _):
         eventually(lambda: states(bench) == ["start"], "the entry of a proxy that starts")
         # As on a disk that is full: nothing can be put in place of the entry.
-        (bench.journal_directory / f"{start.spec.session}.new").mkdir()
-        bench.home.tell(start.spec.session, "proxy.serving")
-        bench.home.tell(start.spec.session, "tenant.running", placed=1, wanted=1)
+        (bench.journal_directory / f"{start.session}.new").mkdir()
+        bench.home.tell(start.session, "proxy.serving")
+        bench.home.tell(start.session, "tenant.running", placed=1, wanted=1)
         assert serve(session).placed
-        (bench.journal_directory / f"{start.spec.session}.new").rmdir()
+        (bench.journal_directory / f"{start.session}.new").rmdir()
         assert session.close("done") is None
     assert bench.nothing_left()
 

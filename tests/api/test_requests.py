@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 
 from shared_pathways_service.api.requests import (
     DEFAULT_PROXY_IMAGE,
-    ConnectRequest,
     ProxyOptions,
+    Requester,
+    SessionRequest,
     check_proxy_job_name,
     default_proxy_job_name,
     parse_instance_texts,
@@ -22,12 +24,22 @@ from shared_pathways_service.api.requests import (
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.errors import InvalidRequestError
 
+ADA = Requester(user="ada", host="laptop", suffix="x7k2p")
+#: Where a request has keywords of connect() that are not its own fields by the same name.
+FIELDS = {
+    "pathways_service": "service.pathways_service",
+    "queue_timeout": "tenant.queue_timeout_s",
+    "timeout": "timeout_s",
+    "priority": "tenant.priority",
+    "max_lifetime": "tenant.max_lifetime_s",
+    "proxy_job_name": "name",
+}
 SMALL = InstanceType.parse("tpuv6e:2x2")
 GKE = {"cluster": "c", "project": "my-project", "region": "us-central2"}
 
 
-def build(**keywords: Any) -> ConnectRequest:
-    return ConnectRequest.build(user="ada", suffix="x7k2p", **keywords)
+def build(**keywords: Any) -> SessionRequest:
+    return SessionRequest.build(ADA, **keywords)
 
 
 def refusal(**keywords: Any) -> InvalidRequestError:
@@ -38,23 +50,27 @@ def refusal(**keywords: Any) -> InvalidRequestError:
 
 def test_nothing_asked_for_is_one_slice_of_the_embedded_service() -> None:
     request = build()
-    assert request.home == "embedded"
-    assert request.virtual_slices == ()
-    assert request.proxy_job_name == "isc-proxy-ada-x7k2p"
+    assert request.service.home == "embedded"
+    assert request.tenant.virtual_slices == ()
+    assert request.name == "isc-proxy-ada-x7k2p"
     assert request.proxy_server_image == DEFAULT_PROXY_IMAGE
     assert request.proxy_options == ProxyOptions()
-    assert (request.timeout, request.queue_timeout, request.priority) == (300.0, None, 0)
-    assert (request.wait, request.namespace, request.labels) == ("placed", "default", {})
+    assert (request.timeout_s, request.tenant.queue_timeout_s, request.tenant.priority) == (
+        300.0,
+        None,
+        0,
+    )
+    assert (request.wait, request.service.namespace, request.labels) == ("placed", "default", {})
     assert request.local_port is None
-    assert request.max_lifetime is None
+    assert request.tenant.max_lifetime_s is None
 
 
 def test_a_request_is_plain_data() -> None:
     request = build(labels={"sps.dev/team": "vision"}, expected_tpu_instances={"tpuv6e:2x2": 2})
-    assert request.team == "vision"
+    assert request.tenant.team == "vision"
     assert dataclasses.asdict(request)["labels"] == {"sps.dev/team": "vision"}
     with pytest.raises(dataclasses.FrozenInstanceError):
-        request.timeout = 1.0  # type: ignore[misc]
+        request.timeout_s = 1.0  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -68,12 +84,12 @@ def test_a_request_is_plain_data() -> None:
     ],
 )
 def test_a_cluster_a_context_or_a_service_means_kubernetes(keywords: dict[str, Any]) -> None:
-    assert build(**keywords).home == "kubernetes"
+    assert build(**keywords).service.home == "kubernetes"
 
 
 def test_virtual_slices_are_one_a_count_in_the_order_given() -> None:
     request = build(expected_tpu_instances={"tpuv6e:2x2": 2, "tpuv4:2x2x1": 1})
-    assert request.virtual_slices == (SMALL, SMALL, InstanceType.parse("tpuv4:2x2x1"))
+    assert request.tenant.virtual_slices == (SMALL, SMALL, InstanceType.parse("tpuv4:2x2x1"))
 
 
 @pytest.mark.parametrize(
@@ -224,9 +240,9 @@ def test_fields_that_do_not_go_together_are_refused(keywords: dict[str, Any], fi
     ],
 )
 def test_good_values_are_kept(field: str, value: object, kept: object) -> None:
-    request = build(**{field: value})
-    assert getattr(request, field) == kept
-    assert type(getattr(request, field)) is type(kept)
+    found = operator.attrgetter(FIELDS.get(field, field))(build(**{field: value}))
+    assert found == kept
+    assert type(found) is type(kept)
 
 
 def test_an_image_that_is_not_named_is_the_one_that_matches_the_service() -> None:
@@ -241,7 +257,7 @@ def test_a_bucket_needs_no_scheme(bucket: str) -> None:
 
 @pytest.mark.parametrize("project", ["p", "ab", "my-project", "example.com:p"])
 def test_a_project_id_may_be_short(project: str) -> None:
-    assert build(**{**GKE, "project": project}).project == project
+    assert build(**{**GKE, "project": project}).service.project == project
 
 
 def test_an_unknown_proxy_option_is_warned_of_and_ignored() -> None:
@@ -261,9 +277,9 @@ def test_the_limit_of_a_name_is_named() -> None:
 
 
 def test_a_priority_may_be_named() -> None:
-    assert build(priority="high-priority-job").priority == 2_000_000
-    assert build(priority="low-priority-job").priority == 1_000_000
-    assert build(priority=" -7 ").priority == -7
+    assert build(priority="high-priority-job").tenant.priority == 2_000_000
+    assert build(priority="low-priority-job").tenant.priority == 1_000_000
+    assert build(priority=" -7 ").tenant.priority == -7
 
 
 def test_an_unknown_priority_is_refused_with_those_that_are_known() -> None:
@@ -276,9 +292,9 @@ def test_an_unknown_priority_is_refused_with_those_that_are_known() -> None:
 def test_in_a_cluster_any_priority_class_may_be_named() -> None:
     cluster = {"context": "c"}
     named = build(priority=" team-a.urgent ", **cluster)
-    assert (named.priority, named.priority_class) == (0, "team-a.urgent")
+    assert (named.tenant.priority, named.priority_class) == (0, "team-a.urgent")
     ours = build(priority="low-priority-job", **cluster)
-    assert (ours.priority, ours.priority_class) == (1_000_000, "low-priority-job")
+    assert (ours.tenant.priority, ours.priority_class) == (1_000_000, "low-priority-job")
     for number in (7, "7", None):
         assert build(priority=number, **cluster).priority_class == ""
     # (The embedded service has none.)
@@ -293,7 +309,7 @@ def test_in_a_cluster_any_priority_class_may_be_named() -> None:
 
 def test_elastic_slices_leave_one_that_is_needed() -> None:
     request = build(expected_tpu_instances={"tpuv6e:2x2": 3}, elastic_slices=2)
-    assert request.elastic_slices == 2
+    assert request.tenant.elastic_slices == 2
 
 
 def test_proxy_options_are_read_as_upstream_writes_them() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from harness.session_requests import session_request
 from shared_pathways_service.api.instances import parse_instance_counts, parse_instance_texts
-from shared_pathways_service.api.requests import ConnectRequest
 from shared_pathways_service.api.slice_names import named_type
 from shared_pathways_service.api.topology import FAMILY_NAMES, InstanceType
 from shared_pathways_service.errors import InvalidRequestError
@@ -101,10 +101,9 @@ def test_every_name_of_a_family_leads_to_it() -> None:
 
 def test_connect_and_the_command_line_read_them() -> None:
     kind = named_type("v6e-16")
-    asked = ConnectRequest.build(
-        user="ada", suffix="x", expected_tpu_instances={"v6e-16": 1, "ct6e-standard-4t:2x2": 1}
-    )
-    assert asked.virtual_slices == (kind, named_type("v6e-4"))
+    counts = {"v6e-16": 1, "ct6e-standard-4t:2x2": 1}
+    asked = session_request(expected_tpu_instances=counts)
+    assert asked.tenant.virtual_slices == (kind, named_type("v6e-4"))
     texts = ["ct6e-standard-4t:4x4=1,v5p-8=2"]
     assert parse_instance_texts(texts) == {"tpuv6e:4x4": 1, "tpuv5:2x2x1": 2}
 

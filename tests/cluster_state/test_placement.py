@@ -61,7 +61,7 @@ def test_the_real_proxys_log() -> None:
 
 
 def test_what_only_our_proxy_logs() -> None:
-    follower = PlacementFollower((KIND, KIND), num_elastic_slices=1)
+    follower = PlacementFollower((KIND, KIND), elastic_slices=1)
     news = hear(
         follower,
         "Transition slice 1 unplaced -> placed (placement on slice-4, generation 40)",
@@ -75,7 +75,7 @@ def test_what_only_our_proxy_logs() -> None:
 
 
 def test_elastic_slices_are_not_waited_for() -> None:
-    follower = PlacementFollower((KIND, KIND), num_elastic_slices=1)
+    follower = PlacementFollower((KIND, KIND), elastic_slices=1)
     assert kinds(hear(follower, "Transition slice 1 unplaced -> placed")) == [
         "slice.placed",
         "tenant.running",
@@ -174,7 +174,7 @@ EVENTS = st.builds(
 def test_whatever_the_log_says_the_news_make_sense(
     events: list[LogEvent | Shortage | None], elastic: int, queues: bool
 ) -> None:
-    follower = PlacementFollower((KIND,) * 3, num_elastic_slices=elastic, queues=queues)
+    follower = PlacementFollower((KIND,) * 3, elastic_slices=elastic, queues=queues)
     placed: dict[object, object] = {}
     counts: dict[str, int] = {}
     for event in events:

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from harness.session_requests import job_inputs
 from shared_pathways_service.cluster_state.overview import occupancy, processes
 from shared_pathways_service.cluster_state.proxy_jobs import is_proxy, known_proxy, why_kept
 from shared_pathways_service.cluster_state.readiness import read_readiness
 from shared_pathways_service.cluster_state.services import find_service
-from shared_pathways_service.manifests.proxy_job import ProxyJobInputs, proxy_job
+from shared_pathways_service.manifests.proxy_job import proxy_job
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_jobset
 from tests.cluster_state import objects
@@ -36,7 +37,7 @@ def job(status: dict[str, Any] | None = None, **different: Any) -> dict[str, Any
         "team": "red",
         "created_by_pid": 42,
     }
-    made = proxy_job(ProxyJobInputs(**{**usual, **different}))
+    made = proxy_job(job_inputs(**{**usual, **different}))
     made["metadata"] |= {"uid": "u-1", "creationTimestamp": BEGAN}
     made["status"] = {"startTime": BEGAN} if status is None else status
     return made

@@ -113,10 +113,10 @@ def test_what_is_enough_for_the_request() -> None:
     assert found.suffices_for((kind,))
     assert found.suffices_for(())
     assert not found.suffices_for((kind, kind))
-    assert found.suffices_for((kind, kind), num_elastic_slices=1)
+    assert found.suffices_for((kind, kind), elastic_slices=1)
     assert not found.suffices_for(("tpuv5e:2x2",))
     nothing = read(head())
-    assert not nothing.suffices_for((kind, kind), num_elastic_slices=2)
+    assert not nothing.suffices_for((kind, kind), elastic_slices=2)
 
 
 def test_a_slice_without_pods_is_named() -> None:

@@ -14,9 +14,10 @@ import grpc
 import pytest
 
 from harness.processes import DEADLINE_S, KIND, run_async
+from harness.session_requests import session_request
 from shared_pathways_service.errors import VersionSkew
 from shared_pathways_service.events import Event
-from shared_pathways_service.homes.base import ProxySpec, unheard
+from shared_pathways_service.homes.base import unheard
 from shared_pathways_service.homes.embedded.home import EmbeddedHome
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.embedded.state_file import ServiceState, write_state
@@ -24,7 +25,8 @@ from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.runtime.settings import Settings, private_directory
 from tests.protocol.first_release import handlers, message, refuse
 
-SPEC = ProxySpec(name="ada-1", session="s-1", virtual_slices=(KIND,), priority=7)
+REQUEST = session_request("ada-1", KIND, priority=7)
+SESSION = "s-1"
 
 
 class OldService:
@@ -113,10 +115,10 @@ class OldService:
     def DeleteProxy(self, request: Any, _context: grpc.ServicerContext) -> Any:  # noqa: N802
         self.asked.append("DeleteProxy")
         self._proxy.put(self._proxy_in("DELETED"))
-        return message("DeleteProxyResponse", deleted=request.session == SPEC.session)
+        return message("DeleteProxyResponse", deleted=request.session == SESSION)
 
     def _proxy_in(self, state: str) -> Any:
-        fields = {"name": SPEC.name, "session": SPEC.session, "uid": "uid-1"}
+        fields = {"name": REQUEST.name, "session": SESSION, "uid": "uid-1"}
         where = {"address": "unix:/proxy", "token": "t", "log_path": "/none", "state": state}
         return message("Proxy", **fields, **where)
 
@@ -135,7 +137,7 @@ class OldService:
         return message("GetStatusResponse", state="serving", types=[KIND], slices=[ready])
 
     def _tell(self, kind: str, data: dict[str, Any]) -> None:
-        event = message("EventMessage", kind=kind, source="rm", tenant=SPEC.name)
+        event = message("EventMessage", kind=kind, source="rm", tenant=REQUEST.name)
         event.data.update(data)
         self._events.put(event)
 
@@ -157,16 +159,16 @@ def test_a_session_goes_its_whole_way() -> None:
 
     async def life() -> None:
         async with home_on(service) as home:
-            info = await home.preflight(SPEC, unheard)
+            info = await home.preflight(REQUEST, unheard)
             assert (info.version, info.instance_types, info.started) == ("0.1.0", (KIND,), False)
-            handle = await home.create_proxy(SPEC)
+            handle = await home.create_proxy(REQUEST, session=SESSION, owner=identity_of())
             assert (handle.uid, handle.token) == ("uid-1", "t")
             kinds = set()
             async for news in home.follow(handle):
                 kinds.add(news.kind)
                 if kinds >= {"proxy.serving", "slice.placed", "tenant.running"}:
                     break
-            assert await home.delete_proxy(SPEC.name, handle.uid, SPEC.session)
+            assert await home.delete_proxy(REQUEST.name, handle.uid, SESSION)
 
     run_async(life())
     request = service.created.get_nowait()
@@ -191,7 +193,7 @@ def test_a_foreign_version_is_named_before_anything_is_created(
         async with home_on(service) as home:
             # (An error that outlived this would keep gRPC's thread.)
             with pytest.raises(VersionSkew, match="speaks 1 to 2, the service 9 to 9") as caught:
-                await home.preflight(SPEC, unheard)
+                await home.preflight(REQUEST, unheard)
             assert (caught.value.client, caught.value.service) == ("1 to 2", "9 to 9")
 
     run_async(life())
@@ -215,7 +217,7 @@ def test_why_a_manager_lets_nobody_listen_is_told_while_it_is_waited_for() -> No
 
     async def life() -> None:
         async with home_on(service) as home:
-            await home.preflight(SPEC, told.append)
+            await home.preflight(REQUEST, told.append)
 
     run_async(life())
     said = "the resource manager does not answer: the limit (--max_calls) is 5"

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from harness.session_requests import tenant_request
 from harness.testbed.plugin import CACHE_DIR
 from shared_pathways_service.events import Event
-from shared_pathways_service.homes.base import ProxySpec
 from shared_pathways_service.homes.kubernetes.proxy_watch import ProxyFollower
 from shared_pathways_service.kube import paths
 from shared_pathways_service.kube.api import KubeApi
@@ -81,7 +81,6 @@ def test_a_quota_is_told_though_events_have_versions_of_their_own(split: SplitCo
             "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
         },
     )
-    spec = ProxySpec(name="j", session="s", virtual_slices=("tpuv6e:2x2",))
 
     busy = split.call("POST", paths.collection("events", "t"), _event(job, "busy", "try again"))
     versions = [int(one["metadata"]["resourceVersion"]) for one in (job, busy)]
@@ -90,7 +89,7 @@ def test_a_quota_is_told_though_events_have_versions_of_their_own(split: SplitCo
 
     async def work(api: KubeApi) -> None:
         told: asyncio.Queue[Event] = asyncio.Queue()
-        follower = ProxyFollower(api, "t", spec, job, tell=told.put_nowait)
+        follower = ProxyFollower(api, "t", tenant_request("j"), job, tell=told.put_nowait)
         following = asyncio.create_task(follower.run())
         try:
             async with asyncio.timeout(DEADLINE_S):

@@ -8,11 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from harness.session_requests import job_inputs
 from shared_pathways_service.api.requests import DEFAULT_PROXY_IMAGE
 from shared_pathways_service.cli.display.manifest_text import yaml_text
 from shared_pathways_service.manifests.hotswap_jobset import HIGH, LOW, hotswap_jobset
 from shared_pathways_service.manifests.priority_classes import priority_classes
-from shared_pathways_service.manifests.proxy_job import ProxyJobInputs, proxy_job
+from shared_pathways_service.manifests.proxy_job import proxy_job
 from shared_pathways_service.manifests.rbac import operator_rbac, tenant_rbac
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_address, service_jobset
@@ -22,7 +23,7 @@ YAMLS = Path(__file__).parents[2] / "yamls"
 SERVICE = ServiceInputs(
     name="pathways-cluster", instances={"tpuv6e:2x2": 2}, gcs_bucket="gs://my-bucket"
 )
-PROXY = ProxyJobInputs(
+PROXY = job_inputs(
     name="isc-proxy-example",
     namespace="default",
     session="00000000-0000-0000-0000-000000000000",

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from harness.session_requests import with_fields
 from shared_pathways_service.api.proxy_options import ProxyOptions
 from shared_pathways_service.cluster_state.service_reading import difference, read_inputs
 from shared_pathways_service.cluster_state.services import read_service
@@ -28,13 +29,13 @@ from shared_pathways_service.manifests.service_jobset import service_jobset
 from shared_pathways_service.testing.testbed import ApiRefused, Namespace, Testbed, new_namespace
 from tests.manifests.documented import ELASTIC, PROXY, SERVICE
 
-OURS = dataclasses.replace(
+OURS = with_fields(
     PROXY,
     image="r.io/shared-pathways-service/proxy_server:0.1.0",
     user="Ada Lövelace $(HOME)",
     team="a/b",
     labels={"cost/center": "7"},
-    num_elastic_slices=1,
+    elastic_slices=1,
     priority=-2,
     queue_timeout_s=math.inf,
     created_by_pid=7,

@@ -1,17 +1,16 @@
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
 import pytest
 
+from harness.session_requests import job_inputs, session_request, with_fields
 from shared_pathways_service.api.proxy_limits import LIMITS
 from shared_pathways_service.api.proxy_options import ProxyOptions
 from shared_pathways_service.cluster_state.services import read_service
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.flags.parsing import parse_flags
-from shared_pathways_service.homes.base import ProxySpec
 from shared_pathways_service.homes.kubernetes.job_inputs import proxy_job_inputs
 from shared_pathways_service.manifests import names
 from shared_pathways_service.manifests.proxy_job import ProxyJobInputs, proxy_job, token_secret
@@ -19,7 +18,7 @@ from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_jobset
 from shared_pathways_service.servers.proxy.flags import ProxyServerOptions
 
-GOOGLES = ProxyJobInputs(
+GOOGLES = job_inputs(
     name="isc-proxy-ada-x7k2p",
     namespace="team-a",
     session="6f9c1d0e-0000-4000-8000-000000000000",
@@ -32,7 +31,7 @@ GOOGLES = ProxyJobInputs(
     host="ada's laptop",
     created_by_pid=42,
 )
-OURS = dataclasses.replace(
+OURS = with_fields(
     GOOGLES, image="r.io/x/shared-pathways-service/proxy_server:0.1.0", team="research"
 )
 
@@ -53,11 +52,11 @@ def variables(inputs: ProxyJobInputs) -> dict[str, str]:
 
 
 def with_options(inputs: ProxyJobInputs, *options: str) -> ProxyJobInputs:
-    return dataclasses.replace(inputs, options=ProxyOptions.from_list(options))
+    return with_fields(inputs, options=ProxyOptions.from_list(options))
 
 
 def test_labels_and_annotations_tell_whose_it_is() -> None:
-    job = proxy_job(dataclasses.replace(OURS, labels={"cost/center": "7", "app": "mine"}))
+    job = proxy_job(with_fields(OURS, labels={"cost/center": "7", "app": "mine"}))
     labels = {
         "app": "pathways-proxy",
         "app.kubernetes.io/managed-by": "shared-pathways-service",
@@ -83,10 +82,7 @@ def test_it_ends_for_good_and_is_cleared_away() -> None:
     assert (spec["backoffLimit"], spec["activeDeadlineSeconds"]) == (0, 600)
     assert spec["ttlSecondsAfterFinished"] > 0
     assert pod(GOOGLES)["restartPolicy"] == "Never"
-    assert (
-        proxy_job(dataclasses.replace(GOOGLES, deadline_s=15))["spec"]["activeDeadlineSeconds"]
-        == 15
-    )
+    assert proxy_job(with_fields(GOOGLES, deadline_s=15))["spec"]["activeDeadlineSeconds"] == 15
 
 
 def test_the_pod_is_as_restricted_as_can_be() -> None:
@@ -109,9 +105,9 @@ def test_an_image_that_needs_its_own_user_gets_it() -> None:
 
 
 def test_arguments_are_those_of_the_real_image() -> None:
-    inputs = dataclasses.replace(
+    inputs = with_fields(
         GOOGLES,
-        num_elastic_slices=1,
+        elastic_slices=1,
         options=ProxyOptions(sidecar=True, xla_flags=("--xla_a=1", "--xla_b=$(HOME)$x")),
     )
     assert container(inputs)["args"] == [
@@ -128,22 +124,22 @@ def test_arguments_are_those_of_the_real_image() -> None:
 
 
 def test_what_is_not_asked_for_is_not_named() -> None:
-    arguments = container(dataclasses.replace(GOOGLES, gcs_bucket=""))["args"]
+    arguments = container(with_fields(GOOGLES, gcs_bucket=""))["args"]
     flags = {argument.partition("=")[0] for argument in arguments}
     assert flags == {"--server_port", "--resource_manager_address", "--virtual_slices"}
 
 
 def test_our_proxy_takes_flags_and_variables() -> None:
-    inputs = dataclasses.replace(
+    inputs = with_fields(
         with_options(OURS, "sidecar:true", "xla_flags:--xla_a=1"),
-        num_elastic_slices=1,
+        elastic_slices=1,
         priority=-3,
         queue_timeout_s=90,
     )
     options = parse_flags(ProxyServerOptions, container(inputs)["args"], variables(inputs))
     assert (options.server_port, options.bind_address) == (29000, "0.0.0.0")
     assert options.num_elastic_slices == 1
-    assert (options.tenant_name, options.tenant_user) == (inputs.name, "Ada Lovelace")
+    assert (options.tenant_name, options.tenant_user) == (inputs.tenant.name, "Ada Lovelace")
     assert (options.tenant_host, options.tenant_team) == ("ada's laptop", "research")
     assert (options.tenant_priority, options.queue_timeout_s) == (-3, 90)
     assert options.sidecar_name == "external"
@@ -185,21 +181,28 @@ def test_a_proxy_speaks_to_servers_as_its_service_does() -> None:
     )
     service = read_service(service_jobset(outside))
     assert service is not None
-    spec = ProxySpec(name="isc-proxy-ada", session=GOOGLES.session, virtual_slices=("tpuv6e:2x2",))
-    made = proxy_job_inputs(spec, service, namespace="default", ahead_s=600)
+    made = proxy_job_inputs(
+        session_request(),
+        service,
+        priority=0,
+        namespace="default",
+        session=GOOGLES.session,
+        created_by_pid=1,
+        ahead_s=600,
+    )
     assert variables(made)[name] == "grpc_insecure_override"
 
 
 @pytest.mark.parametrize(("given", "told"), [(None, None), (0.0, 0.0), (math.inf, math.inf)])
 def test_the_queue_timeout_arrives(given: float | None, told: float | None) -> None:
-    inputs = dataclasses.replace(OURS, queue_timeout_s=given)
+    inputs = with_fields(OURS, queue_timeout_s=given)
     options = parse_flags(ProxyServerOptions, container(inputs)["args"], variables(inputs))
     assert options.queue_timeout_s == told
 
 
 @pytest.mark.parametrize("given", [None, 0.5, 12_345_678.25])
 def test_the_lifetime_arrives(given: float | None) -> None:
-    inputs = dataclasses.replace(OURS, max_lifetime_s=given)
+    inputs = with_fields(OURS, max_lifetime_s=given)
     options = parse_flags(ProxyServerOptions, container(inputs)["args"], variables(inputs))
     assert options.max_lifetime_s == given
 
@@ -207,13 +210,13 @@ def test_the_lifetime_arrives(given: float | None) -> None:
 def test_our_token_is_in_a_secret_that_goes_with_the_job() -> None:
     secret = token_secret(OURS, "token-text", "uid-1")
     metadata = secret["metadata"]
-    assert metadata["name"] == OURS.name
+    assert metadata["name"] == OURS.tenant.name
     assert metadata["namespace"] == OURS.namespace
     assert names.bears_session(secret, OURS.session)
     [owner] = metadata["ownerReferences"]
-    assert (owner["kind"], owner["name"], owner["uid"]) == ("Job", OURS.name, "uid-1")
+    assert (owner["kind"], owner["name"], owner["uid"]) == ("Job", OURS.tenant.name, "uid-1")
     [volume] = pod(OURS)["volumes"]
-    assert volume["secret"] == {"secretName": OURS.name, "defaultMode": 0o400}
+    assert volume["secret"] == {"secretName": OURS.tenant.name, "defaultMode": 0o400}
     [mount] = container(OURS)["volumeMounts"]
     assert mount["name"] == volume["name"]
     assert secret["stringData"] == {"token": "token-text"}
@@ -223,7 +226,7 @@ def test_our_token_is_in_a_secret_that_goes_with_the_job() -> None:
 
 def test_googles_image_gets_neither_token_nor_variables_of_ours() -> None:
     inputs = with_options(
-        dataclasses.replace(GOOGLES, priority=3, queue_timeout_s=5.0, max_lifetime_s=9.0, team="t")
+        with_fields(GOOGLES, priority=3, queue_timeout_s=5.0, max_lifetime_s=9.0, team="t")
     )
     assert variables(inputs) == {"IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": "true"}
     assert "volumes" not in pod(inputs)
@@ -254,7 +257,7 @@ def test_pod_options_arrive() -> None:
 
 
 def test_a_users_text_is_nowhere_expanded() -> None:
-    inputs = dataclasses.replace(OURS, user="$(SPS_TOKEN_FILE)", host="$$")
+    inputs = with_fields(OURS, user="$(SPS_TOKEN_FILE)", host="$$")
     assert variables(inputs)["SPS_TENANT_USER"] == "$$(SPS_TOKEN_FILE)"
     assert variables(inputs)["SPS_TENANT_HOST"] == "$$$$"
 
@@ -262,16 +265,12 @@ def test_a_users_text_is_nowhere_expanded() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("name", "Upper"),
-        ("name", "a" * 58),
         ("service_address", "http://pw:1"),
-        ("virtual_slices", ()),
-        ("num_elastic_slices", 2),
         ("deadline_s", 0),
     ],
 )
 def test_what_no_job_can_be_made_of_is_refused(field: str, value: object) -> None:
     changed: dict[str, Any] = {field: value}
     with pytest.raises(InvalidRequestError) as caught:
-        dataclasses.replace(GOOGLES, **changed)
+        with_fields(GOOGLES, **changed)
     assert caught.value.field == field

@@ -12,7 +12,12 @@ from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.flags.parsing import parse_flags
-from shared_pathways_service.flags.tenants import TenantOptions, tenant_flags
+from shared_pathways_service.flags.tenants import (
+    TenantOptions,
+    slice_flags,
+    tenant_flags,
+    tenant_variables,
+)
 from shared_pathways_service.protocol import resource_manager_pb2, supervisor_pb2
 from shared_pathways_service.protocol.tenant_pb2 import TenantRequest as TenantMessage
 from shared_pathways_service.protocol.tenant_requests import (
@@ -78,6 +83,9 @@ def test_every_field_travels_as_a_message(request_: TenantRequest) -> None:
 @pytest.mark.parametrize("request_", [FULL, LEAST])
 def test_every_field_travels_as_flags(request_: TenantRequest) -> None:
     options = parse_flags(TenantOptions, tenant_flags(request_), {})
+    assert options.tenant_request(default_name="none") == request_
+    # A cluster's Job has flags that Google's proxies know, and variables.
+    options = parse_flags(TenantOptions, slice_flags(request_), tenant_variables(request_))
     assert options.tenant_request(default_name="none") == request_
 
 

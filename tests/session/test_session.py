@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
+from harness.session_requests import session_request
+from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.errors import (
     AccessDenied,
     CapacityError,
@@ -32,15 +34,23 @@ from shared_pathways_service.session.state_machine import (
 )
 
 TYPE = "tpuv6e:2x2"
-PLAN = m.Plan(name="isc-proxy-ada", virtual_slices=(TYPE, TYPE), timeout_s=100.0)
+DELETE_TIMEOUT_S = 60.0
+
+
+def asking(**keywords: Any) -> SessionRequest:
+    """Returns a request of two slices; the keywords are connect()'s."""
+    return session_request("isc-proxy-ada", TYPE, TYPE, timeout=100.0, **keywords)
+
+
+REQUEST = asking()
 
 
 class Driver:
     """A machine, its clock, and what it wanted done (announcements aside)."""
 
-    def __init__(self, plan: m.Plan = PLAN) -> None:
+    def __init__(self, request: SessionRequest = REQUEST) -> None:
         self.now = 1000.0
-        self.machine = Session(plan, self.now)
+        self.machine = Session(request, self.now, DELETE_TIMEOUT_S)
         self.effects: list[m.Effect] = []
         self.said: list[Event] = []
         self._keep(self.machine.start(self.now))
@@ -88,8 +98,8 @@ def to_create() -> Driver:
     return driver
 
 
-def to_start(plan: m.Plan = PLAN) -> Driver:
-    driver = Driver(plan)
+def to_start(request: SessionRequest = REQUEST) -> Driver:
+    driver = Driver(request)
     driver.put(PREFLIGHT, CREATED)
     return driver
 
@@ -106,8 +116,8 @@ def to_probe() -> Driver:
     return driver
 
 
-def to_place(plan: m.Plan = PLAN) -> Driver:
-    driver = to_start(plan)
+def to_place(request: SessionRequest = REQUEST) -> Driver:
+    driver = to_start(request)
     driver.news("proxy.serving")
     driver.put(TUNNEL, m.Probed())
     return driver
@@ -222,14 +232,14 @@ def test_without_a_word_of_the_gang_placed_slices_are_enough() -> None:
 
 
 def test_elastic_slices_may_be_missing() -> None:
-    driver = to_place(dataclasses.replace(PLAN, num_elastic_slices=1))
+    driver = to_place(asking(elastic_slices=1))
     place(driver, 0)
     assert driver.at(m.Phase.SERVE)
     assert [view.state for view in driver.snapshot.slices] == ["placed", "unplaced"]
 
 
 def test_ready_is_enough_where_placement_is_not_waited_for() -> None:
-    driver = to_place(dataclasses.replace(PLAN, wait_placed=False))
+    driver = to_place(asking(wait="ready"))
     assert driver.at(m.Phase.SERVE)
     assert not driver.snapshot.placed
     driver.news("tenant.running", placed=2, wanted=2)
@@ -237,7 +247,7 @@ def test_ready_is_enough_where_placement_is_not_waited_for() -> None:
 
 
 def test_asking_for_nothing_is_asking_for_one_of_the_first_type() -> None:
-    driver = to_start(dataclasses.replace(PLAN, virtual_slices=()))
+    driver = to_start(asking(expected_tpu_instances=None))
     assert [view.instance_type for view in driver.snapshot.slices] == [TYPE]
 
 
@@ -447,7 +457,7 @@ def test_what_could_not_be_deleted_is_named() -> None:
 def test_a_deletion_ends_in_time_and_has_longer_when_nobody_waits() -> None:
     driver = to_serve()
     driver.put(m.Cancelled(reason="closed"))
-    assert driver.machine.next_deadline == driver.now + PLAN.delete_timeout_s
+    assert driver.machine.next_deadline == driver.now + DELETE_TIMEOUT_S
     driver.put(m.Cancelled(reason="its owner has ended", delete_timeout_s=600.0))
     assert driver.machine.next_deadline == driver.now + 600
     assert driver.expire()[0] == m.StopStep()
@@ -467,7 +477,7 @@ def test_late_answers_change_nothing() -> None:
 
 
 def queued(timeout: float | None) -> Driver:
-    driver = to_place(dataclasses.replace(PLAN, queue_timeout_s=timeout))
+    driver = to_place(asking(queue_timeout=timeout))
     driver.news("tenant.queued", "0 free", position=2, holders="ada@a: 1 x t\nbob@b: 1 x t")
     return driver
 
@@ -517,7 +527,7 @@ def test_slow_placement_after_the_queue_is_a_placement_timeout() -> None:
     driver.now += 495
     driver.news("tenant.dequeued", "other connections leave enough slices")
     assert (driver.snapshot.position, driver.snapshot.holders) == (None, ())
-    assert driver.machine.next_deadline == driver.now + PLAN.timeout_s
+    assert driver.machine.next_deadline == driver.now + REQUEST.timeout_s
     driver.put(m.Tick(), after=30)
     assert driver.at(m.Phase.PLACE)
     driver.expire()
@@ -556,13 +566,13 @@ def test_an_endless_queue_has_no_deadline_and_can_be_left() -> None:
 
 
 def test_who_is_out_of_the_queue_has_the_whole_time_to_start() -> None:
-    plan = dataclasses.replace(PLAN, queue_timeout_s=5000.0)
-    driver = to_start(plan)
+    request = asking(queue_timeout=5000.0)
+    driver = to_start(request)
     driver.news("tenant.queued", position=1)
     driver.put(m.Tick(), after=4000)
     driver.news("tenant.running", placed=2, wanted=2)
     assert driver.at(m.Phase.START)
-    assert driver.machine.next_deadline == driver.now + plan.timeout_s
+    assert driver.machine.next_deadline == driver.now + request.timeout_s
 
 
 # ---- refusals and losses

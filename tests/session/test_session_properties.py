@@ -7,6 +7,8 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.session_requests import session_request
+from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.session import messages as m
@@ -94,19 +96,18 @@ MOVES = st.one_of(
     st.floats(0, 400),
     st.just("deadline"),
 )
-PLANS = st.builds(
-    m.Plan,
-    name=st.just("p"),
-    virtual_slices=st.sampled_from([(), (TYPE,), (TYPE, TYPE)]),
-    wait_placed=st.booleans(),
-    timeout_s=st.sampled_from([0.0, 1.0, 300.0]),
-    queue_timeout_s=st.sampled_from([None, 0.0, 60.0, float("inf")]),
+REQUESTS = st.builds(
+    session_request,
+    expected_tpu_instances=st.sampled_from([None, {TYPE: 1}, {TYPE: 2}]),
+    wait=st.sampled_from(["placed", "ready"]),
+    timeout=st.sampled_from([0.0, 1.0, 300.0]),
+    queue_timeout=st.sampled_from([None, 0.0, 60.0, float("inf")]),
 )
 
 
 def check(world: World) -> None:
     machine = world.machine
-    endless = machine.plan.queue_timeout_s == float("inf")
+    endless = machine.request.tenant.queue_timeout_s == float("inf")
     if machine.phase in _ENDED:
         assert world.finished == 1
         assert machine.next_deadline is None
@@ -117,11 +118,11 @@ def check(world: World) -> None:
     assert world.deletions <= 1
 
 
-@given(plan=PLANS, moves=st.lists(st.tuples(MOVES, st.booleans()), max_size=30))
+@given(request=REQUESTS, moves=st.lists(st.tuples(MOVES, st.booleans()), max_size=30))
 def test_it_ends_and_nothing_is_left(
-    plan: m.Plan, moves: list[tuple[m.SessionEvent | tuple[bool] | float | str, bool]]
+    request: SessionRequest, moves: list[tuple[m.SessionEvent | tuple[bool] | float | str, bool]]
 ) -> None:
-    machine = Session(plan, 0.0)
+    machine = Session(request, 0.0, 60.0)
     world = World(machine, 0.0)
     world.carry_out(machine.start(0.0), False)
 

@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 
 import pytest
 
+from harness.session_requests import session_request
 from shared_pathways_service.api.checks import Check, Outcome
+from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.errors import (
     AccessDenied,
     InvalidRequestError,
@@ -18,7 +20,6 @@ from shared_pathways_service.errors import (
     ServiceNotReady,
 )
 from shared_pathways_service.events import Event
-from shared_pathways_service.homes.base import ProxySpec
 from shared_pathways_service.homes.kubernetes.preflight import Preflight
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.kubeconfig import access_of_context, read_kubeconfig
@@ -34,7 +35,8 @@ JOBSETS = "jobset.x-k8s.io/v1alpha2/jobsets"
 KIND = "tpuv6e:2x2"
 CRASHING = "testbed/exit:3"
 DEADLINE_S = 90.0
-SPEC = ProxySpec(name="isc-proxy-a", session="s", virtual_slices=(KIND,))
+REQUEST = session_request("isc-proxy-a", KIND)
+OUR_IMAGE = "shared-pathways-service/proxy_server:1"
 
 
 @contextlib.asynccontextmanager
@@ -46,12 +48,14 @@ async def preflight(
         yield Preflight(api, namespace.name, address)
 
 
-def examine(namespace: Namespace, spec: ProxySpec = SPEC, **how: str) -> dict[str, Check]:
+def examine(
+    namespace: Namespace, request: SessionRequest = REQUEST, **how: str
+) -> dict[str, Check]:
     """Returns the checks by name."""
 
     async def look() -> dict[str, Check]:
         async with preflight(namespace, **how) as wanted:
-            examined = await wanted.examine(spec, DEADLINE_S)
+            examined = await wanted.examine(request, DEADLINE_S)
             return {check.name: check for check in examined.checks}
 
     return asyncio.run(look())
@@ -61,7 +65,7 @@ def wait(
     namespace: Namespace,
     until: Callable[[Event], bool],
     then: Callable[[], object],
-    spec: ProxySpec = SPEC,
+    request: SessionRequest = REQUEST,
 ) -> list[Event]:
     """Waits for the service; when it has told what `until` wants, `then` is done."""
     told: list[Event] = []
@@ -75,7 +79,7 @@ def wait(
                 seen.set()
 
         async with preflight(namespace) as wanted, asyncio.timeout(DEADLINE_S):
-            waiting = asyncio.create_task(wanted.run(spec, hear))
+            waiting = asyncio.create_task(wanted.run(request, hear))
             looking = asyncio.create_task(seen.wait())
             await asyncio.wait({waiting, looking}, return_when=asyncio.FIRST_COMPLETED)
             looking.cancel()
@@ -124,7 +128,9 @@ def test_a_service_that_is_ready(namespace: Namespace) -> None:
     ]
 
     # What can never be right is an error at once, and each check stands for itself.
-    wrong = dataclasses.replace(SPEC, virtual_slices=(KIND, KIND), gcs_bucket="s3://scratch")
+    wrong = dataclasses.replace(
+        session_request("isc-proxy-a", KIND, KIND), gcs_bucket="s3://scratch"
+    )
     found = examine(namespace, wrong, address=service.address)
     failed = {name: c.error for name, c in found.items() if c.outcome is Outcome.FAILED}
     assert [*failed] == ["instance types", "bucket"]
@@ -199,14 +205,16 @@ def test_a_head_that_crashes_shows_its_last_lines(namespace: Namespace) -> None:
             # As services have it that others deploy: the pod's status has no log.
             del container["terminationMessagePolicy"]
     namespace.create(JOBSETS, wanted)
-    spec = dataclasses.replace(SPEC, image="shared-pathways-service/proxy_server:1")
+    request = session_request(
+        "isc-proxy-a", KIND, proxy_server_image="shared-pathways-service/proxy_server:1"
+    )
     told = []
     with pytest.raises(ServiceNotReady, match="JobSet was deleted"):
         told = wait(
             namespace,
             lambda news: "this image ends with 3" in (news.reason or ""),
             lambda: namespace.delete(JOBSETS, "pathways"),
-            spec,
+            request,
         )
     assert told == []  # it raised, and did not time out
 
@@ -214,13 +222,15 @@ def test_a_head_that_crashes_shows_its_last_lines(namespace: Namespace) -> None:
 def test_a_quota_that_leaves_no_room_for_pods_is_told(namespace: Namespace) -> None:
     namespace.set_quota({"pods": "0"})
     namespace.create(JOBSETS, jobset(namespace))
-    spec = dataclasses.replace(SPEC, image="shared-pathways-service/proxy_server:1")
+    request = session_request(
+        "isc-proxy-a", KIND, proxy_server_image="shared-pathways-service/proxy_server:1"
+    )
     namespace.wait_until(
         "events",
         lambda events: any(event["reason"] == "FailedCreate" for event in events),
         what="refusal of the head's pod",
     )
-    check = examine(namespace, spec)["resource manager"]
+    check = examine(namespace, request)["resource manager"]
     assert "exceeded quota" in check.found
     assert isinstance(check.error, ServiceNotReady)
     assert "the head has no pod" in check.found
@@ -231,7 +241,7 @@ def test_a_server_that_is_not_there_is_one_failure(namespace: Namespace) -> None
         config = read_kubeconfig([namespace.kubeconfig_of("tenant")])
         access = dataclasses.replace(access_of_context(config), server="https://127.0.0.1:1")
         async with KubeApi(access) as api:
-            return (await Preflight(api, namespace.name, "").examine(SPEC, 3.0)).checks
+            return (await Preflight(api, namespace.name, "").examine(REQUEST, 3.0)).checks
 
     [check] = within(look())
     assert check.name == "API server"

@@ -7,12 +7,12 @@ import functools
 import aiohttp
 
 from shared_pathways_service.api.checks import Check, Outcome
+from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.cli.lookups.open_cluster import opened
 from shared_pathways_service.cli.options.cluster_options import Place
 from shared_pathways_service.cluster_state.preflight_checks import Examined
 from shared_pathways_service.constants import RESOURCE_MANAGER_PORT
 from shared_pathways_service.errors import SharedPathwaysError, TunnelError
-from shared_pathways_service.homes.base import ProxySpec
 from shared_pathways_service.homes.kubernetes.dial import dial_pod
 from shared_pathways_service.homes.kubernetes.preflight import Preflight
 from shared_pathways_service.kube.api import KubeApi
@@ -21,18 +21,18 @@ from shared_pathways_service.tunnel.websocket_upgrade import upgraded
 __all__ = ["cluster_checks"]
 
 
-async def cluster_checks(place: Place, spec: ProxySpec, timeout_s: float) -> list[Check]:
+async def cluster_checks(place: Place, request: SessionRequest, timeout_s: float) -> list[Check]:
     """Makes the preflight's checks, and opens a tunnel.
 
     Args:
       place: The cluster and the service.
-      spec: What would be asked for.
+      request: What would be asked for.
       timeout_s: Seconds for the preflight.
     """
     try:
         async with opened(place) as cluster:
             preflight = Preflight(cluster.api, cluster.namespace, place.pathways_service or "")
-            examined = await preflight.examine(spec, timeout_s)
+            examined = await preflight.examine(request, timeout_s)
             return [*examined.checks, *await _tunnel_check(cluster.api, examined)]
     except SharedPathwaysError as error:
         return [Check.failed("cluster", error)]

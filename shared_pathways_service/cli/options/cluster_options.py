@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from shared_pathways_service.agent.journal import Entry
-from shared_pathways_service.agent.request import build_request
-from shared_pathways_service.api.requests import DEFAULT_NAMESPACE, ConnectRequest
+from shared_pathways_service.agent.request import this_requester
+from shared_pathways_service.api.requests import DEFAULT_NAMESPACE, SessionRequest
 from shared_pathways_service.cli.options.option_groups import takes_group
 
 __all__ = ["Place", "takes_cluster", "takes_place"]
@@ -68,13 +68,13 @@ class Place:
         context = settled(ClusterChoice(context=self.context or "")).context
         return dataclasses.replace(self, context=context or None)
 
-    def request(self, **keywords: object) -> ConnectRequest:
+    def request(self, **keywords: object) -> SessionRequest:
         """Checks it, together with other keywords of connect().
 
         Raises:
           InvalidRequestError: Something is wrong, or does not go together.
         """
-        return build_request(**dataclasses.asdict(self), **keywords)
+        return SessionRequest.build(this_requester(), **dataclasses.asdict(self), **keywords)
 
 
 _FIELDS = dataclasses.fields(Place)

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Any
 
 from shared_pathways_service.api.checks import Check
-from shared_pathways_service.api.requests import ConnectRequest
+from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.cli.lookups.embedded_status import read_status
 from shared_pathways_service.cli.lookups.local_checks import embedded_checks, machine_checks
 from shared_pathways_service.cli.lookups.sessions import journal_entries
@@ -30,16 +30,14 @@ class ServiceView:
     place: Place
     settings: Settings
 
-    def checks(self, request: ConnectRequest, timeout_s: float) -> list[Check]:
+    def checks(self, request: SessionRequest, timeout_s: float) -> list[Check]:
         """Makes the checks of `sps doctor`."""
         checks = machine_checks(self.settings)
         if self.place.is_cluster:
-            from shared_pathways_service.agent.request import start_of  # noqa: PLC0415
             from shared_pathways_service.cli.lookups.cluster_checks import cluster_checks  # noqa: PLC0415 - aiohttp
 
-            spec = start_of(request, self.settings).spec
-            return checks + asyncio.run(cluster_checks(self.place, spec, timeout_s))
-        wanted = tuple(map(str, request.virtual_slices))
+            return checks + asyncio.run(cluster_checks(self.place, request, timeout_s))
+        wanted = request.tenant.type_names
         return checks + asyncio.run(embedded_checks(self.settings, wanted, timeout_s))
 
     def slices(self) -> dict[str, tuple[int, int]]:

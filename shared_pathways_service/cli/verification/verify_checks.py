@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from shared_pathways_service.api.checks import Outcome as DoctorOutcome
-from shared_pathways_service.api.requests import ConnectRequest
+from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.cli.verification.link import CuttableLink
 from shared_pathways_service.cli.verification.results import Outcome, Result, SkippedError
 from shared_pathways_service.cli.verification.service_state import ServiceView
@@ -49,7 +49,7 @@ class Verification:
     def __init__(
         self,
         service: ServiceView,
-        request: ConnectRequest,
+        request: SessionRequest,
         arguments: Mapping[str, Any],
         *,
         kind: str,

@@ -16,6 +16,7 @@ import grpc
 import grpc.aio
 
 from shared_pathways_service.api.jax_releases import check_pair
+from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.errors import InvalidRequestError, TunnelError
 from shared_pathways_service.events import Event
 from shared_pathways_service.events.session import (
@@ -29,7 +30,6 @@ from shared_pathways_service.events.session import (
 from shared_pathways_service.homes.base import (
     HomeCounters,
     ProxyHandle,
-    ProxySpec,
     ServiceInfo,
     Tell,
     unheard,
@@ -39,8 +39,7 @@ from shared_pathways_service.homes.embedded.slice_readiness import wait_until_us
 from shared_pathways_service.homes.manager_news import ManagerNews
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.protocol.grpc_errors import error_of
-from shared_pathways_service.protocol.tenant_pb2 import TenantRequest as TenantMessage
-from shared_pathways_service.protocol.tenant_requests import write_older_fields
+from shared_pathways_service.protocol.tenant_requests import message_of, write_older_fields
 from shared_pathways_service.runtime.embedded.log_directory import tail_of
 from shared_pathways_service.runtime.processes import Identity
 from shared_pathways_service.runtime.settings import Settings
@@ -75,7 +74,7 @@ class EmbeddedHome:
         self._tell: Tell = unheard
         self._events: asyncio.Queue[Event] = asyncio.Queue()
 
-    async def preflight(self, spec: ProxySpec, tell: Tell) -> ServiceInfo:
+    async def preflight(self, request: SessionRequest, tell: Tell) -> ServiceInfo:
         """Joins the service or starts one, and waits until its slices are up.
 
         Raises:
@@ -84,9 +83,9 @@ class EmbeddedHome:
           VersionSkew: It speaks no protocol version that we speak, or runs a release of JAX
             that does not work with ours.
         """
-        wanted = Counter(spec.virtual_slices)
+        wanted = Counter(request.tenant.type_names)
         link = self._link = await find_or_start(
-            self._settings, wanted or None, who=f"agent of {spec.name}"
+            self._settings, wanted or None, who=f"agent of {request.name}"
         )
         assert link.welcome is not None
         ours, theirs = importlib.metadata.version("jaxlib"), link.welcome.jaxlib_version
@@ -105,7 +104,7 @@ class EmbeddedHome:
             link.resource_manager,
             link.manager_address,
             link.token,
-            only=spec.name,
+            only=request.name,
             on_trouble=self._note,
         )
         self._tell = tell
@@ -122,33 +121,26 @@ class EmbeddedHome:
             started=bool(link.started_pid),
         )
 
-    async def create_proxy(self, spec: ProxySpec) -> ProxyHandle:
+    async def create_proxy(
+        self, request: SessionRequest, *, session: str, owner: Identity
+    ) -> ProxyHandle:
         """Has the supervisor start a proxy; the same session gets the same one again."""
         link, news = self._joined()
-        news.follow(spec.name, self._events.put_nowait)
-        request = pb.CreateProxyRequest(
-            tenant=TenantMessage(
-                name=spec.name,
-                virtual_slices=spec.virtual_slices,
-                elastic_slices=spec.num_elastic_slices,
-                priority=spec.priority,
-                queue_timeout_s=spec.queue_timeout_s,
-                max_lifetime_s=spec.max_lifetime_s,
-                user=spec.user,
-                team=spec.team,
-                host=spec.host,
-            ),
-            session=spec.session,
-            xla_flags=spec.options.xla_flags,
-            ffi_targets=spec.options.ffi_targets,
-            tcp_port=spec.local_port,
-            owner_pid=spec.owner_pid,
-            owner_start=spec.owner_start,
-            limits=pb.ProxyLimits(**spec.options.limits),
+        news.follow(request.name, self._events.put_nowait)
+        options = request.proxy_options
+        message = pb.CreateProxyRequest(
+            tenant=message_of(request.tenant),
+            session=session,
+            xla_flags=options.xla_flags,
+            ffi_targets=options.ffi_targets,
+            tcp_port=request.local_port,
+            owner_pid=owner.pid,
+            owner_start=owner.start,
+            limits=pb.ProxyLimits(**options.limits),
         )
-        write_older_fields(request)
+        write_older_fields(message)
         proxy = await self._call(
-            link.supervisor.CreateProxy(request, metadata=link.metadata, timeout=_CALL_S)
+            link.supervisor.CreateProxy(message, metadata=link.metadata, timeout=_CALL_S)
         )
         return ProxyHandle(
             name=proxy.name,

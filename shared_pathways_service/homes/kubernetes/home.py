@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
 
+from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.cluster_state.console_links import log_link
 from shared_pathways_service.cluster_state.services import Service
 from shared_pathways_service.constants import PROXY_PORT
@@ -19,7 +18,6 @@ from shared_pathways_service.events import session as ev
 from shared_pathways_service.homes.base import (
     HomeCounters,
     ProxyHandle,
-    ProxySpec,
     ServiceInfo,
     Tell,
 )
@@ -43,6 +41,7 @@ from shared_pathways_service.homes.manager_news import ManagerNews
 from shared_pathways_service.kube.access import ClusterAccess, ClusterChoice, resolve
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.paths import item, pod_log
+from shared_pathways_service.runtime.processes import Identity
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.tunnel.counters import TunnelCounters
 from shared_pathways_service.tunnel.places import remove_abandoned
@@ -107,8 +106,6 @@ class KubernetesHome:
         self._service: Service | None = None
         self._manager: ManagerLink | None = None
         self._priority = 0
-        self._spec: ProxySpec | None = None
-        self._job: Mapping[str, Any] = {}
         self._follower: ProxyFollower | None = None
         self._relay: Relay | None = None
         self._news: ManagerNews | None = None
@@ -117,7 +114,7 @@ class KubernetesHome:
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._undo = contextlib.AsyncExitStack()
 
-    async def preflight(self, spec: ProxySpec, tell: Tell) -> ServiceInfo:
+    async def preflight(self, request: SessionRequest, tell: Tell) -> ServiceInfo:
         """Finds the service, checks what can be checked, and waits until it is ready.
 
         Raises:
@@ -132,7 +129,7 @@ class KubernetesHome:
         with before_creating():
             api = await self._connected()
             preflight = Preflight(api, self._namespace, self._address)
-            readiness = await preflight.run(spec, tell)
+            readiness = await preflight.run(request, tell)
         self._priority = preflight.priority
         service = self._service = readiness.service
         if service.is_ours:
@@ -141,7 +138,7 @@ class KubernetesHome:
                 api, service, runtime_dir=self._settings.runtime_dir, head=head
             )
             await self._manager.open()
-            self._news = self._manager.listen(spec.name)
+            self._news = self._manager.listen(request.name)
             self._undo.push_async_callback(self._manager.close)
             # Before there is anything to miss.
             with before_creating():
@@ -153,53 +150,54 @@ class KubernetesHome:
             namespace=self._namespace,
         )
 
-    async def create_proxy(self, spec: ProxySpec) -> ProxyHandle:
+    async def create_proxy(
+        self, request: SessionRequest, *, session: str, owner: Identity
+    ) -> ProxyHandle:
         """Creates the Job, and the Secret with its token where the image is ours."""
         api, service = self._api, self._service
         assert api is not None, "preflight comes first"
         assert service is not None, "preflight comes first"
+        tell = self._events.put_nowait
         if self._manager is not None:
-            self._manager.news.follow(spec.name, self._events.put_nowait)
+            self._manager.news.follow(request.name, tell)
         inputs = proxy_job_inputs(
-            dataclasses.replace(spec, priority=self._priority),
+            request,
             service,
+            priority=self._priority,
             namespace=self._namespace,
+            session=session,
+            created_by_pid=owner.pid,
             ahead_s=self._settings.proxy_deadline_s,
         )
-        with after_creating(spec.name):
+        with after_creating(request.name):
             job = await create_job(api, inputs)
             uid = str(job["metadata"]["uid"])
-            self._spec, self._job = spec, job
             if inputs.has_token:
                 await create_secret(api, inputs, self._token, uid)
+        silent = service if self._manager is None else None
+        self._follower = ProxyFollower(
+            api, self._namespace, inputs.tenant, job, tell=tell, silent_service=silent
+        )
         keeper = self._keeper = DeadlineKeeper(
             api,
-            item("jobs", self._namespace, spec.name),
+            item("jobs", self._namespace, request.name),
             uid=uid,
             ahead_s=self._settings.proxy_deadline_s,
-            max_lifetime_s=spec.max_lifetime_s,
+            max_lifetime_s=request.tenant.max_lifetime_s,
         )
         self._undo.push_async_callback(keeper.close)
         return ProxyHandle(
-            name=spec.name,
+            name=request.name,
             uid=uid,
             token=self._token if inputs.has_token else None,
-            log=log_link(api.access.project, self._choice.cluster, self._namespace, spec.name),
-            insecure_credentials=spec.options.use_insecure_credentials,
+            log=log_link(api.access.project, self._choice.cluster, self._namespace, request.name),
+            insecure_credentials=request.proxy_options.use_insecure_credentials,
         )
 
     async def follow(self, handle: ProxyHandle) -> AsyncIterator[Event]:  # noqa: ARG002
         """Tells what becomes of the Job, its pod and its slices, until it ends."""
-        assert self._api is not None, "preflight comes first"
-        assert self._spec is not None, "create_proxy comes first"
-        follower = self._follower = ProxyFollower(
-            self._api,
-            self._namespace,
-            self._spec,
-            self._job,
-            tell=self._events.put_nowait,
-            silent_service=self._service if self._manager is None else None,
-        )
+        follower = self._follower
+        assert follower is not None, "create_proxy comes first"
         following = asyncio.create_task(self._run_follower(follower))
         try:
             while True:
@@ -311,7 +309,7 @@ class KubernetesHome:
         except SharedPathwaysError as error:
             lost = ev.HomeLost(reason=str(error), error=error.to_json())
         except Exception as error:  # noqa: BLE001 - whoever follows would wait for ever
-            _log.exception("the view of %s failed", self._job["metadata"]["name"])
+            _log.exception("the view of pod %s failed", follower.pod)
             lost = ev.HomeLost(reason=f"{type(error).__name__}: {error}")
         # (Told after the proxy's own end, this is passed over.)
         self._events.put_nowait(lost)

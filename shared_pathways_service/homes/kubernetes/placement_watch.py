@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import dataclasses
 
+from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.cluster_state.claims import (
     POD_SELECTOR,
     Claim,
@@ -24,7 +25,7 @@ from shared_pathways_service.cluster_state.services import Service
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.events import session as ev
-from shared_pathways_service.homes.base import ProxySpec, Tell
+from shared_pathways_service.homes.base import Tell
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiUnreachable
 from shared_pathways_service.kube.paths import collection, pod_log
@@ -51,7 +52,7 @@ class PlacementWatch:
     Args:
       api: The server.
       namespace: Where the proxy is.
-      spec: What was asked for.
+      tenant: What was asked for.
       service: Whose slices the proxies hold.
       pod: The proxy's.
       tell: Receives the events.
@@ -61,7 +62,7 @@ class PlacementWatch:
         self,
         api: KubeApi,
         namespace: str,
-        spec: ProxySpec,
+        tenant: TenantRequest,
         service: Service,
         *,
         pod: str,
@@ -69,14 +70,14 @@ class PlacementWatch:
     ) -> None:
         self._api = api
         self._namespace = namespace
-        self._spec = spec
+        self._name = tenant.name
         self._service = service
         self._pod = pod
         self._tell = tell
         self._placement = PlacementFollower(
-            spec.virtual_slices,
-            num_elastic_slices=spec.num_elastic_slices,
-            queues=spec.queue_timeout_s is not None,
+            tenant.type_names,
+            elastic_slices=tenant.elastic_slices,
+            queues=tenant.queue_timeout_s is not None,
         )
         self._waiting = asyncio.Event()
         #: Claims of other proxies: those known to be placed, and when to read a log again.
@@ -103,7 +104,7 @@ class PlacementWatch:
                 return
             else:
                 claims = await self._with_placements(read_claims(self._service, pods, self._placed))
-                shortage = find_shortage(self._service, self._spec.name, claims)
+                shortage = find_shortage(self._service, self._name, claims)
                 for news in self._placement.take_shortage(shortage):
                     self._pass_on(news)
             if not self._placement.waiting:
@@ -116,13 +117,13 @@ class PlacementWatch:
         Logs that cannot be read now leave the order in which the proxies started. A proxy that
         started later counts as placed from the next look on: its own session may be giving it up.
         """
-        mine = next((claim for claim in claims if claim.holder.name == self._spec.name), None)
+        mine = next((claim for claim in claims if claim.holder.name == self._name), None)
         if mine is None:
             return claims
         now = asyncio.get_running_loop().time()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ANSWER_S):
-                for claim in claims_to_check(self._service, self._spec.name, claims):
+                for claim in claims_to_check(self._service, self._name, claims):
                     if now >= self._check_after.get(claim.key, now):
                         self._check_after[claim.key] = now + _OTHER_LOG_PAUSE_S
                         if await self._is_placed(claim):
@@ -135,9 +136,7 @@ class PlacementWatch:
         ]
 
     async def _is_placed(self, claim: Claim) -> bool:
-        placement = PlacementFollower(
-            claim.virtual_slices, num_elastic_slices=claim.num_elastic_slices
-        )
+        placement = PlacementFollower(claim.virtual_slices, elastic_slices=claim.elastic_slices)
         params = {"container": PROXY_CONTAINER, "limitBytes": str(_OTHER_LOG_BYTES)}
         lines = self._api.stream_lines(pod_log(self._namespace, claim.pod), params=params)
         with contextlib.suppress(SharedPathwaysError):

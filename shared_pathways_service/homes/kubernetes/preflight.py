@@ -10,13 +10,15 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
 from shared_pathways_service.api.checks import Check, Outcome
+from shared_pathways_service.api.requests import SessionRequest
+from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.cluster_state import preflight_checks
 from shared_pathways_service.cluster_state.preflight_checks import Examined
 from shared_pathways_service.cluster_state.readiness import ServiceReadiness, service_selector
 from shared_pathways_service.cluster_state.services import Service, find_service
 from shared_pathways_service.errors import AccessDenied, ServiceNotFound, SharedPathwaysError
 from shared_pathways_service.events import session as ev
-from shared_pathways_service.homes.base import ProxySpec, Tell
+from shared_pathways_service.homes.base import Tell
 from shared_pathways_service.homes.kubernetes.permissions_review import (
     check_permissions,
     review_rules,
@@ -67,7 +69,7 @@ class Preflight:
         """The request's priority as the cluster has it, once it was looked at."""
         return self._priority
 
-    async def run(self, spec: ProxySpec, tell: Tell) -> ServiceReadiness:
+    async def run(self, request: SessionRequest, tell: Tell) -> ServiceReadiness:
         """Makes every check, and waits until enough slices are ready; the caller has a deadline.
 
         Returns:
@@ -81,13 +83,13 @@ class Preflight:
           ServiceNotReady: It cannot become ready by itself.
           VersionSkew: Client and service cannot work together.
         """
-        examined = await self._look(spec)
+        tenant, examined = request.tenant, await self._look(request)
         if (failure := examined.final_failure) is not None:
             raise failure
         for warning in examined.warnings:
             tell(ev.ServiceWarning(reason=warning))
         return await self._wait_until(
-            lambda found: found.suffices_for(spec.virtual_slices, spec.num_elastic_slices), tell
+            lambda found: found.suffices_for(tenant.type_names, tenant.elastic_slices), tell
         )
 
     async def wait_until_complete(self, tell: Tell) -> ServiceReadiness:
@@ -104,16 +106,16 @@ class Preflight:
         self._begin_view(service, jobsets, pods)
         return await self._wait_until(lambda found: found.complete, tell)
 
-    async def examine(self, spec: ProxySpec, within_s: float) -> Examined:
+    async def examine(self, request: SessionRequest, within_s: float) -> Examined:
         """Makes every check once, whatever comes of the others.
 
         Args:
-          spec: What would be asked for; no slices: one of the service's first type.
+          request: What would be asked for; no slices: one of the service's first type.
           within_s: Seconds for all of it.
         """
         try:
             async with asyncio.timeout(within_s):
-                examined = await self._look(spec)
+                examined = await self._look(request)
                 if self._view is not None:
                     await self._view.ask_why()
         except TimeoutError:
@@ -126,15 +128,15 @@ class Preflight:
             examined.add(Check.failed("API server", error))
             return examined
         if self._view is not None:
-            self._add_readiness(examined, self._view.readiness, spec)
+            self._add_readiness(examined, self._view.readiness, request.tenant)
         return examined
 
     # ---- the checks
 
-    async def _look(self, spec: ProxySpec) -> Examined:
+    async def _look(self, request: SessionRequest) -> Examined:
         examined = Examined()
         priority, review, jobsets, pods = await asyncio.gather(
-            self._read_priority(spec),
+            self._read_priority(request),
             review_rules(self._api, self._namespace),
             self._list("jobsets"),
             self._list("pods", labelSelector=LABEL_JOBSET),
@@ -151,8 +153,8 @@ class Preflight:
             return examined
         if service.is_ours and examined.final_failure is None:
             examined.checks[-2] = await self._check_permissions(review, ours=True)
-        examined.add(*self._priority_check(spec, priority))
-        examined.add(*_request_checks(service, spec))
+        examined.add(*self._priority_check(request, priority))
+        examined.add(*_request_checks(service, request))
         if isinstance(pods, BaseException):
             examined.add(_failed("resource manager", pods))
             return examined
@@ -197,28 +199,30 @@ class Preflight:
             _items(jobsets), self._address, namespace=self._namespace
         )
 
-    def _add_readiness(self, examined: Examined, found: ServiceReadiness, spec: ProxySpec) -> None:
+    def _add_readiness(
+        self, examined: Examined, found: ServiceReadiness, tenant: TenantRequest
+    ) -> None:
         examined.service, examined.readiness = found.service, found
         examined.add(
             preflight_checks.head_check(found),
-            preflight_checks.slices_check(found, spec.virtual_slices, spec.num_elastic_slices),
+            preflight_checks.slices_check(found, tenant.type_names, tenant.elastic_slices),
         )
 
     # ---- priority
 
-    async def _read_priority(self, spec: ProxySpec) -> int:
-        if not spec.priority_class:
-            return spec.priority
-        return await read_priority(self._api, spec.priority_class)
+    async def _read_priority(self, request: SessionRequest) -> int:
+        if not request.priority_class:
+            return request.tenant.priority
+        return await read_priority(self._api, request.priority_class)
 
-    def _priority_check(self, spec: ProxySpec, found: int | BaseException) -> list[Check]:
+    def _priority_check(self, request: SessionRequest, found: int | BaseException) -> list[Check]:
         """Says what a priority that was named is worth; nothing where none was."""
         if isinstance(found, BaseException):
             return [_failed("priority", found)]
         self._priority = found
-        if not spec.priority_class:
+        if not request.priority_class:
             return []
-        told = f"{spec.priority_class} is {found}"
+        told = f"{request.priority_class} is {found}"
         return [Check(name="priority", outcome=Outcome.OK, found=told)]
 
     # ---- readiness
@@ -289,21 +293,22 @@ class Preflight:
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _request_checks(service: Service, spec: ProxySpec) -> list[Check]:
+def _request_checks(service: Service, request: SessionRequest) -> list[Check]:
     """Makes the checks that need nothing but the service's JobSet and the request."""
+    options = request.proxy_options
     client = Versions(jax=importlib.metadata.version("jax"), python=platform.python_version())
-    found = [preflight_checks.types_check(service, spec.virtual_slices)]
-    check, image = preflight_checks.image_check(service, spec.image)
+    found = [preflight_checks.types_check(service, request.tenant.type_names)]
+    check, image = preflight_checks.image_check(service, request.chosen_image)
     found.append(check)
     if image:
         found.append(preflight_checks.jax_check(client, image))
-        if spec.options.limits:
-            found.append(preflight_checks.limits_check(spec.options, image))
-    if spec.options.ffi_targets:
-        found.append(preflight_checks.ffi_check(spec.options))
-    if spec.options.sidecar:
+        if options.limits:
+            found.append(preflight_checks.limits_check(options, image))
+    if options.ffi_targets:
+        found.append(preflight_checks.ffi_check(options))
+    if options.sidecar:
         found.append(preflight_checks.sidecar_check(client, service))
-    return [*found, preflight_checks.bucket_check(service, spec.gcs_bucket)]
+    return [*found, preflight_checks.bucket_check(service, request.gcs_bucket or "")]
 
 
 def _tell_waiting(found: ServiceReadiness, tell: Tell, trouble: str = "") -> None:

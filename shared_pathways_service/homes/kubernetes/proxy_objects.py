@@ -59,4 +59,6 @@ async def find_own_job(api: KubeApi, namespace: str, name: str, session: str) ->
 def _refusal(error: ApiError, inputs: ProxyJobInputs) -> SharedPathwaysError:
     if not error.is_final:
         return error
-    return create_refused(inputs.name, inputs.namespace, reason=error.reason, message=error.message)
+    return create_refused(
+        inputs.tenant.name, inputs.namespace, reason=error.reason, message=error.message
+    )

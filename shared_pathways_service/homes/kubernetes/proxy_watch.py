@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.cluster_state.proxy_progress import (
     Outcome,
     ProxyProgress,
@@ -18,7 +19,7 @@ from shared_pathways_service.cluster_state.services import Service
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.events import session as ev
-from shared_pathways_service.homes.base import ProxySpec, Tell
+from shared_pathways_service.homes.base import Tell
 from shared_pathways_service.homes.kubernetes.placement_watch import PlacementWatch, cannot_follow
 from shared_pathways_service.homes.racing import first_of
 from shared_pathways_service.kube.api import KubeApi
@@ -42,7 +43,7 @@ class ProxyFollower:
     Args:
       api: The server.
       namespace: Where it is.
-      spec: What was asked for.
+      tenant: What was asked for.
       job: The Job as it was created.
       tell: Hears the news.
       silent_service: The service, if its resource manager does not report placements: the proxy's
@@ -53,7 +54,7 @@ class ProxyFollower:
         self,
         api: KubeApi,
         namespace: str,
-        spec: ProxySpec,
+        tenant: TenantRequest,
         job: Object,
         *,
         tell: Tell,
@@ -61,7 +62,8 @@ class ProxyFollower:
     ) -> None:
         self._api = api
         self._namespace = namespace
-        self._spec = spec
+        self._tenant = tenant
+        self._session = str(job["metadata"]["labels"][LABEL_SESSION])
         self._job: Object | None = job
         self._uid = str(job["metadata"]["uid"])
         self._tell = tell
@@ -111,7 +113,7 @@ class ProxyFollower:
     async def _follow_placement(self, service: Service) -> None:
         await self._running.wait()
         watched = PlacementWatch(
-            self._api, self._namespace, self._spec, service, pod=self.pod, tell=self._tell
+            self._api, self._namespace, self._tenant, service, pod=self.pod, tell=self._tell
         )
         await watched.run()
 
@@ -119,8 +121,8 @@ class ProxyFollower:
 
     async def _follow_objects(self) -> None:
         path = collection("jobs", self._namespace)
-        of_job = {"fieldSelector": f"metadata.name={self._spec.name}"}
-        of_pods = {"labelSelector": f"{LABEL_SESSION}={self._spec.session}"}
+        of_job = {"fieldSelector": f"metadata.name={self._tenant.name}"}
+        of_pods = {"labelSelector": f"{LABEL_SESSION}={self._session}"}
         # (Versions compare within one resource only: of the others there is a list first.)
         await first_of(
             self._follow_each(path, of_job, self._take_job, self._job),
@@ -202,7 +204,7 @@ class ProxyFollower:
         """Returns how it ended. A pod goes with its Job, whose end may be heard of later."""
         if self._progress.outcome is not Outcome.POD_DELETED:
             return self._progress
-        path = item("jobs", self._namespace, self._spec.name)
+        path = item("jobs", self._namespace, self._tenant.name)
         with contextlib.suppress(SharedPathwaysError, TimeoutError):
             async with asyncio.timeout(_ANSWER_S):
                 job = await self._api.find(path)

@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import grpc
 import pytest
 
 from harness.processes import KIND, REPOSITORY, run_async
+from harness.session_requests import session_request
 from shared_pathways_service.errors import (
     AccessDenied,
     InvalidRequestError,
@@ -23,7 +23,7 @@ from shared_pathways_service.errors import (
     VersionSkew,
 )
 from shared_pathways_service.events import Event
-from shared_pathways_service.homes.base import ProxyHandle, ProxySpec, unheard
+from shared_pathways_service.homes.base import ProxyHandle, unheard
 from shared_pathways_service.homes.embedded import discovery
 from shared_pathways_service.homes.embedded.discovery import ServiceLink, find, find_or_start
 from shared_pathways_service.homes.embedded.home import EmbeddedHome
@@ -149,19 +149,6 @@ def test_nobody_is_stranded_between_a_last_leave_and_a_new_join() -> None:
     run_async(come_and_go())
 
 
-def spec_of(name: str = "isc-proxy-a", *kinds: str) -> ProxySpec:
-    identity = identity_of(os.getpid())
-    return ProxySpec(
-        name=name,
-        session=str(uuid.uuid4()),
-        virtual_slices=kinds or (KIND,),
-        owner_pid=identity.pid,
-        owner_start=identity.start,
-        user="ada",
-        host="laptop",
-    )
-
-
 @contextlib.asynccontextmanager
 async def home() -> AsyncIterator[EmbeddedHome]:
     made = EmbeddedHome()
@@ -185,13 +172,13 @@ async def next_of(events: AsyncIterator[Event], *kinds: str) -> list[Event]:
 def test_one_session_from_nothing_to_its_end() -> None:
     async def session() -> None:
         async with home() as made:
-            spec = spec_of()
-            info = await made.preflight(spec, unheard)
+            request = session_request("isc-proxy-a")
+            info = await made.preflight(request, unheard)
             assert info.started
             assert info.instance_types == (KIND,)
             assert info.address == f"unix:{runtime_paths().resource_manager_socket}"
-            handle = await made.create_proxy(spec)
-            again = await made.create_proxy(spec)
+            handle = await made.create_proxy(request, session=request.name, owner=identity_of())
+            again = await made.create_proxy(request, session=request.name, owner=identity_of())
             assert (again.uid, again.token) == (handle.uid, handle.token)
             events = aiter(made.follow(handle))
             address = await made.open_tunnel(handle, None)
@@ -204,17 +191,19 @@ def test_one_session_from_nothing_to_its_end() -> None:
             assert running.data == {"placed": 1, "wanted": 1}
             assert any("Proxy serving" in line for line in await made.logs(handle, 50))
             async with home() as other:
-                second = spec_of("isc-proxy-b")
+                second = session_request("isc-proxy-b")
                 assert not (await other.preflight(second, unheard)).started
-                refused_handle = await other.create_proxy(second)
+                refused_handle = await other.create_proxy(
+                    second, session=second.name, owner=identity_of()
+                )
                 [refused] = await next_of(aiter(other.follow(refused_handle)), "tenant.refused")
                 assert refused.data["kind"] == "slices_taken"
                 assert "ada@laptop" in str(refused.data["holders"])
-            assert not await made.delete_proxy(handle.name, "another", spec.session)
-            assert await made.delete_proxy(handle.name, handle.uid, spec.session)
+            assert not await made.delete_proxy(handle.name, "another", request.name)
+            assert await made.delete_proxy(handle.name, handle.uid, request.name)
             rest = [event.kind async for event in events]
             assert rest == ["proxy.deleted"]
-            assert not await made.delete_proxy(handle.name, handle.uid, spec.session)
+            assert not await made.delete_proxy(handle.name, handle.uid, request.name)
 
     run_async(session())
 
@@ -223,9 +212,9 @@ def test_one_session_from_nothing_to_its_end() -> None:
 def test_deaths_are_told() -> None:
     async def session(supervisor: int) -> None:
         async with home() as made, contextlib.AsyncExitStack() as stack:
-            spec = spec_of()
-            await made.preflight(spec, unheard)
-            handle = await made.create_proxy(spec)
+            request = session_request("isc-proxy-a")
+            await made.preflight(request, unheard)
+            handle = await made.create_proxy(request, session=request.name, owner=identity_of())
             events = aiter(made.follow(handle))
             await next_of(events, "tenant.running")
             [pid] = await _pids(made, handle)
@@ -235,14 +224,18 @@ def test_deaths_are_told() -> None:
             assert exited.reason == "killed by SIGKILL"
 
             other = await stack.enter_async_context(home())
-            second = spec_of("isc-proxy-b")
+            second = session_request("isc-proxy-b")
             await other.preflight(second, unheard)
-            events = aiter(other.follow(await other.create_proxy(second)))
+            events = aiter(
+                other.follow(
+                    await other.create_proxy(second, session=second.name, owner=identity_of())
+                )
+            )
             await next_of(events, "tenant.running")
             kill(supervisor)
             [lost] = await next_of(events, "home.lost")
             assert "embedded service" in (lost.reason or "")
-            assert not await other.delete_proxy("isc-proxy-b", "", second.session)
+            assert not await other.delete_proxy("isc-proxy-b", "", second.name)
 
     with embedded() as (server, _):
         run_async(session(server.pid))
@@ -268,7 +261,7 @@ async def _pids(made: EmbeddedHome, handle: ProxyHandle) -> list[int]:
 def test_what_the_running_service_lacks_is_refused_naming_what_it_has() -> None:
     async def ask() -> None:
         async with home() as made:
-            await made.preflight(spec_of("isc-proxy-a", "tpuv5e:2x4"), unheard)
+            await made.preflight(session_request("isc-proxy-a", "tpuv5e:2x4"), unheard)
 
     with embedded(), pytest.raises(InvalidRequestError, match=KIND) as caught:
         run_async(ask())
@@ -283,7 +276,7 @@ def test_another_release_of_jax_is_refused_before_a_proxy_is_created(
             with monkeypatch.context() as patch:
                 patch.setattr("importlib.metadata.version", lambda _: "1.0.0")
                 with pytest.raises(VersionSkew, match=r"JAX 1\.0\.0 here and JAX 0") as caught:
-                    await made.preflight(spec_of("isc-proxy-a"), unheard)
+                    await made.preflight(session_request("isc-proxy-a"), unheard)
             assert caught.value.client == "1.0.0"
         answer = await _processes()
         return [proxy.name for proxy in answer.proxies if proxy.name == "isc-proxy-a"]
@@ -299,7 +292,7 @@ def test_a_release_of_jax_that_was_not_tried_is_a_warning(monkeypatch: pytest.Mo
         async with home() as made:
             with monkeypatch.context() as patch:
                 patch.setattr("importlib.metadata.version", lambda _: "0.99.0")
-                await made.preflight(spec_of("isc-proxy-a"), told.append)
+                await made.preflight(session_request("isc-proxy-a"), told.append)
 
     with embedded():
         run_async(ask())
@@ -313,7 +306,7 @@ def test_a_service_whose_slices_do_not_come_up_says_which(monkeypatch: pytest.Mo
 
     async def ask() -> None:
         async with home() as made:
-            await made.preflight(spec_of(), unheard)
+            await made.preflight(session_request("isc-proxy-a"), unheard)
 
     with embedded("--max_slice_restarts=0") as (_, client):
         [worker] = client.processes("worker")

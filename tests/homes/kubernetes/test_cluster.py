@@ -18,7 +18,8 @@ from shared_pathways_service.agent import deletion
 from shared_pathways_service.agent.deletion import clean_up
 from shared_pathways_service.agent.journal import Entry, Journal
 from shared_pathways_service.agent.messages import Start
-from shared_pathways_service.agent.request import build_request, start_of
+from shared_pathways_service.agent.request import start_of, this_requester
+from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.cli.options.cluster_options import Place
 from shared_pathways_service.errors import CleanupError
 from shared_pathways_service.homes.choice import HomeChoice, make_home
@@ -80,13 +81,15 @@ async def two_clusters() -> AsyncIterator[Clusters]:
 
 
 def started(**request: Any) -> Start:
-    return start_of(build_request(pathways_service=SERVICE, **request), Settings.load())
+    return start_of(
+        SessionRequest.build(this_requester(), pathways_service=SERVICE, **request), Settings.load()
+    )
 
 
 def entry_of(start: Start, **options: Any) -> Entry:
     return Entry(
-        session=start.spec.session,
-        name=start.spec.name,
+        session=start.session,
+        name=start.request.name,
         home=HomeChoice(name=start.home.name, options={**start.home.options, **options}),
         owner=identity_of(),
         agent=identity_of(),
@@ -228,8 +231,8 @@ def test_a_session_that_was_let_in_waits_for_its_credentials_to_come_back(
             monkeypatch.setenv("KUBECONFIG", str(config))
             start = started()
             home = make_home(start.home)
-            spec = start.spec
-            assert not await home.delete_proxy(spec.name, "uid-in-A", spec.session)
+            name = start.request.name
+            assert not await home.delete_proxy(name, "uid-in-A", start.session)
             await home.close()
 
             answer("echo no such host >&2; exit 1")

@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
+from harness.session_requests import tenant_request
 from shared_pathways_service.errors import AccessDenied
 from shared_pathways_service.events import Event
-from shared_pathways_service.homes.base import ProxySpec
 from shared_pathways_service.homes.kubernetes.proxy_watch import ProxyFollower
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.cluster import ClusterAccess
 from shared_pathways_service.kube.paths import pod_log
 from shared_pathways_service.kube.tokens import static_token
+from shared_pathways_service.manifests.names import LABEL_SESSION
 from tests.cluster_state.objects import Object, job
 from tests.cluster_state.objects import running as running_pod
 from tests.cluster_state.test_claims import V6, proxy, service
@@ -66,9 +67,10 @@ def test_a_log_that_may_not_be_read_is_told() -> None:
                 warned.set()
 
         made: dict[str, Any] = job()
-        made["metadata"]["resourceVersion"] = "1"
-        spec = ProxySpec(name="j", session="s", virtual_slices=(KIND,))
-        follower = ProxyFollower(SilentApi(), "n", spec, made, tell=tell, silent_service=service())
+        made["metadata"] |= {"resourceVersion": "1", "labels": {LABEL_SESSION: "s"}}
+        follower = ProxyFollower(
+            SilentApi(), "n", tenant_request("j", KIND), made, tell=tell, silent_service=service()
+        )
         following = asyncio.create_task(follower.run())
         await asyncio.wait_for(warned.wait(), 60)
         assert not following.done(), "the session goes on without it"
@@ -139,9 +141,9 @@ async def told_of(
         changed.set()
 
     made: dict[str, Any] = job("eve")
-    made["metadata"]["resourceVersion"] = "1"
-    spec = ProxySpec(name="eve", session="s", virtual_slices=(V6,), queue_timeout_s=queue_timeout_s)
-    follower = ProxyFollower(api, "n", spec, made, tell=tell, silent_service=service(slices))
+    made["metadata"] |= {"resourceVersion": "1", "labels": {LABEL_SESSION: "s"}}
+    tenant = tenant_request("eve", V6, queue_timeout_s=queue_timeout_s)
+    follower = ProxyFollower(api, "n", tenant, made, tell=tell, silent_service=service(slices))
     following = asyncio.create_task(follower.run())
     try:
         async with asyncio.timeout(60):

@@ -17,6 +17,7 @@ import pytest
 
 from harness.processes import REPOSITORY
 from harness.programs import DEADLINE_S, Program, sps, sps_running, wait_until
+from harness.session_requests import job_inputs
 from harness.testbed.clients import KIND, client, deployed, journal, nothing_left, proxies, tenant
 from shared_pathways_service.agent.request import user_name
 from shared_pathways_service.jax_client.plugin.plugin import INSECURE_VARIABLE
@@ -364,7 +365,7 @@ def _inputs(namespace: Namespace, name: str, **different: Any) -> ProxyJobInputs
         "created_by_pid": ENDED_PID,
         "deadline_s": 300,
     }
-    return ProxyJobInputs(**{**usual, **different})
+    return job_inputs(**{**usual, **different})
 
 
 def _create_proxy(namespace: Namespace, name: str, **different: Any) -> None:

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from harness.programs import DEADLINE_S, program, sps, sps_running
+from harness.session_requests import job_inputs
 from harness.testbed.clients import KIND, PRELUDE, nothing_left
 from shared_pathways_service.cli.commands.clusters import upgrade
 from shared_pathways_service.cli.lookups.open_cluster import opened
@@ -20,7 +21,7 @@ from shared_pathways_service.cli.options.cluster_options import Place
 from shared_pathways_service.cluster_state.service_reading import difference
 from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.manifests.names import ANNOTATION_DRAINING
-from shared_pathways_service.manifests.proxy_job import ProxyJobInputs, proxy_job
+from shared_pathways_service.manifests.proxy_job import proxy_job
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_address, service_jobset
 from shared_pathways_service.operations import deployment
@@ -176,7 +177,7 @@ def test_what_was_changed_by_hand_is_kept_and_who_stays_is_ended_on_request(
     assert jobset(namespace, "pw")["metadata"]["uid"] == uid
 
     # (A proxy that cannot start is one all the same.)
-    proxy = ProxyJobInputs(
+    proxy = job_inputs(
         name="isc-proxy-stays",
         namespace=namespace.name,
         session="session-of-one-who-stays",

@@ -9,11 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from shared_pathways_service.agent.request import start_of
 from shared_pathways_service.api.checks import Check, Outcome
 from shared_pathways_service.api.instances import parse_instance_texts
 from shared_pathways_service.api.proxy_options import split_options
-from shared_pathways_service.api.requests import ConnectRequest
+from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.cli.display.output import AsJson, print_json
 from shared_pathways_service.cli.errors import exit_code
 from shared_pathways_service.cli.lookups.local_checks import embedded_checks, machine_checks
@@ -85,7 +84,7 @@ def doctor(
     if place.is_cluster:
         checks += _cluster_checks(place, request, settings, proxy_job_name, timeout)
     else:
-        wanted = tuple(map(str, request.virtual_slices))
+        wanted = request.tenant.type_names
         checks += asyncio.run(embedded_checks(settings, wanted, timeout))
     if as_json:
         print_json({"ok": not _failed(checks), "checks": [_as_data(check) for check in checks]})
@@ -98,19 +97,18 @@ def doctor(
 
 def _cluster_checks(
     place: Place,
-    request: ConnectRequest,
+    request: SessionRequest,
     settings: Settings,
     proxy_job_name: str | None,
     timeout: float,
 ) -> list[Check]:
     from shared_pathways_service.cli.lookups.cluster_checks import cluster_checks  # noqa: PLC0415 - aiohttp
 
-    spec = start_of(request, settings).spec
-    checks = [*asyncio.run(cluster_checks(place, spec, timeout))]
+    checks = [*asyncio.run(cluster_checks(place, request, timeout))]
     if proxy_job_name is not None:
         from shared_pathways_service.cli.lookups.proxy_credentials import proxy_credentials_check  # noqa: PLC0415 - aiohttp
 
-        is_plaintext = spec.options.use_insecure_credentials
+        is_plaintext = request.proxy_options.use_insecure_credentials
         check = proxy_credentials_check(
             place, proxy_job_name, settings, timeout, is_plaintext=is_plaintext
         )

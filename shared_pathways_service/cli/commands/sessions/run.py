@@ -14,7 +14,7 @@ import typer
 
 from shared_pathways_service.agent.client import AgentSession
 from shared_pathways_service.agent.request import start_of
-from shared_pathways_service.api.requests import ConnectRequest
+from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.cli.child import (
     CommandError,
     Stopped,
@@ -100,10 +100,10 @@ def _complain(message: str, code: int) -> int:
     return code
 
 
-def _run(command: list[str], request: ConnectRequest, options: RunOptions) -> int:
+def _run(command: list[str], request: SessionRequest, options: RunOptions) -> int:
     _check_command(command[0])
     settings = Settings.load()
-    strict = is_strict(request.strict)
+    strict = is_strict(request.client.strict)
     with contextlib.ExitStack() as undo:
         progress = Progress(quiet=settings.log_level in ("ERROR", "CRITICAL"))
         events = undo.enter_context(options.json_events.open("a")) if options.json_events else None
@@ -117,7 +117,7 @@ def _run(command: list[str], request: ConnectRequest, options: RunOptions) -> in
         progress.begin()
         undo.callback(progress.end)
         orders = start_of(request, settings)
-        log = settings.state_dir / "agents" / f"{request.proxy_job_name}.log"
+        log = settings.state_dir / "agents" / f"{request.name}.log"
         agent = AgentSession(orders, log=log, on_event=hear)
         undo.push(lambda *_: _close(agent))
         agent.wait(lambda snapshot: snapshot.ready and snapshot.placed, _FOREVER, progress.tick)
@@ -128,7 +128,7 @@ def _run(command: list[str], request: ConnectRequest, options: RunOptions) -> in
             token_file=agent.token_file,
             insecure_credentials=agent.insecure_credentials,
             transfer_dir=agent.transfer_dir,
-            local_devices=request.local_devices,
+            local_devices=request.client.local_devices,
             strict=strict,
         )
         plugin = standalone.place(settings.cache_dir)

@@ -1,0 +1,94 @@
+"""Where the service of a session is: its home, and what names it there."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Final, Literal
+
+from shared_pathways_service.api.request_fields import check_service_address
+from shared_pathways_service.api.validation import check_dns_label, check_optional_text
+from shared_pathways_service.errors import InvalidRequestError
+
+__all__ = ["DEFAULT_NAMESPACE", "HomeName", "ServiceChoice"]
+
+DEFAULT_NAMESPACE: Final = "default"
+
+HomeName = Literal["embedded", "kubernetes"]
+
+_PROJECT: Final = re.compile(r"([a-z0-9.-]+:)?[a-z]([-a-z0-9]{0,28}[a-z0-9])?")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServiceChoice:
+    """Where the service is looked for.
+
+    Attributes:
+      home: Where the service lives.
+      cluster: A GKE cluster; with `project` and `region`.
+      context: A kubeconfig context, instead of `cluster`.
+      pathways_service: ``host:port`` of its resource manager; None: of the one service there is.
+    """
+
+    home: HomeName
+    cluster: str | None
+    project: str | None
+    region: str | None
+    context: str | None
+    namespace: str
+    pathways_service: str | None
+
+    @classmethod
+    def check(
+        cls,
+        gke: tuple[object, object, object],
+        context: object,
+        namespace: object,
+        pathways_service: object,
+    ) -> ServiceChoice:
+        """Checks a GKE cluster with its project and region, and what else names a service."""
+        cluster, project, region = gke
+        choice = cls(
+            home=_home(cluster, context, pathways_service),
+            cluster=check_optional_text("cluster", cluster),
+            project=check_optional_text("project", project),
+            region=check_optional_text("region", region),
+            context=check_optional_text("context", context),
+            namespace=check_dns_label("namespace", namespace),
+            pathways_service=check_service_address(pathways_service),
+        )
+        if choice.project is not None and not _PROJECT.fullmatch(choice.project):
+            raise InvalidRequestError("project", project, "the id of a Google Cloud project")
+        if choice.cluster is not None:
+            choice._check_gke()
+        else:
+            choice._check_without_cluster()
+        return choice
+
+    def _check_gke(self) -> None:
+        for field in ("project", "region"):
+            if getattr(self, field) is None:
+                raise InvalidRequestError(field, None, f"the {field} of cluster {self.cluster!r}")
+        if self.context is not None:
+            raise InvalidRequestError(
+                "context",
+                self.context,
+                "None beside cluster: either names the cluster",
+            )
+
+    def _check_without_cluster(self) -> None:
+        for field in ("project", "region"):
+            if (value := getattr(self, field)) is not None:
+                raise InvalidRequestError(field, value, "None, or a cluster beside it")
+        if self.home == "embedded" and self.namespace != DEFAULT_NAMESPACE:
+            raise InvalidRequestError(
+                "namespace",
+                self.namespace,
+                "a cluster, a context or a pathways_service beside it: "
+                "the embedded service has no namespaces",
+            )
+
+
+def _home(cluster: object, context: object, pathways_service: object) -> HomeName:
+    given = any(value is not None for value in (cluster, context, pathways_service))
+    return "kubernetes" if given else "embedded"
