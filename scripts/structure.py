@@ -5,8 +5,9 @@ Circles are looked for among modules, packages' ``__init__`` included, and count
 those below ``TYPE_CHECKING`` and those inside functions as well. (import-linter checks that
 folders side by side form no circle.)
 
-A module has at most 350 lines; a class 250 and a function 60, docstrings not counted. What was
-larger when the limits came is in `_LARGER`, which may only shrink.
+A module has at most 350 lines; a class 250 and a function 60, docstrings not counted. A folder has
+at most 25 modules. Two modules of the package have one name only if they do the same in two places
+(`_SHARED_NAMES`). What was larger when the limits came is in `_LARGER`, which may only shrink.
 
 Tests, benchmarks, stress and conformance share `harness`, and do not import each other; only tests
 import what is in stress and conformance, and test it.
@@ -16,7 +17,8 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import grimp
@@ -24,6 +26,8 @@ import grimp
 _MODULE_LINES = 350
 _CLASS_LINES = 250
 _FUNCTION_LINES = 60
+#: Modules of one folder; generated ones and `__init__` are not counted.
+_FOLDER_FILES = 25
 
 #: Lines of modules, classes and functions above their limit; never raise or add a number.
 _LARGER = {
@@ -53,6 +57,39 @@ _LARGER = {
 
 #: Imports that are part of a circle; never add one.
 _CIRCULAR: tuple[tuple[str, str], ...] = ()
+
+#: Names of several modules: each does the same for another part, or is the other side of it.
+_SHARED_NAMES = frozenset(
+    {
+        "__init__",
+        "__main__",
+        "api",
+        "base",
+        "callbacks",
+        "checkpoints",
+        "child",
+        "compile_calls",
+        "cordon",
+        "counters",
+        "errors",
+        "failures",
+        "flags",
+        "home",
+        "hotswap",
+        "journal",
+        "kubeconfig",
+        "limits",
+        "manager_link",
+        "messages",
+        "process",
+        "service",
+        "session",
+        "supervisor",
+        "tenant_requests",
+        "tenants",
+        "usage",
+    }
+)
 
 #: What each top-level folder may import besides itself and the package.
 _FOLDERS = {
@@ -157,6 +194,32 @@ def folder_errors(root: Path, folders: Mapping[str, Collection[str]]) -> Iterato
                     yield f"{path.relative_to(root)} imports {imported}"
 
 
+def crowded_folders(root: Path, folders: Iterable[str]) -> Iterator[str]:
+    """Yields a line for each folder, at any depth, that has too many modules."""
+    for folder in folders:
+        modules = [
+            path.parent
+            for path in (root / folder).rglob("*.py")
+            if not path.stem.endswith(("_pb2", "_pb2_grpc", "__init__"))
+        ]
+        for found, count in sorted(Counter(modules).items()):
+            if count > _FOLDER_FILES:
+                name = found.relative_to(root)
+                yield f"{name} has {count} modules; the limit is {_FOLDER_FILES}"
+
+
+def name_errors(root: Path, package: str, shared: Collection[str]) -> Iterator[str]:
+    """Yields a line for each name of several modules, and each exception without need."""
+    found: dict[str, list[str]] = {}
+    for path in sorted((root / package).rglob("*.py")):
+        found.setdefault(path.stem, []).append(str(path.relative_to(root)))
+    several = {name: paths for name, paths in found.items() if len(paths) > 1}
+    for name in sorted(several.keys() - shared):
+        yield f"{', '.join(several[name])} have one name: rename what does another thing"
+    for name in sorted(shared - several.keys()):
+        yield f"only one module is {name}: remove it from _SHARED_NAMES"
+
+
 def _imported(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -188,6 +251,8 @@ def main() -> int:
     sys.path.insert(0, str(root))
     found = errors(root, "shared_pathways_service", larger=_LARGER, circular=_CIRCULAR)
     found += folder_errors(root, _FOLDERS)
+    found += crowded_folders(root, _FOLDERS)
+    found += name_errors(root, "shared_pathways_service", _SHARED_NAMES)
     for error in found:
         print(error)
     return 1 if found else 0

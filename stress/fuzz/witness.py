@@ -9,12 +9,14 @@ from typing import Any
 import grpc
 import numpy as np
 
-from harness.proxy.raw import DOUBLE, RawClient, sharded_double, single, split
+from harness.proxy.programs import DOUBLE, sharded_double
+from harness.proxy.raw import RawClient, single, split
 from shared_pathways_service.metrics import measurement_messages
 from shared_pathways_service.metrics.families import values_of
 from shared_pathways_service.protocol import proxy_status_pb2
 from shared_pathways_service.protocol.ifrt import core_pb2
-from stress.fuzz.requests import DEADLINE_S, FuzzError
+from stress.fuzz.client import DEADLINE_S
+from stress.fuzz.conversation import FuzzError
 
 __all__ = ["HELD", "Witness", "check_nothing_left", "counters_of"]
 
