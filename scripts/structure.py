@@ -36,8 +36,6 @@ _LARGER = {
     "shared_pathways_service.scheduling.policies.preemption": 356,
     "shared_pathways_service.scheduling.policies.preemption:Preemption": 282,
     "shared_pathways_service.scheduling.book.records": 431,
-    "shared_pathways_service.scheduling.book.speaker": 392,
-    "shared_pathways_service.scheduling.book.speaker:Speaker": 260,
     "shared_pathways_service.scheduling.tenant_events": 368,
     "shared_pathways_service.scheduling.tenant_events:Tenants": 291,
     "shared_pathways_service.session.state_machine": 446,

@@ -166,7 +166,7 @@ def _line(event: Event) -> bytes:
     """Returns the line of an event, whose numbers may be NumPy's: what is told must not fail."""
     took = event.duration_s
     plain = OtherEvent(
-        name=event.kind,
+        kind=event.kind,
         source=event.source,
         time=event.time,
         monotonic=event.monotonic,

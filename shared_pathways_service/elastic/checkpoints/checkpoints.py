@@ -379,7 +379,7 @@ class Checkpoints:
         if self._on_event is not None:
             self._on_event(
                 OtherEvent(
-                    name=kind,
+                    kind=kind,
                     source="elastic",
                     step=step,
                     reason=reason,

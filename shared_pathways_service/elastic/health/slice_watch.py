@@ -202,7 +202,7 @@ class SliceWatch:
         for transition in moved:
             self._emit(
                 OtherEvent(
-                    name=f"slice.{transition.state}",
+                    kind=f"slice.{transition.state}",
                     source="elastic",
                     slice=transition.slice,
                     reason=transition.reason,
@@ -211,7 +211,7 @@ class SliceWatch:
             if transition.left_out_s:
                 self._emit(
                     OtherEvent(
-                        name="slice.left_out",
+                        kind="slice.left_out",
                         source="elastic",
                         slice=transition.slice,
                         duration_s=transition.left_out_s,

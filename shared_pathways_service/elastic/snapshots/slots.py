@@ -217,7 +217,7 @@ class Snapshots:
             self._published = _Slot(held=held, progress=taking.progress)
         self._emit(
             OtherEvent(
-                name="snapshot.taken",
+                kind="snapshot.taken",
                 source="elastic",
                 step=step,
                 duration_s=time.monotonic() - taking.began,
@@ -231,4 +231,4 @@ class Snapshots:
 
     def _failed(self, step: int, reason: str) -> None:
         line = reason.split("\n", 1)[0]
-        self._emit(OtherEvent(name="snapshot.failed", source="elastic", step=step, reason=line))
+        self._emit(OtherEvent(kind="snapshot.failed", source="elastic", step=step, reason=line))

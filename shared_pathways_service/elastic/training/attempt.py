@@ -331,7 +331,7 @@ class Attempt:
             told["tflops_per_device"] = self._tflops / seconds
         self._emit(
             OtherEvent(
-                name="elastic.step",
+                kind="elastic.step",
                 source="elastic",
                 step=step,
                 duration_s=seconds,

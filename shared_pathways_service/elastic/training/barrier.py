@@ -90,7 +90,7 @@ class Barrier:
                 how = "some slices are busy with it" if answers.silent else "all slices answer"
             self._emit(
                 OtherEvent(
-                    name="elastic.barrier.slow",
+                    kind="elastic.barrier.slow",
                     source="elastic",
                     duration_s=now - began,
                     reason=f"{what} takes longer than that; {how}",

@@ -129,7 +129,7 @@ class Loop(Generic[T]):
         finally:
             self._emit(
                 OtherEvent(
-                    name="elastic.run.done",
+                    kind="elastic.run.done",
                     source="elastic",
                     step=self._states.reached,
                     duration_s=time.monotonic() - began,
@@ -213,7 +213,7 @@ class Loop(Generic[T]):
                 if told:
                     self._emit(
                         OtherEvent(
-                            name="elastic.wait.done",
+                            kind="elastic.wait.done",
                             source="elastic",
                             duration_s=waited_s,
                             fields={**data, "have": len(found.slices)},
@@ -251,7 +251,7 @@ class Loop(Generic[T]):
         retries = decision.action in {Action.RETRY, Action.RECONNECT}
         self._emit(
             OtherEvent(
-                name="elastic.error",
+                kind="elastic.error",
                 source="elastic",
                 step=self._states.reached,
                 reason=fault.text,
@@ -343,7 +343,7 @@ class Loop(Generic[T]):
                 f"the proxy is gone, and there is no new one: {_first_line(again)}"
             ) from again
         duration_s = time.monotonic() - began
-        self._emit(OtherEvent(name="elastic.reconnected", source="elastic", duration_s=duration_s))
+        self._emit(OtherEvent(kind="elastic.reconnected", source="elastic", duration_s=duration_s))
         self._allowed = self._options.slice_range(len(self.watch.devices))
         answers = self.watch.ask()
         for index in sorted(set(lacked) & set(answers.good)):
@@ -370,7 +370,7 @@ class Loop(Generic[T]):
     def _tell_start(self) -> None:
         self._emit(
             OtherEvent(
-                name="elastic.run.started",
+                kind="elastic.run.started",
                 source="elastic",
                 step=self._states.newest_step() or 0,
                 fields={
@@ -397,7 +397,7 @@ class Loop(Generic[T]):
         }
         self._emit(
             OtherEvent(
-                name="elastic.attempt.started",
+                kind="elastic.attempt.started",
                 source="elastic",
                 step=self._states.newest_step() or 0,
                 duration_s=waited_s,
@@ -409,7 +409,7 @@ class Loop(Generic[T]):
         self._cause = cause
         self._emit(
             OtherEvent(
-                name="elastic.retry",
+                kind="elastic.retry",
                 source="elastic",
                 step=self._states.reached,
                 fields={

@@ -127,7 +127,7 @@ class States:
         self.reached = progress.step
         self._emit(
             OtherEvent(
-                name="elastic.restored",
+                kind="elastic.restored",
                 source="elastic",
                 step=progress.step,
                 duration_s=time.monotonic() - began,

@@ -40,7 +40,7 @@ def reporter(on_event: Callable[[Event], None]) -> Report:
     ) -> None:
         on_event(
             OtherEvent(
-                name=kind,
+                kind=kind,
                 source=source,
                 tenant=tenant,
                 slice=slice,
