@@ -20,6 +20,7 @@ from shared_pathways_service.events.manager import (
     TenantDisconnected,
 )
 from shared_pathways_service.events.session import ProxyExited, TunnelBroken
+from shared_pathways_service.events.supervisor import ClientJoined, ProcessEnded, SliceDisturbed
 from shared_pathways_service.events.tenants import (
     SlicePlaced,
     TenantGone,
@@ -29,7 +30,7 @@ from shared_pathways_service.events.tenants import (
 
 PACKAGE = Path(shared_pathways_service.__file__).parent
 #: Folders whose events have no classes yet; this list may only shrink.
-UNTYPED = ("elastic", "servers/supervisor")
+UNTYPED = ("elastic",)
 
 #: The flat form that the first release wrote, with the object that it is read as.
 FLAT: list[tuple[str, dict[str, str | int | float | bool | None], Event]] = [
@@ -92,6 +93,13 @@ FLAT: list[tuple[str, dict[str, str | int | float | bool | None], Event]] = [
         {"instance_type": "T", "count": 2},
         ReservationMade(instance_type="T", count=2),
     ),
+    (
+        "process.ended",
+        {"name": "worker-0", "exit_code": -9, "restarts": 1},
+        ProcessEnded(name="worker-0", exit_code=-9, restarts=1),
+    ),
+    ("client.joined", {"who": "agent of a"}, ClientJoined(who="agent of a")),
+    ("slice.disturbed", {"hold_s": 0.0, "workers": 2}, SliceDisturbed(hold_s=0.0, workers=2)),
     (
         "proxy.exited",
         {"exit_code": -9, "log_tail": "a\nb", "report": '{"kind": "lost"}'},

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 
-from shared_pathways_service.events import Event, manager, session, tenants
+from shared_pathways_service.events import Event, manager, session, supervisor, tenants
 from shared_pathways_service.events.decisions import RecordedDecision
 from tests.docs import docstrings
 from tests.docs.markdown import code, page, table
@@ -38,12 +38,13 @@ its name. `data` has the fields of its class, in the flat form of `to_dict()` an
 or empty is left out.
 
 Events without a class of their own are `OtherEvent`: those of [elastic training](../elastic.md),
-of the embedded service, and of a newer version. Their own fields are in `data`."""
+and of a newer version. Their own fields are in `data`."""
 
 _PARTS: Mapping[str, ModuleType] = {
     "Connections and proxies": session,
     "Tenants and slices": tenants,
     "The resource manager": manager,
+    "The embedded service": supervisor,
 }
 
 _DECISIONS = """`sps events` shows the history of the resource manager, whose entries are
