@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from shared_pathways_service.events.base import Event
+from shared_pathways_service.events.codec import wire
 
 __all__ = [
     "ClientEvent",
@@ -113,7 +114,7 @@ class ProxyEnded(SupervisorEvent, name="proxy.ended"):
       exit_code: Negative: the signal that killed it. None: it never ran.
     """
 
-    exit_code: int | None = None
+    exit_code: int | None = wire(default=None, always=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 
-from shared_pathways_service.events import Event, manager, session, supervisor, tenants
+from shared_pathways_service.events import Event, manager, session, supervisor, tenants, training
 from shared_pathways_service.events.decisions import RecordedDecision
 from tests.docs import docstrings
 from tests.docs.markdown import code, page, table
@@ -34,17 +34,17 @@ def show(event: Event) -> None:
 
 Every event has the fields of [Event](api.md#event), each None where it does not apply. `kind` is
 its name. `data` has the fields of its class, in the flat form of `to_dict()` and of
-`sps run --json-events`: a list is text with newlines, an object is JSON, and a field that is None
-or empty is left out.
+`sps run --json-events`: a list is text with newlines, or with commas if it is of numbers; an object
+is JSON; most fields that are None or empty are left out.
 
-Events without a class of their own are `OtherEvent`: those of [elastic training](../elastic.md),
-and of a newer version. Their own fields are in `data`."""
+Events of a newer version that have no class here are `OtherEvent`: their fields are in `data`."""
 
 _PARTS: Mapping[str, ModuleType] = {
     "Connections and proxies": session,
     "Tenants and slices": tenants,
     "The resource manager": manager,
     "The embedded service": supervisor,
+    "Elastic training": training,
 }
 
 _DECISIONS = """`sps events` shows the history of the resource manager, whose entries are
