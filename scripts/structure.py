@@ -37,8 +37,6 @@ _LARGER = {
     "shared_pathways_service.scheduling.book.records": 431,
     "shared_pathways_service.scheduling.tenant_events": 368,
     "shared_pathways_service.scheduling.tenant_events:Tenants": 291,
-    "shared_pathways_service.session.state_machine": 446,
-    "shared_pathways_service.session.state_machine:Session": 356,
     "shared_pathways_service.elastic.training.attempt": 378,
     "shared_pathways_service.elastic.checkpoints.checkpoints": 445,
     "shared_pathways_service.elastic.training.loop": 427,
