@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import json
+import pkgutil
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import shared_pathways_service
-from shared_pathways_service.events import Event, OtherEvent, class_of, rfc3339
+from shared_pathways_service.events import Event, OtherEvent, rfc3339
 from shared_pathways_service.events.decisions import DecisionKind, RecordedDecision
 from shared_pathways_service.events.manager import (
     ManagerRecovered,
@@ -36,6 +39,18 @@ from shared_pathways_service.events.training import (
 )
 
 PACKAGE = Path(shared_pathways_service.__file__).parent
+
+
+def _names(cls: type[Event]) -> set[str]:
+    names = {cls.kind} if cls.kind else set()
+    return names.union(*map(_names, cls.__subclasses__()))
+
+
+for _module in pkgutil.iter_modules([str(PACKAGE / "events")]):
+    importlib.import_module(f"shared_pathways_service.events.{_module.name}")
+#: Names of all events and decisions, and what they begin with.
+NAMES = {*_names(Event), *DecisionKind}
+PREFIXES = {name[: end.start() + 1] for name in NAMES for end in re.finditer(r"\.", name)}
 
 #: The flat form that the first release wrote, with the object that it is read as.
 FLAT: list[tuple[str, dict[str, str | int | float | bool | None], Event]] = [
@@ -188,22 +203,34 @@ def test_a_decision_has_the_fields_of_decisions_whatever_its_name(kind: str) -> 
     assert decision.data == flat["data"]
 
 
-def literals(path: Path) -> Iterator[str]:
+def spelled_names(path: Path) -> Iterator[str]:
+    """Yields names of events in a module: whole ones, and beginnings of f-strings that make one."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
+        match node:
+            case ast.Constant(value=str(text)) if text in NAMES:
+                yield text
+            case ast.JoinedStr(values=[ast.Constant(value=str(text)), *_]) if text in PREFIXES:
+                yield text
 
 
 def test_only_the_events_folder_spells_names_of_events() -> None:
-    decisions = {kind.value for kind in DecisionKind}
     spelled = [
         f"{path.relative_to(PACKAGE)}: {text!r}"
         for path in sorted(PACKAGE.rglob("*.py"))
         if not str(path.relative_to(PACKAGE)).startswith("events/")
-        for text in literals(path)
-        if class_of(text) is not OtherEvent or text in decisions
+        for text in spelled_names(path)
     ]
     assert not spelled, "use the class of the event"
+
+
+@pytest.mark.parametrize(
+    "source",
+    ['kind = "slice.placed"', 'kind = f"slice.{state}"', 'match kind:\n  case "rm.started": pass'],
+)
+def test_a_name_is_found_however_it_is_spelled(source: str, tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text(source)
+    assert list(spelled_names(path))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from shared_pathways_service.events.codec import Scalar, flatten, unflatten
 
-__all__ = ["LAST_MOMENT", "Event", "OtherEvent", "class_of", "rfc3339"]
+__all__ = ["LAST_MOMENT", "Event", "OtherEvent", "rfc3339"]
 
 #: The first second of the year 1, and the last of the year 9999.
 _FIRST_MOMENT, LAST_MOMENT = -62_135_596_800.0, 253_402_300_799.0
@@ -89,7 +89,7 @@ class Event:
         kind, own = data["kind"], data.get("data")
         own = {} if own is None else own
         if isinstance(kind, str) and isinstance(own, Mapping):
-            known = class_of(kind)
+            known = _class_of(kind)
             if known is not OtherEvent:
                 return known(**common_fields(data), **own_fields(known, own))
         return OtherEvent(**common_fields(data), kind=kind, fields=own)
@@ -140,7 +140,7 @@ class OtherEvent(Event):
         return self.fields
 
 
-def class_of(kind: str) -> type[Event]:
+def _class_of(kind: str) -> type[Event]:
     """Returns the class of events of a name, `OtherEvent` if there is none."""
     if kind not in _CLASSES:
         for part in _PARTS:
