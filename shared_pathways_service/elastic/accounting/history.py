@@ -109,7 +109,7 @@ class SliceCount:
 def lives_of(events: Iterable[Event]) -> list[Life]:
     """Puts events on one axis.
 
-    A life begins with ``elastic.run.started``. Within it the monotonic clock counts; from one to
+    A life begins with a `RunStarted`. Within it the monotonic clock counts; from one to
     the next, which may be another machine's, only the wall clock can. Time never runs backwards.
 
     Args:
