@@ -28,6 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.events.tenants import SlicePlaced, TenantRunning
 from shared_pathways_service.scheduling.book import messages as m
 from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.core import ResourceManagerCore
@@ -106,9 +107,9 @@ class Load:
         instructions = self.core.handle(event, self.now)
         self.core.next_deadline()
         took = max(0, time.thread_time_ns() - began - self.clock_ns)
-        announced = [one for one in instructions if isinstance(one, m.Announce)]
-        self.running.update(one.tenant for one in announced if one.kind == "tenant.running")
-        if any(one.kind == "slice.placed" for one in announced):
+        announced = [one.make() for one in instructions if isinstance(one, m.Announce)]
+        self.running.update(one.tenant for one in announced if isinstance(one, TenantRunning))
+        if any(isinstance(one, SlicePlaced) for one in announced):
             self.placements.append(took)
 
     # ---- events

@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from shared_pathways_service.agent.deletion import delete_for_certain
-from shared_pathways_service.agent.journal import Entry, Journal
+from shared_pathways_service.agent.journal import Journal
 from shared_pathways_service.agent.messages import Start
+from shared_pathways_service.agent.session_entry import SessionEntry
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event, rfc3339
 from shared_pathways_service.events.session import HomeLost
 from shared_pathways_service.homes.base import Home, ProxyHandle
-from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.session import messages as m
 from shared_pathways_service.session.state_machine import Session
 
@@ -69,18 +69,16 @@ class SessionRunner:
     ) -> None:
         self._start = start
         self._home = home
-        self._journal = journal
+        self._entry = SessionEntry(start, journal, metrics)
         self._probe = probe
         self._send = send
         self._watch = watch
         self._hear = hear
-        self._metrics = metrics
         self._inbox: asyncio.Queue[tuple[int | None, m.SessionEvent]] = asyncio.Queue()
         self._step: asyncio.Task[None] | None = None
         self._step_number = 0
         self._follower: asyncio.Task[None] | None = None
         self._handle: ProxyHandle | None = None
-        self._entry: Entry | None = None
         self._finished = False
         self.is_hopeless = False
         self._last = m.Snapshot(name=start.request.name, phase=m.Phase.NEW)
@@ -203,15 +201,13 @@ class SessionRunner:
         )
 
     async def _create(self, snapshot: m.Snapshot) -> m.SessionEvent:
-        self._write_journal(snapshot)
+        self._entry.begin(snapshot)
         start = self._start
         handle = await self._home.create_proxy(
             start.request, session=start.session, owner=start.owner
         )
         self._handle = handle
-        file = None
-        if handle.token is not None:
-            file = str(self._journal.write_token(self._start.session, handle.token))
+        file = None if handle.token is None else self._entry.write_token(handle.token)
         self._send(
             {
                 "type": "proxy",
@@ -245,8 +241,7 @@ class SessionRunner:
         except SharedPathwaysError:
             self.is_hopeless = True
             raise
-        self._entry = None
-        self._journal.remove(session)
+        self._entry.remove()
         return m.Deleted(log_tail=tuple(tail))
 
     def _tell(self, news: Event) -> None:
@@ -289,37 +284,4 @@ class SessionRunner:
         self._send({"type": "state", "state": snapshot.to_json()})
         if self._watch is not None:
             self._watch(snapshot)
-        if self._entry is not None:
-            try:
-                self._write_journal(snapshot)
-            except OSError as error:
-                # A full disk: what there is of the entry is enough for a deletion.
-                _log.warning("the journal of %s is not up to date: %s", snapshot.name, error)
-
-    def _write_journal(self, snapshot: m.Snapshot) -> None:
-        tenant = self._start.request.tenant
-        before = self._entry or Entry(
-            session=self._start.session,
-            name=tenant.name,
-            home=self._start.home,
-            owner=self._start.owner,
-            agent=identity_of(),
-            since=rfc3339(time.time()),
-            user=tenant.user,
-            host=tenant.host,
-            slices=tenant.type_names,
-            metrics=self._metrics,
-        )
-        entry = dataclasses.replace(
-            before,
-            uid=snapshot.uid,
-            state=snapshot.state,
-            service=snapshot.service,
-            namespace=snapshot.namespace,
-        )
-        # What a deletion needs is put on disk for good; the rest is for `sps list`.
-        if self._entry is None or entry.uid != before.uid:
-            self._journal.write(entry)
-        elif entry != before:
-            self._journal.update(entry)
-        self._entry = entry
+        self._entry.update(snapshot)

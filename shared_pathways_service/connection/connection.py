@@ -5,55 +5,43 @@ from __future__ import annotations
 import atexit
 import contextlib
 import dataclasses
-import importlib
-import importlib.metadata
 import os
-import sys
-import threading
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from shared_pathways_service.agent.client import AgentSession
 from shared_pathways_service.agent.request import start_of
 from shared_pathways_service.api.requests import SessionRequest
-from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.connection import leaving, one_live, views
-from shared_pathways_service.connection.asked import AskedFor
+from shared_pathways_service.connection.jax_side import NEWS_S
+from shared_pathways_service.connection.known import Known
 from shared_pathways_service.connection.logging_lines import LogLines
-from shared_pathways_service.connection.notebook import Board
 from shared_pathways_service.connection.progress_display import Progress
 from shared_pathways_service.errors import (
     CleanupError,
     ConnectionClosed,
-    PlacementTimeout,
-    ProxyFailed,
     SharedPathwaysError,
-    TunnelError,
 )
 from shared_pathways_service.events import Event, session
 from shared_pathways_service.runtime import allocator
 from shared_pathways_service.runtime.descriptors import check_room
 from shared_pathways_service.runtime.settings import Settings
-from shared_pathways_service.session.messages import Phase, Snapshot
+from shared_pathways_service.session.messages import Snapshot
 
 if TYPE_CHECKING:
-    import jax
-
-    from shared_pathways_service.jax_client import Attachment
+    pass
 
 __all__ = ["Connection"]
 
-#: Seconds for the news of a proxy's end to arrive after JAX has noticed it.
-_NEWS_S = 4.0
 #: Seconds that a process which ends waits for its agent, which goes on by itself.
 _AT_EXIT_S = 5.0
 _FOREVER = float("inf")
 
 
-class Connection(AskedFor):
+class Connection(Known):
     """Slices of a service, for the length of a ``with`` block or from `start` to `close`.
 
     Made by `isc_pathways.connect`. A process has one started connection at a time.
@@ -65,24 +53,17 @@ class Connection(AskedFor):
     """
 
     def __init__(self, request: SessionRequest) -> None:
-        from shared_pathways_service.jax_client import is_strict  # noqa: PLC0415 - when it is used
-
         super().__init__(request)
-        self._strict = is_strict(request.client.strict)
         self._settings = Settings.load(profile=request.client.profile)
         self._process = os.getpid()
         self._progress = Progress(quiet=self._settings.log_level in ("ERROR", "CRITICAL"))
-        self._agent: AgentSession | None = None
-        self._attachment: Attachment | None = None
         self._undo = contextlib.ExitStack()
-        self._timings: dict[str, float] = {}
         self._warnings: list[str] = []
         self._left: CleanupError | None = None
         self._reason = ""
         self._patience_s: float | None = None
         self._failure: SharedPathwaysError | None = None
         self._raised: SharedPathwaysError | None = None
-        self._board = Board(self._repr_html_)
         self._lines = self._new_lines()
 
     # ---- beginning and end
@@ -165,7 +146,7 @@ class Connection(AskedFor):
         if self._is_forked():
             return
         if self._agent is not None and leaving.tells_of_a_lost_proxy(error):
-            self._agent.wait_for_failure(_NEWS_S)
+            self._agent.wait_for_failure(NEWS_S)
         left = self._end(f"the block raised {type(error).__name__}")
         failure = self._failure if self._raised is None else None
         if left is not None:
@@ -175,63 +156,7 @@ class Connection(AskedFor):
             self._raised = failure
             leaving.tell(error, failure)
 
-    # ---- what is known
-
-    @property
-    def proxy_pod_name(self) -> str:
-        """The proxy's pod; empty in the embedded service."""
-        return self._snapshot.pod
-
-    @property
-    def namespace(self) -> str:
-        """The namespace of the service; empty in the embedded service."""
-        return self._snapshot.namespace
-
-    @property
-    def address(self) -> str:
-        """Where the proxy answers on this machine, as JAX writes it: ``grpc://…``."""
-        return f"grpc://{self._snapshot.address}" if self._snapshot.address else ""
-
-    @property
-    def devices(self) -> tuple[jax.Device, ...]:
-        """The devices of all slices, as JAX knows them.
-
-        Raises:
-          ConnectionClosed: The connection is not started, or has ended.
-        """
-        if self._attachment is None:
-            raise ConnectionClosed(f"the connection {self.proxy_job_name} is not live")
-        return self._attachment.devices
-
-    @property
-    def slices(self) -> tuple[views.ConnectedSlice, ...]:
-        """The virtual slices, by index, with their devices."""
-        devices = self._attachment.devices if self._attachment else ()
-        return views.slices_of(self._snapshot, devices)
-
-    @property
-    def total_chips(self) -> int:
-        """Chips of all slices together; 0 before the start where no slices were named."""
-        placed = [InstanceType.parse(view.instance_type) for view in self._snapshot.slices]
-        return sum(kind.chips for kind in placed or self._request.tenant.virtual_slices)
-
-    @property
-    def timings(self) -> Mapping[str, float]:
-        """Seconds by step: the agent's, and ``agent``, ``import_jax``, ``attach``, ``connect``."""
-        return {**self._snapshot.timings, **self._timings}
-
-    def status(self) -> views.ConnectionStatus:
-        """Returns how the connection stands."""
-        snapshot = self._snapshot
-        return views.ConnectionStatus(
-            name=self.proxy_job_name,
-            state=snapshot.state,
-            placed=snapshot.placed and not snapshot.preempted,
-            position=snapshot.position,
-            slices={view.index: view.state for view in snapshot.slices},
-            agent_alive=self._agent is not None and self._agent.agent_alive,
-            error=self._agent.failure if self._agent else None,
-        )
+    # ---- while it lives
 
     def logs(self, lines: int = 100) -> list[str]:
         """Returns the last lines of the proxy's log.
@@ -267,35 +192,18 @@ class Connection(AskedFor):
         try:
             agent.wait(lambda snapshot: snapshot.is_placed_now(gang), limit, self._progress.tick)
         except TimeoutError:
-            snapshot = agent.snapshot
-            raise PlacementTimeout(
-                f"{self.proxy_job_name} was not placed within {timeout:g} s",
-                placed=sum(view.state == "placed" for view in snapshot.slices),
-                wanted=gang,
-                holders=snapshot.holders,
-                hint="`sps status` shows who holds what",
-            ) from None
+            raise views.not_placed(agent.snapshot, gang, limit) from None
         except SharedPathwaysError:
             self._raised = agent.failure
             raise
         finally:
             self._progress.end()
 
-    def __repr__(self) -> str:
-        slices = views.slices_text(self._snapshot)
-        return f"<Connection {self.proxy_job_name}: {self._snapshot.state}, {slices}>"
-
-    def _repr_html_(self) -> str:
-        return views.as_html(self._snapshot, self.address, self._board.since)
-
-    def _ipython_display_(self) -> None:
-        self._board.display()
-
     # ---- inside
 
     def _take_over(self, request: SessionRequest) -> bool:
         """Returns whether this live connection serves the request; if it has failed, closes it."""
-        if self._attachment is None or not request.matches(self._request):
+        if not self._jax.is_attached or not request.matches(self._request):
             return False
         failure = self._agent.failure if self._agent else None
         if failure is None:
@@ -306,12 +214,6 @@ class Connection(AskedFor):
         if left is not None:
             self._progress.warn(str(left))
         return False
-
-    @property
-    def _snapshot(self) -> Snapshot:
-        if self._agent is not None:
-            return self._agent.snapshot
-        return Snapshot(name=self._request.name, phase=Phase.NEW)
 
     def _live_agent(self) -> AgentSession:
         if self._agent is None or self._agent.snapshot.ended:
@@ -334,58 +236,28 @@ class Connection(AskedFor):
         atexit.register(self._at_exit)
         self._undo.callback(atexit.unregister, self._at_exit)
         self._timings["agent"] = agent.launch_s
-        self._import_jax()
+        with self._timed("import_jax"):
+            self._jax.import_jax(self._undo, self._progress.tick)
         agent.wait(self._reached, _FOREVER, self._progress.tick)
-        self._attach(agent)
+        with self._timed("attach"):
+            self._attach(agent)
         self._timings["connect"] = time.monotonic() - began
+
+    @contextlib.contextmanager
+    def _timed(self, what: str) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self._timings[what] = time.monotonic() - began
 
     def _reached(self, snapshot: Snapshot) -> bool:
         return snapshot.ready and (snapshot.placed or self._request.wait == "ready")
 
-    def _import_jax(self) -> None:
-        """Imports JAX while the agent works; on a thread, as an interrupted import stays broken."""
-        began = time.monotonic()
-        if "jax" not in sys.modules:
-            thread = threading.Thread(target=_import_jax, name="sps-import-jax", daemon=True)
-            thread.start()
-            self._undo.callback(thread.join)
-            while thread.is_alive():
-                thread.join(0.1)
-                self._progress.tick()
-        self._timings["import_jax"] = time.monotonic() - began
-
     def _attach(self, agent: AgentSession) -> None:
-        from shared_pathways_service.jax_client import ProxyTarget, attach  # noqa: PLC0415 - jax
-        from shared_pathways_service.jax_client.plugin.dumps import ignored_flags  # noqa: PLC0415 - jax
-
-        began = time.monotonic()
-        if self._request.client.tune_allocator:
-            allocator.keep_all()
-        target = ProxyTarget(
-            address=agent.snapshot.address,
-            token=agent.token,
-            token_file=agent.token_file,
-            local_devices=self._request.client.local_devices,
-            strict=self._strict,
-            insecure_credentials=agent.insecure_credentials,
-            # (Only this project's proxies have tokens, and serve several processes of a tenant.)
-            one_client=agent.token is None,
-            transfer_dir=agent.transfer_dir,
-        )
-        try:
-            self._attachment = attach(target, timeout=self._request.timeout_s)
-        except (TunnelError, ProxyFailed) as error:
-            # The agent may know better why, in a moment.
-            failure = agent.wait_for_failure(_NEWS_S)
-            if failure is not None:
-                raise failure from error
-            raise
-        self._undo.callback(self._detach)
-        if agent.token is not None and (warning := ignored_flags()):
-            self._warnings.append(warning)
+        ignored = self._jax.attach(agent)
+        self._undo.callback(self._jax.detach)
+        self._warnings += ignored
         for warning in self._warnings:
             warnings.warn(warning, stacklevel=4)
-        self._timings["attach"] = time.monotonic() - began
 
     def _heard(self, event: Event) -> None:
         self._progress(event)
@@ -419,11 +291,6 @@ class Connection(AskedFor):
         left, self._left = self._left, None
         return left
 
-    def _detach(self) -> None:
-        attachment, self._attachment = self._attachment, None
-        if attachment is not None:
-            attachment.detach()
-
     def _close_agent(self) -> None:
         if self._agent is not None:
             self._left = self._agent.close(self._reason, self._patience_s)
@@ -434,9 +301,3 @@ class Connection(AskedFor):
         if left is not None:
             # Nobody is there any more to raise it to.
             self._progress.warn(str(left))
-
-
-def _import_jax() -> None:
-    # An error comes again, in the caller's own thread, when JAX is used.
-    with contextlib.suppress(Exception):
-        importlib.import_module("jax")

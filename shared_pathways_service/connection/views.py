@@ -7,13 +7,21 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.errors import PlacementTimeout, SharedPathwaysError
 from shared_pathways_service.session.messages import SliceView, Snapshot
 
 if TYPE_CHECKING:
     import jax
 
-__all__ = ["ConnectedSlice", "ConnectionStatus", "as_html", "slices_of", "slices_text"]
+__all__ = [
+    "ConnectedSlice",
+    "ConnectionStatus",
+    "as_html",
+    "not_placed",
+    "slices_of",
+    "slices_text",
+    "status_of",
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,6 +62,38 @@ class ConnectionStatus:
     slices: Mapping[int, str]
     agent_alive: bool
     error: SharedPathwaysError | None
+
+
+def status_of(
+    snapshot: Snapshot, *, agent_alive: bool, error: SharedPathwaysError | None
+) -> ConnectionStatus:
+    """Returns how a connection stands.
+
+    Args:
+      snapshot: How its session stands.
+      agent_alive: Whether the agent looks after the proxy.
+      error: Why the connection failed.
+    """
+    return ConnectionStatus(
+        name=snapshot.name,
+        state=snapshot.state,
+        placed=snapshot.placed and not snapshot.preempted,
+        position=snapshot.position,
+        slices={view.index: view.state for view in snapshot.slices},
+        agent_alive=agent_alive,
+        error=error,
+    )
+
+
+def not_placed(snapshot: Snapshot, wanted: int, timeout: float) -> PlacementTimeout:
+    """Returns the error of a connection whose slices did not come in time."""
+    return PlacementTimeout(
+        f"{snapshot.name} was not placed within {timeout:g} s",
+        placed=sum(view.state == "placed" for view in snapshot.slices),
+        wanted=wanted,
+        holders=snapshot.holders,
+        hint="`sps status` shows who holds what",
+    )
 
 
 def slices_of(snapshot: Snapshot, devices: Sequence[jax.Device]) -> tuple[ConnectedSlice, ...]:

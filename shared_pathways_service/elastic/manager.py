@@ -37,7 +37,7 @@ from shared_pathways_service.elastic.training.loop import Callbacks, Loop, Recon
 from shared_pathways_service.elastic.training.profiling import refuse_profile
 from shared_pathways_service.elastic.training.restoring import States
 from shared_pathways_service.errors import InvalidRequestError
-from shared_pathways_service.events import Event
+from shared_pathways_service.events import Event, manager, tenants, training
 
 __all__ = ["ElasticRetryLimit", "ElasticRuntimeError", "Manager", "ScaleUpSignalError"]
 
@@ -216,7 +216,7 @@ class Manager:
         ``connect(on_event=…)`` takes a function that exists before there is a manager: one that
         hands on to ``manager.hear`` once there is.
         """
-        if event.kind in {"slice.placed", "slice.lost"}:
+        if isinstance(event, tenants.SlicePlaced | manager.PhysicalSliceLost):
             self._watch.wake()
 
     # ---- the slices
@@ -396,5 +396,5 @@ class Manager:
         self._active = frozenset(slices)
 
     def _count(self, event: Event) -> None:
-        if event.kind == "elastic.error" and event.data.get("decision") == "retry":
-            self._down_events += 1
+        if isinstance(event, training.AttemptFailed):
+            self._down_events += event.retries

@@ -19,14 +19,15 @@ from typing import Final, Self
 
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.events import Event, OtherEvent, Scalar
+from shared_pathways_service.events.training import SnapshotTaken, TrainingStep
 
 __all__ = ["LEDGER_NAME", "Ledger", "LedgerReader", "read_ledger"]
 
 LEDGER_NAME: Final = "ledger.jsonl"
 
-#: Kinds that come too often to wait for the disk at each: they survive the process' death like the
+#: Events that come too often to wait for the disk at each: they survive the process' death like the
 #: others, and only the machine's may cost the last of them.
-_OFTEN: Final = frozenset({"elastic.step", "snapshot.taken"})
+_OFTEN: Final = (TrainingStep, SnapshotTaken)
 #: A URL, also where a `Path` was made of it, which has only one of its slashes; no Windows drive.
 _OF_A_STORE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _SCALARS: Final = (str, int, float, bool, type(None))
@@ -72,7 +73,7 @@ class Ledger:
                 if self._file is None:
                     return
                 self._append(self._file, line)
-            if event.kind not in _OFTEN:
+            if not isinstance(event, _OFTEN):
                 self._sync()
         except OSError as error:
             if not self.lost:
@@ -166,7 +167,7 @@ def _line(event: Event) -> bytes:
     """Returns the line of an event, whose numbers may be NumPy's: what is told must not fail."""
     took = event.duration_s
     plain = OtherEvent(
-        name=event.kind,
+        kind=event.kind,
         source=event.source,
         time=event.time,
         monotonic=event.monotonic,

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterator
 
 from shared_pathways_service.events import Event
+from shared_pathways_service.events.training import SaveFailed
 
 __all__ = ["Sinks", "log_failure"]
 
@@ -39,5 +40,5 @@ class Sinks:
 
 def log_failure(event: Event) -> None:
     """Logs what failed beside training, which goes on: nobody would see it otherwise."""
-    if event.kind.endswith(".failed"):
+    if isinstance(event, SaveFailed):
         _log.warning("%s: step %s: %s", event.kind, event.step, event.reason)

@@ -2,11 +2,11 @@
 
 `base` has what all of them have and the table of their names, `codec` their flat form, which older
 versions read and write. Each other module has the events of one part. No other folder spells an
-event's name: it uses the class, or `class_of` where a person gave the name.
+event's name: it uses the class, or `Event.of` where a person gave the name.
 """
 
 from shared_pathways_service.events import session, tenants
-from shared_pathways_service.events.base import LAST_MOMENT, Event, OtherEvent, class_of, rfc3339
+from shared_pathways_service.events.base import LAST_MOMENT, Event, OtherEvent, rfc3339
 from shared_pathways_service.events.codec import Scalar
 
 __all__ = [
@@ -14,7 +14,6 @@ __all__ = [
     "Event",
     "OtherEvent",
     "Scalar",
-    "class_of",
     "rfc3339",
     "session",
     "tenants",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import time as _time
 from collections.abc import Mapping
@@ -11,11 +12,14 @@ from typing import Any, ClassVar
 
 from shared_pathways_service.events.codec import Scalar, flatten, unflatten
 
-__all__ = ["LAST_MOMENT", "Event", "OtherEvent", "class_of", "rfc3339"]
+__all__ = ["LAST_MOMENT", "Event", "OtherEvent", "rfc3339"]
 
 #: The first second of the year 1, and the last of the year 9999.
 _FIRST_MOMENT, LAST_MOMENT = -62_135_596_800.0, 253_402_300_799.0
 
+#: Modules with the classes. They are imported when a name is not known yet: a client needs few of
+#: them, and importing all takes longer than its share of the time that an import may take.
+_PARTS = ("session", "tenants", "manager", "supervisor", "training")
 #: Name of an event to its class; each class adds itself when it is defined.
 _CLASSES: dict[str, type[Event]] = {}
 
@@ -28,6 +32,7 @@ class Event:
     Classes without own fields have no decorator: each one costs 0.5 ms at import.
 
     Attributes:
+      kind: The dotted name, of the class as of each event, e.g. ``connect.preflight.done``.
       source: The part that saw it: ``connect``, ``agent``, ``rm``, ``worker``, ``proxy``,
         ``elastic``.
       time: RFC 3339, UTC.
@@ -40,7 +45,7 @@ class Event:
       extra: Data that this version does not know, as a newer one sent it.
     """
 
-    _name: ClassVar[str] = ""
+    kind: ClassVar[str] = ""
 
     source: str = ""
     time: str = dataclasses.field(default_factory=lambda: rfc3339(_time.time()), compare=False)
@@ -56,13 +61,8 @@ class Event:
         super().__init_subclass__(**more)
         if name:
             assert name not in _CLASSES, f"two classes of {name}"
-            cls._name = name
+            cls.kind = name
             _CLASSES[name] = cls
-
-    @property
-    def kind(self) -> str:
-        """The dotted name, e.g. ``connect.preflight.done``, ``slice.placed``."""
-        return self._name
 
     @property
     def data(self) -> Mapping[str, Scalar]:
@@ -88,11 +88,11 @@ class Event:
         """
         kind, own = data["kind"], data.get("data")
         own = {} if own is None else own
-        common = {name: data[name] for name in _COMMON if name in data and name != "extra"}
-        known = _CLASSES.get(kind) if isinstance(kind, str) else None
-        if known is not None and isinstance(own, Mapping):
-            return known(**common, **unflatten(known, own, _COMMON))
-        return OtherEvent(**common, name=kind, fields=own)
+        if isinstance(kind, str) and isinstance(own, Mapping):
+            known = _class_of(kind)
+            if known is not OtherEvent:
+                return known(**common_fields(data), **own_fields(known, own))
+        return OtherEvent(**common_fields(data), kind=kind, fields=own)
 
     @classmethod
     def of(cls, kind: str, *, data: Mapping[str, Scalar] | None = None, **common: Any) -> Event:
@@ -106,27 +106,33 @@ class Event:
         return cls.from_dict({"kind": kind, "data": data, **common})
 
 
-_COMMON = frozenset(field.name for field in dataclasses.fields(Event))
 #: Fields of the flat form, in their order in it.
 _FLAT = ("kind", *(f.name for f in dataclasses.fields(Event) if f.name != "extra"))
+#: Fields that are not among a class's own.
+_COMMON = frozenset((*_FLAT, "extra"))
+
+
+def common_fields(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields that every event has, but for `kind`, of what `to_dict` returned."""
+    return {name: data[name] for name in _FLAT if name in data and name != "kind"}
+
+
+def own_fields(cls: type[Event], flat: Mapping[str, Scalar]) -> dict[str, Any]:
+    """Returns a class's own fields, of what `data` was."""
+    return unflatten(cls, flat, _COMMON)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OtherEvent(Event):
-    """An event without a class: of a newer version, or not yet given one.
+    """An event without a class, as a newer version sent it.
 
     Attributes:
-      name: Its dotted name.
+      kind: Its dotted name.
       fields: What its `data` is.
     """
 
-    name: str
+    kind: str  # type: ignore[misc]  # elsewhere it is the class's
     fields: Mapping[str, Scalar] = dataclasses.field(default_factory=dict)
-
-    @property
-    def kind(self) -> str:
-        """The dotted name."""
-        return self.name
 
     @property
     def data(self) -> Mapping[str, Scalar]:
@@ -134,8 +140,11 @@ class OtherEvent(Event):
         return self.fields
 
 
-def class_of(kind: str) -> type[Event]:
+def _class_of(kind: str) -> type[Event]:
     """Returns the class of events of a name, `OtherEvent` if there is none."""
+    if kind not in _CLASSES:
+        for part in _PARTS:
+            importlib.import_module(f"{__package__}.{part}")
     return _CLASSES.get(kind, OtherEvent)
 
 

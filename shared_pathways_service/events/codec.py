@@ -1,6 +1,7 @@
 """The flat form of an event's own fields: JSON's scalars only, as older versions write and read it.
 
-A list of texts is joined by newlines, an object is JSON. None and what is empty are left out.
+A list of texts is joined by newlines, one of whole numbers by commas; an object is JSON. None and
+what is empty are left out.
 """
 
 from __future__ import annotations
@@ -17,13 +18,22 @@ __all__ = ["Scalar", "flatten", "unflatten", "wire"]
 #: What the flat form may hold: JSON's scalars.
 Scalar = str | int | float | bool | None
 
+#: Numbers that JSON does not have; the ledger of a training run writes them as texts.
+_NOT_FINITE = ("nan", "inf", "-inf")
 #: Raised by readers; the value is not of the field's type.
 _UNREADABLE = (ValueError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
-def wire(name: str, default: Any = dataclasses.MISSING) -> Any:
-    """Declares a field that has another name in the flat form."""
-    return dataclasses.field(default=default, metadata={"wire": name})
+def wire(name: str = "", default: Any = dataclasses.MISSING, *, always: bool = False) -> Any:
+    """Declares a field that the flat form has in a way of its own.
+
+    Args:
+      name: Its name there; empty: that of the field.
+      default: As of `dataclasses.field`.
+      always: Whether it is there also when it is None or empty.
+    """
+    metadata = {"always": always, **({"wire": name} if name else {})}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def flatten(event: object, common: frozenset[str]) -> dict[str, Scalar]:
@@ -36,7 +46,9 @@ def flatten(event: object, common: frozenset[str]) -> dict[str, Scalar]:
     flat: dict[str, Scalar] = {}
     for field, name, _ in _own(type(event), common):
         value = getattr(event, field.name)
-        if value not in (None, (), {}):
+        # (No comparison: numbers may be NumPy's, which compare to a tuple in a way of their own.)
+        is_empty = value is None or (isinstance(value, tuple | Mapping) and not value)
+        if not is_empty or field.metadata.get("always"):
             flat[name] = _scalar(value)
     return flat
 
@@ -44,7 +56,11 @@ def flatten(event: object, common: frozenset[str]) -> dict[str, Scalar]:
 def _scalar(value: Any) -> Scalar:
     if isinstance(value, Mapping):
         return json.dumps(dict(value))
-    return "\n".join(value) if isinstance(value, tuple) else cast("Scalar", value)
+    if not isinstance(value, tuple):
+        return cast("Scalar", value)
+    if value and isinstance(value[0], int):
+        return ",".join(map(str, value))
+    return "\n".join(value)
 
 
 def unflatten(
@@ -101,6 +117,8 @@ def _whole(value: Any) -> int:
 
 
 def _number(value: Any) -> float:
+    if value in _NOT_FINITE:
+        return float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(value)
     return value
@@ -114,6 +132,10 @@ def _flag(value: Any) -> bool:
 
 def _texts(value: Any) -> tuple[str, ...]:
     return tuple(value.split("\n")) if value else ()
+
+
+def _wholes(value: Any) -> tuple[int, ...]:
+    return tuple(map(int, value.split(","))) if value else ()
 
 
 def _object(value: Any) -> Mapping[str, Any]:
@@ -133,6 +155,7 @@ _TYPES: Mapping[Callable[[Any], Any], tuple[Any, ...]] = {
     _number: (float, float | None),
     _flag: (bool, bool | None),
     _texts: (tuple[str, ...],),
+    _wholes: (tuple[int, ...],),
     _counts: (Mapping[str, int],),
     _object: (Mapping[str, Any],),
 }

@@ -103,8 +103,15 @@ class TenantRunning(TenantEvent, name="tenant.running"):
     wanted: int | None = None
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TenantGone(TenantEvent, name="tenant.gone"):
-    """The resource manager has released the tenant."""
+    """The resource manager has released the tenant.
+
+    Attributes:
+      slices: Slices that it had.
+    """
+
+    slices: int | None = None
 
 
 # ---- slices that are taken

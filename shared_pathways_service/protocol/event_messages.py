@@ -6,7 +6,8 @@ from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 
-from shared_pathways_service.events import Event, OtherEvent
+from shared_pathways_service.events import Event
+from shared_pathways_service.events.decisions import RecordedDecision
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 
 __all__ = ["decision_of", "event_of"]
@@ -17,10 +18,9 @@ def event_of(message: pb.EventMessage) -> Event:
     return Event.from_dict(_flat(message))
 
 
-def decision_of(message: pb.EventMessage) -> OtherEvent:
-    """Makes the record of a decision, which has an event's name but fewer data."""
-    flat = _flat(message)
-    return OtherEvent(name=flat.pop("kind"), fields=flat.pop("data"), **flat)
+def decision_of(message: pb.EventMessage) -> RecordedDecision:
+    """Makes the record of a decision that a message carries."""
+    return RecordedDecision.from_dict(_flat(message))
 
 
 def _flat(message: pb.EventMessage) -> dict[str, Any]:

@@ -15,10 +15,13 @@ in before: then nobody holds anything.
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
+from shared_pathways_service.events.decisions import DecisionKind
+from shared_pathways_service.events.manager import ManagerRecovered, ManagerRecovering
 from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.deadlines import Deadlines
-from shared_pathways_service.scheduling.book.decisions import Decision, DecisionKind
+from shared_pathways_service.scheduling.book.decisions import Decision
 from shared_pathways_service.scheduling.book.ledger import Ledger
 from shared_pathways_service.scheduling.book.messages import (
     Claim,
@@ -105,7 +108,7 @@ class Recovery:
         self._until = ledger.now + self._recovering_s
         self._speaker.waits_for = "the resource manager is recovering"
         self._decide(DecisionKind.RECOVERING, f"{len(ledger.tenants)} tenants are known")
-        self._speaker.announce("rm.recovering", {"tenants": len(ledger.tenants)})
+        self._speaker.announce(partial(ManagerRecovering, tenants=len(ledger.tenants)))
         self._deadlines.add(lambda: self._until if self.active else None, self._end)
 
     def end_if_complete(self) -> None:
@@ -300,8 +303,10 @@ class Recovery:
                 reason = f"{found.id} did not report after the resource manager's restart"
                 self._workers.lose(found, reason)
         self._decide(DecisionKind.RECOVERED, f"{len(unheard)} slices were not heard of")
-        data = {"tenants": len(self._ledger.tenants), "slices_unheard": len(unheard)}
-        self._speaker.announce("rm.recovered", data)
+        tenants = len(self._ledger.tenants)
+        self._speaker.announce(
+            partial(ManagerRecovered, tenants=tenants, slices_unheard=len(unheard))
+        )
         for pool in self._ledger.pools.values():
             self._ledger.unserved[pool] = None
             self._ledger.unplanned[pool] = None

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.events.decisions import DecisionKind
+from shared_pathways_service.scheduling.book import announcements
 from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.deadlines import Deadlines
-from shared_pathways_service.scheduling.book.decisions import Decision, DecisionKind
+from shared_pathways_service.scheduling.book.decisions import Decision
 from shared_pathways_service.scheduling.book.ledger import Ledger, could_fit
 from shared_pathways_service.scheduling.book.messages import (
     Claim,
@@ -58,7 +60,7 @@ class Tenants:
         tenant.told = None
         tenant.heard_running = False
         self.welcome(event, recovering=recovering)
-        self._speaker.announce("tenant.returned", tenant=tenant.name)
+        self._speaker.announce(announcements.returned(tenant))
         known = self._check_claims(tenant, event.claims)
         for index in sorted(tenant.placed.keys() - known):
             self._speaker.tell_placed(tenant, index, tenant.placed[index])
@@ -168,7 +170,7 @@ class Tenants:
             return
         tenant.connected = False
         self._start_ttl(tenant)
-        self._speaker.announce("tenant.disconnected", {"ttl_s": self._ttl_s}, tenant=tenant.name)
+        self._speaker.announce(announcements.disconnected(tenant, self._ttl_s))
 
     def released(self, event: TenantReleased) -> None:
         """Frees what a tenant has, at once."""
@@ -230,12 +232,10 @@ class Tenants:
             )
 
     def _expired(self, tenant: Tenant) -> None:
-        why = f"its proxy did not come back within {self._ttl_s:g} s"
-        self._end(tenant, RefusalKind.LOST, why)
+        self._end(tenant, RefusalKind.LOST, f"its proxy did not come back within {self._ttl_s:g} s")
 
     def _end(self, tenant: Tenant, kind: RefusalKind, why: str) -> None:
-        data = {"slices": len(tenant.placed)}
-        self._speaker.announce("tenant.gone", data, tenant=tenant.name, reason=why)
+        self._speaker.announce(announcements.gone(tenant, why))
         self._ledger.remember_end(tenant, kind, why)
         ended = DecisionKind.EXPIRED if kind is RefusalKind.LOST else DecisionKind.RELEASED
         self._ledger.decide_tenant(tenant, ended, why, ends=tenant.is_queued)

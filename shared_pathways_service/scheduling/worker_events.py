@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from functools import partial
 
+from shared_pathways_service.events.decisions import DecisionKind
+from shared_pathways_service.events.manager import (
+    PhysicalSliceEvent,
+    PhysicalSliceLost,
+    SliceStarting,
+)
 from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.deadlines import Deadlines
-from shared_pathways_service.scheduling.book.decisions import DecisionKind
 from shared_pathways_service.scheduling.book.ledger import Ledger
 from shared_pathways_service.scheduling.book.messages import (
     RefuseWorker,
@@ -18,7 +23,7 @@ from shared_pathways_service.scheduling.book.messages import (
 )
 from shared_pathways_service.scheduling.book.records import Pool, Slice, Worker
 from shared_pathways_service.scheduling.book.speaker import Speaker
-from shared_pathways_service.scheduling.book.states import SliceState
+from shared_pathways_service.scheduling.book.states import SLICE_EVENTS, SliceState
 
 __all__ = ["Workers"]
 
@@ -69,7 +74,7 @@ class Workers:
         self._ledger.set_state(lost, SliceState.LOST, reason)
         if lost.kept_for is not None:
             self._ledger.keep_no_more(lost)
-        self._announce("slice.lost", lost, reason)
+        self._announce(PhysicalSliceLost, lost, reason)
         if lost.tenant is not None:
             self.unplace(lost, reason)
 
@@ -132,10 +137,10 @@ class Workers:
         if into.complete:
             self._ledger.enter(into)
             self._ledger.rely(into)
-            self._announce(f"slice.{into.state}", into)
+            self._announce(SLICE_EVENTS[into.state], into)
         elif first or into.state is not SliceState.STARTING:
             self._ledger.set_state(into, SliceState.STARTING)
-            self._announce("slice.starting", into)
+            self._announce(SliceStarting, into)
 
     def _unseat_former(self, event: WorkerJoined, into: Slice) -> None:
         """Ends whoever was in this worker's place, in this life of the manager or before it."""
@@ -189,14 +194,20 @@ class Workers:
             )
         )
 
-    def _announce(self, kind: str, about: Slice, reason: str | None = None) -> None:
+    def _announce(
+        self, event: type[PhysicalSliceEvent], about: Slice, reason: str | None = None
+    ) -> None:
         pool = about.pool
-        data: Mapping[str, str | int] = {
-            "instance_type": pool.name,
-            "ready": pool.ready,
-            "count": pool.count,
-        }
-        self._speaker.announce(kind, data, about=about.id, reason=reason)
+        self._speaker.announce(
+            partial(
+                event,
+                slice=about.id,
+                reason=reason,
+                instance_type=pool.name,
+                ready=pool.ready,
+                count=pool.count,
+            )
+        )
 
 
 def _vacant(about: Slice) -> bool:

@@ -18,7 +18,7 @@ __all__ = ["text"]
 
 _PACKAGE = "shared_pathways_service"
 #: Where classes are that only serve as bases of public ones.
-_PRIVATE_BASES = f"{_PACKAGE}.connection.asked"
+_PRIVATE_BASES = f"{_PACKAGE}.connection."
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
@@ -91,7 +91,7 @@ def _bases(thing: type) -> str:
     bases = [
         base.__name__
         for base in thing.__bases__
-        if base not in (object, Exception) and base.__module__ != _PRIVATE_BASES
+        if base not in (object, Exception) and not base.__module__.startswith(_PRIVATE_BASES)
     ]
     kind = "Dataclass" if dataclasses.is_dataclass(thing) else "Class"
     if issubclass(thing, Exception):
@@ -120,7 +120,7 @@ def _members(thing: type) -> Iterator[tuple[str, Any]]:
 
 def _own(thing: type) -> dict[str, Any]:
     """Returns what a class defines, and what it has from bases that `connection` keeps private."""
-    bases = [base for base in thing.__bases__ if base.__module__.startswith(_PRIVATE_BASES)]
+    bases = [base for base in thing.__mro__[1:] if base.__module__.startswith(_PRIVATE_BASES)]
     inherited = {name: value for base in bases for name, value in vars(base).items()}
     return {**vars(thing), **{n: v for n, v in inherited.items() if n not in vars(thing)}}
 

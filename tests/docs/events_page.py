@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 
-from shared_pathways_service.events import Event, session, tenants
+from shared_pathways_service.events import Event, manager, session, supervisor, tenants, training
+from shared_pathways_service.events.decisions import RecordedDecision
 from tests.docs import docstrings
 from tests.docs.markdown import code, page, table
 
@@ -32,16 +34,22 @@ def show(event: Event) -> None:
 
 Every event has the fields of [Event](api.md#event), each None where it does not apply. `kind` is
 its name. `data` has the fields of its class, in the flat form of `to_dict()` and of
-`sps run --json-events`: a list is text with newlines, an object is JSON, and a field that is None
-or empty is left out.
+`sps run --json-events`: a list is text with newlines, or with commas if it is of numbers; an object
+is JSON; most fields that are None or empty are left out.
 
-Events without a class of their own are `OtherEvent`: those of [elastic training](../elastic.md),
-of the resource manager's log, and of a newer version. Their own fields are in `data`."""
+Events of a newer version that have no class here are `OtherEvent`: their fields are in `data`."""
 
 _PARTS: Mapping[str, ModuleType] = {
     "Connections and proxies": session,
     "Tenants and slices": tenants,
+    "The resource manager": manager,
+    "The embedded service": supervisor,
+    "Elastic training": training,
 }
+
+_DECISIONS = """`sps events` shows the history of the resource manager, whose entries are
+`RecordedDecision` of the module `shared_pathways_service.events.decisions`. `kind` is one of the
+[words for decisions](words.md#what-the-resource-manager-decided). The fields: {fields}"""
 
 
 def text() -> str:
@@ -50,14 +58,18 @@ def text() -> str:
     for title, module in _PARTS.items():
         parts += [f"## {title}", f"Module `{module.__name__}`."]
         parts.append(table(("name", "class", "what happened", "fields"), _rows(module)))
+    parts += ["## Decisions", _DECISIONS.format(fields=_fields(RecordedDecision))]
     return page(parts)
 
 
 def _rows(module: ModuleType) -> Iterator[tuple[str, ...]]:
     classes: list[type[Event]] = [getattr(module, name) for name in module.__all__]
-    for kind, cls in sorted((cls().kind, cls) for cls in classes if cls().kind):
-        fields = docstrings.attributes(cls)
-        if not fields and issubclass(cls, tenants.VirtualSliceEvent):
-            fields = docstrings.attributes(tenants.VirtualSliceEvent)
-        told = " ".join(f"{code(name)}: {what}" for name, what in fields)
-        yield code(kind), code(cls.__name__), docstrings.summary(cls), told
+    for kind, cls in sorted((cls.kind, cls) for cls in classes if cls.kind):
+        yield code(kind), code(cls.__name__), docstrings.summary(cls), _fields(cls)
+
+
+def _fields(cls: type[Event]) -> str:
+    """Returns what a class and those between it and `Event` say of their fields."""
+    between = itertools.takewhile(lambda base: base is not Event, cls.__mro__)
+    fields = [field for base in between for field in docstrings.attributes(base)]
+    return " ".join(f"{code(name)}: {what}" for name, what in fields)

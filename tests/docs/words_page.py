@@ -12,7 +12,8 @@ from shared_pathways_service.api import checks
 from shared_pathways_service.cluster_state.proxy_progress import Outcome
 from shared_pathways_service.elastic.checkpoints import files
 from shared_pathways_service.elastic.policy import slice_health
-from shared_pathways_service.scheduling.book import decisions, messages
+from shared_pathways_service.events.decisions import DecisionKind
+from shared_pathways_service.scheduling.book import messages
 from shared_pathways_service.scheduling.book.states import (
     SliceState,
     TenantState,
@@ -36,7 +37,7 @@ STATES: Mapping[str, tuple[str, ...]] = {
     "virtual_slice": _of(VirtualSliceState),
     "tenant": _of(TenantState),
     "refusal": _of(messages.RefusalKind),
-    "decision": _of(decisions.DecisionKind),
+    "decision": _of(DecisionKind),
     "session": _of(session_messages.Phase),
     "proxy_end": _of(Outcome),
     "check": _of(checks.Outcome),

@@ -20,6 +20,7 @@ import pytest
 from shared_pathways_service.elastic.run_ledger import LEDGER_NAME, Ledger, read_ledger
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.events import Event
+from shared_pathways_service.events.training import TrainingStep
 
 #: Writes events as fast as it can, and says so when there are a thousand.
 _WRITER = """
@@ -172,9 +173,22 @@ def test_threads_write_whole_lines(tmp_path: Path) -> None:
 )
 def test_no_value_is_a_reason_to_end_training(tmp_path: Path, value: Any, told: object) -> None:
     with Ledger(tmp_path) as ledger:
-        ledger(event(1, loss=value))
+        ledger(event(1, "of.a.program", loss=value))
     [found] = read_ledger(tmp_path)
     assert found.data == {"loss": told}
+
+
+@pytest.mark.parametrize(
+    ("loss", "written"),
+    [(math.nan, b'"nan"'), (-math.inf, b'"-inf"'), (np.float32(0.5), b"0.5")],
+)
+def test_any_loss_of_a_step_is_read_as_it_was(tmp_path: Path, loss: Any, written: bytes) -> None:
+    with Ledger(tmp_path) as ledger:
+        ledger(TrainingStep(step=1, loss=loss))
+    assert b'"data":{"loss":' + written + b"}" in (tmp_path / LEDGER_NAME).read_bytes()
+    [found] = read_ledger(tmp_path)
+    assert isinstance(found, TrainingStep)
+    assert found.loss == pytest.approx(float(loss), nan_ok=True)
 
 
 def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.events import Event
 from shared_pathways_service.scheduling.book import messages as m
 from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.holdings import SliceStatus, TenantStatus
@@ -19,6 +21,11 @@ OTHER = InstanceType.parse("tpuv5e:2x2")
 TWO_HOSTS = InstanceType.parse("tpuv6e:2x4")
 
 T = TypeVar("T")
+
+
+def events_of(instructions: Iterable[m.Instruction]) -> list[Event]:
+    """Returns the events that instructions announce."""
+    return [one.make() for one in instructions if isinstance(one, m.Announce)]
 
 
 class Rm:
@@ -230,8 +237,8 @@ class Rm:
         ]
 
     def announced(self, *kinds: str) -> list[str]:
-        found = [one for one in self.said if isinstance(one, m.Announce)]
-        return [one.kind for one in found if not kinds or one.kind in kinds]
+        found = [event.kind for event in events_of(self.said)]
+        return [kind for kind in found if not kinds or kind in kinds]
 
     def refusal(self, tenant: str) -> m.RefuseTenant:
         (refused,) = self.heard(tenant, m.RefuseTenant)

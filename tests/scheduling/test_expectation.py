@@ -6,8 +6,9 @@ import math
 
 import pytest
 
+from shared_pathways_service.events.decisions import DecisionKind
 from shared_pathways_service.scheduling.book import messages as m
-from shared_pathways_service.scheduling.book.decisions import Decision, DecisionKind, sentence, span
+from shared_pathways_service.scheduling.book.decisions import Decision, sentence, span
 from shared_pathways_service.scheduling.history.expectation import HoldingTimes, expect
 from shared_pathways_service.scheduling.history.explanations import explain
 from shared_pathways_service.scheduling.history.usage import Usage, UsageBy

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from shared_pathways_service.events.decisions import DecisionKind
 from shared_pathways_service.scheduling.book import messages as m
 from shared_pathways_service.scheduling.book.config import RmConfig
-from shared_pathways_service.scheduling.book.decisions import Decision, DecisionKind
+from shared_pathways_service.scheduling.book.decisions import Decision
 from shared_pathways_service.scheduling.book.states import TenantState
 from shared_pathways_service.scheduling.event_log import decisions_of
 from shared_pathways_service.scheduling.history.explanations import explain

@@ -9,7 +9,7 @@ import pytest
 
 from shared_pathways_service.scheduling.book import messages as m
 from shared_pathways_service.scheduling.book.states import TenantState
-from tests.scheduling.harness import OTHER, SMALL, TWO_HOSTS, Rm
+from tests.scheduling.harness import OTHER, SMALL, TWO_HOSTS, Rm, events_of
 
 
 def busy() -> Rm:
@@ -63,7 +63,7 @@ def test_the_start_of_a_recovery_is_announced() -> None:
     core = type(again.core)(again.config, fresh.restored, again.now)
     assert core.next_deadline() == again.now, "there is something to say at once"
     said = core.handle(m.Tick(), again.now)
-    assert "rm.recovering" in [one.kind for one in said if isinstance(one, m.Announce)]
+    assert "rm.recovering" in [event.kind for event in events_of(said)]
 
 
 def test_the_queue_keeps_its_order_across_a_restart() -> None:

@@ -13,7 +13,7 @@ from shared_pathways_service.api.priorities import PRIORITIES
 from shared_pathways_service.scheduling.book import messages as m
 from shared_pathways_service.scheduling.book.states import TenantState
 from shared_pathways_service.scheduling.policies.aging import longest_lead
-from tests.scheduling.harness import Rm
+from tests.scheduling.harness import Rm, events_of
 
 WEEK_S = 7 * 24 * 3600.0
 SLICES, TENANTS = 8, 50
@@ -62,12 +62,12 @@ class Week:
         self.hear()
 
     def hear(self) -> None:
-        for one in self.rm.said:
-            if isinstance(one, m.Announce) and one.tenant is not None:
-                if one.kind == "tenant.preempted":
+        for event in events_of(self.rm.said):
+            if event.tenant is not None:
+                if event.kind == "tenant.preempted":
                     self.preempted += 1
-                elif one.kind == "tenant.running" and one.tenant not in self.ran:
-                    self.began(one.tenant)
+                elif event.kind == "tenant.running" and event.tenant not in self.ran:
+                    self.began(event.tenant)
         self.rm.said.clear()
 
     def began(self, name: str) -> None:

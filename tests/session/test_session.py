@@ -25,11 +25,10 @@ from shared_pathways_service.errors import (
 )
 from shared_pathways_service.events import Event
 from shared_pathways_service.session import messages as m
+from shared_pathways_service.session.deadlines import QUEUE_SLACK_S, UNDO_S
 from shared_pathways_service.session.state_machine import (
-    QUEUE_SLACK_S,
     SETTLE_S,
     TUNNEL_SETTLE_S,
-    UNDO_S,
     Session,
 )
 

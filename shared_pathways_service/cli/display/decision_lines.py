@@ -22,16 +22,15 @@ def decision_dict(message: pb.EventMessage) -> dict[str, Any]:
 
 def decision_line(message: pb.EventMessage) -> str:
     """Returns a decision as one line for people."""
-    data = decision_of(message).data
-    index = data.get("virtual_index")
+    told = decision_of(message)
     # Only its times' difference is told.
     decision = Decision(
         time=message.duration_s,
         kind=message.kind,
         tenant=message.tenant,
         slice=message.slice,
-        virtual_index=index if isinstance(index, int) else None,
-        instance_type=str(data.get("instance_type", "")),
+        virtual_index=told.virtual_index,
+        instance_type=told.instance_type or "",
         reason=" ".join(message.reason.split()),
         began=0.0 if message.HasField("duration_s") else None,
     )

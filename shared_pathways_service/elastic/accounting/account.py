@@ -8,12 +8,25 @@ import enum
 import itertools
 import math
 import statistics
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
 
 from shared_pathways_service.elastic.accounting.history import Life, Moment
 from shared_pathways_service.elastic.accounting.incidents import IncidentLog
 from shared_pathways_service.events import Event
+from shared_pathways_service.events.training import (
+    AttemptFailed,
+    AttemptStarted,
+    CheckpointSaved,
+    LoopEvent,
+    Reconnected,
+    SnapshotTaken,
+    StateRestored,
+    TrainingEvent,
+    TrainingRetried,
+    TrainingStep,
+    WaitDone,
+    WaitStarted,
+)
 
 __all__ = ["Account", "Cause"]
 
@@ -47,22 +60,10 @@ class Cause(enum.StrEnum):
     """Between steps: data, evaluation, whatever the program does."""
 
 
-_BLOCKING: Final = {"checkpoint.saved": Cause.CHECKPOINT, "snapshot.taken": Cause.SNAPSHOT}
-#: What the thread that trains tells: it does one thing after the other. The rest happens beside it.
-_IN_LINE: Final = frozenset(
-    {
-        "elastic.run.started",
-        "elastic.attempt.started",
-        "elastic.restored",
-        "elastic.step",
-        "elastic.error",
-        "elastic.wait.started",
-        "elastic.wait.done",
-        "elastic.retry",
-        "elastic.reconnected",
-        "elastic.run.done",
-    }
-)
+_BLOCKING: Mapping[type[TrainingEvent], Cause] = {
+    CheckpointSaved: Cause.CHECKPOINT,
+    SnapshotTaken: Cause.SNAPSHOT,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +110,7 @@ class Account:
         self._stage, self._waiting = Cause.STARTUP, False
         self._blocked = _Blocked(life.moments)
         for moment in life.moments:
-            if moment.event.kind in _IN_LINE:
+            if isinstance(moment.event, LoopEvent):
                 self._follow(moment)
             self.log.see(moment)
         self._spend(life.end)
@@ -150,24 +151,24 @@ class Account:
     def _follow(self, moment: Moment) -> None:
         """Puts down the time up to a moment, and notes what the time after it goes on."""
         event, at = moment.event, moment.at
-        match event.kind:
-            case "elastic.attempt.started":
+        match event:
+            case AttemptStarted():
                 self._begin_attempt(event, at)
-            case "elastic.restored":
+            case StateRestored():
                 self._restored(event, at)
-            case "elastic.step":
+            case TrainingStep():
                 self._step(event, at)
-            case "elastic.error" if event.data.get("decision") == "retry":
+            case AttemptFailed() if event.retries:
                 self._broke(at)
-            case "elastic.retry":
+            case TrainingRetried():
                 self._retry(event, at)
-            case "elastic.wait.started":
+            case WaitStarted():
                 self._spend(at)
                 self._waiting = True
-            case "elastic.wait.done":
+            case WaitDone():
                 self._spend(at, Cause.WAITING, event.duration_s)
                 self._waiting = False
-            case "elastic.reconnected":
+            case Reconnected():
                 self._spend(at, Cause.RECONNECT, event.duration_s)
             case _:
                 self._spend(at)
@@ -179,14 +180,14 @@ class Account:
         if self._stage is not Cause.STARTUP:
             self._stage = Cause.RESTORE
 
-    def _restored(self, event: Event, at: float) -> None:
-        begins = self._stage is Cause.STARTUP and event.data.get("origin") == "initial"
+    def _restored(self, event: StateRestored, at: float) -> None:
+        begins = self._stage is Cause.STARTUP and event.origin == "initial"
         self._spend(at, Cause.STARTUP if begins else Cause.RESTORE, event.duration_s)
         if event.step is not None:
             self._rewind(event.step)
 
-    def _retry(self, event: Event, at: float) -> None:
-        if event.data.get("cause") != "scale_up" and self._stage is Cause.OTHER:
+    def _retry(self, event: TrainingRetried, at: float) -> None:
+        if not event.scales_up and self._stage is Cause.OTHER:
             self._broke(at)
         self._spend(at)
         self._waiting = False
@@ -202,7 +203,7 @@ class Account:
         self._stage = Cause.CONFIRM
         self._spend(at)
 
-    def _step(self, event: Event, at: float) -> None:
+    def _step(self, event: TrainingStep, at: float) -> None:
         step = event.step
         if step is None:
             step = self.kept[-1].step + 1 if self.kept else 1
@@ -210,7 +211,7 @@ class Account:
         free = self._free(at)
         seconds = free if event.duration_s is None else _claim(event.duration_s, free)
         self._spent[self._idle].append(free - seconds)
-        self.kept.append(_Done(step, seconds, self._attempt, event.data.get("first") is True))
+        self.kept.append(_Done(step, seconds, self._attempt, event.first is True))
         self._waiting = False
         self._stage = Cause.OTHER
 
@@ -263,12 +264,13 @@ class _Blocked:
     def __init__(self, moments: Sequence[Moment]) -> None:
         spans = []
         for moment in moments:
-            cause = _BLOCKING.get(moment.event.kind)
-            seconds = moment.event.data.get("blocked_s")
-            if cause is None or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+            event = moment.event
+            if not isinstance(event, CheckpointSaved | SnapshotTaken):
                 continue
-            start = moment.at - max(moment.event.duration_s or 0.0, seconds)
-            spans.append((start, start + seconds, cause))
+            seconds = event.blocked_s or 0.0
+            if 0 < seconds < math.inf:
+                start = moment.at - max(event.duration_s or 0.0, seconds)
+                spans.append((start, start + seconds, _BLOCKING[type(event)]))
         self._spans = collections.deque(sorted(spans))
 
     def between(self, start: float, end: float) -> Iterator[tuple[Cause, float]]:

@@ -6,62 +6,62 @@ Their wording is that of MaxText and pathwaysutils, from whose logs people know 
 from __future__ import annotations
 
 import math
-from typing import Final
 
-from shared_pathways_service.events import Event, Scalar
+from shared_pathways_service.events import Event
+from shared_pathways_service.events.training import (
+    AttemptFailed,
+    AttemptStarted,
+    CheckpointKept,
+    CheckpointRestoring,
+    RunStarted,
+    TrainingStep,
+)
 
 __all__ = ["lines_of"]
-
-_STEP_FIELDS: Final = (
-    ("slice_count", "elastic_manager.good_slice_count"),
-    ("down_events", "elastic_manager.elastic_down_event_count"),
-)
 
 
 def lines_of(event: Event) -> list[str]:
     """Returns the lines that tell an event, without newlines; most events have none."""
-    told = event.data.get
     lines: list[str] = []
-    match event.kind:
-        case "elastic.run.started" if told("enabled"):
+    match event:
+        case RunStarted(enabled=True):
             lines = ["Elastic utils: Elastic training enabled.", "Elastic Retry Enabled"]
-        case "elastic.error" if told("verdict") == "slice" and told("decision") == "retry":
+        case AttemptFailed(verdict="slice") if event.retries:
             lines = ["Slice down event detected. Retrying."]
-        case "elastic.attempt.started" if _follows_a_failure(event):
-            lines = [f"Elastic attempt {told('attempt')} out of {told('max_attempts')}"]
-        case "checkpoint.kept":
-            lines = [f"Found commit_success file. Keeping {_path(told('path'))}/."]
-        case "checkpoint.restoring":
-            lines = [f"Restoring checkpoint from {_path(told('path'))}."]
-        case "elastic.step":
+        case AttemptStarted() if _follows_a_failure(event):
+            lines = [f"Elastic attempt {event.attempt} out of {event.max_attempts}"]
+        case CheckpointKept():
+            lines = [f"Found commit_success file. Keeping {_path(event.path)}/."]
+        case CheckpointRestoring():
+            lines = [f"Restoring checkpoint from {_path(event.path)}."]
+        case TrainingStep():
             lines = _step_lines(event)
     return lines
 
 
-def _follows_a_failure(event: Event) -> bool:
-    return _number(event.data.get("attempt")) >= 2 and event.data.get("cause") != "scale_up"
+def _follows_a_failure(event: AttemptStarted) -> bool:
+    return (event.attempt or 0) >= 2 and event.cause != "scale_up"
 
 
-def _step_lines(event: Event) -> list[str]:
-    tflops, loss = (_number(event.data.get(name)) for name in ("tflops_per_device", "loss"))
+def _step_lines(event: TrainingStep) -> list[str]:
+    tflops, loss = _number(event.tflops_per_device), _number(event.loss)
     seconds = _number(event.duration_s)
     measured = f"seconds: {seconds:.3f}, TFLOP/s/device: {tflops:.3f}, loss: {loss:.3f}"
     lines = [f"completed step: {event.step}, {measured}"]
-    counts = [(known, event.data.get(name)) for name, known in _STEP_FIELDS]
-    if all(value is not None for _, value in counts):
-        told = " ".join(f"{known}={value}" for known, value in counts)
-        lines.append(f"step={event.step} {told}")
+    slices, down_events = event.slice_count, event.down_events
+    if slices is not None and down_events is not None:
+        lines.append(
+            f"step={event.step} elastic_manager.good_slice_count={slices} "
+            f"elastic_manager.elastic_down_event_count={down_events}"
+        )
     return lines
 
 
-def _number(value: Scalar) -> float:
-    """Returns a number; what is not known is not a number, which `float` reads too."""
-    try:
-        return math.nan if value is None else float(value)
-    except ValueError:
-        return math.nan
+def _number(value: float | None) -> float:
+    """Returns a number; one that is not known is not a number, which programs read as such."""
+    return math.nan if value is None else value
 
 
-def _path(value: Scalar) -> str:
+def _path(path: str) -> str:
     # Who reads lines would take a newline in a name for the end of ours.
-    return str(value).rstrip("/").replace("\n", "\\n").replace("\r", "\\r")
+    return path.rstrip("/").replace("\n", "\\n").replace("\r", "\\r")

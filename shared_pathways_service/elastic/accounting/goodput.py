@@ -18,6 +18,16 @@ from shared_pathways_service.elastic.accounting.history import (
 )
 from shared_pathways_service.elastic.accounting.incidents import Incident, Repair, repairs_of
 from shared_pathways_service.events import Event
+from shared_pathways_service.events.training import (
+    AttemptStarted,
+    CheckpointQuarantined,
+    CheckpointSaved,
+    RunDone,
+    SaveFailed,
+    SliceDown,
+    SnapshotTaken,
+    TrainingRetried,
+)
 
 __all__ = ["Report", "report_of"]
 
@@ -90,8 +100,8 @@ def report_of(events: Iterable[Event]) -> Report | None:
         if following is not None and not life.finished:
             account.killed()
     good_s, badput_s = account.close()
-    kinds = collections.Counter(m.event.kind for life in lives for m in life.moments)
     told = [moment.event for life in lives for moment in life.moments]
+    counts = collections.Counter(map(type, told))
     marks = sights_of(lives)
     return Report(
         began=told[0].time,
@@ -100,22 +110,20 @@ def report_of(events: Iterable[Event]) -> Report | None:
         badput_s=badput_s,
         outcome=_outcome(lives[-1]),
         processes=len(lives),
-        attempts=kinds["elastic.attempt.started"],
+        attempts=counts[AttemptStarted],
         steps=len(account.kept),
         steps_lost=len(account.lost),
         last_step=account.kept[-1].step if account.kept else None,
         slice_losses=dict(
             sorted(
-                collections.Counter(str(e.slice) for e in told if e.kind == "slice.down").items()
+                collections.Counter(str(e.slice) for e in told if isinstance(e, SliceDown)).items()
             )
         ),
-        scale_ups=sum(
-            e.kind == "elastic.retry" and e.data.get("cause") == "scale_up" for e in told
-        ),
-        checkpoints=kinds["checkpoint.saved"],
-        snapshots=kinds["snapshot.taken"],
-        failed_saves=kinds["checkpoint.failed"] + kinds["snapshot.failed"],
-        quarantined=kinds["checkpoint.quarantined"],
+        scale_ups=sum(isinstance(e, TrainingRetried) and e.scales_up for e in told),
+        checkpoints=counts[CheckpointSaved],
+        snapshots=counts[SnapshotTaken],
+        failed_saves=sum(isinstance(e, SaveFailed) for e in told),
+        quarantined=counts[CheckpointQuarantined],
         incidents=account.log.incidents,
         mttr=repairs_of(account.log.incidents),
         slice_counts=slice_counts(lives),
@@ -124,5 +132,5 @@ def report_of(events: Iterable[Event]) -> Report | None:
 
 
 def _outcome(life: Life) -> str | None:
-    told = [m.event.data.get("outcome") for m in life.moments if m.event.kind == "elastic.run.done"]
-    return str(told[-1]) if told else None
+    told = [m.event.outcome for m in life.moments if isinstance(m.event, RunDone)]
+    return told[-1] if told else None

@@ -9,11 +9,22 @@ from datetime import datetime
 from typing import Final
 
 from shared_pathways_service.events import Event
+from shared_pathways_service.events.training import (
+    AttemptStarted,
+    CheckpointKept,
+    CheckpointQuarantined,
+    CheckpointSaved,
+    RunDone,
+    RunStarted,
+    SliceDown,
+    StateRestored,
+    TrainingRetried,
+)
 
 __all__ = ["Life", "Mark", "Moment", "Sight", "SliceCount", "lives_of", "sights_of", "slice_counts"]
 
 #: What a process may tell before its run starts: it looks at the checkpoints that there are.
-_BEFORE_A_RUN: Final = frozenset({"checkpoint.kept", "checkpoint.quarantined"})
+_BEFORE_A_RUN: Final = (CheckpointKept, CheckpointQuarantined)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +58,7 @@ class Life:
     @property
     def finished(self) -> bool:
         """Whether the run came to an end, good or bad: else the process was killed, or lives."""
-        return any(moment.event.kind == "elastic.run.done" for moment in self.moments)
+        return any(isinstance(moment.event, RunDone) for moment in self.moments)
 
 
 class Sight(enum.StrEnum):
@@ -98,7 +109,7 @@ class SliceCount:
 def lives_of(events: Iterable[Event]) -> list[Life]:
     """Puts events on one axis.
 
-    A life begins with ``elastic.run.started``. Within it the monotonic clock counts; from one to
+    A life begins with a `RunStarted`. Within it the monotonic clock counts; from one to
     the next, which may be another machine's, only the wall clock can. Time never runs backwards.
 
     Args:
@@ -112,9 +123,9 @@ def lives_of(events: Iterable[Event]) -> list[Life]:
         if event.source != "elastic":
             continue
         before.append(event)
-        if event.kind in _BEFORE_A_RUN:
+        if isinstance(event, _BEFORE_A_RUN):
             continue
-        if event.kind == "elastic.run.started" or not groups:
+        if isinstance(event, RunStarted) or not groups:
             groups.append([])
         groups[-1] += before
         before = []
@@ -127,7 +138,7 @@ def lives_of(events: Iterable[Event]) -> list[Life]:
 
 def _life(group: Sequence[Event], start: float) -> Life:
     # What came before the run may be another process' last word, whose clock was another.
-    run = next((event for event in group if event.kind not in _BEFORE_A_RUN), group[0])
+    run = next((event for event in group if not isinstance(event, _BEFORE_A_RUN)), group[0])
     run_at = start + max(0.0, _wall(run) - _wall(group[0]))
     begun = False
     moments: list[Moment] = []
@@ -155,11 +166,11 @@ def slice_counts(lives: Iterable[Life]) -> list[SliceCount]:
         _note(counts, ended_at, 0)
         for moment in life.moments:
             event = moment.event
-            if event.kind == "elastic.attempt.started":
-                using = {name for name in str(event.data.get("slices") or "").split(",") if name}
-            elif event.kind == "slice.down":
+            if isinstance(event, AttemptStarted):
+                using = set(map(str, event.slices))
+            elif isinstance(event, SliceDown):
                 using.discard(str(event.slice))
-            elif event.kind == "elastic.run.done":
+            elif isinstance(event, RunDone):
                 using = set()
             _note(counts, moment.at, len(using))
         ended_at = life.end
@@ -189,15 +200,15 @@ def sights_of(lives: Sequence[Life]) -> list[Mark]:
 
 
 def _sight(event: Event) -> Sight | None:
-    match event.kind:
-        case "slice.down":
+    match event:
+        case SliceDown():
             return Sight.LOST
-        case "elastic.restored" if event.data.get("origin") != "initial":
+        case StateRestored() if event.origin != "initial":
             return Sight.RESTORED
-        case "elastic.retry" if event.data.get("cause") == "scale_up":
+        case TrainingRetried() if event.scales_up:
             return Sight.GREW
-        case "checkpoint.saved":
+        case CheckpointSaved():
             return Sight.SAVED
-        case "checkpoint.quarantined":
+        case CheckpointQuarantined():
             return Sight.QUARANTINED
     return None

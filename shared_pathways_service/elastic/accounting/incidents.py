@@ -7,7 +7,17 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from shared_pathways_service.elastic.accounting.history import Moment
-from shared_pathways_service.events import Scalar
+from shared_pathways_service.events.training import (
+    AttemptFailed,
+    AttemptStarted,
+    RunDone,
+    SliceActive,
+    SliceDown,
+    SliceHealthEvent,
+    SliceSuspect,
+    TrainingRetried,
+    TrainingStep,
+)
 
 __all__ = ["Incident", "IncidentLog", "Repair", "repairs_of"]
 
@@ -87,20 +97,20 @@ class IncidentLog:
     def see(self, moment: Moment) -> None:
         """Takes note of the next moment."""
         event = moment.event
-        match event.kind:
-            case "slice.suspect" | "slice.down" | "slice.active":
-                self._slice(moment)
-            case "elastic.error" if event.data.get("decision") == "retry":
-                self._error(moment)
-            case "elastic.retry" if self._open is None:
-                self._begin(str(event.data.get("cause") or "unknown"), moment.at)
-            case "elastic.attempt.started":
+        match event:
+            case SliceSuspect() | SliceDown() | SliceActive():
+                self._slice(event, moment.at)
+            case AttemptFailed() if event.retries:
+                self._error(event, moment.at)
+            case TrainingRetried() if self._open is None:
+                self._begin(event.cause or "unknown", moment.at)
+            case AttemptStarted():
                 # What was down before is not among this attempt's slices.
                 self._forget()
-                self._using = _names(event.data.get("slices"))
-            case "elastic.step":
+                self._using = frozenset(map(str, event.slices))
+            case TrainingStep():
                 self._repaired(moment)
-            case "elastic.run.done":
+            case RunDone():
                 self.end()
 
     def lost(self, steps: int) -> None:
@@ -125,24 +135,24 @@ class IncidentLog:
         self._suspect.clear()
         self._down.clear()
 
-    def _slice(self, moment: Moment) -> None:
-        name = str(moment.event.slice)
+    def _slice(self, event: SliceHealthEvent, at: float) -> None:
+        name = str(event.slice)
         if self._using and name not in self._using:
             return
-        if moment.event.kind == "slice.suspect":
-            self._suspect.setdefault(name, moment.at)
-        elif moment.event.kind == "slice.down":
-            self._down.setdefault(name, moment.at)
+        if isinstance(event, SliceSuspect):
+            self._suspect.setdefault(name, at)
+        elif isinstance(event, SliceDown):
+            self._down.setdefault(name, at)
             self._add_slices([name])
         else:
             self._suspect.pop(name, None)
             self._down.pop(name, None)
 
-    def _error(self, moment: Moment) -> None:
-        verdict = str(moment.event.data.get("verdict") or "unknown")
-        named = sorted(_names(moment.event.data.get("slices")))
+    def _error(self, event: AttemptFailed, at: float) -> None:
+        verdict = event.verdict or "unknown"
+        named = sorted(set(map(str, event.slices)))
         if self._open is None:
-            self._begin({"slice": "slice_down"}.get(verdict, verdict), moment.at, named)
+            self._begin({"slice": "slice_down"}.get(verdict, verdict), at, named)
         self._add_slices(named)
         assert self._open is not None
         self._open = dataclasses.replace(self._open, errors=self._open.errors + 1)
@@ -166,8 +176,3 @@ class IncidentLog:
             repair_s = moment.at - self._open.at_s
             self._open = dataclasses.replace(self._open, repair_s=repair_s)
             self.end()
-
-
-def _names(joined: Scalar) -> frozenset[str]:
-    """Returns the slices of a field like ``0,1,2``."""
-    return frozenset(name for name in str(joined or "").split(",") if name)

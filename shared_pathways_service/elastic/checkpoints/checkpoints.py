@@ -36,7 +36,14 @@ from shared_pathways_service.elastic.checkpoints.retention import expendable
 from shared_pathways_service.elastic.progress import Progress
 from shared_pathways_service.elastic.trees import Tree, copy_on_devices
 from shared_pathways_service.errors import InvalidRequestError
-from shared_pathways_service.events import Event, OtherEvent, Scalar, rfc3339
+from shared_pathways_service.events import Event, rfc3339
+from shared_pathways_service.events.training import (
+    CheckpointFailed,
+    CheckpointKept,
+    CheckpointQuarantined,
+    CheckpointRestoring,
+    CheckpointSaved,
+)
 
 __all__ = [
     "CheckpointError",
@@ -228,7 +235,7 @@ class Checkpoints:
         save.given_up = reason
         self._left.append(save)
         self._arrays = self._arrays.anew()
-        self._emit("checkpoint.failed", save.progress.step, reason=f"it hangs, and {reason}")
+        self._emit(CheckpointFailed(step=save.progress.step, reason=f"it hangs, and {reason}"))
 
     def close(self, timeout: float = _LONGEST_S) -> None:
         """Waits until nothing is being saved, and gives the directory free.
@@ -264,7 +271,7 @@ class Checkpoints:
             info = self._folder.info(step, files)
             if info.state == "committed":
                 self._steps.add(step)
-                self._emit("checkpoint.kept", step, path=info.path)
+                self._emit(CheckpointKept(step=step, path=info.path))
             else:
                 self._quarantine(info)
 
@@ -275,7 +282,8 @@ class Checkpoints:
                 unlike = opened.differences(like)
                 if unlike:
                     raise _mismatch(step, unlike)
-                self._emit("checkpoint.restoring", step, path=self._folder.store.path(str(step)))
+                path = self._folder.store.path(str(step))
+                self._emit(CheckpointRestoring(step=step, path=path))
                 return opened.read(like), opened.progress
         except DamagedError as error:
             info = self._folder.info(step)
@@ -286,11 +294,9 @@ class Checkpoints:
         target = self._folder.quarantine(info, now=rfc3339(time.time()))
         self._steps.discard(info.step)
         self._emit(
-            "checkpoint.quarantined",
-            info.step,
-            reason=info.reason,
-            path=info.path,
-            moved_to=target,
+            CheckpointQuarantined(
+                step=info.step, reason=info.reason, path=info.path, moved_to=target
+            )
         )
 
     def _finish(self, save: _Save, arrays: Arrays) -> None:
@@ -316,12 +322,13 @@ class Checkpoints:
             if save.given_up is not None:
                 arrays.close()
         self._emit(
-            "checkpoint.saved",
-            step,
-            duration_s=time.monotonic() - save.began,
-            blocked_s=save.blocked_s,
-            bytes=nbytes,
-            path=self._folder.store.path(str(step)),
+            CheckpointSaved(
+                step=step,
+                duration_s=time.monotonic() - save.began,
+                blocked_s=save.blocked_s,
+                bytes=nbytes,
+                path=self._folder.store.path(str(step)),
+            )
         )
         self._delete_old()
 
@@ -353,7 +360,7 @@ class Checkpoints:
 
     def _failed(self, save: _Save, error: BaseException) -> None:
         if save.given_up is None:
-            self._emit("checkpoint.failed", save.progress.step, reason=_first_line(error))
+            self._emit(CheckpointFailed(step=save.progress.step, reason=_first_line(error)))
 
     def _not_found(self, step: int) -> CheckpointNotFound:
         damaged = [one for one in self.list() if (one.step, one.state) == (step, "quarantined")]
@@ -367,26 +374,9 @@ class Checkpoints:
             hint=f"there are: {there}",
         )
 
-    def _emit(
-        self,
-        kind: str,
-        step: int,
-        *,
-        reason: str | None = None,
-        duration_s: float | None = None,
-        **data: Scalar,
-    ) -> None:
+    def _emit(self, event: Event) -> None:
         if self._on_event is not None:
-            self._on_event(
-                OtherEvent(
-                    name=kind,
-                    source="elastic",
-                    step=step,
-                    reason=reason,
-                    duration_s=duration_s,
-                    fields=data,
-                )
-            )
+            self._on_event(event)
 
 
 @dataclasses.dataclass(kw_only=True)

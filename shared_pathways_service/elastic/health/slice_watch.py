@@ -12,9 +12,24 @@ from shared_pathways_service.elastic.health.probes import Answers, Probe, Probes
 from shared_pathways_service.elastic.policy.options import Options
 from shared_pathways_service.elastic.policy.slice_health import Health, SliceState, Transition
 from shared_pathways_service.elastic.waiting import Waiters
-from shared_pathways_service.events import Event, OtherEvent
+from shared_pathways_service.events import Event
+from shared_pathways_service.events.training import (
+    SliceActive,
+    SliceDown,
+    SliceHealthEvent,
+    SliceLeftOut,
+    SliceReturning,
+    SliceSuspect,
+)
 
 __all__ = ["SliceWatch"]
+
+_EVENTS: Mapping[SliceState, type[SliceHealthEvent]] = {
+    SliceState.ACTIVE: SliceActive,
+    SliceState.SUSPECT: SliceSuspect,
+    SliceState.DOWN: SliceDown,
+    SliceState.RETURNING: SliceReturning,
+}
 
 
 class SliceWatch:
@@ -200,19 +215,11 @@ class SliceWatch:
                 self._changes += 1
                 self._changed.notify_all()
         for transition in moved:
-            self._emit(
-                OtherEvent(
-                    name=f"slice.{transition.state}",
-                    source="elastic",
-                    slice=transition.slice,
-                    reason=transition.reason,
-                )
-            )
+            change = _EVENTS[transition.state]
+            self._emit(change(slice=transition.slice, reason=transition.reason))
             if transition.left_out_s:
                 self._emit(
-                    OtherEvent(
-                        name="slice.left_out",
-                        source="elastic",
+                    SliceLeftOut(
                         slice=transition.slice,
                         duration_s=transition.left_out_s,
                         reason="it was lost too often of late",

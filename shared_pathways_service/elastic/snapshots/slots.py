@@ -18,7 +18,8 @@ import jax
 
 from shared_pathways_service.elastic.progress import Progress
 from shared_pathways_service.elastic.trees import Tree, copy_on_devices
-from shared_pathways_service.events import Event, OtherEvent
+from shared_pathways_service.events import Event
+from shared_pathways_service.events.training import SnapshotFailed, SnapshotTaken
 
 __all__ = ["Held", "SnapshotStore", "Snapshots"]
 
@@ -216,19 +217,15 @@ class Snapshots:
             taking.published = True
             self._published = _Slot(held=held, progress=taking.progress)
         self._emit(
-            OtherEvent(
-                name="snapshot.taken",
-                source="elastic",
+            SnapshotTaken(
                 step=step,
                 duration_s=time.monotonic() - taking.began,
-                fields={
-                    "blocked_s": taking.blocked_s,
-                    "bytes": held.nbytes,
-                    "where": taking.store.place,
-                },
+                blocked_s=taking.blocked_s,
+                bytes=held.nbytes,
+                where=taking.store.place,
             )
         )
 
     def _failed(self, step: int, reason: str) -> None:
         line = reason.split("\n", 1)[0]
-        self._emit(OtherEvent(name="snapshot.failed", source="elastic", step=step, reason=line))
+        self._emit(SnapshotFailed(step=step, reason=line))

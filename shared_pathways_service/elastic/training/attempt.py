@@ -25,7 +25,8 @@ from shared_pathways_service.elastic.training.data import Batches, LastBatch
 from shared_pathways_service.elastic.training.restoring import States
 from shared_pathways_service.elastic.trees import Placement, Tree
 from shared_pathways_service.errors import InvalidRequestError, SliceLost
-from shared_pathways_service.events import Event, OtherEvent
+from shared_pathways_service.events import Event
+from shared_pathways_service.events.training import TrainingStep
 
 __all__ = ["Attempt", "Loss"]
 
@@ -326,21 +327,16 @@ class Attempt:
         return self._barrier.pass_with(as_here, self.slices, "restoring", _RESTORE_LOOKS)
 
     def _tell_step(self, step: int, seconds: float | None, loss: float | None) -> None:
-        told: dict[str, Any] = {} if loss is None else {"loss": loss}
-        if self._tflops is not None and seconds:
-            told["tflops_per_device"] = self._tflops / seconds
+        tflops = self._tflops
         self._emit(
-            OtherEvent(
-                name="elastic.step",
-                source="elastic",
+            TrainingStep(
                 step=step,
                 duration_s=seconds,
-                fields={
-                    **told,
-                    "slice_count": self.slice_count,
-                    "down_events": self._down_events,
-                    "first": self._first,
-                },
+                loss=loss,
+                tflops_per_device=tflops / seconds if tflops is not None and seconds else None,
+                slice_count=self.slice_count,
+                down_events=self._down_events,
+                first=self._first,
             )
         )
 

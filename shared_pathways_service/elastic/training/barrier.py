@@ -10,7 +10,8 @@ from typing import TypeVar
 from shared_pathways_service.elastic.health.slice_watch import SliceWatch
 from shared_pathways_service.elastic.waiting import Waiters
 from shared_pathways_service.errors import SliceLost
-from shared_pathways_service.events import Event, OtherEvent
+from shared_pathways_service.events import Event
+from shared_pathways_service.events.training import BarrierSlow
 
 __all__ = ["Barrier"]
 
@@ -89,9 +90,7 @@ class Barrier:
             if answers.good:
                 how = "some slices are busy with it" if answers.silent else "all slices answer"
             self._emit(
-                OtherEvent(
-                    name="elastic.barrier.slow",
-                    source="elastic",
+                BarrierSlow(
                     duration_s=now - began,
                     reason=f"{what} takes longer than that; {how}",
                 )

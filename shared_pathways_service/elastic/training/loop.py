@@ -8,8 +8,8 @@ import logging
 import os
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Generic, TypeVar
 
 import jax
 
@@ -31,7 +31,18 @@ from shared_pathways_service.elastic.training.barrier import Barrier
 from shared_pathways_service.elastic.training.profiling import stop_profile
 from shared_pathways_service.elastic.training.restoring import States
 from shared_pathways_service.errors import SliceLost
-from shared_pathways_service.events import Event, OtherEvent
+from shared_pathways_service.events import Event
+from shared_pathways_service.events.training import (
+    AttemptFailed,
+    AttemptStarted,
+    Reconnected,
+    RunDone,
+    RunStarted,
+    SliceActive,
+    TrainingRetried,
+    WaitDone,
+    WaitStarted,
+)
 
 __all__ = ["Callbacks", "Loop", "Reconnect", "RetryPolicy"]
 
@@ -128,13 +139,11 @@ class Loop(Generic[T]):
             raise
         finally:
             self._emit(
-                OtherEvent(
-                    name="elastic.run.done",
-                    source="elastic",
+                RunDone(
                     step=self._states.reached,
                     duration_s=time.monotonic() - began,
                     reason=reason or None,
-                    fields={"outcome": outcome},
+                    outcome=outcome,
                 )
             )
 
@@ -208,17 +217,10 @@ class Loop(Generic[T]):
             found = gate.look(usable, time.monotonic())
             waited_s = time.monotonic() - began
             want = self._allowed.least
-            data: dict[str, Any] = {"have": len(usable), "want": want}
             if isinstance(found, Go):
                 if told:
-                    self._emit(
-                        OtherEvent(
-                            name="elastic.wait.done",
-                            source="elastic",
-                            duration_s=waited_s,
-                            fields={**data, "have": len(found.slices)},
-                        )
-                    )
+                    have = len(found.slices)
+                    self._emit(WaitDone(duration_s=waited_s, have=have, want=want))
                 return found.slices, waited_s
             if isinstance(found, Late):
                 raise ElasticRuntimeError(
@@ -229,9 +231,7 @@ class Loop(Generic[T]):
                 )
             if not told:
                 reason = f"{len(usable)} slices answer, {want} must, {self._allowed.most} may"
-                self._emit(
-                    Event.of("elastic.wait.started", source="elastic", reason=reason, data=data)
-                )
+                self._emit(WaitStarted(reason=reason, have=len(usable), want=want))
                 told = True
             self.watch.wait_for_change(found.at_most_s, changes)
 
@@ -250,17 +250,13 @@ class Loop(Generic[T]):
         decision, red, hangs = self._judge(error, fault, slices)
         retries = decision.action in {Action.RETRY, Action.RECONNECT}
         self._emit(
-            OtherEvent(
-                name="elastic.error",
-                source="elastic",
+            AttemptFailed(
                 step=self._states.reached,
                 reason=fault.text,
-                fields={
-                    "error_type": type(error).__name__,
-                    "verdict": decision.verdict.value,
-                    "decision": "retry" if retries else "raise",
-                    "slices": ",".join(map(str, red)),
-                },
+                error_type=type(error).__name__,
+                verdict=decision.verdict.value,
+                decision="retry" if retries else "raise",
+                slices=tuple(red),
             )
         )
         if decision.action is Action.RAISE:
@@ -343,12 +339,11 @@ class Loop(Generic[T]):
                 f"the proxy is gone, and there is no new one: {_first_line(again)}"
             ) from again
         duration_s = time.monotonic() - began
-        self._emit(OtherEvent(name="elastic.reconnected", source="elastic", duration_s=duration_s))
+        self._emit(Reconnected(duration_s=duration_s))
         self._allowed = self._options.slice_range(len(self.watch.devices))
         answers = self.watch.ask()
         for index in sorted(set(lacked) & set(answers.good)):
-            reason = "a new proxy has it"
-            self._emit(Event.of("slice.active", source="elastic", slice=index, reason=reason))
+            self._emit(SliceActive(slice=index, reason="a new proxy has it"))
         self.watch.start_monitor(self._options.poll_interval)
 
     def _goes_on(self, error: Exception) -> bool:
@@ -369,54 +364,41 @@ class Loop(Generic[T]):
 
     def _tell_start(self) -> None:
         self._emit(
-            OtherEvent(
-                name="elastic.run.started",
-                source="elastic",
+            RunStarted(
                 step=self._states.newest_step() or 0,
-                fields={
-                    "run_name": self._options.run_name,
-                    "enabled": self._options.elastic_enabled,
-                    "slices": len(self.watch.devices),
-                    "policy": self._allowed.policy,
-                    "min_slices": self._allowed.least,
-                    "max_slices": self._allowed.most,
-                    "max_attempts": self._options.elastic_max_retries,
-                    "pid": os.getpid(),
-                },
+                run_name=self._options.run_name,
+                enabled=self._options.elastic_enabled,
+                slices=len(self.watch.devices),
+                policy=self._allowed.policy,
+                min_slices=self._allowed.least,
+                max_slices=self._allowed.most,
+                max_attempts=self._options.elastic_max_retries,
+                pid=os.getpid(),
             )
         )
 
     def _tell_attempt(self, slices: Sequence[int], waited_s: float) -> None:
-        data: Mapping[str, Any] = {
-            "attempt": self._failures + 1,
-            "max_attempts": self._options.elastic_max_retries,
-            "cause": self._cause,
-            "slices": ",".join(map(str, slices)),
-            "slice_count": len(slices),
-            "down_events": self._down_events(),
-        }
         self._emit(
-            OtherEvent(
-                name="elastic.attempt.started",
-                source="elastic",
+            AttemptStarted(
                 step=self._states.newest_step() or 0,
                 duration_s=waited_s,
-                fields=data,
+                attempt=self._failures + 1,
+                max_attempts=self._options.elastic_max_retries,
+                cause=self._cause,
+                slices=tuple(slices),
+                slice_count=len(slices),
+                down_events=self._down_events(),
             )
         )
 
     def _tell_retry(self, cause: str) -> None:
         self._cause = cause
         self._emit(
-            OtherEvent(
-                name="elastic.retry",
-                source="elastic",
+            TrainingRetried(
                 step=self._states.reached,
-                fields={
-                    "attempt": self._failures + 1,
-                    "max_attempts": self._options.elastic_max_retries,
-                    "cause": cause,
-                },
+                attempt=self._failures + 1,
+                max_attempts=self._options.elastic_max_retries,
+                cause=cause,
             )
         )
 

@@ -16,7 +16,8 @@ from shared_pathways_service.elastic.progress import Progress
 from shared_pathways_service.elastic.snapshots.slots import Snapshots
 from shared_pathways_service.elastic.trees import Placement, Tree, describe, place
 from shared_pathways_service.elastic.waiting import Waiters
-from shared_pathways_service.events import Event, OtherEvent
+from shared_pathways_service.events import Event
+from shared_pathways_service.events.training import StateRestored
 
 __all__ = ["States"]
 
@@ -126,12 +127,11 @@ class States:
         lost = max(0, self.reached - progress.step)
         self.reached = progress.step
         self._emit(
-            OtherEvent(
-                name="elastic.restored",
-                source="elastic",
+            StateRestored(
                 step=progress.step,
                 duration_s=time.monotonic() - began,
-                fields={"origin": origin, "lost_steps": lost},
+                origin=origin,
+                lost_steps=lost,
             )
         )
         return state, progress

@@ -114,7 +114,7 @@ class ManagerLink:
         """Returns once nothing that happens is missed any more.
 
         Args:
-          tell: Hears ``service.waiting`` when a way to the resource manager fails, or it does not
+          tell: Receives a `ServiceWaiting` when a way to the resource manager fails, or it does not
             let us listen for now.
 
         Raises:

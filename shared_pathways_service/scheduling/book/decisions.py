@@ -7,46 +7,11 @@ waited can be told from the ends alone, also when the beginnings are too old to 
 from __future__ import annotations
 
 import dataclasses
-import enum
 from collections.abc import Mapping
 
-__all__ = ["Decision", "DecisionKind", "sentence", "span"]
+from shared_pathways_service.events.decisions import DecisionKind
 
-
-class DecisionKind(enum.StrEnum):
-    """What was decided; named as the events that tell of it."""
-
-    # Of a tenant.
-    QUEUED = "tenant.queued"
-    PREEMPTED = "tenant.preempted"
-    IDLED = "tenant.idled"
-    RUNNING = "tenant.running"
-    REFUSED = "tenant.refused"
-    TURNED_AWAY = "tenant.turned_away"
-    RELEASED = "tenant.released"
-    EXPIRED = "tenant.expired"
-    FORGOTTEN = "tenant.forgotten"
-    ADOPTED = "tenant.adopted"
-    # Of a slice and its holder.
-    PLACED = "slice.placed"
-    REPLACED = "slice.replaced"
-    CLAIMED = "slice.claimed"
-    UNPLACED = "slice.unplaced"
-    FREED = "slice.freed"
-    # Of a slice alone.
-    STARTING = "slice.starting"
-    READY = "slice.ready"
-    LOST = "slice.lost"
-    CORDONED = "slice.cordoned"
-    DRAINING = "slice.draining"
-    # Of a reservation.
-    RESERVED = "reservation.made"
-    RESERVATION_STARTED = "reservation.started"
-    RESERVATION_ENDED = "reservation.ended"
-    # Of the resource manager.
-    STARTED = "rm.started"
-    RECOVERING = "rm.recovering"
-    RECOVERED = "rm.recovered"
+__all__ = ["Decision", "sentence", "span"]
 
 
 # (Not frozen, and made by position where an event makes several: either doubles what one costs.)

@@ -9,8 +9,8 @@ import heapq
 from collections.abc import Mapping, Sequence
 
 from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.events.decisions import DecisionKind
 from shared_pathways_service.scheduling.book.config import RmConfig
-from shared_pathways_service.scheduling.book.decisions import DecisionKind
 from shared_pathways_service.scheduling.book.journal import Journal
 from shared_pathways_service.scheduling.book.limits import Teams
 from shared_pathways_service.scheduling.book.messages import RefusalKind
@@ -22,14 +22,14 @@ from shared_pathways_service.scheduling.book.records import (
     Slice,
     Tenant,
 )
-from shared_pathways_service.scheduling.book.states import SliceMark, SliceState
+from shared_pathways_service.scheduling.book.states import SLICE_EVENTS, SliceMark, SliceState
 
 __all__ = ["Ledger", "could_fit"]
 
 #: Ended tenants that are remembered, so that a proxy which comes back late is told why.
 _ENDED_LIMIT = 10_000
 #: What a slice's coming to a state is called in the history.
-_COME_TO = {state: DecisionKind(f"slice.{state}") for state in SliceState}
+_COME_TO = {state: DecisionKind(event.kind) for state, event in SLICE_EVENTS.items()}
 
 
 class Ledger(Journal):

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.events import Event
 from shared_pathways_service.scheduling.book.persisted import Persist
 from shared_pathways_service.scheduling.book.reserved import Reservation
 
@@ -396,18 +397,13 @@ class EndTenantStream:
 
 @dataclasses.dataclass(slots=True)
 class Announce:
-    """An event for watchers and logs; the server adds the time.
+    """An event for watchers and logs.
 
     Attributes:
-      kind: As in `shared_pathways_service.events.Event`.
-      data: Flat, JSON scalars only.
+      make: Makes the event; called by the server, as an event has the time of a clock.
     """
 
-    kind: str
-    tenant: str | None = None
-    slice: str | None = None
-    reason: str | None = None
-    data: Mapping[str, str | int | float | bool | None] = dataclasses.field(default_factory=dict)
+    make: Callable[[], Event]
 
 
 Instruction = (

@@ -9,10 +9,11 @@ that long after the last time. Who joins the line is told at once.
 from __future__ import annotations
 
 import itertools
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from shared_pathways_service.scheduling.book.decisions import DecisionKind
+from shared_pathways_service.events import Event
+from shared_pathways_service.events.decisions import DecisionKind
+from shared_pathways_service.scheduling.book import announcements
 from shared_pathways_service.scheduling.book.ledger import Ledger
 from shared_pathways_service.scheduling.book.messages import (
     Announce,
@@ -52,25 +53,13 @@ class Speaker:
         """Adds an instruction."""
         self.gathered.append(instruction)
 
-    def announce(
-        self,
-        kind: str,
-        data: Mapping[str, str | int | float | bool | None] | None = None,
-        *,
-        tenant: str | None = None,
-        about: str | None = None,
-        reason: str | None = None,
-    ) -> None:
+    def announce(self, make: Callable[[], Event]) -> None:
         """Adds an event for watchers and logs.
 
         Args:
-          kind: As in `shared_pathways_service.events.Event`.
-          data: Flat; None: there is none.
-          tenant: Whom it concerns, if anybody.
-          about: The slice that it concerns, if any.
-          reason: Why.
+          make: Makes it, as the functions of `announcements` return.
         """
-        self.gathered.append(Announce(kind, tenant, about, reason, {} if data is None else data))
+        self.gathered.append(Announce(make))
 
     def take(self) -> list[Instruction]:
         """Returns what was gathered, led by what must be on the disk before."""
@@ -122,13 +111,7 @@ class Speaker:
     def placed(self, tenant: Tenant, index: int, onto: Slice) -> None:
         """A virtual slice has come to a slice."""
         self.tell_placed(tenant, index, onto)
-        data: Mapping[str, str | int] = {
-            "virtual_index": index,
-            "slice_id": onto.id,
-            "generation": onto.generation,
-            "instance_type": onto.pool.name,
-        }
-        self.announce("slice.placed", data, tenant=tenant.name, about=onto.id)
+        self.announce(announcements.placed(tenant, index, onto))
 
     def tell_placed(self, tenant: Tenant, index: int, onto: Slice) -> None:
         """Tells a tenant alone of a placement."""
@@ -141,13 +124,7 @@ class Speaker:
         """A virtual slice has lost its slice."""
         tenant.warned.pop((index,), None)
         self.tell_unplaced(tenant, index, slice_id, generation, reason)
-        data: Mapping[str, str | int] = {
-            "virtual_index": index,
-            "slice_id": slice_id,
-            "generation": generation,
-            "instance_type": tenant.pools[index].name,
-        }
-        self.announce("slice.unplaced", data, tenant=tenant.name, about=slice_id, reason=reason)
+        self.announce(announcements.unplaced(tenant, index, slice_id, generation, reason))
 
     def tell_unplaced(
         self, tenant: Tenant, index: int, slice_id: str, generation: int, reason: str
@@ -160,8 +137,7 @@ class Speaker:
     def running(self, tenant: Tenant) -> None:
         """A tenant's gang is placed."""
         self.tell_running(tenant)
-        data = {"placed": len(tenant.placed), "wanted": len(tenant.kinds)}
-        self.announce("tenant.running", data, tenant=tenant.name)
+        self.announce(announcements.running(tenant))
 
     def tell_running(self, tenant: Tenant) -> None:
         """Tells a tenant alone that it may compute, as soon as it can and unless it knows."""
@@ -177,28 +153,21 @@ class Speaker:
         notice = tenant.notice
         assert notice is not None
         self.tell_notices(tenant)
-        data: dict[str, str | float] = {
-            "by": notice.by,
-            "grace_s": max(0.0, notice.ends_at - self._ledger.now),
-        }
-        self.announce("tenant.preempting", data, tenant=tenant.name, reason=notice.said)
+        self.announce(announcements.preempting(tenant, notice, self._ledger.now))
 
     def preempting_no_more(self, tenant: Tenant, notice: Notice) -> None:
         """What was said of a tenant's slices is not so any more."""
         self._tell_preempting(tenant, notice.said, withdrawn=True)
-        data = {"by": notice.by}
-        self.announce("tenant.preempting_withdrawn", data, tenant=tenant.name, reason=notice.said)
+        self.announce(announcements.preempting_withdrawn(tenant, notice))
+
+    def preempted(self, tenant: Tenant, reason: str) -> None:
+        """A tenant's slices were taken."""
+        self.announce(announcements.preempted(tenant, reason))
 
     def moving(self, drained: Slice) -> None:
         """The holder of a slice that is drained will be moved, or, without `onto`, will not."""
-        tenant, onto = drained.tenant, drained.onto
-        assert tenant is not None
         self._tell_moving(drained)
-        data: dict[str, str | int] = {"virtual_index": drained.index, "slice_id": drained.id}
-        kind = "slice.moving_withdrawn"
-        if onto is not None:
-            kind, data["onto"] = "slice.moving", onto.id
-        self.announce(kind, data, tenant=tenant.name, about=drained.id)
+        self.announce(announcements.moving(drained))
 
     def tell_notices(self, tenant: Tenant) -> None:
         """Tells a tenant that comes back what will be taken from it, and what will not any more."""
@@ -259,8 +228,7 @@ class Speaker:
         tenant.told = told
         _, reason, holders = told
         self.say(TellQueued(tenant.name, position, reason, holders))
-        data: dict[str, str | int] = {"position": position, "holders": "\n".join(holders)}
-        self.announce("tenant.queued", data, tenant=tenant.name, reason=reason)
+        self.announce(announcements.queued(tenant, position, reason, holders))
 
     def reason(self, tenant: Tenant) -> str:
         """Returns why a tenant waits."""
@@ -333,17 +301,7 @@ class Speaker:
         """A proxy is refused."""
         if connected:
             self.say(refusal)
-        data: Mapping[str, str | int | None] = {
-            "kind": str(refusal.kind),
-            "message": refusal.message,
-            "wanted": json.dumps(dict(refusal.wanted)),
-            "free": json.dumps(dict(refusal.free)),
-            "holders": "\n".join(refusal.holders),
-            "position": refusal.position,
-            "types": "\n".join(refusal.types),
-            "spares": json.dumps(dict(refusal.spares)),
-        }
-        self.announce("tenant.refused", data, tenant=refusal.tenant, reason=refusal.message)
+        self.announce(announcements.refused(refusal))
 
 
 def _is_warned(tenant: Tenant, indices: tuple[int, ...]) -> bool:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 
-__all__ = ["SliceMark", "SliceState", "TenantState", "VirtualSliceState"]
+from shared_pathways_service.events import manager
+
+__all__ = ["SLICE_EVENTS", "SliceMark", "SliceState", "TenantState", "VirtualSliceState"]
 
 
 class SliceState(enum.StrEnum):
@@ -15,6 +18,16 @@ class SliceState(enum.StrEnum):
     CORDONED = "cordoned"
     DRAINING = "draining"
     LOST = "lost"
+
+
+#: The event of a slice that comes to a state.
+SLICE_EVENTS: Mapping[SliceState, type[manager.PhysicalSliceEvent]] = {
+    SliceState.STARTING: manager.SliceStarting,
+    SliceState.READY: manager.SliceReady,
+    SliceState.CORDONED: manager.SliceCordoned,
+    SliceState.DRAINING: manager.SliceDraining,
+    SliceState.LOST: manager.PhysicalSliceLost,
+}
 
 
 class SliceMark(enum.StrEnum):

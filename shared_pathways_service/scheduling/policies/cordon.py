@@ -12,6 +12,10 @@ tenants can have as many slices as before, and one spare less is kept back for l
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+
+from shared_pathways_service.events import manager
 from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.deadlines import Deadlines
 from shared_pathways_service.scheduling.book.ledger import Ledger
@@ -28,6 +32,11 @@ from shared_pathways_service.scheduling.policies.placement_order import Schedule
 __all__ = ["Cordons"]
 
 _IN = frozenset({SliceState.READY, SliceState.CORDONED, SliceState.DRAINING})
+_MARK_EVENTS: Mapping[SliceMark, type[manager.PhysicalSliceEvent]] = {
+    SliceMark.NONE: manager.SliceUncordoned,
+    SliceMark.CORDONED: manager.SliceCordoned,
+    SliceMark.DRAINING: manager.SliceDraining,
+}
 
 
 class Cordons:
@@ -71,10 +80,13 @@ class Cordons:
         if found.state in _IN:
             self._ledger.enter(found)
         self._speaker.announce(
-            f"slice.{mark or 'uncordoned'}",
-            {"instance_type": found.pool.name, "state": found.state},
-            tenant=found.tenant.name if found.tenant else None,
-            about=found.id,
+            partial(
+                _MARK_EVENTS[mark],
+                tenant=found.tenant.name if found.tenant else None,
+                slice=found.id,
+                instance_type=found.pool.name,
+                state=str(found.state),
+            )
         )
 
     # ---- moves

@@ -17,10 +17,12 @@ Warnings are not written down: after a restart of the resource manager they are 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
+from shared_pathways_service.events.decisions import DecisionKind
+from shared_pathways_service.events.tenants import TenantIdled, TenantIdling, TenantIdlingWithdrawn
 from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.deadlines import Deadlines
-from shared_pathways_service.scheduling.book.decisions import DecisionKind
 from shared_pathways_service.scheduling.book.ledger import Ledger
 from shared_pathways_service.scheduling.book.messages import TellIdle, TenantActivity
 from shared_pathways_service.scheduling.book.records import IdleWatch, Tenant
@@ -117,12 +119,15 @@ class Idleness:
         watch.ends_at = self._ledger.now + self._warning_s
         watch.confirmed = False
         self._tell(tenant, release_s=self._warning_s)
-        self._announce("tenant.idling", tenant, release_s=self._warning_s)
+        idle_s = self._idle_s(tenant)
+        self._speaker.announce(
+            partial(TenantIdling, tenant=tenant.name, idle_s=idle_s, release_s=self._warning_s)
+        )
 
     def _withdraw(self, tenant: Tenant, watch: IdleWatch) -> None:
         watch.ends_at = None
         self._tell(tenant, withdrawn=True)
-        self._announce("tenant.idling_withdrawn", tenant)
+        self._announce_withdrawn(tenant)
         self._await_warning(tenant, watch)
 
     def _release(self, tenant: Tenant, watch: IdleWatch) -> None:
@@ -130,7 +135,7 @@ class Idleness:
             # It could not answer any more; whatever it did meanwhile it tells when it is back.
             watch.ends_at = None
             tenant.idle_watch = None
-            self._announce("tenant.idling_withdrawn", tenant)
+            self._announce_withdrawn(tenant)
             return
         ledger, idle_s = self._ledger, self._idle_s(tenant)
         reason = f"released: idle for {idle_s:.0f} s"
@@ -145,7 +150,9 @@ class Idleness:
         ledger.decide_tenant(tenant, DecisionKind.IDLED, reason, ends=False)
         ledger.write(tenant)
         self._tell(tenant, released=True)
-        self._announce("tenant.idled", tenant, reason=reason)
+        self._speaker.announce(
+            partial(TenantIdled, tenant=tenant.name, reason=reason, idle_s=self._idle_s(tenant))
+        )
 
     def _come_back(self, tenant: Tenant) -> None:
         """Puts a parked tenant in line, as if it asked now."""
@@ -187,13 +194,9 @@ class Idleness:
                 )
             )
 
-    def _announce(
-        self, kind: str, tenant: Tenant, *, release_s: float | None = None, reason: str = ""
-    ) -> None:
-        data = {"idle_s": self._idle_s(tenant)}
-        if release_s is not None:
-            data["release_s"] = release_s
-        self._speaker.announce(kind, data, tenant=tenant.name, reason=reason or None)
+    def _announce_withdrawn(self, tenant: Tenant) -> None:
+        idle_s = self._idle_s(tenant)
+        self._speaker.announce(partial(TenantIdlingWithdrawn, tenant=tenant.name, idle_s=idle_s))
 
 
 def _is_on(tenant: Tenant, watch: IdleWatch) -> bool:

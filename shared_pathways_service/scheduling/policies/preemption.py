@@ -23,9 +23,9 @@ import math
 from collections.abc import Iterator
 
 from shared_pathways_service.api.priorities import describe_priority
+from shared_pathways_service.events.decisions import DecisionKind
 from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.deadlines import Deadlines
-from shared_pathways_service.scheduling.book.decisions import DecisionKind
 from shared_pathways_service.scheduling.book.ledger import Ledger
 from shared_pathways_service.scheduling.book.records import HEARD_S, Notice, Plan, Pool, Tenant
 from shared_pathways_service.scheduling.book.speaker import Speaker
@@ -329,7 +329,7 @@ class Preemption:
         ledger.decide_tenant(victim, DecisionKind.PREEMPTED, reason, ends=False, related=by)
         ledger.end_notice(victim)
         ledger.enqueue(victim)
-        self._speaker.announce("tenant.preempted", tenant=victim.name, reason=reason)
+        self._speaker.preempted(victim, reason)
         self._preempted[victim] = None
 
 

@@ -17,13 +17,15 @@ from grpc_health.v1 import health, health_pb2_grpc
 from shared_pathways_service.constants import RESOURCE_MANAGER_PORT
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.events import Event
+from shared_pathways_service.events.decisions import DecisionKind
+from shared_pathways_service.events.manager import PhysicalSliceLost, SliceReady
 from shared_pathways_service.flags.parsing import parse_or_exit
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import TokenInterceptor, read_token
 from shared_pathways_service.runtime import descriptors
 from shared_pathways_service.runtime.glog import glog, send_logging_to_glog
 from shared_pathways_service.scheduling.book.config import RmConfig
-from shared_pathways_service.scheduling.book.decisions import Decision, DecisionKind
+from shared_pathways_service.scheduling.book.decisions import Decision
 from shared_pathways_service.scheduling.core import ResourceManagerCore
 from shared_pathways_service.servers.resource_manager.authority import Authority
 from shared_pathways_service.servers.resource_manager.flags import ResourceManagerOptions
@@ -90,10 +92,10 @@ class _SliceCounter:
         glog("I", " ".join(str(word) for word in words if word)[:_LINE_LIMIT])
         if event.slice is None:
             return
-        if event.kind == "slice.ready":
+        if isinstance(event, SliceReady):
             self._ready.add(str(event.slice))
             glog("I", f"*** {len(self._ready)}/{self._wanted} Pathways Slices Now Ready")
-        elif event.kind == "slice.lost":
+        elif isinstance(event, PhysicalSliceLost):
             self._ready.discard(str(event.slice))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import grpc
 
 from shared_pathways_service.errors import SharedPathwaysError
-from shared_pathways_service.events import Event, OtherEvent
+from shared_pathways_service.events import Event
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.scheduling.book import holdings, messages
 from shared_pathways_service.scheduling.book.census import Census
@@ -309,17 +309,10 @@ class Authority:
             self._followers.tell(written)
 
     def _announce(self, announced: messages.Announce) -> None:
-        self._timer.patience.announced(announced.kind)
-        event = OtherEvent(
-            name=announced.kind,
-            source="rm",
-            tenant=announced.tenant,
-            slice=announced.slice,
-            reason=announced.reason,
-            fields=announced.data,
-        )
+        event = announced.make()
+        self._timer.patience.announced(event)
         self._on_event(event)
-        takers = [box for box, who in self._watchers.items() if who in {"", announced.tenant}]
+        takers = [box for box, who in self._watchers.items() if who in {"", event.tenant}]
         if takers:
             # A message costs more than all else here, and mostly nobody watches.
             message = wire.event_message(event)

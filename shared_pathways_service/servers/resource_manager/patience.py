@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shared_pathways_service.events import Event
+from shared_pathways_service.events.manager import ManagerRecovered, ManagerRecovering
 from shared_pathways_service.scheduling.book import messages
 
 __all__ = ["Patience"]
@@ -46,11 +48,11 @@ class Patience:
         self._put_off(min(now + _CATCH_UP_S, self._held_since + _HELD_S))
         return True
 
-    def announced(self, kind: str) -> None:
+    def announced(self, event: Event) -> None:
         """Hears what the core announces: whether it waits for who was there before."""
-        if kind == "rm.recovering":
+        if isinstance(event, ManagerRecovering):
             self._is_recovering = True
-        elif kind == "rm.recovered":
+        elif isinstance(event, ManagerRecovered):
             self._is_recovering = False
             self._coming_since = None
 

@@ -8,7 +8,19 @@ import os
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from shared_pathways_service.events import Event, OtherEvent, Scalar, rfc3339
+from shared_pathways_service.events import Event, rfc3339
+from shared_pathways_service.events.manager import ManagerRecovering, TenantDisconnected
+from shared_pathways_service.events.tenants import (
+    SlicePlaced,
+    SliceUnplaced,
+    TenantIdled,
+    TenantIdling,
+    TenantPreempted,
+    TenantPreempting,
+    TenantQueued,
+    TenantRunning,
+    VirtualSliceEvent,
+)
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.scheduling.book.holdings import (
     ReservationStatus,
@@ -17,6 +29,7 @@ from shared_pathways_service.scheduling.book.holdings import (
     TenantStatus,
 )
 from shared_pathways_service.scheduling.book.states import (
+    SLICE_EVENTS,
     SliceState,
     TenantState,
     VirtualSliceState,
@@ -25,7 +38,10 @@ from shared_pathways_service.scheduling.history.expectation import Expectation
 
 __all__ = ["reservation_message", "snapshot_events", "status_message"]
 
-_SOURCE = "rm"
+_PLACEMENT_EVENTS: Mapping[str, type[VirtualSliceEvent]] = {
+    VirtualSliceState.PLACED: SlicePlaced,
+    VirtualSliceState.UNPLACED: SliceUnplaced,
+}
 #: Slices, or tenants, that a piece of an answer has: 2 ms.
 _PIECE = 200
 
@@ -85,75 +101,54 @@ def reservation_message(one: ReservationStatus) -> pb.ReservationStatus:
 def snapshot_events(report: StatusReport) -> Iterator[Event]:
     """Tells how things stand in the events that would have told how they came to be so."""
     if report.state == "recovering":
-        data: dict[str, Scalar] = {"tenants": len(report.tenants)}
-        yield OtherEvent(name="rm.recovering", source=_SOURCE, fields=data)
+        yield ManagerRecovering(tenants=len(report.tenants))
     ready = collections.Counter(
         entry.instance_type for entry in report.slices if entry.state is SliceState.READY
     )
     for entry in report.slices:
-        yield OtherEvent(
-            name=f"slice.{entry.state}",
-            source=_SOURCE,
-            slice=entry.id,
-            fields={"instance_type": entry.instance_type, "ready": ready[entry.instance_type]},
+        yield SLICE_EVENTS[entry.state](
+            slice=entry.id, instance_type=entry.instance_type, ready=ready[entry.instance_type]
         )
     for tenant in report.tenants:
         yield from _tenant_events(tenant)
     for waiting in report.queue:
-        yield OtherEvent(
-            name="tenant.queued",
-            source=_SOURCE,
+        yield TenantQueued(
             tenant=waiting.tenant,
             reason=waiting.reason,
-            fields={"position": waiting.position, "holders": "\n".join(waiting.holders)},
+            position=waiting.position,
+            holders=tuple(waiting.holders),
         )
 
 
 def _tenant_events(tenant: TenantStatus) -> Iterator[Event]:
-    kinds = {
-        VirtualSliceState.PLACED: "slice.placed",
-        VirtualSliceState.UNPLACED: "slice.unplaced",
-    }
     for virtual in tenant.slices:
-        if virtual.state in kinds:
-            yield OtherEvent(
-                name=kinds[virtual.state],
-                source=_SOURCE,
+        change = _PLACEMENT_EVENTS.get(virtual.state)
+        if change is not None:
+            yield change(
                 tenant=tenant.name,
                 slice=virtual.slice_id or None,
-                fields={
-                    "virtual_index": virtual.index,
-                    "slice_id": virtual.slice_id,
-                    "generation": virtual.generation,
-                    "instance_type": virtual.instance_type,
-                },
+                virtual_index=virtual.index,
+                slice_id=virtual.slice_id,
+                generation=virtual.generation,
+                instance_type=virtual.instance_type,
             )
     if tenant.state is TenantState.RUNNING:
         placed = sum(v.state is VirtualSliceState.PLACED for v in tenant.slices)
-        data: dict[str, Scalar] = {"placed": placed, "wanted": len(tenant.slices)}
-        yield OtherEvent(name="tenant.running", source=_SOURCE, tenant=tenant.name, fields=data)
+        yield TenantRunning(tenant=tenant.name, placed=placed, wanted=len(tenant.slices))
     if tenant.preempting_by:
-        data = {"grace_s": tenant.preempting_s}
-        yield OtherEvent(
-            name="tenant.preempting",
-            source=_SOURCE,
-            tenant=tenant.name,
-            reason=tenant.preempting_by,
-            fields=data,
+        yield TenantPreempting(
+            tenant=tenant.name, reason=tenant.preempting_by, grace_s=tenant.preempting_s
         )
     if tenant.idle_release_s is not None:
-        yield OtherEvent(
-            name="tenant.idling",
-            source=_SOURCE,
-            tenant=tenant.name,
-            fields={"idle_s": tenant.idle_s, "release_s": tenant.idle_release_s},
+        yield TenantIdling(
+            tenant=tenant.name, idle_s=tenant.idle_s, release_s=tenant.idle_release_s
         )
     if tenant.state is TenantState.IDLE:
-        yield OtherEvent(name="tenant.idled", source=_SOURCE, tenant=tenant.name)
+        yield TenantIdled(tenant=tenant.name)
     if tenant.state is TenantState.PREEMPTED:
-        yield OtherEvent(name="tenant.preempted", source=_SOURCE, tenant=tenant.name)
+        yield TenantPreempted(tenant=tenant.name)
     if not tenant.connected:
-        yield OtherEvent(name="tenant.disconnected", source=_SOURCE, tenant=tenant.name)
+        yield TenantDisconnected(tenant=tenant.name)
 
 
 def _wait_of(expectation: Expectation | None) -> float | None:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from shared_pathways_service.errors import ServiceNotFound
+from shared_pathways_service.events import Event
+from shared_pathways_service.events.supervisor import ProcessEnded, ProcessGivenUp, SliceDisturbed
 from shared_pathways_service.flags.supervisor import SupervisorOptions
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.embedded.log_directory import ServiceLogs, tail_of
@@ -18,7 +20,6 @@ from shared_pathways_service.servers.supervisor.command_lines import (
     worker_command,
 )
 from shared_pathways_service.servers.supervisor.hold import Disturbance, Hold
-from shared_pathways_service.servers.supervisor.reporting import Report
 from shared_pathways_service.servers.supervisor.restarts import RestartPolicy
 
 __all__ = ["Fleet", "Member"]
@@ -67,7 +68,11 @@ class Member:
         return self.child
 
     async def keep_up(
-        self, child: Child, logs: ServiceLogs, report: Report, on_change: Callable[[], None]
+        self,
+        child: Child,
+        logs: ServiceLogs,
+        report: Callable[[Event], object],
+        on_change: Callable[[], None],
     ) -> None:
         """Runs until it may not be started again; cancelled, it leaves the child to `stop`."""
         while True:
@@ -77,12 +82,16 @@ class Member:
             # What it said last tells why it ended by itself; a signal's cause stands elsewhere.
             said = tail_of(child.log, 1) if code >= 0 else []
             ended = f"exit code {code}" if code >= 0 else f"signal {-code}"
+            change = ProcessGivenUp if delay is None else ProcessEnded
             report(
-                "process.ended" if delay is not None else "process.given_up",
-                source=self.role,
-                slice=self.slice_id or None,
-                reason="; ".join([ended, *said, *(["disturbed on purpose"] if asked else [])]),
-                data={"name": self.name, "exit_code": code, "restarts": self.restarts},
+                change(
+                    source=self.role,
+                    slice=self.slice_id or None,
+                    reason="; ".join([ended, *said, *(["disturbed on purpose"] if asked else [])]),
+                    name=self.name,
+                    exit_code=code,
+                    restarts=self.restarts,
+                )
             )
             on_change()
             if delay is None:
@@ -110,7 +119,7 @@ class Fleet:
         *,
         logs: ServiceLogs,
         background: Background,
-        report: Report,
+        report: Callable[[Event], object],
         on_change: Callable[[], None],
     ) -> None:
         self._logs = logs
@@ -178,8 +187,9 @@ class Fleet:
             )
         workers = [w.child for w in self.workers if w.slice_id == slice_id and w.child is not None]
         count = self._holds[slice_id].begin(kind, hold_s, workers)
-        data = {"hold_s": hold_s, "workers": count}
-        self._report("slice.disturbed", slice=slice_id, reason=kind.value, data=data)
+        self._report(
+            SliceDisturbed(slice=slice_id, reason=kind.value, hold_s=hold_s, workers=count)
+        )
         return count
 
     async def stop(self) -> None:

@@ -8,6 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotReady
+from shared_pathways_service.events import Event
+from shared_pathways_service.events.session import ProxyServing
+from shared_pathways_service.events.supervisor import ProxyEnded, ProxyStarted
 from shared_pathways_service.flags.supervisor import SupervisorOptions
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
@@ -26,7 +29,6 @@ from shared_pathways_service.servers.supervisor.endings import (
 )
 from shared_pathways_service.servers.supervisor.manager_link import ManagerLink
 from shared_pathways_service.servers.supervisor.occupancy import Occupancy
-from shared_pathways_service.servers.supervisor.reporting import Report
 from shared_pathways_service.servers.supervisor.shared_memory import SharedMemory
 from shared_pathways_service.servers.supervisor.standby import StandbyPool
 from shared_pathways_service.servers.supervisor.tenant_proxy import TenantProxy
@@ -63,7 +65,7 @@ class Proxies:
         shared_memory: SharedMemory,
         manager: ManagerLink,
         occupancy: Occupancy,
-        report: Report,
+        report: Callable[[Event], object],
         on_change: Callable[[], None],
     ) -> None:
         self._paths = paths
@@ -189,7 +191,7 @@ class Proxies:
                 stack.callback(timer.cancel)
             proxy.change(pid=child.identity.pid)
             self._on_change()
-            self._tell("proxy.started", proxy, data={"pid": child.identity.pid})
+            self._report(ProxyStarted(tenant=proxy.request.tenant.name, pid=child.identity.pid))
             serving = asyncio.create_task(self._wait_until_serving(proxy, child))
             ended = asyncio.create_task(child.wait())
             asked = asyncio.create_task(proxy.end_asked())
@@ -224,7 +226,7 @@ class Proxies:
             proxy.change(
                 state=pb.Proxy.SERVING, address=f"unix:{serving.socket}", tcp_port=serving.port
             )
-            self._tell("proxy.serving", proxy)
+            self._report(ProxyServing(source="supervisor", tenant=proxy.request.tenant.name))
             self._standby.refill()
 
     async def _conclude(self, proxy: TenantProxy, code: int | None) -> None:
@@ -244,7 +246,7 @@ class Proxies:
             exit_report=report,
             log_tail=tail_of(proxy.log),
         )
-        self._tell("proxy.ended", proxy, reason=reason, data={"exit_code": code})
+        self._report(ProxyEnded(tenant=proxy.request.tenant.name, reason=reason, exit_code=code))
         await release
 
     def _end_with_owner(self, proxy: TenantProxy, stack: contextlib.ExitStack) -> None:
@@ -278,19 +280,6 @@ class Proxies:
 
     def _leave(self) -> None:
         self._occupancy.leave(asyncio.get_running_loop().time())
-
-    def _tell(
-        self,
-        kind: str,
-        proxy: TenantProxy,
-        *,
-        reason: str | None = None,
-        data: dict[str, str | int | float | bool | None] | None = None,
-    ) -> None:
-        request = proxy.request
-        self._report(
-            kind, source="supervisor", tenant=request.tenant.name, reason=reason, data=data
-        )
 
     def _forget_old(self) -> None:
         ended = [p for p in self._by_name.values() if p.ended_at and p not in self._lives]

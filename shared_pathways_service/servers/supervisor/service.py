@@ -17,6 +17,8 @@ from shared_pathways_service.errors import (
     ServiceNotReady,
     SharedPathwaysError,
 )
+from shared_pathways_service.events import Event
+from shared_pathways_service.events.supervisor import ClientJoined, ClientLeft
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.protocol import supervisor_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.grpc_errors import abort
@@ -28,7 +30,6 @@ from shared_pathways_service.servers.supervisor.proxy_requests import (
     read_disturbance,
     read_proxy_request,
 )
-from shared_pathways_service.servers.supervisor.reporting import Report
 
 __all__ = ["SupervisorService"]
 
@@ -54,7 +55,7 @@ class SupervisorService(pb_grpc.SupervisorServicer):
         occupancy: Occupancy,
         proxies: Proxies,
         fleet: Fleet,
-        report: Report,
+        report: Callable[[Event], object],
         *,
         processes: Callable[[], list[pb.GetProcessesResponse.Process]],
         on_leave: Callable[[], None],
@@ -84,7 +85,7 @@ class SupervisorService(pb_grpc.SupervisorServicer):
         if not self._occupancy.enter():
             await abort(context, _ending())
         try:
-            self._report("client.joined", data={"who": request.who[:200]})
+            self._report(ClientJoined(who=request.who[:200]))
             reply = pb.JoinReply(protocol=protocol)
             reply.MergeFrom(self._welcome)
             yield reply
@@ -92,7 +93,7 @@ class SupervisorService(pb_grpc.SupervisorServicer):
         finally:
             self._occupancy.leave(asyncio.get_running_loop().time())
             self._on_leave()
-            self._report("client.left", data={"who": request.who[:200]})
+            self._report(ClientLeft(who=request.who[:200]))
 
     async def CreateProxy(  # noqa: N802
         self, request: pb.CreateProxyRequest, context: Context

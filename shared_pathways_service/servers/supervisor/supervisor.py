@@ -16,6 +16,7 @@ import grpc.aio
 from shared_pathways_service import constants
 from shared_pathways_service.errors import ServiceNotReady
 from shared_pathways_service.events import Event, rfc3339
+from shared_pathways_service.events.supervisor import EmbeddedServiceEnding, EmbeddedServiceStarted
 from shared_pathways_service.flags.limits import limits_of
 from shared_pathways_service.flags.supervisor import SupervisorOptions
 from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
@@ -37,7 +38,6 @@ from shared_pathways_service.servers.supervisor.fleet import Fleet
 from shared_pathways_service.servers.supervisor.manager_link import ManagerLink
 from shared_pathways_service.servers.supervisor.occupancy import Occupancy
 from shared_pathways_service.servers.supervisor.proxies import Proxies
-from shared_pathways_service.servers.supervisor.reporting import reporter
 from shared_pathways_service.servers.supervisor.service import SupervisorService
 from shared_pathways_service.servers.supervisor.shared_memory import SharedMemory
 from shared_pathways_service.servers.supervisor.standby import StandbyPool
@@ -74,7 +74,6 @@ class Supervisor:
         self._stop_asked = asyncio.Event()
         self._changed = asyncio.Event()
         self._failure: BaseException | None = None
-        self._report = reporter(self._on_event)
         self._logs = ServiceLogs(private_directory(settings.state_dir, "SPS_STATE_DIR"))
         self._occupancy = Occupancy(options.idle_s, self._loop.time())
         self._manager = ManagerLink(f"unix:{self._paths.resource_manager_socket}", self._token)
@@ -84,7 +83,7 @@ class Supervisor:
             options,
             logs=self._logs,
             background=self._background,
-            report=self._report,
+            report=self._on_event,
             on_change=self._on_change,
         )
         self._standby = StandbyPool(
@@ -99,7 +98,7 @@ class Supervisor:
             shared_memory=self._shared_memory,
             manager=self._manager,
             occupancy=self._occupancy,
-            report=self._report,
+            report=self._on_event,
             on_change=self._on_change,
         )
 
@@ -132,7 +131,7 @@ class Supervisor:
             self._background.start(self._keep_house())
             self._background.start(self._pass_events_on())
             await self._wait_for_resource_manager()
-            self._report("service.started", data={"address": self._address, "pid": os.getpid()})
+            self._on_event(EmbeddedServiceStarted(address=self._address, pid=os.getpid()))
             report_ready(self._options.ready_fd, socket=str(self._paths.supervisor_socket))
             await self._stop_asked.wait()
             self._occupancy.end()
@@ -143,7 +142,7 @@ class Supervisor:
         """Begins the end, in order; may be called again."""
         self._occupancy.end()
         if not self._stop_asked.is_set():
-            self._report("service.ending", reason=reason)
+            self._on_event(EmbeddedServiceEnding(reason=reason))
             self._stop_asked.set()
 
     def stop_at_once(self, reason: str) -> None:
@@ -191,7 +190,7 @@ class Supervisor:
             self._occupancy,
             self._proxies,
             self._fleet,
-            self._report,
+            self._on_event,
             processes=self.processes,
             on_leave=self._on_change,
             on_shutdown=self.stop,

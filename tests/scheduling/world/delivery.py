@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shared_pathways_service.events import Event
+from shared_pathways_service.events.tenants import TenantPreempted
 from shared_pathways_service.scheduling.book import messages as m
 from shared_pathways_service.scheduling.book.persisted import (
     Persist,
@@ -38,13 +40,17 @@ class Delivery:
                 self._told_refused(one)
             case m.EndTenantStream():
                 assert world.proxies[one.tenant].incarnation != one.incarnation
-            case m.Announce(kind="tenant.preempted", tenant=str(name)):
-                # From here on, what it is placed on is placed for the first time.
-                world.proxies[name].came_at = world.step
-            case m.WelcomeTenant() | m.Announce():
+            case m.Announce():
+                self._hear(one.make())
+            case m.WelcomeTenant():
                 pass
             case _:
                 self._tell(one)
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, TenantPreempted):
+            # From here on, what it is placed on is placed for the first time.
+            self._world.proxies[str(event.tenant)].came_at = self._world.step
 
     def _judge_end(self, slice_id: str, generation: int) -> None:
         """A placement ends before its tenant does only if something is wrong with its slice."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.events.tenants import SlicePlaced
 from shared_pathways_service.scheduling.book import messages as m
 from shared_pathways_service.scheduling.book.holdings import StatusReport
 from shared_pathways_service.scheduling.book.states import (
@@ -12,6 +13,7 @@ from shared_pathways_service.scheduling.book.states import (
     TenantState,
     VirtualSliceState,
 )
+from tests.scheduling.harness import events_of
 from tests.scheduling.world.facts import Facts, free_slices, named_tenant
 from tests.scheduling.world.parties import Proxy
 
@@ -151,11 +153,11 @@ class SliceRules:
         if world.disk_lost_at >= 0:
             return  # what was placed before is not known for sure
         free = free_slices(after)
-        for one in instructions:
-            if isinstance(one, m.Announce) and one.kind == "slice.placed":
-                if one.tenant in world.planned or world.taken:
+        for event in events_of(instructions):
+            if isinstance(event, SlicePlaced):
+                if event.tenant in world.planned or world.taken:
                     continue  # on what others were preempted from
-                where = (one.tenant, one.data["virtual_index"])
+                where = (event.tenant, event.virtual_index)
                 if where not in world.placed_before(world.step):
-                    kind = str(one.data["instance_type"])
+                    kind = str(event.instance_type)
                     assert free[kind] >= world.kept(kind, after), "a spare was granted"

@@ -6,6 +6,7 @@ import dataclasses
 import math
 
 from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.events.tenants import TenantRunning
 from shared_pathways_service.scheduling.book import messages as m
 from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.holdings import StatusReport
@@ -21,6 +22,7 @@ from shared_pathways_service.scheduling.book.states import (
 from shared_pathways_service.scheduling.core import ResourceManagerCore
 from shared_pathways_service.scheduling.event_log import decisions_of, epoch_line, event_line
 from tests.scheduling.books import Books
+from tests.scheduling.harness import events_of
 from tests.scheduling.world.delivery import Delivery
 from tests.scheduling.world.facts import Facts, check_census, planned_tenants
 from tests.scheduling.world.parties import BEAT_S, Proxy
@@ -275,9 +277,9 @@ class World(Facts):
         crash_after, self.crash_after = self.crash_after, None
         self.taken, self.idled = (
             {
-                str(one.tenant): str(one.reason)
-                for one in instructions
-                if isinstance(one, m.Announce) and one.kind == kind
+                str(event.tenant): str(event.reason)
+                for event in events_of(instructions)
+                if event.kind == kind
             }
             for kind in ("tenant.preempted", "tenant.idled")
         )
@@ -303,15 +305,14 @@ class World(Facts):
         self._slice_rules.judge_marked(after)
         self.books.judge(after)
         started = {
-            one.tenant: one.data
-            for one in instructions
-            if isinstance(one, m.Announce) and one.kind == "tenant.running"
+            event.tenant: event.placed
+            for event in events_of(instructions)
+            if isinstance(event, TenantRunning)
         }
         waits = [self.proxies[entry.tenant] for entry in after.queue]
-        for name, data in started.items():
+        for name, placed in started.items():
             assert name is not None
             proxy = self.proxies[name]
-            placed = data["placed"]
             assert isinstance(placed, int)
             if self.disk_lost_at < 0:
                 assert placed >= proxy.needed, "half of a gang was placed"

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.events import Event
 from shared_pathways_service.scheduling.book import messages as m
 from shared_pathways_service.servers.resource_manager.patience import Patience
 
@@ -42,7 +43,7 @@ def test_who_stood_still_waits_and_not_for_ever() -> None:
 
 def test_as_long_as_somebody_comes_back_the_others_are_waited_for_and_not_for_ever() -> None:
     patience = Patience()
-    patience.announced("rm.recovering")
+    patience.announced(Event.of("rm.recovering"))
     patience.heard(BACK, 100.0)
     assert patience.until == 104.0
     patience.heard(CLAIMS, 103.0)
@@ -50,8 +51,8 @@ def test_as_long_as_somebody_comes_back_the_others_are_waited_for_and_not_for_ev
     for now in range(104, 400, 2):
         patience.heard(BACK, float(now))
     assert patience.until == 280.0
-    patience.announced("rm.recovered")
-    patience.announced("rm.recovering")
+    patience.announced(Event.of("rm.recovered"))
+    patience.announced(Event.of("rm.recovering"))
     patience.heard(BACK, 500.0)
     assert patience.until == 504.0, "another recovery"
 
@@ -59,14 +60,14 @@ def test_as_long_as_somebody_comes_back_the_others_are_waited_for_and_not_for_ev
 @pytest.mark.parametrize("kind", ["rm.recovered", "slice.ready"])
 def test_who_comes_back_to_one_that_waits_for_nobody_puts_nothing_off(kind: str) -> None:
     patience = Patience()
-    patience.announced(kind)
+    patience.announced(Event.of(kind))
     patience.heard(BACK, 100.0)
     assert patience.until == 0.0
 
 
 def test_who_is_new_puts_nothing_off() -> None:
     patience = Patience()
-    patience.announced("rm.recovering")
+    patience.announced(Event.of("rm.recovering"))
     patience.heard(dataclasses.replace(BACK, welcomed_at=None), 100.0)
     patience.heard(dataclasses.replace(CLAIMS, claims=()), 100.0)
     patience.heard(m.Tick(), 100.0)

@@ -12,9 +12,10 @@ import grpc
 import pytest
 
 from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.events.decisions import DecisionKind
 from shared_pathways_service.scheduling.book import messages as m
 from shared_pathways_service.scheduling.book.config import RmConfig
-from shared_pathways_service.scheduling.book.decisions import Decision, DecisionKind
+from shared_pathways_service.scheduling.book.decisions import Decision
 from shared_pathways_service.scheduling.book.persisted import PersistedGrant, Restored
 from shared_pathways_service.scheduling.core import ResourceManagerCore
 from shared_pathways_service.servers.resource_manager.authority import Authority

@@ -1,0 +1,91 @@
+"""The journal's entry of one session, which follows what becomes of the session."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+
+from shared_pathways_service.agent.journal import Entry, Journal
+from shared_pathways_service.agent.messages import Start
+from shared_pathways_service.events import rfc3339
+from shared_pathways_service.runtime.processes import identity_of
+from shared_pathways_service.session.messages import Snapshot
+
+__all__ = ["SessionEntry"]
+
+_log = logging.getLogger(__name__)
+
+
+class SessionEntry:
+    """Keeps one session's entry up to date, from before its proxy exists until it is deleted.
+
+    Args:
+      start: What the client asked for.
+      journal: Where the entry is.
+      metrics: Where the agent's metrics are; empty: nowhere.
+    """
+
+    def __init__(self, start: Start, journal: Journal, metrics: str) -> None:
+        self._start = start
+        self._journal = journal
+        self._metrics = metrics
+        self._entry: Entry | None = None
+
+    def begin(self, snapshot: Snapshot) -> None:
+        """Writes the first entry; a deletion needs it, so it comes before the creation.
+
+        Raises:
+          OSError: It cannot be written.
+        """
+        self._write(snapshot)
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Writes what has changed, if there is an entry."""
+        if self._entry is None:
+            return
+        try:
+            self._write(snapshot)
+        except OSError as error:
+            # A full disk: what there is of the entry is enough for a deletion.
+            _log.warning("the journal of %s is not up to date: %s", snapshot.name, error)
+
+    def write_token(self, token: str) -> str:
+        """Puts the session's token into a file beside the entry; returns its path."""
+        return str(self._journal.write_token(self._start.session, token))
+
+    def remove(self) -> None:
+        """Removes the entry and the token: the session has nothing left to delete."""
+        self._entry = None
+        self._journal.remove(self._start.session)
+
+    def _write(self, snapshot: Snapshot) -> None:
+        before = self._entry or self._first()
+        entry = dataclasses.replace(
+            before,
+            uid=snapshot.uid,
+            state=snapshot.state,
+            service=snapshot.service,
+            namespace=snapshot.namespace,
+        )
+        # What a deletion needs must survive a power cut; the rest is for `sps list`.
+        if self._entry is None or entry.uid != before.uid:
+            self._journal.write(entry)
+        elif entry != before:
+            self._journal.update(entry)
+        self._entry = entry
+
+    def _first(self) -> Entry:
+        tenant = self._start.request.tenant
+        return Entry(
+            session=self._start.session,
+            name=tenant.name,
+            home=self._start.home,
+            owner=self._start.owner,
+            agent=identity_of(),
+            since=rfc3339(time.time()),
+            user=tenant.user,
+            host=tenant.host,
+            slices=tenant.type_names,
+            metrics=self._metrics,
+        )

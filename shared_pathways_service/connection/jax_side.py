@@ -1,0 +1,111 @@
+"""JAX of this process: imported while the agent works, on the proxy, and off it again."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from shared_pathways_service.agent.client import AgentSession
+from shared_pathways_service.api.requests import SessionRequest
+from shared_pathways_service.errors import ProxyFailed, TunnelError
+from shared_pathways_service.runtime import allocator
+
+if TYPE_CHECKING:
+    import jax
+
+    from shared_pathways_service.jax_client import Attachment
+
+__all__ = ["NEWS_S", "JaxSide"]
+
+#: Seconds for the news of a proxy's end to arrive after JAX has noticed it.
+NEWS_S = 4.0
+
+
+class JaxSide:
+    """JAX, for one connection.
+
+    Args:
+      request: The connection's.
+    """
+
+    def __init__(self, request: SessionRequest) -> None:
+        from shared_pathways_service.jax_client import is_strict  # noqa: PLC0415 - when it is used
+
+        self._request = request
+        self._strict = is_strict(request.client.strict)
+        self._attachment: Attachment | None = None
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether JAX is on the proxy."""
+        return self._attachment is not None
+
+    @property
+    def devices(self) -> tuple[jax.Device, ...]:
+        """The proxy's devices; none where JAX is not on it."""
+        return () if self._attachment is None else self._attachment.devices
+
+    def import_jax(self, undo: contextlib.ExitStack, tick: Callable[[], object]) -> None:
+        """Imports JAX; on a thread, as an interrupted import stays broken.
+
+        Args:
+          undo: Waits for the thread.
+          tick: Called now and then.
+        """
+        if "jax" in sys.modules:
+            return
+        thread = threading.Thread(target=_import_jax, name="sps-import-jax", daemon=True)
+        thread.start()
+        undo.callback(thread.join)
+        while thread.is_alive():
+            thread.join(0.1)
+            tick()
+
+    def attach(self, agent: AgentSession) -> list[str]:
+        """Attaches JAX to the proxy that an agent has reached; returns warnings for the user.
+
+        Raises:
+          SharedPathwaysError: The proxy does not answer, or ended meanwhile.
+        """
+        from shared_pathways_service.jax_client import ProxyTarget, attach  # noqa: PLC0415 - jax
+        from shared_pathways_service.jax_client.plugin.dumps import ignored_flags  # noqa: PLC0415 - jax
+
+        if self._request.client.tune_allocator:
+            allocator.keep_all()
+        target = ProxyTarget(
+            address=agent.snapshot.address,
+            token=agent.token,
+            token_file=agent.token_file,
+            local_devices=self._request.client.local_devices,
+            strict=self._strict,
+            insecure_credentials=agent.insecure_credentials,
+            # (Only this project's proxies have tokens, and serve several processes of a tenant.)
+            one_client=agent.token is None,
+            transfer_dir=agent.transfer_dir,
+        )
+        try:
+            self._attachment = attach(target, timeout=self._request.timeout_s)
+        except (TunnelError, ProxyFailed) as error:
+            # The agent may know better why, in a moment.
+            failure = agent.wait_for_failure(NEWS_S)
+            if failure is not None:
+                raise failure from error
+            raise
+        ignored = ignored_flags() if agent.token is not None else None
+        return [ignored] if ignored else []
+
+    def detach(self) -> None:
+        """Puts JAX back; where it is not on a proxy, does nothing."""
+        attachment, self._attachment = self._attachment, None
+        if attachment is not None:
+            attachment.detach()
+
+
+def _import_jax() -> None:
+    # An error comes again, in the caller's own thread, when JAX is used.
+    with contextlib.suppress(Exception):
+        importlib.import_module("jax")

@@ -1,0 +1,98 @@
+"""What is known of a connection: its slices, devices, state and timings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from shared_pathways_service.agent.client import AgentSession
+from shared_pathways_service.api.requests import SessionRequest
+from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.connection import views
+from shared_pathways_service.connection.asked import AskedFor
+from shared_pathways_service.connection.jax_side import JaxSide
+from shared_pathways_service.connection.notebook import Board
+from shared_pathways_service.errors import ConnectionClosed
+from shared_pathways_service.session.messages import Phase, Snapshot
+
+if TYPE_CHECKING:
+    import jax
+
+__all__ = ["Known"]
+
+
+class Known(AskedFor):
+    """The part of a connection that only reads what its agent and JAX report."""
+
+    def __init__(self, request: SessionRequest) -> None:
+        super().__init__(request)
+        self._agent: AgentSession | None = None
+        self._jax = JaxSide(request)
+        self._timings: dict[str, float] = {}
+        self._board = Board(self._repr_html_)
+
+    @property
+    def proxy_pod_name(self) -> str:
+        """The proxy's pod; empty in the embedded service."""
+        return self._snapshot.pod
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the service; empty in the embedded service."""
+        return self._snapshot.namespace
+
+    @property
+    def address(self) -> str:
+        """Where the proxy answers on this machine, as JAX writes it: ``grpc://…``."""
+        return f"grpc://{self._snapshot.address}" if self._snapshot.address else ""
+
+    @property
+    def devices(self) -> tuple[jax.Device, ...]:
+        """The devices of all slices, as JAX knows them.
+
+        Raises:
+          ConnectionClosed: The connection is not started, or has ended.
+        """
+        if not self._jax.is_attached:
+            raise ConnectionClosed(f"the connection {self.proxy_job_name} is not live")
+        return self._jax.devices
+
+    @property
+    def slices(self) -> tuple[views.ConnectedSlice, ...]:
+        """The virtual slices, by index, with their devices."""
+        return views.slices_of(self._snapshot, self._jax.devices)
+
+    @property
+    def total_chips(self) -> int:
+        """Chips of all slices together; 0 before the start where no slices were named."""
+        placed = [InstanceType.parse(view.instance_type) for view in self._snapshot.slices]
+        return sum(kind.chips for kind in placed or self._request.tenant.virtual_slices)
+
+    @property
+    def timings(self) -> Mapping[str, float]:
+        """Seconds by step: the agent's, and ``agent``, ``import_jax``, ``attach``, ``connect``."""
+        return {**self._snapshot.timings, **self._timings}
+
+    def status(self) -> views.ConnectionStatus:
+        """Returns how the connection stands."""
+        return views.status_of(
+            self._snapshot,
+            agent_alive=self._agent is not None and self._agent.agent_alive,
+            error=self._agent.failure if self._agent else None,
+        )
+
+    def __repr__(self) -> str:
+        slices = views.slices_text(self._snapshot)
+        return f"<Connection {self.proxy_job_name}: {self._snapshot.state}, {slices}>"
+
+    def _repr_html_(self) -> str:
+        return views.as_html(self._snapshot, self.address, self._board.since)
+
+    def _ipython_display_(self) -> None:
+        self._board.display()
+
+    @property
+    def _snapshot(self) -> Snapshot:
+        if self._agent is not None:
+            return self._agent.snapshot
+        return Snapshot(name=self._request.name, phase=Phase.NEW)

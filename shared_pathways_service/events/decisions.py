@@ -1,0 +1,84 @@
+"""Decisions of the resource manager, as its history keeps them and `sps events` shows them.
+
+A decision that is also an event has the event's name, but other fields: what concerns the tenant's
+user and team, and what it ended.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+from shared_pathways_service.events import manager, tenants
+from shared_pathways_service.events.base import Event, common_fields, own_fields
+
+__all__ = ["DecisionKind", "RecordedDecision"]
+
+
+class DecisionKind(enum.StrEnum):
+    """What was decided; named as the events that tell of it."""
+
+    # Of a tenant.
+    QUEUED = tenants.TenantQueued.kind
+    PREEMPTED = tenants.TenantPreempted.kind
+    IDLED = tenants.TenantIdled.kind
+    RUNNING = tenants.TenantRunning.kind
+    REFUSED = tenants.TenantRefused.kind
+    TURNED_AWAY = "tenant.turned_away"
+    RELEASED = "tenant.released"
+    EXPIRED = "tenant.expired"
+    FORGOTTEN = "tenant.forgotten"
+    ADOPTED = "tenant.adopted"
+    # Of a slice and its holder.
+    PLACED = tenants.SlicePlaced.kind
+    REPLACED = "slice.replaced"
+    CLAIMED = "slice.claimed"
+    UNPLACED = tenants.SliceUnplaced.kind
+    FREED = "slice.freed"
+    # Of a slice alone.
+    STARTING = manager.SliceStarting.kind
+    READY = manager.SliceReady.kind
+    LOST = manager.PhysicalSliceLost.kind
+    CORDONED = manager.SliceCordoned.kind
+    DRAINING = manager.SliceDraining.kind
+    # Of a reservation.
+    RESERVED = manager.ReservationMade.kind
+    RESERVATION_STARTED = manager.ReservationStarted.kind
+    RESERVATION_ENDED = manager.ReservationEnded.kind
+    # Of the resource manager.
+    STARTED = "rm.started"
+    RECOVERING = manager.ManagerRecovering.kind
+    RECOVERED = manager.ManagerRecovered.kind
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordedDecision(Event):
+    """A decision of the resource manager, which `kind` names.
+
+    Attributes:
+      kind: A `DecisionKind`, or one of a newer version.
+      user: The tenant's, as it said.
+      team: The tenant's, as it said.
+      virtual_index: The tenant's virtual slice; None: none.
+      generation: Of the placement; None: there is none.
+      instance_type: Of the slice; of a tenant what it wants, e.g. ``tpuv6e:2x2=2,tpuv5e:2x2=1``.
+      related: Another tenant that has to do with it.
+    """
+
+    kind: str  # type: ignore[misc]  # elsewhere it is the class's
+    source: str = "rm"
+    user: str | None = None
+    team: str | None = None
+    virtual_index: int | None = None
+    generation: int | None = None
+    instance_type: str | None = None
+    related: str | None = None
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> RecordedDecision:
+        """Makes the decision that `to_dict` described."""
+        return cls(
+            kind=data["kind"], **common_fields(data), **own_fields(cls, data.get("data") or {})
+        )
