@@ -14,14 +14,14 @@ import pytest
 
 import shared_pathways_service
 from shared_pathways_service.events import Event, OtherEvent, rfc3339
-from shared_pathways_service.events.decisions import DecisionKind, RecordedDecision
-from shared_pathways_service.events.manager import (
+from shared_pathways_service.events.manager_events import (
     ManagerRecovered,
     ReservationMade,
     SliceReady,
     SliceUncordoned,
     TenantDisconnected,
 )
+from shared_pathways_service.events.recorded_decisions import DecisionKind, RecordedDecision
 from shared_pathways_service.events.session import ProxyExited, TunnelBroken
 from shared_pathways_service.events.supervisor import ClientJoined, ProcessEnded, SliceDisturbed
 from shared_pathways_service.events.tenants import (

@@ -37,7 +37,7 @@ from shared_pathways_service.elastic.training.loop import Callbacks, Loop, Recon
 from shared_pathways_service.elastic.training.profiling import refuse_profile
 from shared_pathways_service.elastic.training.restoring import States
 from shared_pathways_service.errors import InvalidRequestError
-from shared_pathways_service.events import Event, manager, tenants, training
+from shared_pathways_service.events import Event, manager_events, tenants, training
 
 __all__ = ["ElasticRetryLimit", "ElasticRuntimeError", "Manager", "ScaleUpSignalError"]
 
@@ -216,7 +216,7 @@ class Manager:
         ``connect(on_event=…)`` takes a function that exists before there is a manager: one that
         hands on to ``manager.hear`` once there is.
         """
-        if isinstance(event, tenants.SlicePlaced | manager.PhysicalSliceLost):
+        if isinstance(event, tenants.SlicePlaced | manager_events.PhysicalSliceLost):
             self._watch.wake()
 
     # ---- the slices

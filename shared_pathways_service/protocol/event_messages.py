@@ -7,7 +7,7 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 
 from shared_pathways_service.events import Event
-from shared_pathways_service.events.decisions import RecordedDecision
+from shared_pathways_service.events.recorded_decisions import RecordedDecision
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 
 __all__ = ["decision_of", "event_of"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shared_pathways_service.events.decisions import DecisionKind
+from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.scheduling.book.census import Census, take_census
 from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.deadlines import Deadlines

@@ -17,8 +17,8 @@ from __future__ import annotations
 import dataclasses
 from functools import partial
 
-from shared_pathways_service.events.decisions import DecisionKind
-from shared_pathways_service.events.manager import ManagerRecovered, ManagerRecovering
+from shared_pathways_service.events.manager_events import ManagerRecovered, ManagerRecovering
+from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.deadlines import Deadlines
 from shared_pathways_service.scheduling.book.decisions import Decision

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from shared_pathways_service.api.topology import InstanceType
-from shared_pathways_service.events.decisions import DecisionKind
+from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.scheduling.book import announcements
 from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.deadlines import Deadlines

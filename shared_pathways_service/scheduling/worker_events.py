@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from functools import partial
 
-from shared_pathways_service.events.decisions import DecisionKind
-from shared_pathways_service.events.manager import (
+from shared_pathways_service.events.manager_events import (
     PhysicalSliceEvent,
     PhysicalSliceLost,
     SliceStarting,
 )
+from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.deadlines import Deadlines
 from shared_pathways_service.scheduling.book.ledger import Ledger

@@ -19,7 +19,6 @@ from shared_pathways_service.errors import PlacementTimeout, ProxyFailed, Shared
 from shared_pathways_service.events import Event, tenants
 from shared_pathways_service.events import session as ev
 from shared_pathways_service.session import failures
-from shared_pathways_service.session.deadlines import Deadlines
 from shared_pathways_service.session.messages import (
     Announce,
     Cancelled,
@@ -43,6 +42,7 @@ from shared_pathways_service.session.messages import (
     Tick,
     TunnelOpen,
 )
+from shared_pathways_service.session.phase_deadlines import Deadlines
 from shared_pathways_service.session.phases import (
     BEFORE_JAX,
     DONE_EVENTS,

@@ -12,7 +12,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 
-from shared_pathways_service.events.decisions import DecisionKind
+from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.scheduling.book.decisions import Decision
 
 __all__ = ["Book", "Hold", "Told"]

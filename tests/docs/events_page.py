@@ -6,8 +6,15 @@ import itertools
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 
-from shared_pathways_service.events import Event, manager, session, supervisor, tenants, training
-from shared_pathways_service.events.decisions import RecordedDecision
+from shared_pathways_service.events import (
+    Event,
+    manager_events,
+    session,
+    supervisor,
+    tenants,
+    training,
+)
+from shared_pathways_service.events.recorded_decisions import RecordedDecision
 from tests.docs import docstrings
 from tests.docs.markdown import code, page, table
 
@@ -42,14 +49,14 @@ Events of a newer version that have no class here are `OtherEvent`: their fields
 _PARTS: Mapping[str, ModuleType] = {
     "Connections and proxies": session,
     "Tenants and slices": tenants,
-    "The resource manager": manager,
+    "The resource manager": manager_events,
     "The embedded service": supervisor,
     "Elastic training": training,
 }
 
 _DECISIONS = """`sps events` shows the history of the resource manager, whose entries are
-`RecordedDecision` of the module `shared_pathways_service.events.decisions`. `kind` is one of the
-[words for decisions](words.md#what-the-resource-manager-decided). The fields: {fields}"""
+`RecordedDecision` of the module `shared_pathways_service.events.recorded_decisions`. `kind` is one
+of the [words for decisions](words.md#what-the-resource-manager-decided). The fields: {fields}"""
 
 
 def text() -> str:

@@ -12,7 +12,7 @@ from shared_pathways_service.api import checks
 from shared_pathways_service.cluster_state.proxy_progress import Outcome
 from shared_pathways_service.elastic.checkpoints import files
 from shared_pathways_service.elastic.policy import slice_health
-from shared_pathways_service.events.decisions import DecisionKind
+from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.scheduling.book import messages
 from shared_pathways_service.scheduling.book.states import (
     SliceState,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from shared_pathways_service.events.decisions import DecisionKind
+from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.scheduling.book.decisions import Decision
 from shared_pathways_service.scheduling.book.holdings import StatusReport
 from shared_pathways_service.scheduling.history.usage import Usage, UsageBy

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from shared_pathways_service.events.decisions import DecisionKind
+from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.scheduling.book import messages as m
 from shared_pathways_service.scheduling.book.decisions import Decision, sentence, span
 from shared_pathways_service.scheduling.history.expectation import HoldingTimes, expect

@@ -25,7 +25,7 @@ from shared_pathways_service.errors import (
 )
 from shared_pathways_service.events import Event
 from shared_pathways_service.session import messages as m
-from shared_pathways_service.session.deadlines import QUEUE_SLACK_S, UNDO_S
+from shared_pathways_service.session.phase_deadlines import QUEUE_SLACK_S, UNDO_S
 from shared_pathways_service.session.state_machine import (
     SETTLE_S,
     TUNNEL_SETTLE_S,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from shared_pathways_service.events import Event
-from shared_pathways_service.events.manager import TenantDisconnected, TenantReturned
+from shared_pathways_service.events.manager_events import TenantDisconnected, TenantReturned
 from shared_pathways_service.events.tenants import (
     SliceMoving,
     SliceMovingWithdrawn,

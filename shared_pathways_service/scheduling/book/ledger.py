@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 
 from shared_pathways_service.api.topology import InstanceType
-from shared_pathways_service.events.decisions import DecisionKind
+from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.journal import Journal
 from shared_pathways_service.scheduling.book.limits import Teams

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 from shared_pathways_service.events import Event
-from shared_pathways_service.events.decisions import DecisionKind
+from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.scheduling.book import announcements
 from shared_pathways_service.scheduling.book.ledger import Ledger
 from shared_pathways_service.scheduling.book.messages import (

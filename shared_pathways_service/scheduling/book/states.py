@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 
-from shared_pathways_service.events import manager
+from shared_pathways_service.events import manager_events
 
 __all__ = ["SLICE_EVENTS", "SliceMark", "SliceState", "TenantState", "VirtualSliceState"]
 
@@ -21,12 +21,12 @@ class SliceState(enum.StrEnum):
 
 
 #: The event of a slice that comes to a state.
-SLICE_EVENTS: Mapping[SliceState, type[manager.PhysicalSliceEvent]] = {
-    SliceState.STARTING: manager.SliceStarting,
-    SliceState.READY: manager.SliceReady,
-    SliceState.CORDONED: manager.SliceCordoned,
-    SliceState.DRAINING: manager.SliceDraining,
-    SliceState.LOST: manager.PhysicalSliceLost,
+SLICE_EVENTS: Mapping[SliceState, type[manager_events.PhysicalSliceEvent]] = {
+    SliceState.STARTING: manager_events.SliceStarting,
+    SliceState.READY: manager_events.SliceReady,
+    SliceState.CORDONED: manager_events.SliceCordoned,
+    SliceState.DRAINING: manager_events.SliceDraining,
+    SliceState.LOST: manager_events.PhysicalSliceLost,
 }
 
 

@@ -14,7 +14,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping
 
-from shared_pathways_service.events.decisions import DecisionKind
+from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.scheduling.book.decisions import Decision, span
 from shared_pathways_service.scheduling.book.holdings import QueueEntry, StatusReport
 from shared_pathways_service.scheduling.book.states import SliceState

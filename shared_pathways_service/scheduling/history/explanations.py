@@ -6,7 +6,7 @@ import collections
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
-from shared_pathways_service.events.decisions import DecisionKind
+from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.scheduling.book.decisions import Decision, sentence, span
 from shared_pathways_service.scheduling.book.holdings import QueueEntry, StatusReport, TenantStatus
 from shared_pathways_service.scheduling.book.states import (

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from shared_pathways_service.events import manager
+from shared_pathways_service.events import manager_events
 from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.deadlines import Deadlines
 from shared_pathways_service.scheduling.book.ledger import Ledger
@@ -32,10 +32,10 @@ from shared_pathways_service.scheduling.policies.placement_order import Schedule
 __all__ = ["Cordons"]
 
 _IN = frozenset({SliceState.READY, SliceState.CORDONED, SliceState.DRAINING})
-_MARK_EVENTS: Mapping[SliceMark, type[manager.PhysicalSliceEvent]] = {
-    SliceMark.NONE: manager.SliceUncordoned,
-    SliceMark.CORDONED: manager.SliceCordoned,
-    SliceMark.DRAINING: manager.SliceDraining,
+_MARK_EVENTS: Mapping[SliceMark, type[manager_events.PhysicalSliceEvent]] = {
+    SliceMark.NONE: manager_events.SliceUncordoned,
+    SliceMark.CORDONED: manager_events.SliceCordoned,
+    SliceMark.DRAINING: manager_events.SliceDraining,
 }
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from shared_pathways_service.events.decisions import DecisionKind
+from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.events.tenants import TenantIdled, TenantIdling, TenantIdlingWithdrawn
 from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.deadlines import Deadlines

@@ -22,7 +22,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
-from shared_pathways_service.events.decisions import DecisionKind
+from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.scheduling.book.ledger import Ledger
 from shared_pathways_service.scheduling.book.lines import Entry
 from shared_pathways_service.scheduling.book.records import Pool, Slice, Tenant

@@ -23,7 +23,7 @@ import math
 from collections.abc import Iterator
 
 from shared_pathways_service.api.priorities import describe_priority
-from shared_pathways_service.events.decisions import DecisionKind
+from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.deadlines import Deadlines
 from shared_pathways_service.scheduling.book.ledger import Ledger

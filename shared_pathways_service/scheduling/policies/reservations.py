@@ -16,8 +16,8 @@ from __future__ import annotations
 from functools import partial
 
 from shared_pathways_service.api.topology import InstanceType
-from shared_pathways_service.events import manager
-from shared_pathways_service.events.decisions import DecisionKind
+from shared_pathways_service.events import manager_events
+from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.scheduling.book.deadlines import Deadlines
 from shared_pathways_service.scheduling.book.decisions import Decision
 from shared_pathways_service.scheduling.book.ledger import Ledger
@@ -96,7 +96,7 @@ class Reservations:
             raise ValueError(f"name={new.name}: there is one of that name")
         self._enter(self._ledger.pools[InstanceType.parse(new.instance_type)], new)
         self._ledger.write_reservation(new)
-        self._tell(manager.ReservationMade, new)
+        self._tell(manager_events.ReservationMade, new)
 
     def cancelled(self, event: ReservationCancelled) -> None:
         """Ends a reservation before its time; of one that is not known, nothing."""
@@ -137,7 +137,7 @@ class Reservations:
     def _began(self, pool: Pool, one: Reservation) -> None:
         self._reserved[pool].in_force[one.name] = None
         self._ledger.reservations_changed(pool)
-        self._tell(manager.ReservationStarted, one)
+        self._tell(manager_events.ReservationStarted, one)
 
     def _leave(self, pool: Pool, one: Reservation, why: str) -> None:
         reserved = self._reserved[pool]
@@ -148,13 +148,13 @@ class Reservations:
             pool.reserved = None
         self._ledger.reservations_changed(pool)
         self._ledger.write_reservation(one, over=True)
-        self._tell(manager.ReservationEnded, one, why)
+        self._tell(manager_events.ReservationEnded, one, why)
 
     def _is_there(self, pool: Pool, one: Reservation) -> bool:
         return pool in self._reserved and one in self._reserved[pool].entries
 
     def _tell(
-        self, event: type[manager.ReservationEvent], about: Reservation, why: str = ""
+        self, event: type[manager_events.ReservationEvent], about: Reservation, why: str = ""
     ) -> None:
         self._decide(DecisionKind(event.kind), about, why)
         self._speaker.announce(

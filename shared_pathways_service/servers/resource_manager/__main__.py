@@ -17,8 +17,8 @@ from grpc_health.v1 import health, health_pb2_grpc
 from shared_pathways_service.constants import RESOURCE_MANAGER_PORT
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.events import Event
-from shared_pathways_service.events.decisions import DecisionKind
-from shared_pathways_service.events.manager import PhysicalSliceLost, SliceReady
+from shared_pathways_service.events.manager_events import PhysicalSliceLost, SliceReady
+from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.flags.parsing import parse_or_exit
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import TokenInterceptor, read_token

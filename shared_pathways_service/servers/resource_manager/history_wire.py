@@ -5,7 +5,7 @@ from __future__ import annotations
 from shared_pathways_service.api.validation import check_dns_label
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.events import LAST_MOMENT, Scalar, rfc3339
-from shared_pathways_service.events.decisions import DecisionKind
+from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.scheduling.book.decisions import Decision
 from shared_pathways_service.scheduling.history.explanations import Explanation, Holding

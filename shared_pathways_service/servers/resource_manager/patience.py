@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shared_pathways_service.events import Event
-from shared_pathways_service.events.manager import ManagerRecovered, ManagerRecovering
+from shared_pathways_service.events.manager_events import ManagerRecovered, ManagerRecovering
 from shared_pathways_service.scheduling.book import messages
 
 __all__ = ["Patience"]

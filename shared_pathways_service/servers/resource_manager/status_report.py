@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from shared_pathways_service.events import Event, rfc3339
-from shared_pathways_service.events.manager import ManagerRecovering, TenantDisconnected
+from shared_pathways_service.events.manager_events import ManagerRecovering, TenantDisconnected
 from shared_pathways_service.events.tenants import (
     SlicePlaced,
     SliceUnplaced,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from shared_pathways_service.events.decisions import DecisionKind
+from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.scheduling.book.decisions import Decision
 from shared_pathways_service.scheduling.book.persisted import Persist
 from shared_pathways_service.servers.resource_manager.history_table import (

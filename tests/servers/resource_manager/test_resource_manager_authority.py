@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from shared_pathways_service.api.topology import InstanceType
-from shared_pathways_service.events.decisions import DecisionKind
+from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.scheduling.book import messages as m
 from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.decisions import Decision

@@ -11,7 +11,7 @@ import enum
 from collections.abc import Mapping
 from typing import Any
 
-from shared_pathways_service.events import manager, tenants
+from shared_pathways_service.events import manager_events, tenants
 from shared_pathways_service.events.base import Event, common_fields, own_fields
 
 __all__ = ["DecisionKind", "RecordedDecision"]
@@ -38,19 +38,19 @@ class DecisionKind(enum.StrEnum):
     UNPLACED = tenants.SliceUnplaced.kind
     FREED = "slice.freed"
     # Of a slice alone.
-    STARTING = manager.SliceStarting.kind
-    READY = manager.SliceReady.kind
-    LOST = manager.PhysicalSliceLost.kind
-    CORDONED = manager.SliceCordoned.kind
-    DRAINING = manager.SliceDraining.kind
+    STARTING = manager_events.SliceStarting.kind
+    READY = manager_events.SliceReady.kind
+    LOST = manager_events.PhysicalSliceLost.kind
+    CORDONED = manager_events.SliceCordoned.kind
+    DRAINING = manager_events.SliceDraining.kind
     # Of a reservation.
-    RESERVED = manager.ReservationMade.kind
-    RESERVATION_STARTED = manager.ReservationStarted.kind
-    RESERVATION_ENDED = manager.ReservationEnded.kind
+    RESERVED = manager_events.ReservationMade.kind
+    RESERVATION_STARTED = manager_events.ReservationStarted.kind
+    RESERVATION_ENDED = manager_events.ReservationEnded.kind
     # Of the resource manager.
     STARTED = "rm.started"
-    RECOVERING = manager.ManagerRecovering.kind
-    RECOVERED = manager.ManagerRecovered.kind
+    RECOVERING = manager_events.ManagerRecovering.kind
+    RECOVERED = manager_events.ManagerRecovered.kind
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
