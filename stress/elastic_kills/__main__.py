@@ -23,7 +23,8 @@ import sys
 from pathlib import Path
 
 from harness.own_service import write_result
-from stress.elastic_kills.kills import Training, measure, show_result
+from stress.elastic_kills.kills import measure, show_result
+from stress.elastic_kills.runs import Training
 
 
 def main() -> int:

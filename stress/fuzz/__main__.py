@@ -21,8 +21,9 @@ import sys
 from pathlib import Path
 
 from harness.own_service import write_result
-from stress.fuzz.campaign import ROUNDS, Campaign, started_proxy
-from stress.fuzz.requests import FuzzError
+from stress.fuzz.campaign import Campaign, started_proxy
+from stress.fuzz.conversation import FuzzError
+from stress.fuzz.rounds import ROUNDS
 from stress.fuzz.witness import Witness
 
 

@@ -19,7 +19,7 @@ import grpc
 import psutil
 
 from harness.proxy.raw import Failed, RawClient
-from stress.fuzz.requests import FuzzError
+from stress.fuzz.conversation import FuzzError
 from stress.fuzz.witness import counters_of
 
 __all__ = ["DEBUGGERS", "Observer"]

@@ -14,7 +14,8 @@ from shared_pathways_service.metrics import measurement_messages
 from shared_pathways_service.metrics.families import values_of
 from shared_pathways_service.protocol import proxy_status_pb2
 from shared_pathways_service.protocol.ifrt import core_pb2
-from stress.fuzz.requests import DEADLINE_S, FuzzError
+from stress.fuzz.client import DEADLINE_S
+from stress.fuzz.conversation import FuzzError
 
 __all__ = ["HELD", "Witness", "check_nothing_left", "counters_of"]
 

@@ -7,7 +7,8 @@ import random
 import pytest
 
 from shared_pathways_service.events import Event
-from stress.elastic_kills.kills import Training, measure, phase_of
+from stress.elastic_kills.kills import measure, phase_of
+from stress.elastic_kills.runs import Training
 
 pytestmark = pytest.mark.race
 

@@ -24,9 +24,10 @@ from harness.proxy.raw import (
 )
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import core_pb2, xla_pb2
-from stress.fuzz.campaign import ROUNDS, Campaign, run_sequence, started_proxy
+from stress.fuzz.campaign import Campaign, started_proxy
+from stress.fuzz.conversation import FuzzError
 from stress.fuzz.observer import DEBUGGERS
-from stress.fuzz.requests import FuzzError
+from stress.fuzz.rounds import ROUNDS, run_sequence
 from stress.fuzz.witness import Witness, check_nothing_left
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, StartProxy
 from tests.servers.proxy.session.test_sessions import wait_until
