@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from harness.jax_checks.callbacks import CALLBACK_CHECKS
+from harness.jax_checks import (  # noqa: F401 - each adds functions that are compared
+    callback_devices,
+    partitioning,
+)
+from harness.jax_checks.callback_order import CALLBACK_CHECKS
 from harness.jax_checks.compared import COMPARED
 from harness.jax_checks.compile_time import COMPILE_TIME_CHECKS
 from harness.jax_checks.nested import NESTED_CHECKS
