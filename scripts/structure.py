@@ -5,8 +5,8 @@ Circles are looked for among modules, packages' ``__init__`` included, and count
 those below ``TYPE_CHECKING`` and those inside functions as well. (import-linter checks that
 folders side by side form no circle.)
 
-A module has at most 350 lines; a class 250 and a function 60, docstrings not counted. What was
-larger when the limits came is in `_LARGER`, which may only shrink.
+A module has at most 350 lines; a class 250 and a function 60, docstrings not counted. A folder has
+at most 25 modules. What was larger when the limits came is in `_LARGER`, which may only shrink.
 
 Tests, benchmarks, stress and conformance share `harness`, and do not import each other; only tests
 import what is in stress and conformance, and test it.
@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import grimp
@@ -24,6 +25,8 @@ import grimp
 _MODULE_LINES = 350
 _CLASS_LINES = 250
 _FUNCTION_LINES = 60
+#: Modules of one folder; generated ones and `__init__` are not counted.
+_FOLDER_FILES = 25
 
 #: Lines of modules, classes and functions above their limit; never raise or add a number.
 _LARGER = {
@@ -157,6 +160,20 @@ def folder_errors(root: Path, folders: Mapping[str, Collection[str]]) -> Iterato
                     yield f"{path.relative_to(root)} imports {imported}"
 
 
+def crowded_folders(root: Path, folders: Iterable[str]) -> Iterator[str]:
+    """Yields a line for each folder, at any depth, that has too many modules."""
+    for folder in folders:
+        modules = [
+            path.parent
+            for path in (root / folder).rglob("*.py")
+            if not path.stem.endswith(("_pb2", "_pb2_grpc", "__init__"))
+        ]
+        for found, count in sorted(Counter(modules).items()):
+            if count > _FOLDER_FILES:
+                name = found.relative_to(root)
+                yield f"{name} has {count} modules; the limit is {_FOLDER_FILES}"
+
+
 def _imported(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -188,6 +205,7 @@ def main() -> int:
     sys.path.insert(0, str(root))
     found = errors(root, "shared_pathways_service", larger=_LARGER, circular=_CIRCULAR)
     found += folder_errors(root, _FOLDERS)
+    found += crowded_folders(root, _FOLDERS)
     for error in found:
         print(error)
     return 1 if found else 0

@@ -113,3 +113,16 @@ def test_that_a_folder_imports_only_what_it_may(tmp_path: Path) -> None:
         "stress/soak.py imports tests.test_one",
         "tests/test_one.py imports benchmarks.speed",
     ]
+
+
+def test_that_a_folder_has_a_limit(tmp_path: Path) -> None:
+    names = [*(f"m{n}" for n in range(25)), "__init__", "m_pb2", "m_pb2_grpc"]
+    inner = tmp_path / "tests" / "inner"
+    inner.mkdir(parents=True)
+    for name in names:
+        (inner / f"{name}.py").touch()
+    assert not list(_SCRIPT["crowded_folders"](tmp_path, ["tests"]))
+    (inner / "one_more.py").touch()
+    assert list(_SCRIPT["crowded_folders"](tmp_path, ["tests"])) == [
+        "tests/inner has 26 modules; the limit is 25"
+    ]
