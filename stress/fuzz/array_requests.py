@@ -8,10 +8,7 @@ from typing import Any
 
 import grpc
 
-from harness.proxy.raw import (
-    F32,
-    spec,
-)
+from harness.proxy.raw import F32, spec
 from stress.fuzz.conversation import Conversation, request
 from stress.fuzz.odd_values import DEVICES, DTYPES, SHAPES, STRIDES
 

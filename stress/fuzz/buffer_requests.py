@@ -9,9 +9,7 @@ from typing import Any
 
 import grpc
 
-from harness.proxy.raw import (
-    F32,
-)
+from harness.proxy.raw import F32
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from stress.fuzz.client import DEADLINE_S

@@ -11,9 +11,7 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 from hypothesis import strategies as st
 
-from harness.proxy.raw import (
-    RawClient,
-)
+from harness.proxy.raw import RawClient
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 

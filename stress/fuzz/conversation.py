@@ -12,12 +12,7 @@ from typing import Any
 import grpc
 import numpy as np
 
-from harness.proxy.raw import (
-    Failed,
-    replicated,
-    single,
-    split,
-)
+from harness.proxy.raw import Failed, replicated, single, split
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
 from stress.fuzz.client import DEADLINE_S, FuzzClient
 from stress.fuzz.odd_values import DEVICES

@@ -8,12 +8,8 @@ from typing import Any
 
 from jaxlib import xla_client
 
-from harness.proxy.raw import (
-    DOUBLE,
-    F32,
-    compile_options,
-    sharded_double,
-)
+from harness.proxy.programs import DOUBLE, compile_options, sharded_double
+from harness.proxy.raw import F32
 from shared_pathways_service.protocol.ifrt import core_pb2
 from stress.fuzz.shardings import delimited, field
 

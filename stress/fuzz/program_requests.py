@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from harness.proxy.raw import (
-    F32,
-    compile_options,
-    single,
-    split,
-)
+from harness.proxy.programs import compile_options
+from harness.proxy.raw import F32, single, split
 from stress.fuzz.conversation import Conversation, request
 from stress.fuzz.odd_values import PROGRAMS, SUM, odd_options
 

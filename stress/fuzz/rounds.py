@@ -17,7 +17,8 @@ import hypothesis
 from hypothesis import strategies as st
 from jaxlib import xla_client
 
-from harness.proxy.raw import Failed, RawClient, compile_options
+from harness.proxy.programs import compile_options
+from harness.proxy.raw import Failed, RawClient
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import core_pb2
 from stress.fuzz.client import DEADLINE_S, FuzzClient, mutations, plausible

@@ -9,7 +9,8 @@ from typing import Any
 import grpc
 import numpy as np
 
-from harness.proxy.raw import DOUBLE, RawClient, sharded_double, single, split
+from harness.proxy.programs import DOUBLE, sharded_double
+from harness.proxy.raw import RawClient, single, split
 from shared_pathways_service.metrics import measurement_messages
 from shared_pathways_service.metrics.families import values_of
 from shared_pathways_service.protocol import proxy_status_pb2

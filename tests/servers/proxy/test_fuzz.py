@@ -13,15 +13,8 @@ import pytest
 from jaxlib import xla_client
 
 from harness.processes import DEADLINE_S, ServerProcess
-from harness.proxy.raw import (
-    DOUBLE,
-    ENDLESS,
-    Failed,
-    RawClient,
-    compile_options,
-    sharded_double,
-    single,
-)
+from harness.proxy.programs import DOUBLE, ENDLESS, compile_options, sharded_double
+from harness.proxy.raw import Failed, RawClient, single
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import core_pb2, xla_pb2
 from stress.fuzz.campaign import Campaign, started_proxy

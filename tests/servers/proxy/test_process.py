@@ -18,16 +18,8 @@ import psutil
 import pytest
 
 from harness.processes import DEADLINE_S, REPOSITORY, ServerProcess, run_async
-from harness.proxy.raw import (
-    DOUBLE,
-    ENDLESS,
-    Failed,
-    RawClient,
-    sharded_double,
-    sharded_endless,
-    single,
-    split,
-)
+from harness.proxy.programs import DOUBLE, ENDLESS, sharded_double, sharded_endless
+from harness.proxy.raw import Failed, RawClient, single, split
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotReady, VersionSkew
 from shared_pathways_service.flags.parsing import parse_flags
 from shared_pathways_service.protocol import resource_manager_pb2 as pb

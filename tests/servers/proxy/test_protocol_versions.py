@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 from harness.processes import DEADLINE_S, REPOSITORY
-from harness.proxy.raw import DOUBLE, F32, single
+from harness.proxy.programs import DOUBLE
+from harness.proxy.raw import F32, single
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.servers.proxy.engine.engine import Engine

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from harness.processes import KIND, ServerProcess
-from harness.proxy.raw import ENDLESS, RawClient, single
+from harness.proxy.programs import ENDLESS
+from harness.proxy.raw import RawClient, single
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.servers.serving.last_requests_file import read_unfinished
 from tests.servers.supervisor.support import (

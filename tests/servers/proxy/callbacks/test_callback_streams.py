@@ -9,16 +9,8 @@ import numpy as np
 import pytest
 
 from harness.programs import wait_until
-from harness.proxy.raw import (
-    DOUBLE,
-    Failed,
-    Pending,
-    RawClient,
-    replicated,
-    sharded_double,
-    single,
-    split,
-)
+from harness.proxy.programs import DOUBLE, sharded_double
+from harness.proxy.raw import Failed, Pending, RawClient, replicated, single, split
 from shared_pathways_service.metrics.measurement_messages import families_of
 from shared_pathways_service.protocol.proxy_status_pb2 import GetCountersResponse
 from shared_pathways_service.servers.proxy.callbacks import callbacks as served

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.proxy.raw import DOUBLE, Failed, Pending, RawClient, single, split
+from harness.proxy.programs import DOUBLE
+from harness.proxy.raw import Failed, Pending, RawClient, single, split
 from shared_pathways_service.protocol import callbacks_pb2 as pb
 from shared_pathways_service.protocol.ifrt import xla_pb2
 from shared_pathways_service.servers.proxy.engine import compilations

@@ -12,14 +12,8 @@ import numpy as np
 import pytest
 
 from harness.processes import DEADLINE_S
-from harness.proxy.raw import (
-    DOUBLE,
-    Failed,
-    Pending,
-    RawClient,
-    compile_options,
-    single,
-)
+from harness.proxy.programs import DOUBLE, compile_options
+from harness.proxy.raw import Failed, Pending, RawClient, single
 from shared_pathways_service.protocol.ifrt import core_pb2
 from shared_pathways_service.servers.proxy.engine.compilations import Compilations
 from shared_pathways_service.servers.proxy.status_errors import StatusError

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from harness.processes import REPOSITORY
-from harness.proxy.raw import DOUBLE, RawClient, sharded_double, single, split
+from harness.proxy.programs import DOUBLE, sharded_double
+from harness.proxy.raw import RawClient, single, split
 from shared_pathways_service.errors import AccessDenied, InvalidRequestError
 from shared_pathways_service.servers.proxy.engine import compile_cache
 from shared_pathways_service.servers.proxy.engine.compile_cache import CacheCounts, CompileCache

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from harness.processes import DEADLINE_S, REPOSITORY
-from harness.proxy.raw import DOUBLE, ENDLESS, RawClient, sharded_double, single, split
+from harness.proxy.programs import DOUBLE, ENDLESS, sharded_double
+from harness.proxy.raw import RawClient, single, split
 from shared_pathways_service.servers.proxy.execution import operations
 from shared_pathways_service.servers.proxy.execution.executor import Executor
 from shared_pathways_service.servers.proxy.execution.operations import Operation

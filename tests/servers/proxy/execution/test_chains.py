@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from harness.programs import wait_until
-from harness.proxy.raw import DOUBLE, Failed, RawClient, single
+from harness.proxy.programs import DOUBLE
+from harness.proxy.raw import Failed, RawClient, single
 from shared_pathways_service.servers.proxy.execution.virtual_slices import SliceChange
 from tests.servers.proxy.conftest import LocalProxy, MakeClient
 

@@ -5,14 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.proxy.raw import (
-    DOUBLE,
-    Failed,
-    RawClient,
-    sharded_double,
-    single,
-    split,
-)
+from harness.proxy.programs import DOUBLE, sharded_double
+from harness.proxy.raw import Failed, RawClient, single, split
 from tests.servers.proxy.conftest import LocalProxy
 
 pytestmark = pytest.mark.race

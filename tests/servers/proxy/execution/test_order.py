@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from harness.processes import DEADLINE_S
-from harness.proxy.raw import DOUBLE, RawClient, sharded_double, single, split
+from harness.proxy.programs import DOUBLE, sharded_double
+from harness.proxy.raw import RawClient, single, split
 from shared_pathways_service.servers.proxy.execution.executor import Executor
 from shared_pathways_service.servers.proxy.execution.operations import Operation
 from shared_pathways_service.servers.proxy.execution.virtual_slices import Epoch

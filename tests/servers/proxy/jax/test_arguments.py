@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from harness.processes import ServerProcess
-from harness.proxy.raw import Failed, RawClient, replicated, sharded_double, single, split
+from harness.proxy.programs import sharded_double
+from harness.proxy.raw import Failed, RawClient, replicated, single, split
 from shared_pathways_service.protocol.ifrt import core_pb2
 from tests.servers.proxy.conftest import KIND, MODULE, MakeClient
 

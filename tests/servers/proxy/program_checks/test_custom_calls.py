@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from jaxlib.cpu import _lapack, _sparse
 
-from harness.proxy.raw import DOUBLE, Failed, RawClient, single
+from harness.proxy.programs import DOUBLE
+from harness.proxy.raw import Failed, RawClient, single
 from shared_pathways_service.servers.proxy.callbacks.callback_calls import NAMES, CallbackChecker
 from shared_pathways_service.servers.proxy.callbacks.compile_calls import COMPILE_CALLS
 from shared_pathways_service.servers.proxy.program_checks.cpu_kernels import KERNELS

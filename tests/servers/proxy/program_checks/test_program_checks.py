@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.proxy.raw import DOUBLE, Failed, RawClient, single
+from harness.proxy.programs import DOUBLE
+from harness.proxy.raw import Failed, RawClient, single
 from shared_pathways_service.servers.proxy.dtypes import KIND_OF_ELEMENT, UNSUPPORTED_ELEMENTS
 from shared_pathways_service.servers.proxy.program_checks.call_graph import CallGraph
 from shared_pathways_service.servers.proxy.program_checks.program_checks import check_program

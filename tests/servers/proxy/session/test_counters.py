@@ -11,7 +11,8 @@ import pytest
 
 from harness.openmetrics import text_to_families
 from harness.processes import DEADLINE_S
-from harness.proxy.raw import DOUBLE, Failed, RawClient, sharded_double, single, split
+from harness.proxy.programs import DOUBLE, sharded_double
+from harness.proxy.raw import Failed, RawClient, single, split
 from shared_pathways_service.metrics.exposition import render
 from shared_pathways_service.metrics.families import values_of
 from shared_pathways_service.metrics.measurement_messages import METHOD, SERVICE, families_of

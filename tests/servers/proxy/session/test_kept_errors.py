@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from harness.programs import wait_until
-from harness.proxy.raw import DOUBLE, F32, Failed, RawClient, sharded_double, single, split
+from harness.proxy.programs import DOUBLE, sharded_double
+from harness.proxy.raw import F32, Failed, RawClient, single, split
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
 from shared_pathways_service.servers.proxy.engine.compiled_program import Program
 from shared_pathways_service.servers.proxy.limits import Limits

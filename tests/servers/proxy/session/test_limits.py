@@ -20,7 +20,8 @@ import numpy as np
 import pytest
 
 from harness.processes import DEADLINE_S, REPOSITORY
-from harness.proxy.raw import DOUBLE, F32, Failed, RawClient, single, spec
+from harness.proxy.programs import DOUBLE
+from harness.proxy.raw import F32, Failed, RawClient, single, spec
 from shared_pathways_service.api.jax_releases import newest_served
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.flags.limits import default_host_memory

@@ -7,7 +7,8 @@ import gc
 import numpy as np
 import pytest
 
-from harness.proxy.raw import DOUBLE, F32, Failed, sharded_double, single, split
+from harness.proxy.programs import DOUBLE, sharded_double
+from harness.proxy.raw import F32, Failed, single, split
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
 from shared_pathways_service.servers.proxy.memory import Charge
 from tests.servers.proxy.conftest import MakeClient, MakeProxy

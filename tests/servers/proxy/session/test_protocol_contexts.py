@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.proxy.raw import DOUBLE, F32, Failed, RawClient, compile_options, single
+from harness.proxy.programs import DOUBLE, compile_options
+from harness.proxy.raw import F32, Failed, RawClient, single
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.servers.proxy.session.session import Call
 from shared_pathways_service.servers.proxy.session.user_contexts import UserContexts

@@ -9,16 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.proxy.raw import (
-    DOUBLE,
-    Failed,
-    RawClient,
-    replicated,
-    sharded_double,
-    single,
-    spec,
-    split,
-)
+from harness.proxy.programs import DOUBLE, sharded_double
+from harness.proxy.raw import Failed, RawClient, replicated, single, spec, split
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy
 

@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 from harness.processes import DEADLINE_S
-from harness.proxy.raw import DOUBLE, F32, Failed, RawClient, single, split
+from harness.proxy.programs import DOUBLE
+from harness.proxy.raw import F32, Failed, RawClient, single, split
 from shared_pathways_service.api.jax_releases import newest_served
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2

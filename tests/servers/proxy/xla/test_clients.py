@@ -7,7 +7,8 @@ import itertools
 import psutil
 import pytest
 
-from harness.proxy.raw import compile_options, sharded_double, split
+from harness.proxy.programs import compile_options, sharded_double
+from harness.proxy.raw import split
 from shared_pathways_service.protocol.ifrt import core_pb2
 from shared_pathways_service.servers.proxy.engine.programs import Compiler
 from shared_pathways_service.servers.proxy.status_errors import Code, StatusError

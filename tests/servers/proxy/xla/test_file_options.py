@@ -16,7 +16,8 @@ from google.protobuf import descriptor_pb2
 from jaxlib import xla_client
 
 from harness.processes import DEADLINE_S
-from harness.proxy.raw import DOUBLE, Failed, RawClient, compile_options
+from harness.proxy.programs import DOUBLE, compile_options
+from harness.proxy.raw import Failed, RawClient
 from shared_pathways_service.protocol.ifrt import core_pb2
 from shared_pathways_service.servers.proxy.engine.compile_cache import CacheCounts, CompileCache
 from shared_pathways_service.servers.proxy.status_errors import Code, StatusError

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from jaxlib import xla_client
 
-from harness.proxy.raw import RawClient, compile_options, sharded_double, split
+from harness.proxy.programs import compile_options, sharded_double
+from harness.proxy.raw import RawClient, split
 from shared_pathways_service.protocol.ifrt import core_pb2
 from shared_pathways_service.servers.proxy.xla.xla_flags import is_known
 from tests.servers.proxy.conftest import MakeClient, StartProxy

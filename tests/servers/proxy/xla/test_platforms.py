@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from harness.processes import ServerProcess
-from harness.proxy.raw import DOUBLE, RawClient, single
+from harness.proxy.programs import DOUBLE
+from harness.proxy.raw import RawClient, single
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.flags.parsing import parse_flags
 from shared_pathways_service.servers.proxy.flags import ProxyServerOptions

@@ -9,7 +9,7 @@ import pytest
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from harness.proxy.raw import DOUBLE
+from harness.proxy.programs import DOUBLE
 from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.xla import mlir
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.proxy.raw import DOUBLE, Failed, single
+from harness.proxy.programs import DOUBLE
+from harness.proxy.raw import Failed, single
 from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.xla import mlir
 from shared_pathways_service.servers.proxy.xla.program_text import check_text
