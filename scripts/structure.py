@@ -6,7 +6,8 @@ those below ``TYPE_CHECKING`` and those inside functions as well. (import-linter
 folders side by side form no circle.)
 
 A module has at most 350 lines; a class 250 and a function 60, docstrings not counted. A folder has
-at most 25 modules. What was larger when the limits came is in `_LARGER`, which may only shrink.
+at most 25 modules. Two modules of the package have one name only if they do the same in two places
+(`_SHARED_NAMES`). What was larger when the limits came is in `_LARGER`, which may only shrink.
 
 Tests, benchmarks, stress and conformance share `harness`, and do not import each other; only tests
 import what is in stress and conformance, and test it.
@@ -56,6 +57,39 @@ _LARGER = {
 
 #: Imports that are part of a circle; never add one.
 _CIRCULAR: tuple[tuple[str, str], ...] = ()
+
+#: Names of several modules: each does the same for another part, or is the other side of it.
+_SHARED_NAMES = frozenset(
+    {
+        "__init__",
+        "__main__",
+        "api",
+        "base",
+        "callbacks",
+        "checkpoints",
+        "child",
+        "compile_calls",
+        "cordon",
+        "counters",
+        "errors",
+        "failures",
+        "flags",
+        "home",
+        "hotswap",
+        "journal",
+        "kubeconfig",
+        "limits",
+        "manager_link",
+        "messages",
+        "process",
+        "service",
+        "session",
+        "supervisor",
+        "tenant_requests",
+        "tenants",
+        "usage",
+    }
+)
 
 #: What each top-level folder may import besides itself and the package.
 _FOLDERS = {
@@ -174,6 +208,18 @@ def crowded_folders(root: Path, folders: Iterable[str]) -> Iterator[str]:
                 yield f"{name} has {count} modules; the limit is {_FOLDER_FILES}"
 
 
+def name_errors(root: Path, package: str, shared: Collection[str]) -> Iterator[str]:
+    """Yields a line for each name of several modules, and each exception without need."""
+    found: dict[str, list[str]] = {}
+    for path in sorted((root / package).rglob("*.py")):
+        found.setdefault(path.stem, []).append(str(path.relative_to(root)))
+    several = {name: paths for name, paths in found.items() if len(paths) > 1}
+    for name in sorted(several.keys() - shared):
+        yield f"{', '.join(several[name])} have one name: rename what does another thing"
+    for name in sorted(shared - several.keys()):
+        yield f"only one module is {name}: remove it from _SHARED_NAMES"
+
+
 def _imported(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -206,6 +252,7 @@ def main() -> int:
     found = errors(root, "shared_pathways_service", larger=_LARGER, circular=_CIRCULAR)
     found += folder_errors(root, _FOLDERS)
     found += crowded_folders(root, _FOLDERS)
+    found += name_errors(root, "shared_pathways_service", _SHARED_NAMES)
     for error in found:
         print(error)
     return 1 if found else 0

@@ -126,3 +126,14 @@ def test_that_a_folder_has_a_limit(tmp_path: Path) -> None:
     assert list(_SCRIPT["crowded_folders"](tmp_path, ["tests"])) == [
         "tests/inner has 26 modules; the limit is 25"
     ]
+
+
+def test_that_unlike_modules_have_unlike_names(tmp_path: Path) -> None:
+    for name in ("one/flags", "two/flags", "one/status", "two/status", "one/alone"):
+        path = tmp_path / "tried" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert list(_SCRIPT["name_errors"](tmp_path, "tried", {"flags", "alone"})) == [
+        "tried/one/status.py, tried/two/status.py have one name: rename what does another thing",
+        "only one module is alone: remove it from _SHARED_NAMES",
+    ]

@@ -17,10 +17,10 @@ import aiohttp
 from shared_pathways_service.errors import AccessDenied, SharedPathwaysError
 from shared_pathways_service.kube.cluster import ClusterAccess
 from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
-from shared_pathways_service.kube.lines import lines_of
 from shared_pathways_service.kube.paths import target_of
 from shared_pathways_service.kube.retry_rules import Failure, retry_delay_s
 from shared_pathways_service.kube.single_requests import CONNECT_S, Transport
+from shared_pathways_service.kube.text_lines import lines_of
 from shared_pathways_service.manifests.lifetime import delete_body
 from shared_pathways_service.manifests.names import LABEL_SESSION
 

@@ -24,7 +24,7 @@ from shared_pathways_service.testing.testbed.node_agent.pod_status import (
     PodRecord,
     restarts,
 )
-from shared_pathways_service.testing.testbed.node_agent.readiness import until_ready
+from shared_pathways_service.testing.testbed.node_agent.readiness_probes import until_ready
 
 __all__ = ["ContainerLife", "PodParts"]
 
