@@ -29,7 +29,7 @@ GLANCE_S = 0.005
 _TAIL = 4000
 #: Borne by a trainer in its environment, and so by whatever it starts.
 MARK = "SPS_TRAINER"
-#: Of `checks.dataset()`.
+#: Of `example_training.dataset()`.
 EXAMPLES = 96
 KEPT = 3
 

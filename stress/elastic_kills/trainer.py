@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from harness.elastic import checks
+from harness.elastic import example_training
 from harness.elastic.cpu_devices import use_cpu_devices
 from shared_pathways_service import elastic
 
@@ -32,12 +32,12 @@ LARGE = 1 << 20
 
 
 def initial_state() -> dict[str, Any]:
-    return {"small": checks.initial_state(), "large": jnp.zeros(LARGE, jnp.float32)}
+    return {"small": example_training.initial_state(), "large": jnp.zeros(LARGE, jnp.float32)}
 
 
 @jax.jit
 def train_step(state: dict[str, Any], batch: jax.Array) -> tuple[dict[str, Any], jax.Array]:
-    small, loss = checks.train_step(state["small"], batch)
+    small, loss = example_training.train_step(state["small"], batch)
     return {"small": small, "large": 0.99 * state["large"] + loss}, loss
 
 
@@ -74,7 +74,7 @@ def main() -> None:
 
     def train(attempt: elastic.Attempt) -> dict[str, str]:
         state = attempt.restore(initial_state)
-        for batch in attempt.batches(checks.dataset()):
+        for batch in attempt.batches(example_training.dataset()):
             if attempt.progress.step >= asked.steps:
                 break
             time.sleep(asked.pace)
@@ -88,9 +88,9 @@ def main() -> None:
             attempt.step_done(state, loss)
         return digests(state)
 
-    options = checks.options(elastic_min_slice_count=-1, checkpoint_period=asked.period)
+    options = example_training.options(elastic_min_slice_count=-1, checkpoint_period=asked.period)
     with elastic.Manager(
-        options=options, directory=asked.run, slice_key=checks.slice_of, console=False
+        options=options, directory=asked.run, slice_key=example_training.slice_of, console=False
     ) as manager:
         notes.note(end=manager.run(train))
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from harness.elastic import checks
+from harness.elastic import example_training
 from shared_pathways_service.events import Event
 from shared_pathways_service.runtime import allocator
 from stress.elastic_soak.disruptions import (
@@ -186,7 +186,9 @@ class Disruptor:
             if event.kind in {"elastic.error", "elastic.attempt.started"}:
                 in_a_row = 0
             elif self._is_new_step(event):
-                in_a_row = in_a_row + 1 if event.data["slice_count"] == checks.SLICES else 0
+                in_a_row = (
+                    in_a_row + 1 if event.data["slice_count"] == example_training.SLICES else 0
+                )
             return in_a_row >= _WHOLE_STEPS
 
         self._wait_for(is_last, survival, WHOLE_S, "training to be on all slices")

@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from harness.elastic import checks
+from harness.elastic import example_training
 from shared_pathways_service import elastic
 from shared_pathways_service.events import Event
 from stress.elastic_soak.disruptions import Disruption, Survival
@@ -97,7 +97,7 @@ def soak(
         counts[event.kind] += 1
         disruptor.hear(event)
 
-    options = checks.options(
+    options = example_training.options(
         elastic_min_slice_count=1,
         elastic_max_retries=sys.maxsize,
         elastic_max_scale_ups=sys.maxsize,
@@ -155,7 +155,7 @@ def compare(world: World, done: Training, result: State) -> Differences:
     calm.ends_at = steps = done.ends_at or 0
     with elastic.Manager(
         world.devices(),
-        options=checks.options(elastic_enabled=False, health_every=0),
+        options=example_training.options(elastic_enabled=False, health_every=0),
         slice_key=world.slice_key,
         on_event=calm.hear,
         console=False,
@@ -163,9 +163,12 @@ def compare(world: World, done: Training, result: State) -> Differences:
         expected = manager.run(calm)
     wrong = []
     used = done.used[:steps].ravel()
-    epochs = [used[n : n + checks.EXAMPLES] for n in range(0, used.size, checks.EXAMPLES)]
+    epochs = [
+        used[n : n + example_training.EXAMPLES]
+        for n in range(0, used.size, example_training.EXAMPLES)
+    ]
     for number, epoch in enumerate(epochs):
-        whole = np.array_equal(np.sort(epoch), np.arange(checks.EXAMPLES))
+        whole = np.array_equal(np.sort(epoch), np.arange(example_training.EXAMPLES))
         if not whole and (number < len(epochs) - 1 or len(set(epoch.tolist())) != epoch.size):
             wrong.append(f"epoch {number} did not use each example once")
     if not np.array_equal(done.used[:steps], calm.used[:steps]):

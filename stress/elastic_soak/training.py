@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 import jax
 import numpy as np
 
-from harness.elastic import checks
+from harness.elastic import example_training
 from shared_pathways_service import elastic
 from shared_pathways_service.events import Event
 from stress.elastic_soak.disruptions import NOTICED_S, Disruption, SoakError
@@ -61,8 +61,8 @@ class Training:
 
     def __call__(self, attempt: elastic.Attempt) -> State:
         self._world.begin()
-        state = attempt.restore(checks.initial_state)
-        for batch in attempt.batches(checks.dataset()):
+        state = attempt.restore(example_training.initial_state)
+        for batch in attempt.batches(example_training.dataset()):
             step = attempt.progress.step
             if self._over.is_set() and self.ends_at is None:
                 self.ends_at = step + _LAST_STEPS
@@ -70,7 +70,7 @@ class Training:
                 break
             self._before_step(attempt)
             given = jax.device_put(np.asarray(batch, np.float32), attempt.over_batch())
-            state, loss = checks.train_step(state, given)
+            state, loss = example_training.train_step(state, given)
             self.used[step] = batch
             attempt.step_done(state, self._world.result(loss, attempt.slices))
         return {

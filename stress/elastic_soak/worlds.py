@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import jax
 
-from harness.elastic import checks
+from harness.elastic import example_training
 from shared_pathways_service import elastic, isc_pathways
 from shared_pathways_service.elastic.health.probes import add_one_everywhere
 from shared_pathways_service.elastic.slices import slice_index
@@ -50,8 +50,8 @@ class Simulated(SimulatedSlices):
     """CPU devices that are harmed in name, and a proxy that is."""
 
     def __init__(self) -> None:
-        super().__init__(checks.slice_of)
-        self.slice_key: Callable[[jax.Device], int] = checks.slice_of
+        super().__init__(example_training.slice_of)
+        self.slice_key: Callable[[jax.Device], int] = example_training.slice_of
         self.options: Mapping[str, Any] = {"probe_timeout": 0.5, "health_timeout": 0.5}
         self._no_proxy = threading.Event()
 

@@ -12,11 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from harness.elastic.checks import (
+from harness.elastic.example_training import (
     GONE,
     STEPS,
     assert_same,
-    check,
     dataset,
     options,
     slice_of,
@@ -27,6 +26,7 @@ from shared_pathways_service import elastic
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.events import Event
 from shared_pathways_service.testing.faults import corrupt_newest, fail_at
+from tests.elastic.registry import check
 
 EVERY = 4
 

@@ -9,20 +9,13 @@ import jax
 import numpy as np
 import pytest
 
-from harness.elastic.checks import (
-    GONE,
-    STEPS,
-    assert_same,
-    check,
-    options,
-    slice_of,
-    train,
-)
+from harness.elastic.example_training import GONE, STEPS, assert_same, options, slice_of, train
 from shared_pathways_service import elastic
 from shared_pathways_service.elastic.run_ledger import read_ledger
 from shared_pathways_service.events import Event
 from shared_pathways_service.testing.faults import fail_at, hang, lie, on_event
 from tests.elastic.checks_loop import raised_by
+from tests.elastic.registry import check
 
 
 @check

@@ -12,11 +12,11 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from harness.elastic.checks import check
 from shared_pathways_service.elastic.checkpoints.checkpoints import Checkpoints
 from shared_pathways_service.elastic.health.probes import add_one_everywhere
 from shared_pathways_service.elastic.progress import Progress
 from shared_pathways_service.elastic.training.restoring import States
+from tests.elastic.registry import check
 
 #: JAX 0.9 itself keeps the devices of each Mesh for as long as the process lives.
 JAX_KEEPS_MESHES = jax.__version_info__ < (0, 10)

@@ -9,12 +9,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from harness.elastic import checks
-from harness.elastic.checks import GONE, STEPS, assert_same, check, options, slice_of, train
+from harness.elastic import example_training
+from harness.elastic.example_training import GONE, STEPS, assert_same, options, slice_of, train
 from shared_pathways_service import elastic
 from shared_pathways_service.elastic.run_ledger import read_ledger
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.testing.faults import fail_at, flap, kill, on_event, revive
+from tests.elastic.registry import check
 
 
 def raised_by(kind: type[Exception], *args: Any, **others: Any) -> Any:
@@ -249,24 +250,25 @@ def a_batch_that_scales_uses_each_example_once(directory: Path) -> None:
     assert {len(numbers) for numbers in done.used.values()} == {16, 24}
     used = done.examples()
     epochs = [
-        used[begin : begin + checks.EXAMPLES] for begin in range(0, len(used), checks.EXAMPLES)
+        used[begin : begin + example_training.EXAMPLES]
+        for begin in range(0, len(used), example_training.EXAMPLES)
     ]
     for epoch in epochs[:-1]:
-        assert sorted(epoch) == list(range(checks.EXAMPLES))
+        assert sorted(epoch) == list(range(example_training.EXAMPLES))
     assert len(set(epochs[-1])) == len(epochs[-1])
 
 
 @check
 def nothing_is_traced_again_on_a_mesh_seen_before(directory: Path) -> None:
     train(options(), directory=directory / "once", steps=3)
-    checks.TRACES.clear()
+    example_training.TRACES.clear()
     done = train(
         options(snapshot_period=1),
         *(fail_at(step, 1, down_for=GONE) for step in (6, 12)),
         back_at=[8, 14],
     )
     assert [len(slices) for slices in done.attempts] == [3, 2, 3, 2, 3], done
-    assert len(checks.TRACES) <= 1, "only for the mesh of two"
+    assert len(example_training.TRACES) <= 1, "only for the mesh of two"
 
 
 @check

@@ -9,10 +9,11 @@ from unittest import mock
 import jax
 import numpy as np
 
-from harness.elastic.checks import STEPS, assert_same, check, options, slice_of, train
+from harness.elastic.example_training import STEPS, assert_same, options, slice_of, train
 from shared_pathways_service import elastic
 from shared_pathways_service.elastic.snapshots.client_memory import HostArray
 from shared_pathways_service.testing.faults import fail_at
+from tests.elastic.registry import check
 
 
 @check

@@ -12,7 +12,15 @@ import jax
 import numpy as np
 import pytest
 
-from harness.elastic.checks import GONE, STEPS, assert_same, check, options, slice_of, train, world
+from harness.elastic.example_training import (
+    GONE,
+    STEPS,
+    assert_same,
+    options,
+    slice_of,
+    train,
+    world,
+)
 from shared_pathways_service import elastic
 from shared_pathways_service.elastic.checkpoints.arrays import Arrays
 from shared_pathways_service.elastic.checkpoints.checkpoints import list_checkpoints
@@ -24,6 +32,7 @@ from shared_pathways_service.events import Event
 from shared_pathways_service.testing.faults import fail_at, hang, on_event
 from tests.elastic.checks_errors import Proxy
 from tests.elastic.checks_loop import raised_by
+from tests.elastic.registry import check
 
 #: Nothing waits as long as that, unless it hangs.
 _DEADLINE_S = 240.0

@@ -6,10 +6,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from harness.elastic.checks import CHECKS
 from harness.elastic.cpu_devices import use_cpu_devices
 from harness.jax_checks.child import answer
 from tests.elastic.checks_all import MODULES
+from tests.elastic.registry import CHECKS
 
 # After the last import, which sets another number.
 use_cpu_devices(12)

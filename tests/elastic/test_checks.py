@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.elastic.checks import CHECKS
 from harness.jax_checks.parent import RunCheck, child_that_answers
 from tests.elastic.checks_all import MODULES as MODULES  # noqa: PLC0414 - fills CHECKS
+from tests.elastic.registry import CHECKS
 
 
 @pytest.fixture(scope="module")

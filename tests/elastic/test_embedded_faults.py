@@ -30,7 +30,7 @@ try:
     from shared_pathways_service import elastic
     from shared_pathways_service.testing.faults import Fault, Plan, hang, kill
     from shared_pathways_service.testing.faults import EmbeddedSlices
-    from harness.elastic.checks import dataset, initial_state, options, train_step
+    from harness.elastic.example_training import dataset, initial_state, options, train_step
 
     def tell(event):
         told.append({"kind": event.kind, "step": event.step, "slice": event.slice,

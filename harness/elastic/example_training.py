@@ -1,4 +1,4 @@
-"""Checks that need JAX on twelve CPU devices, by name; and what they train."""
+"""What checks of elastic training and stress programs train, on CPU devices, and how it went."""
 
 from __future__ import annotations
 
@@ -19,18 +19,10 @@ from shared_pathways_service import elastic
 from shared_pathways_service.events import Event
 from shared_pathways_service.testing.faults import Fault, Plan, SimulatedSlices
 
-Check = Callable[[Path], None]
-CHECKS: dict[str, Check] = {}
-
 SLICES = 3
 GONE = math.inf
 EXAMPLES = 96
 STEPS = 24
-
-
-def check(function: Check) -> Check:
-    CHECKS[function.__name__] = function
-    return function
 
 
 def slice_of(device: jax.Device) -> int:
