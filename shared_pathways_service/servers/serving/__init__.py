@@ -1,1 +1,1 @@
-"""What all servers share: listening, admission, health, connections, the process's life."""
+"""What all servers share: listening, admission, connections, the process's life."""
