@@ -167,7 +167,7 @@ def _running(
 ) -> Iterator[subprocess.Popen[bytes]]:
     command = [*_TRAIN, *run.arguments]
     if through_sps:
-        slices = ("--slices", "tpuv6e:2x2=2", "--proxy_job_name", run.name)
+        slices = ("--slices", "tpuv6e:2x2=2", "--proxy-job-name", run.name)
         command = [*_SPS, "run", *slices, "--", *command]
     with run.log.open("wb") as log:
         process = subprocess.Popen(

@@ -1,7 +1,7 @@
-"""Upstream's script of that name: ``python -m shared_pathways_service.deploy_pathways_service``.
+"""Runs `sps deploy` like upstream's script of this name (pathwaysutils 0.1.13).
 
-It is `sps deploy`, whose options it takes, with flags in absl's syntax and upstream's defaults
-(pathwaysutils 0.1.13). Like upstream's it returns when the service is created.
+Flags have absl's syntax and upstream's defaults, and the command returns when the service is
+created. Usage: ``python -m shared_pathways_service.deploy_pathways_service --FLAG=VALUE …``.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from shared_pathways_service.cli.absl_flags import run_command, sps_words
 
 __all__ = ["main"]
 
-#: Upstream's other defaults are not taken over: its bucket is not the user's, and its image, of
-#: JAX 0.9.0, does not serve this package's JAX.
+#: Two defaults of upstream are not adopted: its bucket is not the user's, and its image for JAX
+#: 0.9.0 does not serve this package's JAX.
 _DEFAULTS: Final = {
     "jobset_name": "pathways-service",
     "tpu_type": "v6e",
@@ -34,13 +34,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     given = sys.argv[1:] if arguments is None else arguments
     words = sps_words("deploy", given)
-    taken_over = dict(_DEFAULTS)
+    defaults = dict(_DEFAULTS)
     if any(word.partition("=")[0] == "--slices" for word in words):
         for name in ("tpu_type", "topology", "num_slices"):
-            del taken_over[name]
+            del defaults[name]
     if any(not word.startswith("-") for word in words):
-        del taken_over["jobset_name"]
-    run_command("deploy", given, taken_over)
+        del defaults["jobset_name"]
+    run_command("deploy", given, defaults)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Upstream's `run_workload`: ``python -m shared_pathways_service.run_workload --command "…"``.
+"""Runs `sps run` like upstream's `run_workload`, with flags in absl's syntax.
 
-It is `sps run`, whose options it takes, with flags in absl's syntax.
+Usage: ``python -m shared_pathways_service.run_workload --command "…"``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`sps serve`: the embedded service in the foreground."""
+"""`sps serve`: runs the embedded service in the foreground."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def serve(
     options: ServeOptions,
     policies: Policies,
 ) -> None:
-    """Run the embedded service in the foreground, and show who holds what.
+    """Run the embedded service in the foreground, and show the holders of its slices.
 
-    What bounds a proxy bounds every tenant's: proxy_options= of connect() may ask for lower limits
-    of the same names, never for higher ones.
+    Limits of a proxy apply to every tenant's proxy. proxy_options= of connect() may request lower
+    limits of the same names, but not higher ones.
 
-    Ends with 130 on SIGINT and 143 on SIGTERM, when all its processes have ended; a second one
-    kills them.
+    On SIGINT and SIGTERM the service ends all its processes, and exits with 130 or 143. A second
+    signal kills the processes.
     """
     supervisor_options = options.for_supervisor(policies)
     descriptors.raise_limit()

@@ -88,29 +88,29 @@ LIMITS: Final[Mapping[str, Limit]] = {
     for limit in (
         Limit(
             name="device_memory_limit_bytes",
-            help="Of a proxy's arrays and running programs, each device; 0: no limit.",
+            help="Limit the memory of a proxy's arrays and running programs on each device; 0: no "
+            "limit.",
             none=True,
         ),
         Limit(
             name="host_memory_limit_bytes",
-            help="Of a proxy's host buffers on their way in or out, all sessions together; 0: no "
-            "limit. By default half of the memory that there is.",
+            help="Limit the memory of a proxy's host buffers, of all sessions together; 0: no "
+            "limit. [default: half of the machine's memory]",
             none=True,
         ),
         Limit(
             name="max_handles",
-            help="Arrays, programs, executions and futures that a proxy's session may have open.",
+            help="Limit the arrays, programs, executions and futures that a session has open.",
         ),
         Limit(
             name="max_requests",
-            help="Requests of a proxy's session that are read and not answered; then no more are "
-            "read.",
+            help="Limit the unanswered requests of a session; at the limit no more are read.",
         ),
         Limit(
             name="max_message_bytes",
-            help="The longest request of a proxy: a program with its constants.",
+            help="Limit the length of a request; the longest are programs with their constants.",
         ),
-        Limit(name="max_sessions", help="Sessions of a proxy at a time."),
+        Limit(name="max_sessions", help="Limit the concurrent sessions of a proxy."),
     )
 }
 

@@ -1,6 +1,6 @@
-"""The command `sps`: its commands, each in a module that is imported when it is called.
+"""The command `sps`: its table of commands, each in a module that is imported on its call.
 
-A command is a function whose annotations are its options. What is imported here must not be slow.
+A command is a function whose annotations are its options. Imports of this module must be fast.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from shared_pathways_service.version import __version__
 
 __all__ = ["COMMANDS", "command", "main"]
 
-#: Set by the shell's completion; the name is made of the program's by typer.
+#: Set by the shell's completion; typer derives the name from the program's.
 _COMPLETION = "_SPS_COMPLETE"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Command:
-    """Where a command is.
+    """The location of a command, and its help.
 
     Attributes:
-      help: What `sps --help` says of it.
-      runs_another: Whether its arguments are another program's, options too.
+      help: Its line in `sps --help`.
+      runs_another: Whether its arguments are a program with the program's own options.
     """
 
     module: str
@@ -54,22 +54,22 @@ COMMANDS = {
     "serve": _Command(
         module="shared_pathways_service.serve",
         function="serve",
-        help="Run the embedded service in the foreground, and show who holds what.",
+        help="Run the embedded service in the foreground, and show the holders of its slices.",
     ),
     "list": _Command(
         module="shared_pathways_service.cli.commands.sessions.list",
         function="list_connections",
-        help="List your connections. What dead programs left behind is taken down first.",
+        help="List your connections, after deleting what dead programs left behind.",
     ),
     "testbed": _Command(
         module="shared_pathways_service.cli.commands.clusters.testbed",
         function="bring_up",
-        help="Bring up Kubernetes on this machine, pods as local processes; Ctrl-C takes all down.",
+        help="Run a Kubernetes cluster of local processes on this machine, until Ctrl-C.",
     ),
     "status": _Command(
         module="shared_pathways_service.cli.commands.sessions.status",
         function="status",
-        help="Show the service: its processes, its slices, who holds them, and who waits.",
+        help="Show the service: its processes, slices, holders and waiting tenants.",
     ),
     "logs": _Command(
         module="shared_pathways_service.cli.commands.sessions.logs",
@@ -79,22 +79,22 @@ COMMANDS = {
     "delete": _Command(
         module="shared_pathways_service.cli.commands.sessions.delete",
         function="delete",
-        help="End a connection from outside: its proxy, and with it its hold on slices.",
+        help="End a connection from outside: delete its proxy, and release its slices.",
     ),
     "reap": _Command(
         module="shared_pathways_service.cli.commands.sessions.reap",
         function="reap",
-        help="Take down what your dead programs left behind; nothing of anybody else.",
+        help="Delete what your dead programs left behind, and nothing of other users.",
     ),
     "doctor": _Command(
         module="shared_pathways_service.cli.commands.sessions.doctor",
         function="doctor",
-        help="Check all that a connection needs, and say what would mend it.",
+        help="Check everything that a connection needs, and say how to fix what fails.",
     ),
     "verify": _Command(
         module="shared_pathways_service.cli.commands.clusters.verify",
         function="verify",
-        help="Prove that a service works: connect, compute, share it, disturb it, leave no trace.",
+        help="Test a service: connect, compute, share it, disturb it, and leave nothing behind.",
     ),
     "render": _Command(
         module="shared_pathways_service.cli.commands.clusters.render",
@@ -109,17 +109,17 @@ COMMANDS = {
     "undeploy": _Command(
         module="shared_pathways_service.cli.commands.clusters.undeploy",
         function="undeploy",
-        help="Take a service away, once it has no connections, and wait for the end of its pods.",
+        help="Delete a service once it has no connections, and wait until its pods have ended.",
     ),
     "upgrade": _Command(
         module="shared_pathways_service.cli.commands.clusters.upgrade",
         function="upgrade",
-        help="Make a service anew with what is said here changed, once it has no connections.",
+        help="Recreate a service with changes, once it has no connections.",
     ),
     "hotswap": _Command(
         module="shared_pathways_service.cli.commands.clusters.hotswap",
         function="hotswap",
-        help="Drain a node pool under a high-priority JobSet, and time how it moves and returns.",
+        help="Drain a node pool of a high-priority JobSet, and measure how it moves and returns.",
     ),
     "checkpoints": _Command(
         module="shared_pathways_service.cli.commands.training.checkpoints",
@@ -129,22 +129,22 @@ COMMANDS = {
     "chaos": _Command(
         module="shared_pathways_service.cli.commands.training.chaos",
         function="chaos",
-        help="Disturb the embedded service at random moments, to see what becomes of who uses it.",
+        help="Disturb the embedded service at random times, to test the programs that use it.",
     ),
     "report": _Command(
         module="shared_pathways_service.cli.commands.training.report",
         function="report",
-        help="Show where the time of an elastic training run went, and draw its timeline.",
+        help="Show how an elastic training run spent its time, and draw its timeline.",
     ),
     "top": _Command(
         module="shared_pathways_service.cli.commands.manager.top",
         function="top",
-        help="Show who holds what, who waits for what, and how much is in use, again and again.",
+        help="Show the holders of slices, waiting tenants and utilization, continuously.",
     ),
     "events": _Command(
         module="shared_pathways_service.cli.commands.manager.events",
         function="events",
-        help="Show what the resource manager decided, the oldest first.",
+        help="Show the decisions of the resource manager, oldest first.",
     ),
     "explain": _Command(
         module="shared_pathways_service.cli.commands.manager.explain",
@@ -154,42 +154,42 @@ COMMANDS = {
     "usage": _Command(
         module="shared_pathways_service.cli.commands.manager.usage",
         function="usage",
-        help="Show who used how much: slice-hours held, and hours in the queue.",
+        help="Show slice-hours held and hours waited, by user, tenant, team or type.",
     ),
     "cordon": _Command(
         module="shared_pathways_service.cli.commands.manager.cordon",
         function="cordon",
-        help="Have nobody new placed on a slice; who holds it keeps it.",
+        help="Stop new placements on a slice; its holder keeps it.",
     ),
     "drain": _Command(
         module="shared_pathways_service.cli.commands.manager.cordon",
         function="drain",
-        help="Cordon a slice, and move its holder to another one after a notice and a grace.",
+        help="Cordon a slice, and move its holder to another one after a grace period.",
     ),
     "uncordon": _Command(
         module="shared_pathways_service.cli.commands.manager.cordon",
         function="uncordon",
-        help="Undo `sps cordon` and `sps drain`.",
+        help="Undo `sps cordon` or `sps drain`.",
     ),
     "reserve": _Command(
         module="shared_pathways_service.cli.commands.manager.reserve",
         function="reserve",
-        help="Keep slices of a type for a user or a team, from one moment until another.",
+        help="Reserve slices of a type for a user or a team, for a period of time.",
     ),
     "reservations": _Command(
         module="shared_pathways_service.cli.commands.manager.reserve",
         function="reservations",
-        help="List what is reserved: slices, for whom, from when until when, how many are in use.",
+        help="List reservations: slices, owner, period, and how many slices are in use.",
     ),
     "unreserve": _Command(
         module="shared_pathways_service.cli.commands.manager.reserve",
         function="unreserve",
-        help="End a reservation before its time; who holds slices by it keeps them.",
+        help="Cancel a reservation; tenants that hold slices by it keep them.",
     ),
     "replay": _Command(
         module="shared_pathways_service.cli.commands.manager.replay",
         function="replay",
-        help="Run a log of events again, and compare what is decided with what was.",
+        help="Run recorded events again, and compare the decisions with the recorded ones.",
     ),
 }
 
@@ -203,7 +203,7 @@ def main(
       arguments: By default those of the process.
       defaults: By command, values of its parameters that the arguments do not name.
     """
-    # gRPC would tell on standard error of each connection that ends; commands do that themselves.
+    # gRPC would report each ended connection on standard error; commands report errors themselves.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     words = [*(sys.argv[1:] if arguments is None else arguments)]
     wanted = next((word for word in words if not word.startswith("-")), None)
@@ -212,27 +212,27 @@ def main(
 
 
 def command(name: str) -> Any:
-    """Returns a command as its parser has it: typer's own kind of click's command."""
+    """Returns a command as its parser represents it: typer's own kind of click's command."""
     group: Any = typer.main.get_command(_app(name))
     return group.commands[name]
 
 
 def _app(wanted: str | None) -> typer.Typer:
-    """Makes the application, of which only the wanted command is imported."""
+    """Makes the application, and imports only the wanted command."""
     app = typer.Typer(
         name="sps",
-        help="Slices of a shared Pathways service, for JAX programs.",
+        help="Run JAX programs on slices of a shared Pathways service, and operate the service.",
         no_args_is_help=True,
-        # Plain text: what draws boxes takes longer to import than `sps --help` should take.
+        # Plain text: importing rich takes longer than `sps --help` should take.
         rich_markup_mode=None,
     )
     app.callback()(_options_of_all)
-    # A shell that completes a line asks for the options of whichever command stands there.
+    # A shell that completes a line needs the options of the command on that line.
     completing = _COMPLETION in os.environ
     for name, known in COMMANDS.items():
         settings: dict[str, Any] = {
             "allow_interspersed_args": not known.runs_another,
-            # Upstream writes --gcs_bucket, others --queue-timeout: both are understood.
+            # Upstream spells options with underscores (--gcs_bucket); both spellings are accepted.
             "token_normalize_func": lambda word: word.replace("_", "-"),
         }
         function = known.load() if completing or name == wanted else _not_loaded
@@ -241,7 +241,7 @@ def _app(wanted: str | None) -> typer.Typer:
 
 
 def _not_loaded() -> None:
-    raise AssertionError("another command was asked for")
+    raise AssertionError("another command was called")
 
 
 def _print_version(asked: bool) -> None:

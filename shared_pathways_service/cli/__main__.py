@@ -1,4 +1,4 @@
-"""``python -m shared_pathways_service.cli``: as `sps`."""
+"""Runs `sps` by ``python -m shared_pathways_service.cli``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs `sps` commands by flags in absl's syntax, for the modules named as upstream's scripts.
+"""Runs `sps` commands with flags in absl's syntax, for the modules named like upstream's scripts.
 
 absl takes ``--flag value`` and ``--flag=value`` with one dash or two, and a boolean flag as
 ``--flag``, ``--noflag`` or ``--flag=true`` (abseil.io, "Abseil Python Flags").
@@ -24,7 +24,7 @@ _IS_ON: Mapping[str, bool] = {
 def run_command(
     name: str, arguments: Sequence[str] | None = None, defaults: Mapping[str, Any] | None = None
 ) -> None:
-    """Runs a command of `sps` by flags in absl's syntax, and ends the process.
+    """Runs a command of `sps` with flags in absl's syntax, and ends the process.
 
     Args:
       name: The command's, e.g. ``deploy``.
@@ -36,9 +36,9 @@ def run_command(
 
 
 def sps_words(name: str, arguments: Sequence[str]) -> list[str]:
-    """Returns arguments as the parser of `sps` reads them.
+    """Converts arguments to the syntax of `sps`.
 
-    A word that is no flag of the command stays as it is: the parser refuses it by name.
+    A word that is not a flag of the command is left unchanged: the parser refuses it by name.
 
     Args:
       name: The command's, e.g. ``deploy``.
@@ -66,7 +66,7 @@ def sps_words(name: str, arguments: Sequence[str]) -> list[str]:
 
 
 def _switch(word: str, flag: str, value: str, options: Mapping[str, Any]) -> list[str]:
-    """Returns a boolean flag as `sps` takes it; empty: it is off, as without it."""
+    """Converts a boolean flag to the syntax of `sps`; empty if the flag is off by default."""
     name = flag if flag in options else flag.removeprefix("no")
     is_on = _IS_ON.get(value.lower())
     if name not in options or not options[name].is_flag or is_on is None:

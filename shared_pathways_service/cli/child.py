@@ -1,4 +1,4 @@
-"""A command run as a shell runs it: the terminal is its, signals reach it, its end is ours."""
+"""Runs a command like a shell: lends it the terminal, forwards signals, returns its exit code."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = [
     "FORWARDED",
     "CommandError",
     "Stopped",
-    "deaf_to_signals",
+    "ignoring_signals",
     "raise_on_signals",
     "run_child",
 ]
 
 _Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
 
-#: What is passed on to the command. Not among them: SIGTSTP and its kin, which the terminal sends.
+#: Signals that are forwarded to the command; not SIGTSTP and the like, which the terminal sends.
 FORWARDED = (
     signal.SIGINT,
     signal.SIGTERM,
@@ -32,7 +32,7 @@ FORWARDED = (
     signal.SIGUSR2,
     signal.SIGWINCH,
 )
-#: What ends a program that does nothing about it.
+#: Signals that end a program by default.
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -40,7 +40,7 @@ class CommandError(Exception):
     """The command could not be started.
 
     Attributes:
-      exit_code: What a shell would end with: 127 when there is no such command, else 126.
+      exit_code: The exit code of a shell: 127 if the command does not exist, otherwise 126.
     """
 
     def __init__(self, message: str, exit_code: int) -> None:
@@ -49,10 +49,10 @@ class CommandError(Exception):
 
 
 class Stopped(BaseException):
-    """A signal asked this process to end, before there was a command to pass it on to.
+    """A signal ended this process before there was a command to forward it to.
 
     Attributes:
-      number: The signal's.
+      number: The signal's number.
     """
 
     def __init__(self, number: int) -> None:
@@ -62,7 +62,7 @@ class Stopped(BaseException):
 
 @contextlib.contextmanager
 def raise_on_signals() -> Iterator[None]:
-    """Has signals that end a program raise `Stopped` within the block, so that it is undone."""
+    """Raises `Stopped` on signals that end a program, within the block, so that it is undone."""
 
     def stop(number: int, _frame: FrameType | None) -> None:
         raise Stopped(number)
@@ -72,45 +72,45 @@ def raise_on_signals() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def deaf_to_signals() -> Iterator[None]:
-    """Lets signals that end a program pass unheard within the block, which has a deadline."""
+def ignoring_signals() -> Iterator[None]:
+    """Ignores signals that end a program, within a block that has a deadline."""
     with _handlers(_ENDING, lambda *_: None):
         yield
 
 
 def run_child(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Runs a command to its end, with signals passed on and job control as without us.
+    """Runs a command to its end, with forwarded signals and working job control.
 
-    The command has a process group of its own, which gets the terminal if we had it: what is
-    typed there reaches it once, and what is sent to us reaches it through us, once too.
+    The command has its own process group, which gets the terminal if this process had it. So it
+    receives signals of the terminal once, and signals sent to this process once.
 
     Args:
       command: The program, looked up on PATH, and its arguments.
       environment: All of its variables.
 
     Returns:
-      Its exit code; 128 + n if signal n ended it.
+      The command's exit code; 128 + n if signal n ended it.
 
     Raises:
-      CommandError: It could not be started.
+      CommandError: The command could not be started.
     """
     terminal = _terminal_to_lend()
     group: int | None = None
     early: list[int] = []
 
-    def pass_on(number: int, _frame: FrameType | None) -> None:
+    def forward(number: int, _frame: FrameType | None) -> None:
         if group is None:
             early.append(number)
         else:
             _signal_group(group, number)
 
-    with _handlers(FORWARDED, pass_on):
+    with _handlers(FORWARDED, forward):
         child = _start(command, environment)
         group = child.pid
         for number in early:
             _signal_group(group, number)
         child.returncode = _wait(group) if terminal is None else _wait_lending(group, terminal)
-        group = None  # its number may be another's from here on
+        group = None  # the number may be reused from here on
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
 
@@ -119,17 +119,17 @@ def _wait(child: int) -> int:
 
 
 def _wait_lending(child: int, terminal: int) -> int:
-    """Waits for a child that has the terminal, and is stopped and continued from there."""
+    """Waits for a child that has the terminal, and may be stopped and continued there."""
     ours = os.getpgrp()
     while True:
         _hand_over(terminal, ours, child)
-        # It may have been stopped for touching the terminal before that, or together with us.
+        # It may have been stopped for using the terminal before that, or together with us.
         _signal_group(child, signal.SIGCONT)
         _, status = os.waitpid(child, os.WUNTRACED)
         _hand_over(terminal, child, ours)
         if not os.WIFSTOPPED(status):
             return os.waitstatus_to_exitcode(status)
-        os.killpg(ours, signal.SIGSTOP)  # as the terminal would have; the shell continues us
+        os.killpg(ours, signal.SIGSTOP)  # as the terminal would have done; the shell continues us
 
 
 def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -144,9 +144,9 @@ def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess
 
 
 def _terminal_to_lend() -> int | None:
-    """Returns our standard input if it is a terminal that has us in the foreground.
+    """Returns our standard input if it is a terminal with us in its foreground.
 
-    Not in front of a pipe: its reader may want the terminal itself, as a pager does.
+    Not if our output is a pipe, whose reader may use the terminal itself, as a pager does.
     """
     with contextlib.suppress(OSError):
         if os.tcgetpgrp(0) == os.getpgrp() and not stat.S_ISFIFO(os.fstat(1).st_mode):
@@ -155,15 +155,15 @@ def _terminal_to_lend() -> int | None:
 
 
 def _hand_over(terminal: int, giver: int, taker: int) -> None:
-    """Makes another group the terminal's foreground, if the giver is that now."""
-    # Who is in the background is stopped for trying, unless it ignores the signal.
+    """Puts another group into the terminal's foreground, if the giver is there now."""
+    # A background process is stopped for this, unless it ignores the signal.
     with _handlers((signal.SIGTTOU,), signal.SIG_IGN), contextlib.suppress(OSError):
         if os.tcgetpgrp(terminal) == giver:
             os.tcsetpgrp(terminal, taker)
 
 
 def _signal_group(group: int, number: int) -> None:
-    # What the command became by sudo may not be ours to signal; a handler must not raise for it.
+    # After sudo we may not signal the command; a signal handler must not raise for it.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
 
@@ -172,7 +172,7 @@ def _signal_group(group: int, number: int) -> None:
 def _handlers(numbers: Sequence[signal.Signals], handler: _Handler) -> Iterator[None]:
     with contextlib.ExitStack() as undo:
         for number in numbers:
-            # What we were started to ignore (by nohup, say) the command is to ignore as well.
+            # A signal that we were started to ignore (by nohup, say) stays ignored.
             if signal.getsignal(number) is signal.SIG_IGN:
                 continue
             undo.callback(signal.signal, number, signal.signal(number, handler))

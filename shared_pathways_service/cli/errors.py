@@ -1,4 +1,4 @@
-"""How `sps` fails: one line on standard error, and an exit code that tells what kind it was."""
+"""Reports errors of `sps`: one line on standard error, and an exit code for the kind of error."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def exit_code(error: SharedPathwaysError) -> int:
 
 
 def reporting_errors(command: Callable[P, None]) -> Callable[P, None]:
-    """Makes a command end with the right message and exit code when it fails."""
+    """Makes a command report its errors, and exit with the code of the error."""
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -67,11 +67,11 @@ def reporting_errors(command: Callable[P, None]) -> Callable[P, None]:
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
-            # Who read our output has seen enough, as `head` does; what is left has no reader.
+            # The reader of our output (`head`, say) has closed it: discard the rest.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(FAILED) from None
         except OSError as error:
-            # What the system refuses (a full disk, a file's mode) names the file.
+            # An error of the system (a full disk, a file's mode) names the file.
             print_error(str(error))
             raise typer.Exit(FAILED) from error
 

@@ -1,4 +1,4 @@
-"""Commands that are not to be killed half-way: SIGTERM and SIGHUP let them undo what they did."""
+"""Runs commands that must not be killed half-way: on SIGTERM and SIGHUP they undo their work."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ T = TypeVar("T")
 
 
 def run_undoing(main: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine as `asyncio.run`, and ends it by SIGTERM as that does by SIGINT.
+    """Runs a coroutine like `asyncio.run`, and also cancels it on SIGTERM and SIGHUP.
 
-    It is cancelled, and what it does about that is waited for. SIGHUP, with which a broken
-    connection to a terminal ends it, does the same, unless it is ignored (`nohup`). A further
-    SIGTERM ends the process at once; a further SIGHUP is nothing, as a closed terminal sends more
-    than one.
+    The coroutine is cancelled, and its clean-up is awaited. SIGHUP, which is sent when a terminal
+    closes, is not handled if it is ignored (`nohup`). A second SIGTERM ends the process at once; a
+    second SIGHUP has no effect, because a closed terminal sends more than one.
 
     Raises:
-      typer.Exit: It was ended by a signal.
+      typer.Exit: A signal ended the coroutine.
     """
     ended_by: signal.Signals | None = None
 
@@ -37,7 +36,7 @@ def run_undoing(main: Coroutine[Any, Any, T]) -> T:
         def end(by: signal.Signals) -> None:
             nonlocal ended_by
             if ended_by is not None:
-                # It came with the first one, and that is being undone already.
+                # Both signals arrived together, and the first one is being handled.
                 return
             ended_by = by
             for one in before:

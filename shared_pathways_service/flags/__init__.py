@@ -1,5 +1,5 @@
-"""Flags of the servers: the parser, and the flags that more than one process sets.
+"""Flags of the servers: the parser, and flags that several processes share.
 
-These are policies, limits of a proxy, and the supervisor's flags, which are options of `sps serve`
-too. Flags of one server only are in `flags.py` of its folder.
+The shared ones are policies, limits of a proxy, and the supervisor's flags, which are also options
+of `sps serve`. Flags of a single server are in `flags.py` of its folder.
 """

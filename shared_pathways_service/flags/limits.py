@@ -1,4 +1,4 @@
-"""The limits of a proxy as flags, of itself and of the service that starts it."""
+"""Declares the limits of a proxy as flags of the proxy and of the service that starts it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from shared_pathways_service.flags.parsing import flag
 
 __all__ = ["default_host_memory", "limit_flag", "limits_of"]
 
-#: The one whose default is not the same everywhere.
-_OF_THE_MACHINE = "host_memory_limit_bytes"
+#: The limit whose default depends on the machine.
+_HOST_MEMORY = "host_memory_limit_bytes"
 _CGROUP_LIMITS = (
     "/sys/fs/cgroup/memory.max",
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
@@ -21,9 +21,9 @@ _CGROUP_LIMITS = (
 
 
 def limit_flag(name: str) -> Any:
-    """Declares the field of a limit; that of the host's memory is None where nobody set it."""
+    """Declares the field of a limit; that of host memory is None unless it is set."""
     limit = LIMITS[name]
-    default = None if name == _OF_THE_MACHINE else getattr(ProxyLimits, name)
+    default = None if name == _HOST_MEMORY else getattr(ProxyLimits, name)
 
     def read(text: str) -> int:
         if not text.isdecimal() or not limit.least <= int(text) <= LARGEST_LIMIT:
@@ -34,18 +34,18 @@ def limit_flag(name: str) -> Any:
 
 
 def limits_of(options: object) -> ProxyLimits:
-    """Returns the limits that options with a field for each of them set."""
+    """Returns the limits from options that have a field for each."""
     given = {name: getattr(options, name) for name in LIMITS}
-    if given[_OF_THE_MACHINE] is None:
-        given[_OF_THE_MACHINE] = default_host_memory()
+    if given[_HOST_MEMORY] is None:
+        given[_HOST_MEMORY] = default_host_memory()
     return ProxyLimits(**given)
 
 
 def default_host_memory(read: Callable[[str], str] = lambda path: Path(path).read_text()) -> int:
-    """Returns half of the memory that this process may have, in bytes.
+    """Returns half of the memory that this process may use, in bytes.
 
     Args:
-      read: Returns a file's text.
+      read: Reads a file.
     """
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in _CGROUP_LIMITS:
@@ -53,7 +53,7 @@ def default_host_memory(read: Callable[[str], str] = lambda path: Path(path).rea
             text = read(path).strip()
         except OSError:
             continue
-        # "max" where there is none, or a number above all memory.
+        # Without a limit it is "max", or a number larger than the memory.
         if text.isdecimal():
             memory = min(memory, int(text))
     return memory // 2

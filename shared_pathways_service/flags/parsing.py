@@ -1,4 +1,4 @@
-"""Flags of the servers: ``--name=value`` as in absl, read into a frozen dataclass.
+"""Parses flags of the servers (``--name=value`` as in absl) into a frozen dataclass.
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class WorkerOptions:
@@ -6,8 +6,8 @@
 
     options = parse_or_exit(WorkerOptions, "worker", sys.argv[1:])
 
-An option's value is its flag's, then its variable's (`env`), then the default. A dataclass checks
-what concerns several fields in `__post_init__`, raising `InvalidRequestError`.
+A flag takes precedence over its variable (`env`), and that over the default. A dataclass checks
+fields against each other in `__post_init__`, raising `InvalidRequestError`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _USAGE = 2
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Flag:
-    """How one field of an options dataclass is read; kept in the field's metadata."""
+    """The parser and help of one field of an options dataclass, in the field's metadata."""
 
     help: str
     parse: Callable[[str], Any]
@@ -58,14 +58,14 @@ def flag(
     parse: Callable[[str], T] | None = None,
     env: str | tuple[str, ...] = (),
 ) -> T:
-    """Declares a field that is set by ``--FIELD=value``.
+    """Declares a field that ``--FIELD=value`` sets.
 
     Args:
-      default: When neither flag nor variable is there.
-      help: For ``--help``; one line or two.
-      parse: Makes the value, raising ValueError with what would be right; by default as the type
-        of `default` (str, int, float or bool) suggests.
-      env: Variables that are looked at, in this order, when the flag is not given.
+      default: The value without flag and variable.
+      help: One or two lines for ``--help``.
+      parse: Parses the value, and raises ValueError with the expected form. By default the type of
+        `default` (str, int, float or bool) determines it.
+      env: Variables to read, in this order, if the flag is not given.
     """
     made = _Flag(
         help=help,
@@ -78,7 +78,7 @@ def flag(
 
 
 def prefixed_flags(*, help: str) -> tuple[str, ...]:  # noqa: A002
-    """Declares a field that gathers every flag whose name begins with ``FIELD_``, as written.
+    """Declares a field that collects, unchanged, all flags whose names begin with ``FIELD_``.
 
     A field ``xla`` becomes ``("--xla_a=1", "--xla_b=2")``.
     """
@@ -88,12 +88,12 @@ def prefixed_flags(*, help: str) -> tuple[str, ...]:  # noqa: A002
 
 
 def parse_or_exit(cls: type[T], program: str, argv: Sequence[str]) -> T:
-    """Reads the command line; a wrong one ends the process with exit code 2 and says why.
+    """Parses the command line; on an error prints it, and ends the process with exit code 2.
 
     Args:
       cls: The dataclass to make.
       program: The server's name, for messages.
-      argv: Without the program's own name.
+      argv: The arguments, without the program's name.
     """
     if "--help" in argv or "-h" in argv:
         sys.stdout.write(_help(cls, program))
@@ -105,7 +105,7 @@ def parse_or_exit(cls: type[T], program: str, argv: Sequence[str]) -> T:
 
 
 def parse_flags(cls: type[T], argv: Sequence[str], environ: Mapping[str, str]) -> T:
-    """Reads a command line into a dataclass whose fields `flag` declared.
+    """Parses a command line into a dataclass whose fields were declared by `flag`.
 
     Raises:
       InvalidRequestError: A flag is unknown or its value is wrong; ``field`` is the flag.
@@ -154,7 +154,7 @@ def count(text: str) -> int:
 
 
 def choice(*words: str) -> Callable[[str], str]:
-    """Returns what reads one of these words."""
+    """Returns a parser that accepts one of these words."""
 
     def read(text: str) -> str:
         if text not in words:
@@ -180,7 +180,7 @@ def seconds(text: str) -> float:
 
 
 def comma_separated(text: str) -> tuple[str, ...]:
-    """Reads a list of words, none of them empty."""
+    """Reads a list of non-empty words."""
     words = tuple(word.strip() for word in text.split(","))
     if not all(words):
         raise ValueError("words separated by commas")
@@ -210,7 +210,7 @@ def _float(text: str) -> float:
 
 _PARSERS: dict[type, Callable[[str], Any]] = {str: str, int: _int, float: _float, bool: _bool}
 
-# ---- the rest
+# ---- flags
 
 
 def _flags(cls: type) -> dict[str, _Flag]:
@@ -232,7 +232,7 @@ def _value(name: str, known: _Flag, text: str) -> object:
 
 
 def _prefix_of(name: str, flags: Mapping[str, _Flag]) -> str:
-    """Returns the field that gathers this flag, or an empty string."""
+    """Returns the field that collects this flag, or an empty string."""
     if name in flags:
         return ""
     return next((n for n, f in flags.items() if f.is_prefix and name.startswith(n + "_")), "")

@@ -1,4 +1,4 @@
-"""What the resource manager goes by, as flags: its own, and those of the service that starts it."""
+"""Declares the resource manager's policies as flags of it and of the service that starts it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from shared_pathways_service.flags.parsing import flag, port, positive_int, seco
 
 __all__ = ["PolicyOptions", "policy_flags", "policy_names"]
 
-#: Seconds: the warning of idleness, and between two looks at it, unless the time is short.
+#: Seconds of the idle warning, and between two idle checks, unless the idle time is short.
 _WARNING_S = 60.0
-_LOOK_S = 5.0
+_CHECK_S = 5.0
 
 
 def _seconds_or_none(text: str) -> float:
@@ -38,98 +38,101 @@ def _days(text: str) -> float:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PolicyOptions:
-    """How slices are shared, and what is kept and told of that."""
+    """Policies for sharing slices, and settings of history and metrics."""
 
     preemption_grace_s: float = flag(
         constants.PREEMPTION_GRACE_S,
         parse=_seconds_or_none,
         env="SPS_PREEMPTION_GRACE_S",
-        help="Seconds between the notice that slices are taken and their being taken; 0: at once.",
+        help="Preempt tenants so long after the notice; 0: at once.",
     )
     aging_s: float = flag(
         constants.AGING_S,
         parse=_seconds_or_none,
         env="SPS_AGING_S",
-        help="Seconds of waiting that are worth one doubling of priority; 0: none are.",
+        help="Count so long a wait as a doubling of the priority; 0: waiting does not count.",
     )
     idle_release_s: float = flag(
         0.0,
         parse=_seconds_or_none,
         env="SPS_IDLE_RELEASE_S",
-        help="Seconds without work after which a tenant's slices are taken back; 0: never.",
+        help="Release slices of a tenant after so long without work; 0: never.",
     )
     idle_warning_s: float | None = flag(
         None,
         parse=_seconds_or_none,
         env="SPS_IDLE_WARNING_S",
-        help="Seconds before that at which it is warned; by default 60, or half of that time.",
+        help="Warn an idle tenant so long before its slices are released. [default: 60, or half of "
+        "the idle time if less]",
     )
     max_slices_per_tenant: int | None = flag(
         None,
         parse=positive_int,
         env="SPS_MAX_SLICES_PER_TENANT",
-        help="Slices that a tenant may ask for at most; by default as many as there are.",
+        help="Refuse requests for more slices than this. [default: no limit]",
     )
     max_slices_per_team: int | None = flag(
         None,
         parse=positive_int,
         env="SPS_MAX_SLICES_PER_TEAM",
-        help="Slices that all tenants of a team may have asked for at most.",
+        help="Refuse requests by which a team would have more slices, held or waited for. "
+        "[default: no limit]",
     )
     max_tenants_per_team: int | None = flag(
         None,
         parse=positive_int,
         env="SPS_MAX_TENANTS_PER_TEAM",
-        help="Tenants of a team at most, those that wait too.",
+        help="Refuse requests of a team that has so many tenants, waiting ones included. "
+        "[default: no limit]",
     )
     max_wait_s: float | None = flag(
         None,
         parse=seconds,
         env="SPS_MAX_WAIT_S",
-        help="Seconds that a tenant may ask to wait for slices at most.",
+        help="Refuse requests with a longer queue timeout. [default: no limit]",
     )
     proxy_memory_limit_bytes: int | None = flag(
         None,
         parse=positive_int,
         env="SPS_PROXY_MEMORY_LIMIT_BYTES",
-        help="Bytes of memory a device that a proxy may give its clients at most.",
+        help="Limit the memory of each device that clients of a proxy may use. [default: no limit]",
     )
     history_rows: int = flag(
         1_000_000,
         parse=positive_int,
         env="SPS_HISTORY_ROWS",
-        help="Decisions that the history keeps; without a state file 10000 at most, in memory.",
+        help="Keep so many decisions in the history; at most 10000 without a state file.",
     )
     history_days: float = flag(
         90.0,
         parse=_days,
         env="SPS_HISTORY_DAYS",
-        help="Days after which the history drops a decision.",
+        help="Keep decisions in the history for so many days.",
     )
     metrics_port: int | None = flag(
         None,
         parse=port,
         env="SPS_METRICS_PORT",
-        help="TCP port of http://HOST:PORT/metrics; 0: any. By default there is none.",
+        help="Serve metrics at http://HOST:PORT/metrics; 0: any port. [default: no metrics]",
     )
     metrics_address: str = flag(
-        constants.LOOPBACK, env="SPS_METRICS_ADDRESS", help="Address to bind for it."
+        constants.LOOPBACK, env="SPS_METRICS_ADDRESS", help="Bind this address for metrics."
     )
 
     def __post_init__(self) -> None:
-        """Checks what concerns several flags."""
+        """Checks flags against each other."""
         if self.idle_release_s and (self.idle_warning_s or 0.0) >= self.idle_release_s:
             raise InvalidRequestError(
                 "--idle_warning_s",
                 self.idle_warning_s,
-                f"less than the {self.idle_release_s:g} s after which slices are taken back",
+                f"less than the {self.idle_release_s:g} s after which idle slices are released",
             )
 
     @property
     def idle_times(self) -> tuple[float | None, float, float]:
-        """After how long slices are taken back, how long before a warning comes, how often to look.
+        """Seconds until idle slices are released, of the warning before, and between two checks.
 
-        In seconds; without the first, the others are 0.
+        The first is None if idle slices are not released; then the others are 0.
         """
         release_s = self.idle_release_s
         if not release_s:
@@ -137,15 +140,15 @@ class PolicyOptions:
         warning_s = self.idle_warning_s
         if warning_s is None:
             warning_s = min(_WARNING_S, release_s / 2)
-        return release_s, warning_s, min(_LOOK_S, release_s / 10)
+        return release_s, warning_s, min(_CHECK_S, release_s / 10)
 
 
 def policy_names() -> tuple[str, ...]:
-    """Returns the fields of `PolicyOptions`, in its order."""
+    """Returns the names of the fields of `PolicyOptions`, in order."""
     return tuple(field.name for field in dataclasses.fields(PolicyOptions))
 
 
 def policy_flags(options: PolicyOptions) -> list[str]:
-    """Returns the flags that say the same to a server, whatever variables it has."""
+    """Returns options as flags for a server, which take precedence over its variables."""
     values = {name: getattr(options, name) for name in policy_names()}
     return [f"--{name}={value}" for name, value in values.items() if value is not None]

@@ -1,4 +1,4 @@
-"""Flags of the supervisor, and the same as `sps serve` makes them."""
+"""Declares the flags of the supervisor, which `sps serve` has as options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shared_pathways_service.runtime.glog import read_log_format
 
 __all__ = ["DEFAULT_SLICES", "SupervisorOptions"]
 
-#: What a service has when nobody said what: `--slices` of each.
+#: The default of `--slices`.
 DEFAULT_SLICES = "tpuv6e:2x2=2"
 
 #: Instance types in the order given, each with its count.
@@ -35,32 +35,36 @@ def _idle(text: str) -> float:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SupervisorOptions(PolicyOptions):
-    """How the embedded service runs; directories are the user's settings."""
+    """Options of the embedded service; its directories are the user's settings."""
 
     log_format: str = flag(
         "glog",
         parse=read_log_format,
         env="SPS_LOG_FORMAT",
-        help="glog or json: one object a line, for collectors of logs.",
+        help="Log in this format: glog, or json with one object per line.",
     )
     slices: tuple[tuple[str, int], ...] = flag(
-        _slices(DEFAULT_SLICES), parse=_slices, help="TYPE=COUNT,… that tenants can have."
+        _slices(DEFAULT_SLICES), parse=_slices, help="Start these slices for tenants: TYPE=COUNT,…"
     )
-    spares: int = flag(1, parse=count, help="Slices of each type beside them, for re-placement.")
+    spares: int = flag(
+        1, parse=count, help="Start so many spare slices of each type, which replace lost ones."
+    )
     max_slice_restarts: int = flag(
         constants.MAX_SLICE_RESTARTS,
         parse=count,
-        help="Restarts of a slice's workers before the slice is given up.",
+        help="Restart a slice's workers at most so often.",
     )
-    standby_proxies: int = flag(1, parse=count, help="Proxies kept warm for the next tenants.")
+    standby_proxies: int = flag(
+        1, parse=count, help="Keep so many started proxies for the next tenants."
+    )
     idle_s: float = flag(
-        math.inf, parse=_idle, help="Ends the service when nobody used it for so long; inf: never."
+        math.inf, parse=_idle, help="End the service after so long without tenants; inf: never."
     )
     platform: str = flag(
         "cpu",
         parse=choice(*constants.PLATFORMS),
         env="SPS_PLATFORM",
-        help="What proxies compute on: cpu or cuda.",
+        help="Compute on cpu or cuda.",
     )
     device_memory_limit_bytes: int = limit_flag("device_memory_limit_bytes")
     host_memory_limit_bytes: int | None = limit_flag("host_memory_limit_bytes")
@@ -71,32 +75,36 @@ class SupervisorOptions(PolicyOptions):
     ffi_library_dir: str = flag(
         "",
         env="SPS_ALLOW_FFI_LIBRARIES",
-        help="Directory of libraries that tenants may load into their proxies; empty: none.",
+        help="Allow tenants to load libraries of this directory into their proxies; empty: none.",
     )
     beat_interval_s: float = flag(
-        constants.WORKER_BEAT_S, parse=seconds, help="Seconds between two beats of a worker."
+        constants.WORKER_BEAT_S, parse=seconds, help="Send a worker's heartbeats at this interval."
     )
     hung_after_s: float = flag(
-        constants.WORKER_HUNG_S, parse=seconds, help="Without a beat, when a worker counts as hung."
+        constants.WORKER_HUNG_S,
+        parse=seconds,
+        help="Consider a worker hung after so long without a heartbeat.",
     )
     tenant_ttl_s: float = flag(
-        constants.TENANT_TTL_S, parse=seconds, help="How long slices outlive a proxy's stream."
+        constants.TENANT_TTL_S,
+        parse=seconds,
+        help="Keep a tenant's slices so long after its proxy's stream ended.",
     )
     recovering_s: float = flag(
         constants.RECOVERING_S,
         parse=seconds,
-        help="How long a restarted resource manager awaits reports.",
+        help="Wait so long for reports after a restart of the resource manager.",
     )
     lost_program_grace_s: float = flag(
         constants.LOST_PROGRAM_GRACE_S,
         parse=seconds,
-        help="How long a program may go on running on a lost slice.",
+        help="End a proxy whose program still runs so long after a loss.",
     )
     ready_fd: int | None = flag(
-        None, parse=count, help="Descriptor that is told where this process serves."
+        None, parse=count, help="Write the address of this process to this file descriptor."
     )
 
     @property
     def detached(self) -> bool:
-        """Whether the service ends by itself."""
+        """Whether the service ends by itself when it is idle."""
         return self.idle_s < math.inf

@@ -38,8 +38,8 @@ def module(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         (["--command=a --b=c", "--region="], ["--command=a --b=c", "--region="]),
         (["--collect_service_metrics", "--region=r"], ["--collect-service-metrics", "--region=r"]),
         (["-collect_service_metrics=T"], ["--collect-service-metrics"]),
-        (["--nocollect_service_metrics"], ["--no_collect_service_metrics"]),
-        (["--collect_service_metrics=false"], ["--no_collect_service_metrics"]),
+        (["--nocollect_service_metrics"], ["--no-collect-service-metrics"]),
+        (["--collect_service_metrics=false"], ["--no-collect-service-metrics"]),
         (["--nocollect_service_metrics=0"], ["--collect-service-metrics"]),
         # The first argument that is no flag ends them.
         (["--tpu_count=1", "python", "-m", "--region", "x"], ["--tpu-count=1", "python", "-m"]),
@@ -108,13 +108,13 @@ def test_a_workload_needs_its_command_alone() -> None:
 
 def test_what_is_wrong_is_refused_by_name() -> None:
     for name, arguments, said in (
-        ("deploy_pathways_service", ("-tpu_type", "v3"), "--tpu_type='v3'"),
+        ("deploy_pathways_service", ("-tpu_type", "v3"), "--tpu-type='v3'"),
         ("deploy_pathways_service", ("-topology=2y2",), "--topology='2y2'"),
-        ("deploy_pathways_service", ("--max_restarts=-1",), "max_restarts"),
+        ("deploy_pathways_service", ("--max_restarts=-1",), "max-restarts"),
         ("deploy_pathways_service", ("--jax_version=0.9.0", "--server_image=r.io/s:1"), "either"),
         ("deploy_pathways_service", ("--nonsense=1",), "--nonsense"),
         ("deploy_pathways_service", ("--dry_run=maybe",), "does not take a value"),
-        ("run_workload", ("--tpu_count=x", "--command=true"), "--tpu_count"),
+        ("run_workload", ("--tpu_count=x", "--command=true"), "--tpu-count"),
         ("run_workload", ("--command",), "requires an argument"),
         ("run_workload", (), "COMMAND"),
     ):

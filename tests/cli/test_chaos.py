@@ -54,7 +54,7 @@ def test_the_plan_of_a_seed_is_shown(capsys: pytest.CaptureFixture[str]) -> None
 def test_what_cannot_be_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for words, expected, told in (
         ((), 3, "sps serve"),
-        (("--context=kind-test",), 2, "embedded service of this machine, not for a cluster"),
+        (("--context=kind-test",), 2, "embedded service of this machine, not a cluster"),
         (("--mtbf=often",), 2, "30s, 5m, 1h or 500ms"),
         (("--mtbf=0s",), 2, "--mtbf"),
         (("--down-for=-1s",), 2, "--down-for"),
@@ -98,9 +98,7 @@ def _stopped(client: EmbeddedClient, number: signal.Signals) -> None:
     with sps_running("chaos", "--any", "--mtbf=50ms", "--down-for=1h", "--yes") as process:
         assert process.stdout
         assert "disturbing the embedded service" in process.stdout.readline()
-        assert "killed the workers of slice-0 for 3600 s (nobody holds it)" in (
-            process.stdout.readline()
-        )
+        assert "killed the workers of slice-0 for 3600 s (no holder)" in (process.stdout.readline())
         wait_until("it to be down", lambda: not client.holders())
         process.send_signal(number)
         out, err = process.communicate(timeout=DEADLINE_S)
@@ -170,7 +168,7 @@ def test_who_sits_at_a_terminal_is_asked() -> None:
             while "Go on? [y/N]:" not in asked:
                 asked += asking.stderr.read(1)
                 assert asking.poll() is None, asked
-            assert "nobody uses it now" in asked
+            assert "it is not in use now" in asked
             keyboard.write(b"n\n")
             assert "nothing was disturbed" in asking.stderr.read()
             assert asking.wait(DEADLINE_S) == 1

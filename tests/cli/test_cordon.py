@@ -35,7 +35,7 @@ def test_a_slice_is_taken_out_its_holder_moved_and_it_is_given_back(
             stays = {"slice": held, "state": "draining", "tenant": name}
             assert told("drain", held) == {**stays, "onto": None, "grace_s": None}
             text = sps("drain", held).stdout
-            assert text == f"{held} is draining; {name} holds it, and ends by itself\n"
+            assert text == f"{held} is draining; {name} holds it until it ends\n"
             code, err = failing("drain", held, "--wait=0.1")
             assert code == 3
             assert f"{name} still holds {held}" in err
@@ -54,7 +54,7 @@ def test_a_slice_is_taken_out_its_holder_moved_and_it_is_given_back(
             ]
             assert kinds.index("slice.draining") < kinds.index("slice.unplaced")
 
-            assert sps("uncordon", held).stdout == f"{held} is ready; nobody holds it\n"
+            assert sps("uncordon", held).stdout == f"{held} is ready; it has no holder\n"
             running.tell("leave")
             running.expect("left")
         wait_until("the slice to be free", nothing_left)
@@ -66,7 +66,7 @@ def test_a_slice_is_taken_out_its_holder_moved_and_it_is_given_back(
 
 def test_where_a_holder_goes_is_told_in_words() -> None:
     assert _holder(pb.CordonSliceResponse(), "ada") == "ada holds it"
-    assert _holder(pb.DrainSliceResponse(onto="slice-2"), "") == "nobody holds it"
+    assert _holder(pb.DrainSliceResponse(onto="slice-2"), "") == "it has no holder"
     moves = pb.DrainSliceResponse(onto="slice-2", grace_s=29.9971)
     assert _holder(moves, "ada") == "ada holds it, and moves to slice-2 in 30.0 s"
-    assert _holder(pb.DrainSliceResponse(), "ada") == "ada holds it, and ends by itself"
+    assert _holder(pb.DrainSliceResponse(), "ada") == "ada holds it until it ends"

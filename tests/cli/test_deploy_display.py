@@ -47,7 +47,7 @@ def test_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> No
         for pods in ([SECOND], [HEAD, FIRST, SECOND], [HEAD, FIRST, SECOND], [HEAD, FIRST]):
             look(readiness(pods), pods)
     first, second, third = written.getvalue().splitlines()
-    assert first.startswith("sps: pw: 0/2 slices are ready, the head is not")
+    assert first.startswith("sps: pw: 0/2 slices are ready, but the head is not")
     assert second.startswith("sps: pw: 1/2 slices are ready (")
     assert "second: it waits for a node" in second
     assert "slice 1 of worker lacks 1 of 1 pods" in third

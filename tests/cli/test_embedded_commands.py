@@ -86,7 +86,7 @@ def test_logs_delete_and_reap() -> None:
             assert "--yes" in err
             code, err = failing("delete", name, "--forget")
             assert code == 2
-            assert "or its agent lives" in err
+            assert "or its agent still runs" in err
             assert at_prompt("delete", name, answer="n") == 1
             assert at_prompt("delete", name, answer=signal.SIGINT) == 130
             assert failing("delete", "isc-proxy-nobody")[0] == 3
@@ -116,7 +116,7 @@ def test_logs_delete_and_reap() -> None:
             [check] = [c for c in warned["checks"] if c["name"] == "journal"]
             assert (check["outcome"], name in check["found"]) == ("warning", True)
             assert sps("reap").stdout.startswith(f"deleted: {name}")
-            assert sps("reap").stdout == "nothing is left behind\n"
+            assert sps("reap").stdout == "nothing was left behind\n"
         wait_until("the slices to be free", nothing_left)
 
 
@@ -191,7 +191,7 @@ def test_doctor_looks_at_the_credentials_of_this_shell(
 def test_doctor_finds_a_proxy_only_in_a_cluster() -> None:
     code, err = failing("doctor", "--proxy_job_name=isc-proxy-a")
     assert code == 2
-    assert "--proxy_job_name='isc-proxy-a'" in err
+    assert "--proxy-job-name='isc-proxy-a'" in err
 
 
 def test_a_followed_file_is_read_to_its_writers_end(own_directories: Path) -> None:

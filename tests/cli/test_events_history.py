@@ -49,7 +49,9 @@ def test_a_span_before_now_begins_but_once(code: grpc.StatusCode) -> None:
         async with serving_stream("GetHistory", servicer.history) as stub:
             manager = Manager(stub=stub, metadata=(), address="here", version="1")
             request = pb.GetHistoryRequest(since=-60.0)
-            last = await events._tell_all(manager, request, lambda said: told.append(said.sequence))
+            last = await events._show_history(
+                manager, request, lambda said: told.append(said.sequence)
+            )
         return told, last
 
     # All from `NOW - 60` on, however late it was when they were asked for.

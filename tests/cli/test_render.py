@@ -151,12 +151,12 @@ def test_upstreams_flags_name_the_same_service() -> None:
 def test_upstreams_flags_that_do_not_go_together_are_refused() -> None:
     for words, said in (
         (("--slices=tpuv6e:4x4=2", "--num_slices=2"), "--slices"),
-        (("--topology=4x4", "--num_slices=2"), "--tpu_type=None"),
-        (("--tpu_type=v6e", "--topology=4x4"), "--num_slices=None"),
-        (("--tpu_type=v6e", "--num_slices=2"), "--tpu_type='v6e'"),
+        (("--topology=4x4", "--num_slices=2"), "--tpu-type=None"),
+        (("--tpu_type=v6e", "--topology=4x4"), "--num-slices=None"),
+        (("--tpu_type=v6e", "--num_slices=2"), "--tpu-type='v6e'"),
         (("--tpu_type=v6e", "--topology=3x3", "--num_slices=2"), "--topology='3x3'"),
-        (("--tpu_type=v9", "--topology=2x2", "--num_slices=2"), "--tpu_type='v9'"),
-        (("--tpu_type=v6e", "--topology=2x2", "--num_slices=0"), "--num_slices"),
+        (("--tpu_type=v9", "--topology=2x2", "--num_slices=2"), "--tpu-type='v9'"),
+        (("--tpu_type=v6e", "--topology=2x2", "--num_slices=0"), "--num-slices"),
     ):
         done = render("service", *words)
         assert (done.returncode, done.stdout) == (2, ""), words
@@ -171,7 +171,7 @@ def test_a_service_is_deployed_by_upstreams_flags_too() -> None:
     assert (upstreams.returncode, upstreams.stderr) == (0, "")
     ours = sps("deploy", "pw", "--slices=tpuv6e:4x4=2", "--gcs-bucket=gs://my-bucket", "--dry-run")
     assert yaml.safe_load(upstreams.stdout) == yaml.safe_load(ours.stdout)
-    for named, said in (((), "NAME=None"), (("pw", "--jobset_name=pw"), "--jobset_name='pw'")):
+    for named, said in (((), "NAME=None"), (("pw", "--jobset_name=pw"), "--jobset-name='pw'")):
         done = sps("deploy", *named, *slices, "--dry_run")
         assert (done.returncode, done.stdout) == (2, "")
         assert said in done.stderr

@@ -88,7 +88,7 @@ def test_tables_and_a_timeline() -> None:
     rows = [line.split() for line in lines]
     assert lines[0] == "since 2025-10-09T08:53:20.000Z: 1 min 38 s, done"
     assert lines[1] == "goodput 27.4%, last step 22"
-    assert "steps kept: 22, lost: 20, processes: 2" in lines[2]
+    assert "steps completed: 22, lost: 20, processes: 2" in lines[2]
     assert lines[2].endswith("lines not read: 1")
     assert ["goodput", "27.0", "s", "27.4%"] in rows
     assert ["down", "20.0", "s", "20.3%"] in rows

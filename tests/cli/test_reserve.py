@@ -44,7 +44,7 @@ def test_slices_are_kept_for_their_owner_alone() -> None:
         ]
         second = later.stdout.partition(":")[0]
         assert told("unreserve", second) == {"id": second, "cancelled": True}
-        assert sps("unreserve", made["id"]).stdout == f"{made['id']} is no more\n"
+        assert sps("unreserve", made["id"]).stdout == f"{made['id']} is cancelled\n"
         assert failing("unreserve", made["id"])[0] == 2
 
         mine = told("reserve", f"{KIND}=1", "--for-user", getpass.getuser(), "--until", "1h")

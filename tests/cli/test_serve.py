@@ -138,8 +138,12 @@ def test_who_lacks_a_slice_is_not_told_of_spares_where_there_are_none() -> None:
 @pytest.mark.parametrize(
     ("slices", "spares", "says"),
     [
-        ({"t:1": 3}, 1, "Starting 4 slices: 3 x t:1, and 1 kept as a spare"),
-        ({"t:1": 3, "u:1": 1}, 1, "Starting 6 slices: 3 x t:1, 1 x u:1, and 1 of each type kept"),
+        ({"t:1": 3}, 1, "Starting 4 slices: 3 x t:1, and 1 as a spare"),
+        (
+            {"t:1": 3, "u:1": 1},
+            1,
+            "Starting 6 slices: 3 x t:1, 1 x u:1, and 1 of each type as a spare",
+        ),
         ({"t:1": 3}, 0, "Starting 3 x t:1; no spares (--spares 0)"),
     ],
 )
@@ -204,8 +208,8 @@ def test_a_directory_open_to_others_is_access_denied() -> None:
 
 def test_the_help_says_that_spares_come_on_top() -> None:
     words = " ".join(sps("serve", "--help").stdout.replace("│", " ").split())
-    assert "Spares come on top: see --spares." in words
-    assert "start in addition to --slices" in words
+    assert "Start these slices in addition to --spares" in words
+    assert "Start so many spare slices of each type" in words
 
 
 def test_help_lists_the_commands_and_imports_none_of_them() -> None:

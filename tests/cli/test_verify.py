@@ -53,7 +53,7 @@ def test_all_checks_pass_beside_another_tenant_who_is_left_alone() -> None:
         assert (done.returncode, told["ok"]) == (0, True)
         found = {check["name"]: check["found"] for check in told["checks"]}
         assert found["connect"].startswith(f"2 x {KIND}, 8 chips")
-        assert "had left" in found["queue"]
+        assert "after the first tenant left" in found["queue"]
         # Nobody else is there, and the other tenant has what it had.
         assert [tenant["name"] for tenant in status()["tenants"]] == [held]
         other.tell("leave")

@@ -1,4 +1,4 @@
-"""The page of `sps`: every command, argument and option, read from the commands themselves."""
+"""Writes the page of `sps` with every command, argument and option, from the commands."""
 
 from __future__ import annotations
 
@@ -14,33 +14,34 @@ import typer
 
 from shared_pathways_service import cli
 from shared_pathways_service.cli import COMMANDS
-from tests.docs.markdown import code, page, table
+from tests.docs.markdown import code, page, split_default, table
 
 __all__ = ["text"]
 
 _HEAD = """\
 # Commands
 
-Every command of `sps`, from the code. `sps COMMAND --help` prints the same.
+This page lists every command of `sps`, from the code. `sps COMMAND --help` prints the same.
 
 `sps` acts on the embedded service, or on the cluster that `--cluster --project --region`,
-`--context` or `--pathways_service` name. `--gcs_bucket` and `--gcs-bucket` are the same option.
+`--context` or `--pathways-service` names. Options may also be written with underscores, as in
+pathwaysutils: `--gcs_bucket` is `--gcs-bucket`.
 
 ## Exit codes
 
 | code | meaning |
 | --- | --- |
-| 0 | done |
-| 1 | failed; the message is on standard error, as `error: … hint: …` |
+| 0 | success |
+| 1 | failure; the message is on standard error, as `error: … hint: …` |
 | 2 | usage: an option or a value is wrong |
 | 3 | not ready, or not found |
 | 4 | capacity: slices are taken, or the queue or the placement timed out |
 | 5 | access denied |
-| 129, 130, 143 | ended by SIGHUP (a terminal that is closed), by SIGINT (Ctrl-C), by SIGTERM |
+| 129, 130, 143 | ended by SIGHUP (the terminal was closed), SIGINT (Ctrl-C) or SIGTERM |
 
-`sps run` ends with its program's code. Its own failures before the program starts are 125; a
-program that cannot be run is 126, one that is not found 127. [Errors](errors.md) says which error
-has which code.
+`sps run` exits with its program's code. The code is 125 for its own failures before the program
+starts, 126 if the program cannot be run, and 127 if it is not found. [Errors](errors.md) lists the
+code of each error.
 
 ## sps
 """
@@ -70,8 +71,8 @@ def _section(name: str) -> Iterator[str]:
     if more:
         yield more
     if arguments:
-        rows = [(code(_shown_as(param)), param.help or "") for param in arguments]
-        yield table(("argument", "what"), rows)
+        rows = [(code(_shown_as(param)), *_help_and_default(param)) for param in arguments]
+        yield table(("argument", "what", "default"), rows)
     yield _options(command, load)
 
 
@@ -84,10 +85,11 @@ def _options(command: Any, function: Callable[..., None]) -> str:
     known = inspect.signature(function, eval_str=True).parameters
     options = [p for p in command.params if p.param_type_name == "option" and not p.hidden]
     rows = [
-        (_names(p), _takes(p, known[p.name].annotation), _default(p), _variable(p), p.help or "")
+        (_names(p), _takes(p, known[p.name].annotation), default, _variable(p), text)
         if p.name in known
-        else (_names(p), "", "", "", p.help or "")
+        else (_names(p), "", "", "", text)
         for p in options
+        for text, default in [_help_and_default(p)]
     ]
     return table(("option", "takes", "default", "variable", "what"), rows)
 
@@ -97,9 +99,9 @@ def _names(param: Any) -> str:
 
 
 def _takes(param: Any, annotation: Any) -> str:
-    """Returns what an option is given; the kind is the annotation's, as typer's own is private."""
-    kind, *told = get_args(annotation)
-    option = next(part for part in told if isinstance(part, typer.models.OptionInfo))
+    """Returns the form of an option's value, from the annotation, as typer's own is private."""
+    kind, *metadata = get_args(annotation)
+    option = next(part for part in metadata if isinstance(part, typer.models.OptionInfo))
     kinds = [part for part in (get_args(kind) or (kind,)) if part is not types.NoneType]
     repeatable = "; repeatable" if param.multiple else ""
     return _kind(kinds[0], option, param.metavar) + repeatable
@@ -119,6 +121,12 @@ def _kind(kind: Any, option: typer.models.OptionInfo, metavar: str | None) -> st
     if metavar:
         return code(metavar)
     return "a path" if kind is Path else "text"
+
+
+def _help_and_default(param: Any) -> tuple[str, str]:
+    """Returns the help, and the default: from the help's end if that names one."""
+    text, default = split_default(param.help or "")
+    return text, default or _default(param)
 
 
 def _default(param: Any) -> str:

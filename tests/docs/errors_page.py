@@ -1,4 +1,4 @@
-"""The page of errors: each class with its exit code, its cause, its fix, and its messages."""
+"""Writes the page of errors: each class with its exit code, cause, fix and messages."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["classes", "text"]
 
 _FACTS = Path(__file__).parent / "errors.toml"
 _PACKAGE = "shared_pathways_service"
-#: Which modules' errors are public, beside those that all parts share.
+#: Modules with further public errors.
 _OTHERS = ("elastic", "testing.testbed")
-#: Who says it, by the beginning of the module's path; the first that fits.
+#: The speaker of a message, by the start of its module's path; the first match applies.
 _SPEAKERS = (
     ("cli/", "`sps`"),
     ("serve.py", "`sps`"),
@@ -49,18 +49,18 @@ _SPEAKERS = (
 _HEAD = """\
 # Errors
 
-Every error that this package raises on purpose, with its cause and its fix. Each has a `message`
-(what happened, and where), a `hint` (what to do next) and the fields listed, so that a program need
-not read the text. An error of a library is translated once, where it enters, and stays as
+This page lists every error that this package raises on purpose, with its cause and its fix. Each
+has a `message` (what happened, and where), a `hint` (what to do next) and fields, so that a program
+need not parse the text. An error of a library is translated once, where it enters, and is kept as
 `__cause__`.
 
-`sps` prints `error: MESSAGE hint: HINT` on standard error and ends with the code of the table.
-`sps run` ends with 125 for each of them, as the other codes are its program's.
+`sps` prints `error: MESSAGE hint: HINT` on standard error, and exits with the code in the table.
+`sps run` exits with 125 for each of them, as its other codes are the program's.
 
-The words for states are explained in [words](words.md). JAX's own errors, such as `DATA_LOSS`, are
-told in [sharing a service](../sharing.md#when-a-slice-dies).
+[Words](words.md) explains the words for states, and
+[Sharing a service](../sharing.md#when-a-slice-dies) JAX's own errors, such as `DATA_LOSS`.
 
-In the messages, what is known only when it happens is in upper case, or `…`.
+In the messages, upper case and `…` stand for values that are known only when the error is raised.
 
 ```text
 {tree}
@@ -87,7 +87,7 @@ def text() -> str:
     """Returns the page.
 
     Raises:
-      KeyError: `errors.toml` tells no cause or fix of an error, or one of an error that is none.
+      KeyError: `errors.toml` has no entry for an error, or an entry without an error.
     """
     facts: dict[str, Any] = tomllib.loads(_FACTS.read_text())
     known = classes()
@@ -151,8 +151,8 @@ def _fields(fields: Sequence[tuple[str, str]]) -> str:
 
 def _table(name: str, rows: Sequence[Sequence[str]]) -> str:
     if name == "InvalidRequestError":
-        return table(("who", "field", "what would be right", "message and hint"), rows)
-    return table(("who", "message", "hint"), rows)
+        return table(("source", "field", "expected", "message and hint"), rows)
+    return table(("source", "message", "hint"), rows)
 
 
 def _rows(name: str, made: Sequence[Raised]) -> list[tuple[str, ...]]:

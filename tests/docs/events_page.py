@@ -1,4 +1,4 @@
-"""The page of events: every event that has a class, with its fields."""
+"""Writes the page of events: every event that has a class, with its fields."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Writes the pages below `docs/reference/` that are made of the code.
+"""Writes the pages below `docs/reference/` from the code.
 
     scripts/docs --reference
 
-What the code does not tell is in `errors.toml` and `words.toml`. `test_reference.py` holds the
-pages against this.
+`errors.toml` and `words.toml` have the facts that the code does not contain. `test_reference.py`
+checks that the pages are up to date.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _NOTE = "<!-- Written by `scripts/docs --reference`: change the code, or tests/d
 def _api() -> str:
     return api_page.text(
         "The Python interface",
-        "What `__all__` names: everything else is private, and may change. Importing the package "
-        "imports neither JAX nor Kubernetes, and starts nothing.",
+        "The names in `__all__` are public; everything else is private, and may change. Importing "
+        "the package imports neither JAX nor Kubernetes, and starts nothing.",
         {
-            f"{_PACKAGE}.isc_pathways": "The door. `from shared_pathways_service import "
+            f"{_PACKAGE}.isc_pathways": "The main module: `from shared_pathways_service import "
             "isc_pathways`.",
             _PACKAGE: "The same names, and the errors and events.",
         },
@@ -50,7 +50,7 @@ def _testing() -> str:
     )
 
 
-#: By the file's name, what makes it.
+#: By file name: the function that makes the page.
 PAGES: Mapping[str, Callable[[], str]] = {
     "commands.md": commands_page.text,
     "servers.md": servers_page.servers_text,

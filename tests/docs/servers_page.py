@@ -1,4 +1,4 @@
-"""The page of the servers' flags and of the settings, read from the dataclasses that hold them."""
+"""Writes the pages of the servers' flags and of the settings, from their dataclasses."""
 
 from __future__ import annotations
 
@@ -18,53 +18,53 @@ from shared_pathways_service.servers.resource_manager.flags import ResourceManag
 from shared_pathways_service.servers.worker.flags import WorkerOptions
 from shared_pathways_service.testing.testbed.supervisor import TestbedOptions
 from tests.docs import docstrings
-from tests.docs.markdown import code, page, table
+from tests.docs.markdown import code, page, split_default, table
 
 __all__ = ["SERVERS", "servers_text", "settings_text"]
 
 _PACKAGE = "shared_pathways_service."
-#: Module, its options, and what it is.
+#: By module: the class of its options, and a description.
 SERVERS: Mapping[str, tuple[type, str]] = {
     "servers.resource_manager": (
         ResourceManagerOptions,
-        f"Decides who gets which slices. Port {RESOURCE_MANAGER_PORT} in a cluster.",
+        f"Grants slices to tenants. Port {RESOURCE_MANAGER_PORT} in a cluster.",
     ),
     "servers.worker": (
         WorkerOptions,
-        f"One a host; tells the resource manager that it lives. Port {WORKER_PORT} in a cluster.",
+        f"One per host; reports the host's health. Port {WORKER_PORT} in a cluster.",
     ),
     "servers.proxy": (
         ProxyServerOptions,
-        f"One a tenant: compiles, runs, holds what JAX sends. Port {PROXY_PORT} in a cluster.",
+        f"One per tenant; compiles and runs JAX's programs. Port {PROXY_PORT} in a cluster.",
     ),
     "servers.supervisor": (
         SupervisorOptions,
-        "The embedded service: starts the other three here. `sps serve` is the same for a person.",
+        "Runs the embedded service: starts the other three on this machine, as `sps serve` does.",
     ),
     "testing.testbed": (
         TestbedOptions,
-        "What a [testbed](../testbed.md) lives in. `sps testbed up` is the same for a person.",
+        "Runs a [testbed](../testbed.md), as `sps testbed up` does.",
     ),
 }
 
 _HEAD = """\
 # Flags of the servers
 
-Every flag, from the code. `python -m MODULE --help` prints the same.
+This page lists every flag, from the code. `python -m MODULE --help` prints the same.
 
-Flags are written `--name=value` or `--name value`; a switch is `--name` or `--noname`. A flag goes
-before its variable, a variable before the default. A wrong flag ends a server with code 2 and says
-which it was and what would be right. The names that Google's images know are theirs.
+Flags are written `--name=value` or `--name value`; a switch is `--name` or `--noname`. A flag takes
+precedence over its variable, and a variable over the default. A wrong flag ends a server with exit
+code 2, and the message says what would be right. Flags of Google's images have the same names here.
 """
 
 _SETTINGS_HEAD = """\
 # Settings and variables
 
-What a user sets once instead of with every call, from the code. An argument goes before the
-variable, the variable before the profile, the profile before the default.
+This page lists the settings that a user can make once instead of with every call, from the code. An
+argument takes precedence over the variable, that over the profile, and that over the default.
 
-A profile is a table of the settings file (`SPS_CONFIG`); the one called `default` is used where no
-other is named, by `SPS_PROFILE` or `connect(profile=…)`.
+A profile is a table of the settings file (`SPS_CONFIG`). The profile `default` is used unless
+`SPS_PROFILE` or `connect(profile=…)` names another.
 
 ```toml
 [profiles.default]
@@ -79,23 +79,23 @@ compile_cache_bytes = 100_000_000
 _OTHERS = """
 ## Variables of limits
 
-An operator's limits for proxies: [isolation](../isolation.md) says what each counts.
+These are an operator's limits for proxies. [Isolation](../isolation.md) says what each counts.
 
 {limits}
 ## Inside a block, and in a child of `sps run`
 
-These are set for as long as the connection lives, so that child processes find the proxy too.
-Afterwards they are as before.
+These variables are set during the connection, so that child processes find the proxy too.
+Afterwards their old values are restored.
 
 | variable | what |
 | --- | --- |
 | `JAX_PLATFORMS` | `proxy,cpu`, or `proxy` with `local_devices=False` |
-| `JAX_BACKEND_TARGET` | where the proxy answers: `grpc://…` |
+| `JAX_BACKEND_TARGET` | the address of the proxy: `grpc://…` |
 | `IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS` | `true` for plaintext, `false` for ALTS |
 | `SPS_TOKEN_FILE` | the file with the proxy's token, readable by its user only |
 | `SPS_STRICT` | `1` in strict mode; if you set it, `connect()` and `sps run` follow it |
-| `SPS_TRANSFER_DIR` | where large arrays are left for a proxy of this machine |
-| `SPS_RUN_PLATFORMS` | of `sps run`: JAX's platforms as it has set them |
+| `SPS_TRANSFER_DIR` | the directory in which large arrays are passed to a proxy on this machine |
+| `SPS_RUN_PLATFORMS` | of `sps run`: the platforms that it has set for JAX |
 | `SPS_RUN_NOTES` | of `sps run`: the file in which processes record whether they use the slices |
 """
 
@@ -119,16 +119,19 @@ def settings_text() -> str:
         default = _DIRECTORIES.get(field.name, "") if missing else _shown(field.default)
         key = "" if field.name in ("config", "profile") else code(field.name)
         rows.append((code(f"SPS_{field.name.upper()}"), key, default, about[field.name]))
-    limits = [(code(lim.variable), code(f"--{name}"), lim.help) for name, lim in LIMITS.items()]
+    limits = [
+        (code(lim.variable), code(f"--{name}"), *split_default(lim.help))
+        for name, lim in LIMITS.items()
+    ]
     shown = table(("variable", "in a profile", "default", "what"), rows)
-    bounds = table(("variable", "flag of a proxy", "what"), limits)
+    bounds = table(("variable", "flag of a proxy", "what", "default"), limits)
     return page([_SETTINGS_HEAD, shown, _OTHERS.format(limits=bounds)])
 
 
 _DIRECTORIES = {
     "runtime_dir": "`$XDG_RUNTIME_DIR/shared-pathways-service`, or `sps-UID` in the temporary "
     "directory",
-    "state_dir": "the system's place for a user's state, mostly "
+    "state_dir": "the system's directory for a user's state, mostly "
     "`~/.local/state/shared-pathways-service`",
     "cache_dir": "mostly `~/.cache/shared-pathways-service`",
     "config": "mostly `~/.config/shared-pathways-service/config.toml`",
@@ -146,11 +149,12 @@ def _rows(options: type) -> Iterator[tuple[str, ...]]:
     for name, flag in _flags(options):
         shown = f"--{name}_*" if flag.is_prefix else f"--{name}"
         variables = " or ".join(code(variable) for variable in flag.env)
-        yield code(shown), _takes(flag), _shown(defaults[name]), variables, flag.help
+        text, default = split_default(flag.help)
+        yield code(shown), _takes(flag), default or _shown(defaults[name]), variables, text
 
 
 def _takes(flag: Any) -> str:
-    """Asks the flag's own reader what would be right."""
+    """Returns the form of a flag's value, from the error of its parser."""
     if flag.is_switch:
         return ""
     return "text" if flag.is_prefix else _expected(flag.parse)

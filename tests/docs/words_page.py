@@ -1,4 +1,4 @@
-"""The page of state words: every word of every state that users meet, with its meaning."""
+"""Writes the page of state words: every word of every state that users see, with its meaning."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _of(kind: type[enum.StrEnum]) -> tuple[str, ...]:
     return tuple(word.value for word in kind)
 
 
-#: By the table of `words.toml` that tells what they mean.
+#: Words by the table of `words.toml` with their meanings.
 STATES: Mapping[str, tuple[str, ...]] = {
     "slice": _of(SliceState),
     "virtual_slice": _of(VirtualSliceState),
@@ -50,15 +50,15 @@ def text() -> str:
     """Returns the page.
 
     Raises:
-      KeyError: `words.toml` lacks a word, or tells of one that there is not.
+      KeyError: A word is missing in `words.toml`, or an entry has no word.
     """
     facts: dict[str, Any] = tomllib.loads(_FACTS.read_text())
     terms = table(("word", "means"), sorted(facts["terms"].items()))
     parts = [facts["head"], "## Terms", terms]
     for name, words in STATES.items():
-        told = facts[name]
-        if told["words"].keys() != set(words):
-            raise KeyError(f"words.toml, {name}: {sorted(told['words'].keys() ^ set(words))}")
-        rows = [(code(word), told["words"][word]) for word in words]
-        parts += [f"## {told['title']}", told["where"], table(("word", "means"), rows)]
+        known = facts[name]
+        if known["words"].keys() != set(words):
+            raise KeyError(f"words.toml, {name}: {sorted(known['words'].keys() ^ set(words))}")
+        rows = [(code(word), known["words"][word]) for word in words]
+        parts += [f"## {known['title']}", known["where"], table(("word", "means"), rows)]
     return page(parts)

@@ -21,7 +21,7 @@ from shared_pathways_service.cli.child import (
     FORWARDED,
     CommandError,
     Stopped,
-    deaf_to_signals,
+    ignoring_signals,
     raise_on_signals,
     run_child,
 )
@@ -96,7 +96,7 @@ def test_handlers_are_put_back() -> None:
     run_child(["true"], os.environ)
     with pytest.raises(CommandError):
         run_child(["/nowhere"], os.environ)
-    with raise_on_signals(), deaf_to_signals():
+    with raise_on_signals(), ignoring_signals():
         pass
     assert [signal.getsignal(number) for number in FORWARDED] == before
 
@@ -105,7 +105,7 @@ def test_signals_before_and_after_the_command() -> None:
     with pytest.raises(Stopped) as info, raise_on_signals():
         signal.raise_signal(signal.SIGTERM)
     assert info.value.number == signal.SIGTERM
-    with raise_on_signals(), deaf_to_signals():
+    with raise_on_signals(), ignoring_signals():
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGINT)
 

@@ -34,7 +34,7 @@ def test_a_program_that_runs_elsewhere_is_reported() -> None:
             code, out, err = run(*words)
             assert (code, out) == (0, "cpu 6.0\n"), err
             assert err.count("runs on this machine, not on the slices") == 1, err
-            assert "has not used its slices: it ran on this machine (jax_platforms='cpu')" in err
+            assert "did not use its slices: it ran on this machine (jax_platforms='cpu')" in err
 
         # JAX's own choice is what `sps run` has set.
         for words in (
@@ -48,7 +48,7 @@ def test_a_program_that_runs_elsewhere_is_reported() -> None:
 
         code, out, err = run("--slices=tpuv6e:2x2=1", "echo", "ran")
         assert (code, out) == (0, "ran\n"), err
-        assert "has not used its slices: no process of it used JAX" in err
+        assert "did not use its slices: none of its processes used JAX" in err
         eventually(nothing_left, "all proxies to be gone")
 
 

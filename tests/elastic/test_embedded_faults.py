@@ -145,7 +145,7 @@ except errors.ProxyFailed as error:
 
 
 def test_slices_are_harmed_by_their_tenants_own_numbers() -> None:
-    with pytest.raises(ServiceNotFound, match="no service of yours"):
+    with pytest.raises(ServiceNotFound, match="you have no running service"):
         EmbeddedSlices("isc-proxy-a")
     with embedded(1, 1), program(HOLDER) as running:
         name = running.expect("holds")["name"]

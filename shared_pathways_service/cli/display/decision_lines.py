@@ -1,4 +1,4 @@
-"""A decision of the resource manager, as commands print it."""
+"""Formats decisions of the resource manager for output."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ __all__ = ["decision_dict", "decision_line"]
 
 
 def decision_dict(message: pb.EventMessage) -> dict[str, Any]:
-    """Returns a decision as JSON has it: an event, and its number in the history."""
-    told = decision_of(message).to_dict()
-    # (The clock of the process that decided it tells nothing here.)
-    del told["monotonic"]
-    return {**({"sequence": message.sequence} if message.sequence else {}), **told}
+    """Returns a decision for JSON: the event, and its sequence number in the history."""
+    event = decision_of(message).to_dict()
+    # (The monotonic clock of another process has no meaning here.)
+    del event["monotonic"]
+    return {**({"sequence": message.sequence} if message.sequence else {}), **event}
 
 
 def decision_line(message: pb.EventMessage) -> str:
     """Returns a decision as one line for people."""
     told = decision_of(message)
-    # Only its times' difference is told.
+    # Only the difference of the two times is known.
     decision = Decision(
         time=message.duration_s,
         kind=message.kind,

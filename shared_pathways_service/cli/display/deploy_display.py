@@ -1,4 +1,4 @@
-"""How a service comes up: a table on a terminal, a line a change elsewhere, on standard error."""
+"""Shows on standard error how a service starts: a table on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Object = Mapping[str, Any]
 
 
 class _Lines:
-    """A line whenever something else is lacking; what is written goes to a file or a pipe."""
+    """Prints a line whenever the reason for waiting changes, for files and pipes."""
 
     def __init__(self) -> None:
         self._last = ""
 
     def __call__(self, found: ServiceReadiness, _pods: Sequence[Object]) -> None:
-        """Shows how the service stands."""
+        """Shows the readiness of the service."""
         text = headline(found) + (f" ({found.reason})" if found.reason else "")
         if text != self._last:
             self._last = text
@@ -36,22 +36,22 @@ class _Lines:
 
 
 class _Table:
-    """A row a pod, redrawn as they change; what was seen last stays."""
+    """Draws a table with a row per pod, and redraws it on changes; the last one remains."""
 
     def __init__(self, live: Live) -> None:
         self._live = live
 
     def __call__(self, found: ServiceReadiness, pods: Sequence[Object]) -> None:
-        """Shows how the service stands."""
+        """Shows the readiness of the service."""
         self._live.update(_picture(found, pods), refresh=True)
 
 
 @contextlib.contextmanager
 def display(*, quiet: bool) -> Iterator[Look]:
-    """Gives what shows a service as it comes up, for the length of the block.
+    """Yields a callback that shows how a service starts.
 
     Args:
-      quiet: Whether nothing is to be shown.
+      quiet: Whether the callback shows nothing.
     """
     if quiet:
         yield lambda _found, _pods: None
@@ -65,8 +65,8 @@ def display(*, quiet: bool) -> Iterator[Look]:
 
 
 def headline(found: ServiceReadiness) -> str:
-    """Returns how many slices are ready, in words."""
-    head = "" if found.head_ready else ", the head is not"
+    """Returns a sentence about the number of ready slices."""
+    head = "" if found.head_ready else ", but the head is not"
     return f"{found.service.name}: {found.ready}/{found.wanted} slices are ready{head}"
 
 

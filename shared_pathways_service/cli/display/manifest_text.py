@@ -1,4 +1,4 @@
-"""Objects of Kubernetes as text: YAML as people write it, or JSON an object a line."""
+"""Prints objects of Kubernetes as YAML, or as JSON with one object per line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WIDTH = 100
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes as people do: lists are indented, scripts are blocks, nothing refers elsewhere."""
+    """Writes YAML like people do: indented lists, scripts as blocks, no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         del data
@@ -44,7 +44,7 @@ def yaml_text(*manifests: dict[str, Any]) -> str:
 
 
 def print_manifests(manifests: Sequence[dict[str, Any]], *, as_json: bool) -> None:
-    """Prints objects; what comes out can be piped to ``kubectl create -f -``."""
+    """Prints objects in a form that can be piped to ``kubectl create -f -``."""
     if as_json:
         for manifest in manifests:
             print_json(manifest)

@@ -1,31 +1,34 @@
-"""Moments and spans of time as they are typed: ``90s``, ``1h``, ``7d``, or RFC 3339."""
+"""Parses times that are typed (``90s``, ``1h``, ``7d``, or RFC 3339), and formats times to read."""
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from datetime import UTC, datetime
 
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.scheduling.book.decisions import span
 
-__all__ = ["parse_coming", "parse_moment", "shown"]
+__all__ = ["ago", "parse_coming", "parse_moment", "shown"]
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhdw]?)")
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 
 def parse_moment(field: str, text: str | None) -> float:
-    """Returns a moment as the resource manager takes it.
+    """Parses a past time into the form of the resource manager's requests.
 
     Args:
-      field: For the error.
-      text: A span before now with its unit (s, m, h, d, w; none: seconds), or a time as RFC 3339
-        has it, in UTC where it names no zone; None: no limit.
+      field: The option, for errors.
+      text: A span before now with its unit (s, m, h, d, w; none: seconds), or a time in the form of
+        RFC 3339, in UTC if it has no zone; None: no limit.
 
     Returns:
-      Seconds since the epoch; negative: so many before now, by the service's clock; 0: no limit.
+      Seconds since the epoch; negative: seconds before now, by the service's clock; 0: no limit.
 
     Raises:
-      InvalidRequestError: It is neither.
+      InvalidRequestError: The text has another form.
     """
     if text is None:
         return 0.0
@@ -34,31 +37,31 @@ def parse_moment(field: str, text: str | None) -> float:
         moment = -float(found[1]) * _SECONDS[found[2]]
     else:
         try:
-            time = datetime.fromisoformat(text.strip())
+            given = datetime.fromisoformat(text.strip())
         except ValueError:
             raise InvalidRequestError(field, text, expected) from None
-        moment = (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+        moment = (given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp()
         if moment < 0:
             raise InvalidRequestError(field, text, "a time since 1970")
     if not moment:
-        # It would be taken for no limit.
+        # 0 means no limit.
         raise InvalidRequestError(field, text, "more than 0 seconds")
     return moment
 
 
 def parse_coming(field: str, text: str) -> float:
-    """Returns a moment to come as the resource manager takes it.
+    """Parses a future time into the form of the resource manager's requests.
 
     Args:
-      field: For the error.
-      text: A span from now with its unit, as ``2h`` or ``in 2h``, ``now``, or a time as RFC 3339
-        has it, in UTC where it names no zone.
+      field: The option, for errors.
+      text: A span from now with its unit, as ``2h`` or ``in 2h``, ``now``, or a time in the form of
+        RFC 3339, in UTC if it has no zone.
 
     Returns:
-      Seconds since the epoch; negative: so many from now, by the service's clock; 0: now.
+      Seconds since the epoch; negative: seconds from now, by the service's clock; 0: now.
 
     Raises:
-      InvalidRequestError: It is none of these.
+      InvalidRequestError: The text has another form.
     """
     words = text.strip().removeprefix("in ").strip()
     if words == "now":
@@ -73,3 +76,18 @@ def parse_coming(field: str, text: str) -> float:
 def shown(moment: str) -> str:
     """Returns an RFC 3339 time without its fraction, for people."""
     return re.sub(r"\.\d+Z$", "Z", moment)
+
+
+def ago(moment: str | None, now: float | None = None) -> str:
+    """Returns how long ago an RFC 3339 time was, e.g. ``12 s ago``; ``-`` for None.
+
+    Args:
+      moment: The time.
+      now: Seconds since the epoch. By default the time of the call.
+    """
+    if not moment:
+        return "-"
+    now = time.time() if now is None else now
+    passed = now - datetime.fromisoformat(moment).timestamp()
+    # The clocks of two machines may differ.
+    return "now" if passed < 1.0 else f"{span(math.floor(passed))} ago"

@@ -1,18 +1,24 @@
-"""What commands print: JSON for programs, tables for people."""
+"""Prints the output of commands: JSON for programs, tables and lines for people."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shared_pathways_service.runtime.terminal import LastingStream
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
 __all__ = [
     "AsJson",
+    "make_console",
+    "make_table",
     "print_aside",
     "print_error",
     "print_json",
@@ -21,11 +27,16 @@ __all__ = [
     "print_table",
 ]
 
-#: Columns where there is no terminal.
+#: Columns without a terminal.
 _WIDE = 240
 
+#: Characters from which a word may be split.
+_LONG_WORD = 12
+#: Titles of columns with names that other commands take.
+_NAMES = ("SLICE", "TENANT", "HOLDER")
+
 #: The option of every command that prints data.
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
 def print_json(data: object) -> None:
@@ -34,38 +45,61 @@ def print_json(data: object) -> None:
 
 
 def print_line(text: str) -> None:
-    """Prints a line, at once: who reads it may wait for it."""
+    """Prints a line and flushes it: a reader may be waiting for it."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
 def print_note(text: str) -> None:
-    """Prints what people shall know while a command goes on, as `print_aside`."""
+    """Prints a note of a running command, as `print_aside` does."""
     print_aside(f"sps: {text}")
 
 
 def print_error(text: str) -> None:
-    """Prints what failed, as `print_aside`."""
+    """Prints an error, as `print_aside` does."""
     print_aside(f"error: {text}")
 
 
 def print_aside(line: str) -> None:
-    """Prints a line for people on standard error; none is written there in another way.
+    """Prints a line for people on standard error; all lines there are printed by this function.
 
-    A terminal that is gone takes nothing, and there may be no standard error at all. Neither is a
-    reason to do less, or to end with another exit code.
+    A closed terminal, or a closed standard error, must neither stop a command nor change its exit
+    code.
     """
     LastingStream(sys.stderr).print(line)
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Prints a table without lines; nothing is cut off."""
-    from rich.console import Console  # noqa: PLC0415 - slow to import
-    from rich.table import Table  # noqa: PLC0415
+    """Prints a table without lines."""
+    make_console().print(make_table(head, rows))
 
-    table = Table(*head, box=None)
-    for row in rows:
-        table.add_row(*row)
-    # (What is cut off at the width of no terminal would be lost.)
+
+def make_console() -> Console:
+    """Returns a console for tables on standard output."""
+    from rich.console import Console  # noqa: PLC0415 - slow to import
+
     width = None if sys.stdout.isatty() else _WIDE
-    Console(width=width, soft_wrap=True, highlight=False, markup=False).print(table)
+    return Console(width=width, soft_wrap=True, highlight=False, markup=False)
+
+
+def make_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Makes a table without lines that cuts nothing off.
+
+    The first column and those of names are never wrapped either, so that a name can be copied into
+    the next command. On a narrow terminal the other columns wrap, at words if they are short.
+    """
+    from rich.table import Table  # noqa: PLC0415 - slow to import
+    from rich.text import Text  # noqa: PLC0415
+
+    lines = list(rows)
+    table = Table(box=None)
+    for number, title in enumerate(head):
+        texts = [title, *(line[number] for line in lines)]
+        if number == 0 or title.upper() in _NAMES:
+            table.add_column(title, no_wrap=True, min_width=max(map(len, texts)))
+        else:
+            width = max(len(word) for text in texts for word in text.split() or [""])
+            table.add_column(title, overflow="fold", min_width=min(width, _LONG_WORD))
+    for line in lines:
+        table.add_row(*map(Text, line))
+    return table

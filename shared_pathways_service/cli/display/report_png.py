@@ -1,4 +1,4 @@
-"""The timeline of a run as a picture, with matplotlib."""
+"""Draws the timeline of a run as a picture, with matplotlib."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _COLOURS: Final = {
 
 
 def write_png(report: Report, path: Path, *, title: str) -> None:
-    """Draws slices over time, and what happened when.
+    """Draws the number of slices over time, with the events of the run.
 
     Args:
       report: The run.
-      path: The file, which is written anew.
-      title: What stands above.
+      path: The file, which is overwritten.
+      title: The title of the picture.
 
     Raises:
       SharedPathwaysError: matplotlib is not installed.
     """
     try:
-        # Without pyplot a figure is drawn by Agg, whatever displays there are.
+        # Without pyplot a figure is drawn by Agg, which needs no display.
         from matplotlib.figure import Figure  # noqa: PLC0415 - optional
     except ImportError as error:
         raise SharedPathwaysError(

@@ -1,4 +1,4 @@
-"""What `sps run` says at the end about a program that did not use its slices."""
+"""Warns at the end of `sps run` about a program that did not use its slices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["notes", "warning"]
 
 @contextlib.contextmanager
 def notes(settings: Settings) -> Iterator[Path]:
-    """Makes the file to which the program's processes write, for the length of the block."""
+    """Creates the file to which the program's processes write; deletes it after the block."""
     directory = private_directory(settings.state_dir, "SPS_STATE_DIR")
     descriptor, name = tempfile.mkstemp(prefix="run-", suffix=".notes", dir=directory)
     os.close(descriptor)
@@ -27,11 +27,11 @@ def notes(settings: Settings) -> Iterator[Path]:
 
 
 def warning(path: Path, *, is_ours: bool) -> str:
-    """Returns what to say about a program that has ended; empty: it used its slices.
+    """Returns the warning about a program that has ended; empty if it used its slices.
 
     Args:
       path: The file of notes.
-      is_ours: Whether the proxy is this project's, which only the plug-in can connect to.
+      is_ours: Whether the proxy is this project's, to which only the plug-in can connect.
     """
     usage = run_notes.read(path)
     if usage.used or not (is_ours or usage.elsewhere):
@@ -39,6 +39,6 @@ def warning(path: Path, *, is_ours: bool) -> str:
     why = (
         f"it ran on this machine ({', '.join(usage.elsewhere)})"
         if usage.elsewhere
-        else "no process of it used JAX with this environment"
+        else "none of its processes used JAX with this environment"
     )
-    return f"the program has not used its slices: {why}"
+    return f"the program did not use its slices: {why}"

@@ -1,4 +1,4 @@
-"""What `sps serve` shows: a table on a terminal, lines elsewhere, JSON for programs."""
+"""Shows a service for `sps serve`: a table on a terminal, lines elsewhere, JSON for programs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from shared_pathways_service.cli.display.output import make_table
 from shared_pathways_service.events import Event
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 
@@ -24,20 +25,20 @@ _LAST_EVENTS = 8
 
 
 class Display(Protocol):
-    """Shows events as they come."""
+    """Shows events."""
 
     def introduce(self, text: str) -> None:
-        """Shows what is about to start, before any event."""
+        """Shows what is about to start, before the first event."""
 
     def show(self, event: Event) -> None:
         """Shows one event; never raises."""
 
     def following(self, status: Status) -> contextlib.AbstractAsyncContextManager[None]:
-        """Shows how things stand, for the length of the block."""
+        """Shows the state of the service during the block."""
 
 
 class PlainLines:
-    """One line an event, for people who read a file or a pipe."""
+    """Writes one line per event, for people who read a file or a pipe."""
 
     def introduce(self, text: str) -> None:
         """Writes the text."""
@@ -49,15 +50,15 @@ class PlainLines:
 
     @contextlib.asynccontextmanager
     async def following(self, _status: Status) -> AsyncIterator[None]:
-        """Shows nothing: the events are all."""
+        """Shows nothing in addition to the events."""
         yield
 
 
 class JsonLines(PlainLines):
-    """One line of JSON an event."""
+    """Writes one line of JSON per event."""
 
     def introduce(self, text: str) -> None:
-        """Writes nothing: all lines are events."""
+        """Writes nothing, because every line is an event."""
 
     def show(self, event: Event) -> None:
         """Writes one line."""
@@ -65,7 +66,7 @@ class JsonLines(PlainLines):
 
 
 class LiveTable:
-    """A table of the slices, redrawn at every event, with the last events below it."""
+    """Draws a table of the slices with the last events below it, and redraws it at every event."""
 
     def __init__(self) -> None:
         self._banner = ""
@@ -103,20 +104,19 @@ class LiveTable:
 
     def _picture(self, status: pb.GetStatusResponse | None) -> RenderableType:
         from rich.console import Group  # noqa: PLC0415 - slow to import
-        from rich.table import Table  # noqa: PLC0415
         from rich.text import Text  # noqa: PLC0415
 
         events = Text("\n".join(self._events), style="dim")
         if status is None:
             return Group(Text(self._banner), events)
         users = {tenant.name: f"{tenant.user}@{tenant.host}" for tenant in status.tenants}
-        table = Table("slice", "type", "state", "holder", "user", "since")
+        rows = []
         for found in status.slices:
             holder = holder_of(found.state, found.tenant, found.virtual_index)
             user = users.get(found.tenant, "")
-            table.add_row(
-                found.id, found.instance_type, found.state, holder, user, _clock(found.since)
-            )
+            since = _clock(found.since)
+            rows.append((found.id, found.instance_type, found.state, holder, user, since))
+        table = make_table(("slice", "type", "state", "holder", "user", "since"), rows)
         waiting = [
             Text(f"waiting, {entry.position}: {entry.tenant}: {entry.reason}")
             for entry in status.queue
@@ -137,13 +137,13 @@ def banner(slices: Mapping[str, int], spares: int) -> str:
     total = sum(slices.values()) + spares * len(slices)
     each = " of each type" if len(slices) > 1 else ""
     return (
-        f"Starting {total} slices: {counts}, and {spares}{each} kept as a spare, which replaces a "
+        f"Starting {total} slices: {counts}, and {spares}{each} as a spare, which replaces a "
         "failed slice and is not granted to requests (--spares 0: none)."
     )
 
 
 def holder_of(state: str, tenant: str | None, virtual_index: int | None) -> str:
-    """Returns who holds a slice, as tables show it; ``free`` for one that is up and nobody's."""
+    """Returns the holder of a slice for tables; ``free`` for a ready slice without a holder."""
     if tenant:
         return f"{tenant}[{virtual_index}]"
     return "free" if state == "ready" else "-"
@@ -170,7 +170,7 @@ def _clock(moment: str) -> str:
 
 
 def _write(line: str) -> None:
-    # Who read it has gone: the service has other users.
+    # The service has other users than a reader that has closed the pipe.
     with contextlib.suppress(OSError):
         sys.stdout.write(line + "\n")
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""What a resource manager answers, as `sps status --json` has it."""
+"""Converts answers of a resource manager to the form of `sps status --json`."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ def occupancy_of(manager: rm_pb.GetStatusResponse) -> dict[str, list[dict[str, A
     }
 
 
-def only(told: Mapping[str, Any], name: str, known: Collection[str] = ()) -> dict[str, Any]:
-    """Returns what concerns one connection.
+def only(status: Mapping[str, Any], name: str, known: Collection[str] = ()) -> dict[str, Any]:
+    """Returns the part of a status that concerns one connection.
 
     Args:
-      told: What ``sps status --json`` prints of all.
+      status: The whole output of ``sps status --json``.
       name: The connection.
-      known: Connections that need not be tenants (any more).
+      known: Connections that exist even if they are not tenants.
 
     Raises:
-      ServiceNotFound: There is none of that name.
+      ServiceNotFound: There is no connection of that name.
     """
-    tenants = [tenant for tenant in told["tenants"] if tenant["name"] == name]
+    tenants = [tenant for tenant in status["tenants"] if tenant["name"] == name]
     if not tenants and name not in known:
-        names = sorted(tenant["name"] for tenant in told["tenants"])
+        names = sorted(tenant["name"] for tenant in status["tenants"])
         raise ServiceNotFound(
             f"the service has no connection {name}",
             candidates=names,
-            hint=f"it has {', '.join(names) or 'none'}",
+            hint=f"its connections are {', '.join(names)}" if names else "it has none",
         )
     return {
-        "service": told["service"],
-        "processes": [item for item in told["processes"] if item["name"] == name],
-        "slices": [item for item in told["slices"] if item["tenant"] == name],
+        "service": status["service"],
+        "processes": [item for item in status["processes"] if item["name"] == name],
+        "slices": [item for item in status["slices"] if item["tenant"] == name],
         "tenants": tenants,
-        "queue": [entry for entry in told["queue"] if entry["tenant"] == name],
+        "queue": [entry for entry in status["queue"] if entry["tenant"] == name],
         "reservations": [],
     }
 
@@ -66,16 +66,18 @@ def reservation_dict(one: rm_pb.ReservationStatus) -> dict[str, Any]:
     }
 
 
-def owner_of(told: Mapping[str, Any]) -> str:
-    """Tells for whom a reservation is."""
-    return f"user {told['user']}" if told["user"] else f"team {told['team']}"
+def owner_of(reservation: Mapping[str, Any]) -> str:
+    """Returns the owner of a reservation."""
+    user, team = reservation["user"], reservation["team"]
+    return f"user {user}" if user else f"team {team}"
 
 
-def reservation_line(told: Mapping[str, Any]) -> str:
-    """Tells of one for people."""
+def reservation_line(reservation: Mapping[str, Any]) -> str:
+    """Returns a line about a reservation for people."""
+    one = reservation
     return (
-        f"{told['id']}: {told['count']} x {told['instance_type']} for {owner_of(told)} from "
-        f"{shown(told['starts'])} until {shown(told['ends'])}, {told['held']} in use"
+        f"{one['id']}: {one['count']} x {one['instance_type']} for {owner_of(one)} from "
+        f"{shown(one['starts'])} until {shown(one['ends'])}, {one['held']} in use"
     )
 
 

@@ -1,1 +1,1 @@
-"""Finds and reads what commands need: services, sessions, logs, status, checks."""
+"""Finds and reads data for commands: services, sessions, logs, status, checks."""

@@ -1,4 +1,4 @@
-"""Checks of a cluster and of a service in it, for `sps doctor`: those of connect()."""
+"""Checks a cluster and a service in it for `sps doctor`, as connect() does."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def cluster_checks(place: Place, request: SessionRequest, timeout_s: float
 
     Args:
       place: The cluster and the service.
-      request: What would be asked for.
+      request: The proxy that would be requested.
       timeout_s: Seconds for the preflight.
     """
     try:
@@ -39,7 +39,7 @@ async def cluster_checks(place: Place, request: SessionRequest, timeout_s: float
 
 
 async def _tunnel_check(api: KubeApi, examined: Examined) -> list[Check]:
-    """Opens a port-forward, as connect() does: not every proxy on the way lets one through."""
+    """Opens a port-forward, as connect() does: HTTP proxies on the way may not allow it."""
     service, found = examined.service, examined.readiness
     if service is None or found is None or found.head is None or not found.head.ready:
         return []
@@ -50,7 +50,7 @@ async def _tunnel_check(api: KubeApi, examined: Examined) -> list[Check]:
     except SharedPathwaysError as error:
         return [Check.failed("tunnel", error)]
     except (aiohttp.ClientError, OSError) as error:
-        fix = "connect() needs WebSockets to the API server: is there a proxy that lets none pass?"
+        fix = "connect() needs WebSockets to the API server; an HTTP proxy may block them"
         broken = TunnelError(f"no port-forward to {head}: {error}", pod=head, hint=fix)
         return [Check.failed("tunnel", broken)]
     return [Check(name="tunnel", outcome=Outcome.OK, found=f"{found.head.name} can be reached")]

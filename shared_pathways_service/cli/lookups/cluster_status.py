@@ -1,4 +1,4 @@
-"""How a service in a cluster stands, for `sps status`."""
+"""Reads the status of a service in a cluster, for `sps status`."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ __all__ = ["read_cluster_status"]
 async def read_cluster_status(
     place: Place, settings: Settings, name: str | None = None, *, wait_s: float = 0.0
 ) -> dict[str, Any]:
-    """Returns what ``sps status --json`` prints of a service in a cluster.
+    """Returns the output of ``sps status --json`` for a service in a cluster.
 
-    With images of ours its resource manager is asked; Google's tells nothing, and what pods and
-    labels say is all there is.
+    With our images the status is the resource manager's. Google's resource manager reports none, so
+    with its images pods and labels are the only source.
 
     Args:
-      place: Where it is.
-      settings: For the way to the resource manager.
+      place: The cluster and the service.
+      settings: For the connection to the resource manager.
       name: A connection; None: all of them.
-      wait_s: Seconds for all slices to be ready; 0: whatever there is.
+      wait_s: Seconds to wait for all slices to be ready; 0: do not wait.
 
     Raises:
       ServiceNotFound: There is no service, or no connection of that name.
@@ -66,29 +66,29 @@ async def _read(
     service = find_service(jobsets, place.pathways_service or "", namespace=place.namespace)
     found = read_readiness(service, servers)
     mine = [proxy for proxy in proxies if proxy.holder.service in ("", service.name)]
-    told = {
+    data = {
         "service": {
             "address": service.address,
             "version": service.image,
             "home": "kubernetes",
             "since": _since(jobsets, service),
-            "spares": None,  # only the resource manager knows it
+            "spares": None,  # known to the resource manager only
         },
         "processes": processes(found, [*servers, *clients], mine),
         **occupancy(found, mine),
     }
     if service.is_ours and found.head_ready:
         try:
-            status = await _ask_manager(cluster, found, settings)
-            told |= occupancy_of(status)
-            told["service"]["spares"] = status.spares
+            status = await _read_manager(cluster, found, settings)
+            data |= occupancy_of(status)
+            data["service"]["spares"] = status.spares
         except SharedPathwaysError as error:
-            print_aside(f"warning: {error}; what follows is from pods and labels")
+            print_aside(f"warning: {error}; the following is derived from pods and labels")
     known = {proxy.name for proxy in mine}
-    return told if name is None else only(told, name, known)
+    return data if name is None else only(data, name, known)
 
 
-async def _ask_manager(
+async def _read_manager(
     cluster: Cluster, found: ServiceReadiness, settings: Settings
 ) -> rm_pb.GetStatusResponse:
     async with link_to_manager(cluster, found.service, settings, found=found) as link:
@@ -102,17 +102,17 @@ async def _ask_manager(
 async def _wait_until_ready(cluster: Cluster, address: str, wait_s: float) -> None:
     last = ServiceWaiting(reason="it did not answer")
 
-    def hear(news: Event) -> None:
+    def on_event(news: Event) -> None:
         nonlocal last
         if isinstance(news, ServiceWaiting):
             last = news
 
     try:
         async with asyncio.timeout(wait_s):
-            await Preflight(cluster.api, cluster.namespace, address).wait_until_complete(hear)
+            await Preflight(cluster.api, cluster.namespace, address).wait_until_complete(on_event)
     except TimeoutError as error:
         raise ServiceNotReady(
-            f"not ready within {wait_s:g} s: {last.reason}",
+            f"the service was not ready within {wait_s:g} s: {last.reason}",
             pods=str(last.data.get("pods") or "").splitlines(),
         ) from error
 

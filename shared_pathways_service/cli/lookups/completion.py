@@ -1,4 +1,4 @@
-"""What a shell offers while a line is typed."""
+"""Completes names of connections in a shell."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["connection_names"]
 
 
 def connection_names(incomplete: str) -> list[str]:
-    """Returns this user's connections that begin so; none where they cannot be told."""
+    """Returns this user's connections with a prefix; none if the journal cannot be read."""
     try:
         names = {entry.name for entry in journal_entries(Settings.load())}
     except (SharedPathwaysError, OSError):
-        # A message here would stand in the middle of the line that is being typed.
+        # A message would appear in the middle of the line that is being typed.
         return []
     return sorted(name for name in names if name.startswith(incomplete))

@@ -1,4 +1,4 @@
-"""The way to the user's embedded service, for commands."""
+"""Connects commands to the user's embedded service."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ __all__ = ["embedded_link"]
 
 @contextlib.asynccontextmanager
 async def embedded_link(settings: Settings) -> AsyncIterator[ServiceLink]:
-    """Opens it for the length of the block.
+    """Connects to the user's embedded service for the length of the block.
 
     Args:
-      settings: Where the service is looked for.
+      settings: The directories in which to look for the service.
 
     Raises:
-      ServiceNotFound: There is none.
+      ServiceNotFound: No service runs.
     """
     link = await find(settings)
     if link is None:
         raise ServiceNotFound(
-            f"no service of yours runs in {settings.runtime_dir}",
-            hint="`sps serve` starts one, and so does connect()",
+            f"you have no running service in {settings.runtime_dir}",
+            hint="`sps serve` or connect() starts one",
         )
     async with contextlib.AsyncExitStack() as undo:
         undo.push_async_callback(link.close)

@@ -25,54 +25,54 @@ __all__ = ["read_status"]
 
 _Answer = TypeVar("_Answer")
 
-#: Seconds for the service to answer; a resource manager that restarts has them too.
+#: Seconds for an answer, also from a resource manager that is restarting.
 _ANSWER_S = 10.0
-#: Seconds between two looks while waiting.
-_LOOK_S = 0.1
+#: Seconds between two polls while waiting.
+_POLL_S = 0.1
 
 
 def read_status(
     settings: Settings, name: str | None = None, *, wait_s: float = 0.0
 ) -> dict[str, Any]:
-    """Returns what ``sps status --json`` prints.
+    """Returns the output of ``sps status --json``.
 
     Args:
-      settings: Where the service is looked for.
+      settings: The directories in which to look for the service.
       name: A connection; None: all of them.
-      wait_s: Seconds for the service to be there with all slices ready; 0: whatever there is.
+      wait_s: Seconds to wait for a service with all slices ready; 0: do not wait.
 
     Raises:
       ServiceNotFound: There is no service, or no connection of that name.
-      ServiceNotReady: It does not answer, or not all slices were ready in time.
+      ServiceNotReady: The service does not answer, or not all slices were ready in time.
     """
     deadline = time.monotonic() + wait_s
     while time.monotonic() < deadline:
         with contextlib.suppress(ServiceNotFound, ServiceNotReady):
-            told, to_come = asyncio.run(_read(settings, name))
-            if not to_come and not _unready(told):
-                return told
-        time.sleep(_LOOK_S)
-    told, to_come = asyncio.run(_read(settings, name))
-    unready = [*_unready(told), *([f"{to_come} that never came"] if to_come else [])]
+            data, missing = asyncio.run(_read(settings, name))
+            if not missing and not _unready(data):
+                return data
+        time.sleep(_POLL_S)
+    data, missing = asyncio.run(_read(settings, name))
+    unready = [*_unready(data), *([f"{missing} that never started"] if missing else [])]
     if wait_s and unready:
         raise ServiceNotReady(
-            f"not ready within {wait_s:g} s: {', '.join(unready)}",
-            ready=len(told["slices"]) - len(_unready(told)),
-            wanted=len(told["slices"]) + to_come,
+            f"slices were not ready within {wait_s:g} s: {', '.join(unready)}",
+            ready=len(data["slices"]) - len(_unready(data)),
+            wanted=len(data["slices"]) + missing,
             pods=unready,
         )
-    return told
+    return data
 
 
-def _unready(told: Mapping[str, Any]) -> list[str]:
-    return [item["id"] for item in told["slices"] if item["state"] != "ready"]
+def _unready(data: Mapping[str, Any]) -> list[str]:
+    return [item["id"] for item in data["slices"] if item["state"] != "ready"]
 
 
 async def _read(settings: Settings, name: str | None) -> tuple[dict[str, Any], int]:
-    """Returns what there is, and how many slices of the service nobody has heard of yet."""
+    """Returns the status, and the number of slices that have not registered yet."""
     async with embedded_link(settings) as link:
-        supervisor, manager = await _ask(link)
-    told = {
+        supervisor, manager = await _read_processes_and_manager(link)
+    data = {
         "service": {
             "address": link.state.address,
             "version": link.state.version,
@@ -86,13 +86,15 @@ async def _read(settings: Settings, name: str | None) -> tuple[dict[str, Any], i
     }
     # The resource manager learns of a slice from its first worker.
     planned = sum(count + link.state.spares for count in link.state.slices.values())
-    to_come = max(0, planned - len(manager.slices))
+    missing = max(0, planned - len(manager.slices))
     if name is not None:
-        told = only(told, name, {proxy.name for proxy in supervisor.proxies})
-    return told, to_come
+        data = only(data, name, {proxy.name for proxy in supervisor.proxies})
+    return data, missing
 
 
-async def _ask(link: ServiceLink) -> tuple[sup_pb.GetProcessesResponse, rm_pb.GetStatusResponse]:
+async def _read_processes_and_manager(
+    link: ServiceLink,
+) -> tuple[sup_pb.GetProcessesResponse, rm_pb.GetStatusResponse]:
     processes = link.supervisor.GetProcesses(
         sup_pb.GetProcessesRequest(),
         metadata=link.metadata,

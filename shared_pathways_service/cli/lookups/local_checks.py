@@ -1,4 +1,4 @@
-"""Checks of this machine and of the embedded service, for `sps doctor`."""
+"""Checks this machine and the embedded service for `sps doctor`."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from shared_pathways_service.version import __version__
 
 __all__ = ["embedded_checks", "machine_checks"]
 
-#: Bytes of free space below which logs and a journal may not fit.
-_ROOM = 100 << 20
+#: Bytes of free space that logs and the journal need.
+_MIN_SPACE = 100 << 20
 
 
 def machine_checks(settings: Settings) -> list[Check]:
-    """Checks what every connection needs on this machine."""
+    """Checks the requirements of every connection on this machine."""
     return [
         _versions_check(),
         judge("runtime directory", lambda: _private(settings.runtime_dir, "SPS_RUNTIME_DIR")),
         judge(
             "state directory",
             lambda: _private(settings.state_dir, "SPS_STATE_DIR"),
-            warns=lambda: _short_of_room(settings),
+            warns=lambda: _low_on_space(settings),
         ),
         _journal_check(settings),
         judge("open files", _open_files, warns=_short_of_descriptors),
@@ -69,16 +69,16 @@ def _versions_check() -> Check:
     return Check(name="versions", outcome=Outcome.WARNING, found=found, fix=fix)
 
 
-def _short_of_room(settings: Settings) -> str:
+def _low_on_space(settings: Settings) -> str:
     directory = private_directory(settings.state_dir, "SPS_STATE_DIR")
     free = shutil.disk_usage(directory).free
-    return f"{directory} has {free >> 20} MiB left" if free < _ROOM else ""
+    return f"{directory} has {free >> 20} MiB left" if free < _MIN_SPACE else ""
 
 
 def _open_files() -> str:
     descriptors.check_room()
     most = descriptors.limit()
-    return f"at most {'any number' if most is None else most} (RLIMIT_NOFILE)"
+    return "no limit" if most is None else f"at most {most} (RLIMIT_NOFILE)"
 
 
 def _short_of_descriptors() -> str:
@@ -86,8 +86,8 @@ def _short_of_descriptors() -> str:
     if most is None or most >= descriptors.NEEDED:
         return ""
     return (
-        f"a program may have {most} files open (RLIMIT_NOFILE); `ulimit -n {descriptors.ADVISED}` "
-        "leaves room for files and connections of its own"
+        f"a program may have only {most} files open (RLIMIT_NOFILE); run `ulimit -n "
+        f"{descriptors.ADVISED}` to leave room for its own files and connections"
     )
 
 
@@ -99,9 +99,9 @@ def _journal_check(settings: Settings) -> Check:
             name="journal",
             outcome=Outcome.WARNING,
             found=f"dead programs left {', '.join(abandoned)} behind",
-            fix="`sps reap` takes them down; so does the next connection",
+            fix="`sps reap` deletes them, and so does the next connection",
         )
-    found = f"{len(entries)} connections of yours, each with its agent or its program"
+    found = f"{len(entries)} connections of yours, all with a running agent or program"
     return Check(name="journal", outcome=Outcome.OK, found=found)
 
 
@@ -124,7 +124,7 @@ def _credentials_check(value: str | None) -> Check:
         outcome=Outcome.WARNING,
         found=f"{found}: without connect() or `sps run`, which set it themselves, {meaning}",
         fix=f"unset {INSECURE_VARIABLE}; to use ALTS, pass "
-        "--proxy_options=use_insecure_credentials:false",
+        "--proxy-options=use_insecure_credentials:false",
     )
 
 
@@ -134,19 +134,19 @@ def _credentials_check(value: str | None) -> Check:
 async def embedded_checks(
     settings: Settings, wanted: Sequence[str], within_s: float
 ) -> list[Check]:
-    """Checks the embedded service of this user; that there is none is no failure.
+    """Checks the embedded service of this user; that none runs is not a failure.
 
     Args:
-      settings: Where it is.
-      wanted: Instance types that would be asked for, one a slice.
-      within_s: Seconds for it to answer.
+      settings: The directories of the service.
+      wanted: Instance types of a request, one per slice.
+      within_s: Seconds for an answer.
     """
     try:
         link = await find(settings)
     except SharedPathwaysError as error:
         return [Check.failed("service", error)]
     if link is None:
-        found = f"none runs in {settings.runtime_dir}: connect() starts one"
+        found = f"no service runs in {settings.runtime_dir}; connect() starts one"
         return [Check(name="service", outcome=Outcome.OK, found=found)]
     async with contextlib.AsyncExitStack() as undo:
         undo.push_async_callback(link.close)
@@ -158,7 +158,7 @@ async def embedded_checks(
             judge("instance types", lambda: _types(link, wanted)),
         ]
         try:
-            status = await _ask(link, within_s)
+            status = await _read_status(link, within_s)
         except SharedPathwaysError as error:
             return [*checks, Check.failed("resource manager", error)]
         found = f"process {status.pid} answers, and is {status.state or 'ready'}"
@@ -172,24 +172,24 @@ def _common_protocol(link: ServiceLink) -> str:
     ours = f"{constants.PROTOCOL_MIN} to {constants.PROTOCOL_MAX}"
     if state.protocol_max < constants.PROTOCOL_MIN or state.protocol_min > constants.PROTOCOL_MAX:
         raise VersionSkew(
-            f"the service speaks versions {theirs}, and this client {ours}",
+            f"the service supports versions {theirs}, and this client {ours}",
             client=ours,
             service=theirs,
-            hint="end the service when nobody uses it: the next one is of your version",
+            hint="end the service when it is not in use; the next one has your version",
         )
-    return f"versions {theirs} there, {ours} here"
+    return f"the service supports versions {theirs}, this client {ours}"
 
 
 def _types(link: ServiceLink, wanted: Sequence[str]) -> str:
     has = link.state.slices
-    told = ", ".join(f"{count} x {kind}" for kind, count in has.items())
+    counts = ", ".join(f"{count} x {kind}" for kind, count in has.items())
     for kind, count in Counter(wanted).items():
         if count > has.get(kind, 0):
-            raise InvalidRequestError("--slices", f"{kind}={count}", f"no more than {told}")
-    return told
+            raise InvalidRequestError("--slices", f"{kind}={count}", f"no more than {counts}")
+    return counts
 
 
-async def _ask(link: ServiceLink, within_s: float) -> pb.GetStatusResponse:
+async def _read_status(link: ServiceLink, within_s: float) -> pb.GetStatusResponse:
     try:
         async with asyncio.timeout(within_s):
             return await link.resource_manager.GetStatus(
@@ -198,7 +198,7 @@ async def _ask(link: ServiceLink, within_s: float) -> pb.GetStatusResponse:
     except TimeoutError as error:
         raise ServiceNotReady(
             f"the resource manager did not answer within {within_s:g} s",
-            hint="`sps logs --component=rm` shows what it wrote last",
+            hint="`sps logs --component=rm` shows its last log lines",
         ) from error
     except grpc.aio.AioRpcError as error:
         address = link.state.address
@@ -208,14 +208,14 @@ async def _ask(link: ServiceLink, within_s: float) -> pb.GetStatusResponse:
 def _slices_check(status: pb.GetStatusResponse, wanted: Sequence[str]) -> Check:
     ready = [item for item in status.slices if item.state == "ready"]
     free = Counter(item.instance_type for item in ready if not item.tenant)
-    have = f"{len(ready)} of {len(status.slices)} are ready, {free.total()} of them free"
+    have = f"{len(ready)} of {len(status.slices)} slices are ready, {free.total()} of them free"
     unready = [f"{item.id} is {item.state}" for item in status.slices if item.state != "ready"]
     if not ready:
         error = ServiceNotReady(
             f"no slice is ready: {'; '.join(unready)}",
             wanted=len(status.slices),
             pods=unready,
-            hint="`sps logs --component=worker` shows what their workers wrote last",
+            hint="`sps logs --component=worker` shows the last log lines of their workers",
         )
         return Check.failed("slices", error)
     if any(count > free[kind] for kind, count in Counter(wanted).items()) or not free:
@@ -223,7 +223,7 @@ def _slices_check(status: pb.GetStatusResponse, wanted: Sequence[str]) -> Check:
             name="slices",
             outcome=Outcome.WARNING,
             found="; ".join([have, *unready]),
-            fix="`sps status` shows who holds them; queue_timeout= waits for them",
+            fix="`sps status` shows the holders; queue_timeout= waits for slices",
         )
     outcome = Outcome.WARNING if unready else Outcome.OK
     return Check(name="slices", outcome=outcome, found="; ".join([have, *unready]))

@@ -1,4 +1,4 @@
-"""Logs of the embedded service: files, each written by one process."""
+"""Finds and reads the log files of the embedded service."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ __all__ = ["Component", "LogFile", "find_logs", "read_logs"]
 
 Component = Literal["proxy", "rm", "worker"]
 
-#: Seconds between two looks at files that did not grow: no system here tells of all that do.
-_LOOK_S = 0.2
+#: Seconds between two polls of files that did not grow; change notification is not portable.
+_POLL_S = 0.2
 _CHUNK = 1 << 16
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LogFile:
-    """A log.
+    """A log file.
 
     Attributes:
-      source: Whose it is, where there may be others; else empty.
-      writer: When it has ended, nothing more comes; None: it has.
+      source: Name of the process, if there may be several logs; otherwise empty.
+      writer: The process that writes the log; None: it has ended.
     """
 
     path: Path
@@ -44,12 +44,12 @@ def find_logs(settings: Settings, name: str, component: Component) -> list[LogFi
     """Finds the logs of this user's service, or of the one that ran last.
 
     Args:
-      settings: Where its files are.
-      name: A connection; empty: none in particular, where that will do.
-      component: Whose logs. Of a connection's workers, those that it holds now.
+      settings: The directories of the service.
+      name: A connection; may be empty, except for a proxy's log.
+      component: The component. With a connection, only workers of its slices.
 
     Raises:
-      ServiceNotFound: There are none.
+      ServiceNotFound: There are no such logs.
     """
     paths = RuntimePaths(settings.runtime_dir)
     state = read_state(paths) if paths.state.exists() else None
@@ -59,8 +59,8 @@ def find_logs(settings: Settings, name: str, component: Component) -> list[LogFi
         return [_log_of_proxy(settings, state, name)]
     if state is None:
         raise ServiceNotFound(
-            f"no service of yours runs in {settings.runtime_dir}",
-            hint=f"logs of those that ran are in {settings.state_dir / 'logs'}",
+            f"you have no running service in {settings.runtime_dir}",
+            hint=f"logs of earlier services are in {settings.state_dir / 'logs'}",
         )
     directory = Path(state.log_dir)
     if component == "rm":
@@ -69,7 +69,7 @@ def find_logs(settings: Settings, name: str, component: Component) -> list[LogFi
     found = [
         LogFile(path=path, source=path.stem, writer=state.supervisor)
         for path in sorted(directory.glob("slice-*.log"))
-        # (A worker's name is its slice's and its place in it.)
+        # (A worker's name is its slice's name and its index.)
         if slices is None or path.stem.rpartition("-")[0] in slices
     ]
     if not found:
@@ -83,16 +83,16 @@ def _log_of_proxy(settings: Settings, state: ServiceState | None, name: str) -> 
     for directory in starts:
         path = directory / f"proxy-{name}.log"
         if path.exists():
-            lives = state is not None and Path(state.log_dir) == directory
-            return LogFile(path=path, writer=_process_of(settings, name) if lives else None)
+            is_live = state is not None and Path(state.log_dir) == directory
+            return LogFile(path=path, writer=_process_of(settings, name) if is_live else None)
     raise ServiceNotFound(
-        f"there is no log of a connection {name}",
-        hint=f"those that there are, are in {logs}; --cluster or --context looks elsewhere",
+        f"there is no log of the connection {name}",
+        hint=f"the logs of this machine are in {logs}; --cluster or --context selects a cluster",
     )
 
 
 def _process_of(settings: Settings, name: str) -> Identity | None:
-    """Returns a proxy's process; None when it has ended."""
+    """Returns a proxy's process; None if it has ended."""
     with contextlib.suppress(ServiceNotFound, ServiceNotReady, ProcessLookupError):
         for process in read_status(settings)["processes"]:
             if process["role"] == "proxy" and process["name"] == name:
@@ -113,10 +113,10 @@ def read_logs(
     """Shows logs.
 
     Args:
-      logs: At least one.
-      lines: How many of each one's last lines.
-      show: Takes whose line it is, and the line.
-      follow: Whether to go on until all who write them have ended.
+      logs: At least one log.
+      lines: The number of last lines to show of each log.
+      show: Called with the source of a line, and the line.
+      follow: Whether to continue until all writers have ended.
     """
     with contextlib.ExitStack() as stack:
         readers = [_Reader(log, lines, stack) for log in logs]
@@ -124,7 +124,7 @@ def read_logs(
             for line in reader.last_lines:
                 show(reader.log.source, line)
         while follow:
-            # Before the files: what is written until the end is read after it.
+            # Checked before reading, so that the last lines are read after the end.
             ended = not any(log.writer is not None and log.writer.is_alive() for log in logs)
             shown = False
             for reader in readers:
@@ -137,11 +137,11 @@ def read_logs(
                         show(reader.log.source, line)
                 return
             if not shown:
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
 
 
 class _Reader:
-    """One log, read on from where its last lines ended."""
+    """Reads one log on from its last lines."""
 
     def __init__(self, log: LogFile, lines: int, stack: contextlib.ExitStack) -> None:
         self.log = log
@@ -155,7 +155,7 @@ class _Reader:
     def new_lines(self) -> list[str]:
         if self._file is None:
             return []
-        # A log that grew too long is emptied in place.
+        # A log that grew too long is truncated in place.
         if self._file.tell() > self.log.path.stat().st_size:
             self._file.seek(0)
         *whole, self._rest = (self._rest + self._file.read(_CHUNK)).split(b"\n")
@@ -163,5 +163,5 @@ class _Reader:
 
     @property
     def unfinished_line(self) -> str:
-        """What came after the last end of a line."""
+        """The text after the last newline."""
         return self._rest.decode(errors="replace")

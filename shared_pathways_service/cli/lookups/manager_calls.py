@@ -1,4 +1,4 @@
-"""The resource manager as a command asks it, embedded or in a cluster."""
+"""Calls a resource manager from commands, embedded or in a cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from shared_pathways_service.version import __version__
 
 __all__ = ["ANSWER_S", "Manager", "manager_of"]
 
-#: Seconds for an answer; a resource manager that restarts has them too.
+#: Seconds for an answer, also from a resource manager that is restarting.
 ANSWER_S = 10.0
 
 _Answer = TypeVar("_Answer")
@@ -31,22 +31,21 @@ _Answer = TypeVar("_Answer")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manager:
-    """A resource manager that can be asked.
+    """A connected resource manager.
 
     Attributes:
-      stub: For calls.
-      metadata: That each call must show.
-      address: For people.
-      version: The service's: a release, or an image.
-      way: Makes a block for as long as it can be reached; once it cannot and will not be, the block
-        raises why.
+      stub: The stub for calls.
+      metadata: The metadata of each call.
+      address: The address, for messages.
+      version: The service's version: a release, or an image.
+      link: Makes a context that raises an error once the connection is lost for good.
     """
 
     stub: rm_grpc.ResourceManagerAsyncStub
     metadata: tuple[tuple[str, str], ...]
     address: str
     version: str
-    way: Callable[[], AbstractAsyncContextManager[None]] = contextlib.nullcontext
+    link: Callable[[], AbstractAsyncContextManager[None]] = contextlib.nullcontext
 
     async def ask(
         self,
@@ -55,17 +54,17 @@ class Manager:
         *,
         timeout_s: float = ANSWER_S,
     ) -> _Answer:
-        """Asks something; the answer of a resource manager that is just started is waited for.
+        """Makes a call, and waits for a resource manager that is restarting.
 
         Args:
-          method: Of the stub.
-          request: What it takes.
-          timeout_s: For the answer.
+          method: A method of the stub.
+          request: The request.
+          timeout_s: Seconds for the answer.
 
         Raises:
-          VersionSkew: The service is too old to know what it is asked.
-          ServiceNotReady: It does not answer in time.
-          SharedPathwaysError: As the service says.
+          VersionSkew: The service is too old for this call.
+          ServiceNotReady: The service did not answer in time.
+          SharedPathwaysError: The service refused the call.
         """
         async with self.translating():
             return await method(
@@ -73,21 +72,21 @@ class Manager:
             )
 
     async def status(self) -> pb.GetStatusResponse:
-        """Returns who holds what, and who waits; raises what `ask` does."""
+        """Returns holders and waiting tenants; raises the errors of `ask`."""
         calls = ManagerCalls(stub=self.stub, metadata=self.metadata)
         async with self.translating():
             return await calls.status(ANSWER_S)
 
     @contextlib.asynccontextmanager
     async def translating(self) -> AsyncIterator[None]:
-        """Makes our errors of gRPC's, and raises at once that there is no way any more."""
+        """Translates gRPC's errors, and raises at once if the connection is lost for good."""
         try:
-            async with self.way():
+            async with self.link():
                 yield
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNIMPLEMENTED:
                 raise VersionSkew(
-                    f"the service at {self.address} is {self.version}, which does not know this "
+                    f"the service at {self.address} is {self.version}, which does not support this "
                     f"command of {__version__}",
                     client=__version__,
                     service=self.version,
@@ -99,14 +98,14 @@ class Manager:
 
 @contextlib.asynccontextmanager
 async def manager_of(place: Place, settings: Settings) -> AsyncIterator[Manager]:
-    """Opens the way to the resource manager, for the length of the block.
+    """Connects to a resource manager for the length of the block.
 
     Args:
-      place: Where the service is.
-      settings: Where the embedded service is looked for.
+      place: The place of the service.
+      settings: The directories of the embedded service.
 
     Raises:
-      ServiceNotFound: There is none, or it is one of Google's, which keeps no history.
+      ServiceNotFound: There is none, or it is one of Google's, which do not support these calls.
       ServiceNotReady: It does not answer.
     """
     if not place.is_cluster:
@@ -130,7 +129,7 @@ async def _embedded(settings: Settings) -> AsyncIterator[Manager]:
 
 @contextlib.asynccontextmanager
 async def _in_cluster(place: Place, settings: Settings) -> AsyncIterator[Manager]:
-    # Without a cluster, what they import is of no use.
+    # Slow imports that only a cluster needs.
     from shared_pathways_service.cli.lookups.open_cluster import opened  # noqa: PLC0415
     from shared_pathways_service.operations.manager_link import link_to_manager  # noqa: PLC0415
 
@@ -138,8 +137,8 @@ async def _in_cluster(place: Place, settings: Settings) -> AsyncIterator[Manager
         service = await cluster.service()
         if not service.is_ours:
             raise ServiceNotFound(
-                f"{service.name} runs {service.image}, whose resource manager tells nothing",
-                hint="`sps status` shows what pods and labels say",
+                f"{service.name} runs {service.image}, whose resource manager reports nothing",
+                hint="`sps status` shows the state of its pods",
             )
         async with link_to_manager(cluster, service, settings) as link:
             yield Manager(
@@ -147,5 +146,5 @@ async def _in_cluster(place: Place, settings: Settings) -> AsyncIterator[Manager
                 metadata=(),
                 address=service.address,
                 version=service.image,
-                way=link.unless_refused,
+                link=link.unless_refused,
             )

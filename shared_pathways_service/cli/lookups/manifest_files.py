@@ -1,4 +1,4 @@
-"""Objects of Kubernetes from a file that a person wrote."""
+"""Reads objects of Kubernetes from files that people write."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def read_manifests(file: str, *, option: str = "--file") -> list[dict[str, Any]]
 
     Args:
       file: YAML or JSON; ``-``: standard input.
-      option: What to call it in an error.
+      option: The option that named the file, for errors.
 
     Raises:
-      InvalidRequestError: It is neither, or holds something else than objects.
-      OSError: It cannot be read.
+      InvalidRequestError: The file is neither, or contains something else than objects.
+      OSError: The file cannot be read.
     """
     text = sys.stdin.read() if file == _STDIN else Path(file).read_text(encoding="utf-8")
     try:
@@ -33,7 +33,7 @@ def read_manifests(file: str, *, option: str = "--file") -> list[dict[str, Any]]
         raise InvalidRequestError(option, file, f"YAML or JSON ({_first_line(error)})") from error
     for number, found in enumerate(documents, start=1):
         if not isinstance(found, dict):
-            expected = f"objects of Kubernetes; document {number} is none"
+            expected = f"objects of Kubernetes, but document {number} is not one"
             raise InvalidRequestError(option, file, expected)
     if not documents:
         raise InvalidRequestError(option, file, "at least one object")
@@ -47,7 +47,7 @@ def _first_line(error: yaml.YAMLError) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Leaves dates as they are written: Kubernetes' are texts."""
+    """Does not parse dates, which are strings in Kubernetes."""
 
 
 _Loader.yaml_implicit_resolvers = {

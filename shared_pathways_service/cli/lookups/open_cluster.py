@@ -1,4 +1,4 @@
-"""Opens the cluster that a command names, for the length of a short run of asyncio."""
+"""Opens the cluster that a command names, within one run of asyncio."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["choice_of", "opened"]
 
 @contextlib.asynccontextmanager
 async def opened(place: Place) -> AsyncIterator[Cluster]:
-    """Opens the cluster that was named, for the length of the block.
+    """Opens a cluster for the length of the block.
 
     Raises:
-      SharedPathwaysError: What was named is wrong, or there is no way to it.
+      SharedPathwaysError: The place is wrong, or the cluster cannot be reached.
     """
     async with KubeApi(await resolve(choice_of(place))) as api:
         yield Cluster(api, place.namespace, place.pathways_service or "")
 
 
 def choice_of(place: Place) -> ClusterChoice:
-    """Checks what was named, and returns it as `resolve` takes it."""
+    """Checks a place, and converts it for `resolve`."""
     place.request()
     return ClusterChoice(
         cluster=place.cluster or "",

@@ -1,4 +1,4 @@
-"""Logs of pods, followed over ends of streams, restarts of containers and replaced pods."""
+"""Reads and follows logs of pods, across broken streams, restarts and replaced pods."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ __all__ = ["PodLogs", "PodSelection", "pods_of"]
 Object = Mapping[str, Any]
 
 _JOB_LABEL = "batch.kubernetes.io/job-name"
-#: Seconds until a stream that broke off is asked for again.
+#: Seconds until a broken stream is requested again.
 _PAUSE_S = 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PodSelection:
-    """Pods, and the container in each.
+    """A selection of pods, and of the container in each.
 
     Attributes:
-      what: For people.
-      several: Whether there may be more than one at a time.
-      ends: Whether a pod that has ended is the last of them.
+      what: A description for messages.
+      several: Whether there may be more than one pod at a time.
+      ends: Whether a pod that has ended is not replaced.
     """
 
     what: str
@@ -48,13 +48,13 @@ class PodSelection:
 async def pods_of(
     cluster: Cluster, component: Component, *, name: str, service: str = ""
 ) -> PodSelection:
-    """Says which pods have the logs.
+    """Selects the pods of a component.
 
     Args:
-      cluster: Where.
-      component: Whose.
-      name: A connection; empty: none in particular.
-      service: The address of its service, where that is known.
+      cluster: The cluster.
+      component: The component.
+      name: A connection; may be empty, except for a proxy.
+      service: The address of its service, if known.
 
     Raises:
       ServiceNotFound: There is no such connection, or service.
@@ -78,13 +78,13 @@ async def pods_of(
 
 
 class PodLogs:
-    """The logs of some pods.
+    """Reads the logs of selected pods.
 
     Args:
-      api: The server.
-      namespace: Where they are.
-      pods: Which they are.
-      show: Takes whose line it is (empty where there can be one only), and the line.
+      api: The API server.
+      namespace: The namespace of the pods.
+      pods: The selection.
+      show: Called with the source of a line (empty if there is only one), and the line.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class PodLogs:
         self._params = {"labelSelector": pods.selector}
 
     async def read(self, lines: int) -> None:
-        """Shows the last lines of each.
+        """Shows the last lines of each log.
 
         Raises:
           ServiceNotFound: There is no such pod.
@@ -106,23 +106,23 @@ class PodLogs:
         """
         pods = (await self._api.get(self._path, params=self._params)).get("items") or []
         if not pods:
-            raise self._none()
+            raise self._not_found()
         for pod in sorted(pods, key=_name):
             if _began(pod, self._pods.container):
                 await self._stream(_name(pod), LogCursor(), {"tailLines": str(lines)})
 
     async def follow(self, lines: int) -> None:
-        """Shows the last lines of each, and what comes: until the end of a proxy, else for ever.
+        """Shows the last lines of each log and follows it, a proxy's until its end.
 
         Raises:
-          ServiceNotFound: There is no such pod, and none is to come.
-          SharedPathwaysError: They cannot be followed.
+          ServiceNotFound: There is no such pod, and none is expected.
+          SharedPathwaysError: The pods cannot be watched.
         """
         try:
             async with asyncio.TaskGroup() as group:
                 await self._follow(lines, group)
         except BaseExceptionGroup as errors:
-            # The first is why the others were broken off.
+            # The first error cancelled the other tasks.
             raise errors.exceptions[0] from None
 
     async def _follow(self, lines: int, group: asyncio.TaskGroup) -> None:
@@ -133,43 +133,43 @@ class PodLogs:
             async for change in changes:
                 if change.kind == "SYNCED":
                     if self._pods.ends and not followed:
-                        raise self._none()
+                        raise self._not_found()
                     continue
                 uid = str(change.object["metadata"]["uid"])
                 if uid not in followed:
                     pod = followed[uid] = _Followed(_name(change.object), lines, self._stream)
                     group.create_task(pod.run())
-                followed[uid].hear(change, self._pods.container)
+                followed[uid].update(change, self._pods.container)
                 if self._pods.ends and followed[uid].ended:
-                    # What was written until the end is still on its way, and waited for.
+                    # The task group waits for the remaining lines.
                     return
 
     async def _stream(self, name: str, cursor: LogCursor, params: Mapping[str, str]) -> None:
-        asked = {**params, "timestamps": "true", "container": self._pods.container}
+        query = {**params, "timestamps": "true", "container": self._pods.container}
         cursor.restart()
-        stream = self._api.stream_lines(pod_log(self._namespace, name), params=asked)
+        stream = self._api.stream_lines(pod_log(self._namespace, name), params=query)
         async with contextlib.aclosing(stream):
             async for line in stream:
                 if (text := cursor.take(line)) is not None:
                     self._show(name if self._pods.several else "", text)
 
-    def _none(self) -> ServiceNotFound:
+    def _not_found(self) -> ServiceNotFound:
         return ServiceNotFound(
             f"there is no pod of the {self._pods.what} in namespace {self._namespace}",
-            hint="`sps list --all` shows the connections there; logs end with their pods",
+            hint="`sps list --all` shows the connections there; logs are deleted with their pods",
         )
 
 
 class _Followed:
-    """One pod whose log is followed.
+    """Follows the log of one pod.
 
     Args:
-      name: The pod's.
-      lines: How many of the last lines to begin with.
-      stream: Shows a log from a place on, until the server ends it.
+      name: The pod's name.
+      lines: The number of last lines to begin with.
+      stream: Shows a log from a cursor on, until the server ends the stream.
 
     Attributes:
-      ended: Whether nothing more comes but what was written before.
+      ended: Whether the pod has ended, so that the log no longer grows.
     """
 
     def __init__(
@@ -184,8 +184,8 @@ class _Followed:
         self._stream = stream
         self._has_log = asyncio.Event()
 
-    def hear(self, change: WatchEvent, container: str) -> None:
-        """Takes in how the pod is now."""
+    def update(self, change: WatchEvent, container: str) -> None:
+        """Updates the state of the pod."""
         phase = (change.object.get("status") or {}).get("phase")
         self.ended = change.kind == "DELETED" or phase in ("Succeeded", "Failed")
         if self.ended or _began(change.object, container):
@@ -194,18 +194,18 @@ class _Followed:
             self._has_log.clear()
 
     async def run(self) -> None:
-        """Shows the log, until nothing more comes.
+        """Shows the log until its end.
 
         Raises:
-          AccessDenied: It must not be read.
+          AccessDenied: The user may not read the log.
         """
         cursor = LogCursor()
         params = {"tailLines": str(self._lines)}
         while True:
             await self._has_log.wait()
             is_last = self.ended
-            # It may be gone, or not begun again yet: who watches hears of that, and of a server
-            # that is away for long.
+            # The pod may be gone, or not started again yet. The watch reports that, and a server
+            # that stays unreachable.
             with contextlib.suppress(ApiError, ApiUnreachable):
                 await self._stream(self._name, cursor, {**params, "follow": "true"})
             if is_last:
@@ -220,7 +220,7 @@ def _name(pod: Object) -> str:
 
 
 def _began(pod: Object, container: str) -> bool:
-    """Whether a container has begun, so that it has a log."""
+    """Whether a container has started, so that it has a log."""
     status = pod.get("status") or {}
     every = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
     mine: Object = next((s for s in every if s.get("name") == container), {})

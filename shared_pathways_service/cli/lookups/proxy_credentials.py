@@ -1,4 +1,4 @@
-"""Which gRPC credentials a running proxy of a cluster uses, for `sps doctor`."""
+"""Checks the gRPC credentials of a running proxy in a cluster, for `sps doctor`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["proxy_credentials_check"]
 Object = Mapping[str, Any]
 
 _NAME = "proxy credentials"
-#: Seconds that a connection must stay open to a proxy that cannot be asked without ALTS.
+#: Seconds that a connection must stay open to a proxy that needs ALTS, which cannot be called here.
 _SILENT_S = 2.0
 
 
@@ -44,11 +44,11 @@ async def proxy_credentials_check(
     """Connects to a proxy, without JAX's client, and compares its credentials with the client's.
 
     Args:
-      place: Its cluster.
-      job_name: Its Job.
-      settings: This user's.
+      place: The proxy's cluster.
+      job_name: The proxy's Job.
+      settings: The user's settings.
       timeout_s: Seconds for each answer.
-      is_plaintext: Whether the client speaks plaintext.
+      is_plaintext: Whether the client uses plaintext.
     """
     try:
         async with opened(place) as cluster:
@@ -63,16 +63,16 @@ async def proxy_credentials_check(
                 undo.push_async_callback(relay.close)
                 address = await relay.start()
                 try:
-                    await asyncio.to_thread(_ask, address, timeout_s, is_plaintext=is_plaintext)
+                    await asyncio.to_thread(_connect, address, timeout_s, is_plaintext=is_plaintext)
                 except SharedPathwaysError as error:
-                    # It names the address of this check's own tunnel.
+                    # The message names the address of this check's own tunnel.
                     error.message = error.message.replace(address, job_name)
                     raise
     except CredentialsMismatch as error:
-        # The error does not know the setting.
+        # The error does not contain the proxy's setting.
         message = error.message.replace(error.proxy, setting)
-        told = CredentialsMismatch(message, client=error.client, proxy=setting, hint=error.hint)
-        return Check.failed(_NAME, told)
+        mismatch = CredentialsMismatch(message, client=error.client, proxy=setting, hint=error.hint)
+        return Check.failed(_NAME, mismatch)
     except SharedPathwaysError as error:
         return Check.failed(_NAME, error)
     found = f"{job_name} uses {'plaintext' if is_plaintext else 'ALTS'} ({setting})"
@@ -80,7 +80,7 @@ async def proxy_credentials_check(
 
 
 async def _running(cluster: Cluster, job_name: str) -> tuple[Object, str]:
-    """Returns a proxy's Job, and its pod's name."""
+    """Returns the Job of a running proxy, and the name of its pod."""
     job = await cluster.api.find(item("jobs", cluster.namespace, job_name))
     if job is None:
         raise ServiceNotFound(
@@ -93,15 +93,15 @@ async def _running(cluster: Cluster, job_name: str) -> tuple[Object, str]:
     return job, progress.pod
 
 
-def _ask(address: str, timeout_s: float, *, is_plaintext: bool) -> None:
+def _connect(address: str, timeout_s: float, *, is_plaintext: bool) -> None:
     if not is_plaintext:
         wait_until_silent(address, min(_SILENT_S, timeout_s))
         return
     check_plaintext(address, timeout_s)
     greeting = greet(address, timeout_s)
     if greeting is not Greeting.HTTP2:
-        raise ServiceNotReady(f"the proxy does not answer plaintext gRPC: {greeting.value} came")
-    # The only way to know the release of JAX in an image whose tag does not name it.
+        raise ServiceNotReady(f"the proxy does not answer plaintext gRPC; it sent {greeting.value}")
+    # The only way to find the release of JAX in an image whose tag does not name it.
     probe(address, timeout_s)
 
 
@@ -112,6 +112,6 @@ def _setting(job: Object) -> str:
     container: Object = next(mine, {})
     for variable in container.get("env") or ():
         if variable.get("name") == INSECURE_VARIABLE:
-            # Without a value of its own it comes from elsewhere, e.g. a ConfigMap.
+            # Without a value the variable comes from elsewhere, e.g. from a ConfigMap.
             return f"{INSECURE_VARIABLE}={variable.get('value', '…')}"
     return f"{INSECURE_VARIABLE} is not set"

@@ -1,4 +1,4 @@
-"""This user's sessions on this machine, as the journal has them."""
+"""Reads this user's sessions on this machine from the journal."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ __all__ = ["clean_up_entries", "find_entry", "forget_entry", "journal_entries", 
 
 
 def journal_entries(settings: Settings) -> list[Entry]:
-    """Returns all sessions that may have something left, the oldest first."""
+    """Returns all sessions in the journal, oldest first."""
     directory = _journal(settings)
     return Journal(directory).entries() if directory.is_dir() else []
 
 
 def forget_entry(settings: Settings, entry: Entry) -> None:
-    """Strikes a session off the list, whatever it has left."""
+    """Removes a session from the journal, without deleting anything of it."""
     Journal(_journal(settings)).remove(entry.session)
 
 
 def find_entry(settings: Settings, name: str, place: Place) -> Entry | None:
-    """Returns the latest session of that name, where the place is named only one there."""
+    """Returns the latest session of a name; if a place is named, only one at that place."""
     named = [e for e in journal_entries(settings) if e.name == name and place.has(e)]
     return named[-1] if named else None
 
 
 def metrics_of(settings: Settings, place: Place, name: str | None) -> list[dict[str, Any]]:
-    """Returns where this user's agents serve metrics, as `sps status --json` has it.
+    """Returns the metrics addresses of this user's agents, in the form of `sps status --json`.
 
     Args:
-      settings: Where the journal is.
-      place: Whose connections.
-      name: A connection; None: all of them there.
+      settings: The directory of the journal.
+      place: The place of the connections.
+      name: A connection; None: all of them.
     """
     home = "kubernetes" if place.is_cluster else "embedded"
     return [
@@ -54,14 +54,14 @@ def metrics_of(settings: Settings, place: Place, name: str | None) -> list[dict[
 
 
 def clean_up_entries(settings: Settings, entries: Sequence[Entry]) -> CleanupError | None:
-    """Has an agent take down what sessions left, and waits for it.
+    """Starts an agent that deletes what sessions left behind, and waits for it.
 
     Returns:
-      What could not be taken down; None: nothing.
+      An error that names what could not be deleted; None: everything was.
     """
     if not entries:
         return None
-    # (A log of its own: those are thinned out, one that all share would grow for ever.)
+    # (A separate log, because old logs are deleted: a shared one would grow without limit.)
     log = settings.state_dir / "agents" / f"clean-up-{os.getpid()}.log"
     sessions = [entry.session for entry in entries]
     return clean_up_sessions(_journal(settings), sessions, log)

@@ -1,4 +1,4 @@
-"""What the proxies of the embedded service tell of themselves, for `sps status`."""
+"""Reads the counters of the embedded service's proxies, for `sps status`."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ from shared_pathways_service.protocol.grpc_errors import error_of
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.settings import Settings
 
-__all__ = ["Told", "late_callbacks_of", "limits_of", "proxies_of", "read_counters", "text_of"]
+__all__ = ["Counters", "late_callbacks_of", "limits_of", "proxies_of", "read_counters", "text_of"]
 
-#: Seconds for a proxy to answer: one that is busy or wedged must not hold up the rest.
+#: Seconds for a proxy to answer: a busy or hung proxy must not delay the others.
 _ANSWER_S = 5.0
 _LATE = "sps_proxy_late_callback_seconds"
 
 
 @dataclasses.dataclass(frozen=True)
-class ToldProxy:
-    """One proxy.
+class ProxyCounters:
+    """The limits and counters of one proxy.
 
     Attributes:
-      limits: What it gives its clients at most.
-      families: What it counts; None: it did not answer.
+      limits: The limits of its clients.
+      families: Its counters; None: it did not answer.
     """
 
     limits: sup_pb.ProxyLimits
     families: Sequence[Family] | None
 
 
-#: By the connection's name.
-Told = Mapping[str, ToldProxy]
+#: Counters by the connection's name.
+Counters = Mapping[str, ProxyCounters]
 
 
-async def read_counters(settings: Settings, name: str | None = None) -> Told:
-    """Asks the proxies that serve, at the same time.
+async def read_counters(settings: Settings, name: str | None = None) -> Counters:
+    """Reads the counters of all serving proxies concurrently; empty without a service.
 
     Args:
-      settings: Where the service is looked for; without one nobody tells anything.
+      settings: The directories of the service.
       name: One connection; None: all of them.
 
     Raises:
@@ -74,44 +74,44 @@ async def read_counters(settings: Settings, name: str | None = None) -> Told:
         for proxy in found.proxies
         if proxy.state == sup_pb.Proxy.SERVING and name in {None, proxy.name}
     ]
-    answers = await asyncio.gather(*(_ask(paths, proxy) for proxy in serving))
+    answers = await asyncio.gather(*(_read(paths, proxy) for proxy in serving))
     return {
-        proxy.name: ToldProxy(proxy.limits, families)
+        proxy.name: ProxyCounters(proxy.limits, families)
         for proxy, families in zip(serving, answers, strict=True)
     }
 
 
-async def _ask(paths: RuntimePaths, proxy: sup_pb.Proxy) -> list[Family] | None:
+async def _read(paths: RuntimePaths, proxy: sup_pb.Proxy) -> list[Family] | None:
     try:
-        # Files of the service are this user's own, and so are its tenants' tokens.
+        # The service's files belong to this user, and so do its tenants' tokens.
         token = read_token(str(paths.proxy_token(proxy.uid)))
         async with grpc.aio.insecure_channel(proxy.address) as channel:
             response = await pb_grpc.ProxyStatusStub(channel).GetCounters(
                 pb.GetCountersRequest(), metadata=bearer(token), timeout=_ANSWER_S
             )
     except (grpc.aio.AioRpcError, InvalidRequestError):
-        # Gone meanwhile, or wedged: the rest of the status is worth having all the same.
+        # The proxy ended meanwhile, or hangs; the rest of the status is still useful.
         return None
     return families_of(response)
 
 
-def proxies_of(told: Told) -> list[dict[str, Any]]:
-    """Returns ``proxies`` of ``sps status --json``."""
+def proxies_of(counters: Counters) -> list[dict[str, Any]]:
+    """Returns ``proxies`` for ``sps status --json``."""
     return [
         {
             "name": name,
             "limits": limits_of(proxy.limits),
             "counters": None if proxy.families is None else values_of(proxy.families),
         }
-        for name, proxy in told.items()
+        for name, proxy in counters.items()
     ]
 
 
-def late_callbacks_of(told: Told) -> list[dict[str, Any]]:
-    """Returns ``late_callbacks`` of ``sps status --json``: calls that clients do not answer."""
+def late_callbacks_of(counters: Counters) -> list[dict[str, Any]]:
+    """Returns ``late_callbacks`` for ``sps status --json``: unanswered calls to clients."""
     return [
         {"connection": name, **sample.labels, "seconds": sample.value}
-        for name, proxy in told.items()
+        for name, proxy in counters.items()
         for family in proxy.families or ()
         if family.name == _LATE
         for sample in family.samples
@@ -119,14 +119,14 @@ def late_callbacks_of(told: Told) -> list[dict[str, Any]]:
 
 
 def limits_of(limits: sup_pb.ProxyLimits) -> dict[str, int | None]:
-    """Returns limits by name; None where there is none."""
+    """Returns limits by name; None for no limit."""
     return {name: getattr(limits, name) or None for name in LIMITS}
 
 
-def text_of(told: Told) -> str:
-    """Returns the same as OpenMetrics text; each sample bears the label ``connection``."""
-    # Only here: other commands have no use for prometheus_client.
+def text_of(counters: Counters) -> str:
+    """Returns counters as OpenMetrics text, with a label ``connection`` on each sample."""
+    # Imported here, because other commands do not need prometheus_client.
     from shared_pathways_service.metrics.exposition import render  # noqa: PLC0415
 
-    answered = {name: p.families for name, p in told.items() if p.families is not None}
+    answered = {name: p.families for name, p in counters.items() if p.families is not None}
     return render(labelled(answered, "connection"))

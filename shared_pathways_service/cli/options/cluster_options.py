@@ -1,4 +1,4 @@
-"""The options that name a cluster and a service in it: the same ones for every command."""
+"""Options that name a cluster and a service in it, shared by all commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Place", "takes_cluster", "takes_place"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where the service is, as the user named it.
+    """The location of a service, as the user named it.
 
     Attributes:
       cluster: A GKE cluster, with its `project` and `region`.
@@ -35,7 +35,7 @@ class Place:
 
     @classmethod
     def of(cls, entry: Entry) -> Place:
-        """Returns where a session of the journal is."""
+        """Returns the place of a session in the journal."""
         options = entry.home.options
         return cls(
             **{field.name: options[field.name] for field in _FIELDS if options.get(field.name)}
@@ -43,21 +43,21 @@ class Place:
 
     @property
     def is_cluster(self) -> bool:
-        """Whether a cluster is named; else it is the embedded service."""
+        """Whether a cluster is named; otherwise the place is the embedded service."""
         return any((self.cluster, self.context, self.pathways_service))
 
     def has(self, entry: Entry) -> bool:
-        """Whether a session of the journal is here; when nothing is named, it may be anywhere."""
+        """Whether a session of the journal is at this place; an empty place matches any session."""
         if self == Place():
             return True
         there = Place.of(entry)
         here = self._settled() if there.context else self
-        # (One service of several is not where the cluster is.)
+        # (The service is not part of the cluster's place.)
         mine, theirs = (dataclasses.replace(p, pathways_service=None) for p in (here, there))
         return entry.home.name == "kubernetes" and mine == theirs
 
     def _settled(self) -> Place:
-        """Returns it with the context that stands for an ambient cluster now, as a session has."""
+        """Returns the place with the context of the ambient cluster, as a session records it."""
         from shared_pathways_service.kube.access import (  # noqa: PLC0415 - as the cluster is
             ClusterChoice,
             settled,
@@ -69,10 +69,10 @@ class Place:
         return dataclasses.replace(self, context=context or None)
 
     def request(self, **keywords: object) -> SessionRequest:
-        """Checks it, together with other keywords of connect().
+        """Checks the place together with other keywords of connect().
 
         Raises:
-          InvalidRequestError: Something is wrong, or does not go together.
+          InvalidRequestError: A value is wrong, or values contradict each other.
         """
         return SessionRequest.build(this_requester(), **dataclasses.asdict(self), **keywords)
 
@@ -81,21 +81,27 @@ _FIELDS = dataclasses.fields(Place)
 _OPTIONS: dict[str, Any] = {
     "cluster": Annotated[
         str | None,
-        typer.Option("--cluster", help="A GKE cluster; with --project and --region."),
+        typer.Option("--cluster", help="Use this GKE cluster, with --project and --region."),
     ],
-    "project": Annotated[str | None, typer.Option("--project", help="Its Google Cloud project.")],
-    "region": Annotated[str | None, typer.Option("--region", help="Its region or zone.")],
+    "project": Annotated[
+        str | None, typer.Option("--project", help="Name the cluster's Google Cloud project.")
+    ],
+    "region": Annotated[
+        str | None, typer.Option("--region", help="Name the cluster's region or zone.")
+    ],
     "context": Annotated[
         str | None,
-        typer.Option("--context", help="A kubeconfig context, instead of --cluster."),
+        typer.Option("--context", help="Use this kubeconfig context instead of --cluster."),
     ],
-    "namespace": Annotated[str, typer.Option("--namespace", help="Of the service in the cluster.")],
+    "namespace": Annotated[
+        str, typer.Option("--namespace", help="Use the service in this namespace of the cluster.")
+    ],
     "pathways_service": Annotated[
         str | None,
         typer.Option(
-            "--pathways_service",
+            "--pathways-service",
             metavar="HOST:PORT",
-            help="The resource manager; without it, of the one service there is.",
+            help="Use the service with this resource manager. [default: the only service]",
         ),
     ],
 }
@@ -105,10 +111,10 @@ _CLUSTER_OPTIONS = {name: option for name, option in _OPTIONS.items() if name !=
 
 
 def takes_place(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options that name a cluster and a service; it takes its `place`."""
+    """Adds the options that name a cluster and a service, as the parameter `place`."""
     return takes_group(command, "place", Place, _OPTIONS)
 
 
 def takes_cluster(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options that name a cluster, as its `place`; it has a name itself."""
+    """Adds the options that name a cluster, as the parameter `place`; NAME is the service."""
     return takes_group(command, "place", Place, _CLUSTER_OPTIONS)

@@ -1,4 +1,4 @@
-"""The options of commands that need a service without tenants."""
+"""Options of commands that need a service without tenants."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ DrainTimeout = Annotated[
         "--drain-timeout",
         min=0,
         metavar="SECONDS",
-        help="For connections to end by themselves, while no new one is let in. "
-        "0: refuse at once where there are any.",
+        help="Refuse new connections, and wait so long for existing ones to end. "
+        "0: fail at once if there are any.",
     ),
 ]
 Evict = Annotated[
     bool,
-    typer.Option("--evict", help="End the connections that are left then: their work is lost."),
+    typer.Option(
+        "--evict", help="End the connections that are left after that; their work is lost."
+    ),
 ]

@@ -1,4 +1,4 @@
-"""Options that several commands have, as one dataclass that a command takes as a parameter."""
+"""Adds groups of options to commands: a command takes each group as one dataclass parameter."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["takes_group", "takes_options"]
 def takes_group(
     command: Callable[..., None], parameter: str, group: type[Any], options: Mapping[str, Any]
 ) -> Callable[..., None]:
-    """Gives a command the options of a group.
+    """Adds the options of a group to a command.
 
     Args:
-      command: Takes the group as the parameter of that name.
-      parameter: The name.
-      group: A dataclass; its fields' defaults are those of the options.
-      options: By field, the annotations of the options; other fields keep their defaults.
+      command: A function with a parameter for the group.
+      parameter: That parameter's name.
+      group: A dataclass, whose fields' defaults become those of the options.
+      options: Annotations of the options by field; other fields keep their defaults.
     """
 
     @functools.wraps(command)
@@ -45,10 +45,10 @@ def takes_group(
 def takes_options(
     parameter: str, group: type[Any]
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Gives a command the options of a group whose fields are annotated with them.
+    """Adds the options of a group whose fields are annotated with them to a command.
 
     Args:
-      parameter: The command takes the group as the parameter of that name.
+      parameter: The command's parameter for the group.
       group: A dataclass; each of its fields is ``Annotated`` with a ``typer.Option``.
     """
     options = get_type_hints(group, include_extras=True)

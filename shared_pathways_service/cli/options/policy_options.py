@@ -1,4 +1,4 @@
-"""The options of `sps serve` for what the resource manager goes by, made of the servers' flags."""
+"""Options of `sps serve` for the resource manager's policies, made from the servers' flags."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from shared_pathways_service.flags.policies import PolicyOptions, policy_names
 
 __all__ = ["Policies", "takes_policies"]
 
-#: By the end of an option's name, what its value is.
+#: Placeholders of values, by the suffix of an option's name.
 _METAVARS = {"_s": "SECONDS", "_bytes": "BYTES", "_days": "DAYS", "_address": "ADDRESS"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Policies(PolicyOptions):
-    """The same, whose errors name the options of a command."""
+    """Policy options whose errors name the options of a command."""
 
     def __post_init__(self) -> None:
-        """Checks what concerns several options."""
+        """Checks options against each other."""
         try:
             super().__post_init__()
         except InvalidRequestError as error:
@@ -32,7 +32,7 @@ class Policies(PolicyOptions):
 
 
 def _option(name: str) -> str:
-    """Returns how a command calls a server's flag; it has no unit in its name, but for bytes."""
+    """Returns a command's option for a server's flag: without the unit, except for bytes."""
     return f"--{name.removesuffix('_s').replace('_', '-')}"
 
 
@@ -71,5 +71,5 @@ _OPTIONS = {
 
 
 def takes_policies(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options; it takes them as its `policies`."""
+    """Adds the options to a command, as its parameter `policies`."""
     return takes_group(command, "policies", Policies, _OPTIONS)

@@ -1,4 +1,4 @@
-"""The options of `sps serve`, but for those of the resource manager's policies."""
+"""Options of `sps serve`, except those of the resource manager's policies."""
 
 from __future__ import annotations
 
@@ -19,42 +19,43 @@ __all__ = ["ServeOptions"]
 
 
 def _limit(name: str) -> Any:
-    """Returns the option of a proxy's limit; the variable is also the proxy's own."""
+    """Returns the option of a proxy's limit, with the variable that the proxy itself has."""
     limit = LIMITS[name]
     return typer.Option(min=limit.least, max=LARGEST_LIMIT, help=limit.help, envvar=limit.variable)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServeOptions:
-    """What the embedded service runs, and how it is shown."""
+    """Settings of the embedded service and of its display."""
 
     slices: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"TYPE=COUNT, repeatable or comma-separated; by default {DEFAULT_SLICES}. "
-            "Spares come on top: see --spares."
+            metavar="TYPE=COUNT",
+            help="Start these slices in addition to --spares; repeatable, or comma-separated. "
+            f"[default: {DEFAULT_SLICES}]",
         ),
     ] = None
     spares: Annotated[
         int,
         typer.Option(
             min=0,
-            help="Slices of each type that start in addition to --slices and replace failed ones; "
-            "no request gets them. 0: none.",
+            help="Start so many spare slices of each type, which replace failed ones and are not "
+            "granted to requests.",
         ),
     ] = 1
     max_slice_restarts: Annotated[
         int,
-        typer.Option(min=0, help="Restarts of a slice's workers before the slice is given up."),
+        typer.Option(min=0, help="Restart a slice's workers at most so often."),
     ] = constants.MAX_SLICE_RESTARTS
     standby_proxies: Annotated[
-        int, typer.Option(min=0, help="Proxies kept warm for the next tenants.")
+        int, typer.Option(min=0, help="Keep so many started proxies for the next tenants.")
     ] = 1
     platform: Annotated[
         str,
         typer.Option(
             envvar="SPS_PLATFORM",
-            help="What proxies compute on: cpu, or cuda: each chip of a slice is a GPU.",
+            help="Compute on cpu, or on cuda, where each chip of a slice is a GPU.",
         ),
     ] = "cpu"
     device_memory_limit_bytes: Annotated[int, _limit("device_memory_limit_bytes")] = (
@@ -73,28 +74,37 @@ class ServeOptions:
             exists=True,
             file_okay=False,
             resolve_path=True,
-            help="Directory of shared libraries that tenants may load into their own proxies, by "
-            "proxy_options=['ffi_targets:NAME=LIBRARY:SYMBOL']; without it: none.",
+            help="Allow tenants to load shared libraries of this directory into their own proxies, "
+            "by proxy_options=['ffi_targets:NAME=LIBRARY:SYMBOL']. [default: none]",
         ),
     ] = None
-    beat_interval: Annotated[float, typer.Option(help="Seconds between two beats of a worker.")] = (
-        constants.WORKER_BEAT_S
-    )
+    beat_interval: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Send a worker's heartbeats at this interval.")
+    ] = constants.WORKER_BEAT_S
     hung_after: Annotated[
-        float, typer.Option(help="Seconds without a beat after which a worker counts as hung.")
+        float,
+        typer.Option(
+            metavar="SECONDS", help="Consider a worker hung after so long without a heartbeat."
+        ),
     ] = constants.WORKER_HUNG_S
     tenant_ttl: Annotated[
-        float, typer.Option(help="Seconds that slices outlive the stream of their tenant's proxy.")
+        float,
+        typer.Option(
+            metavar="SECONDS", help="Keep a tenant's slices so long after its proxy's stream ended."
+        ),
     ] = constants.TENANT_TTL_S
     lost_program_grace: Annotated[
-        float, typer.Option(help="Seconds that a program may go on running on a lost slice.")
+        float,
+        typer.Option(
+            metavar="SECONDS", help="End a proxy whose program still runs so long after a loss."
+        ),
     ] = constants.LOST_PROGRAM_GRACE_S
     as_json: Annotated[
         bool, typer.Option("--json", help="Print every event as a line of JSON.")
     ] = False
 
     def for_supervisor(self, policies: Policies) -> SupervisorOptions:
-        """Returns the options of the supervisor.
+        """Returns the supervisor's options.
 
         Raises:
           InvalidRequestError: An option is wrong.

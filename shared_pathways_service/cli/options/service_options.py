@@ -1,4 +1,4 @@
-"""The options that describe a service in a cluster: the same ones to deploy, upgrade and render."""
+"""Options that describe a service in a cluster, shared by `deploy`, `upgrade` and `render`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["ServiceOptions", "takes_service"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServiceOptions:
-    """What was said of a service; None: nothing was said."""
+    """The given options of a service; None: not given."""
 
     slices: list[str] | None = None
     tpu_type: str | None = None
@@ -40,12 +40,12 @@ class ServiceOptions:
     insecure_server_credentials: bool | None = None
 
     def fields(self) -> dict[str, Any]:
-        """Returns what was said, as fields of `ServiceInputs`.
+        """Returns the given options as fields of `ServiceInputs`.
 
         Raises:
-          InvalidRequestError: There are no such slices, or two options name an image.
+          InvalidRequestError: The slices do not exist, or two options name an image.
         """
-        said = {
+        given = {
             "instances": self._instances(),
             "gcs_bucket": self.gcs_bucket,
             "image": server_image(self.jax_version, self.server_image),
@@ -60,24 +60,24 @@ class ServiceOptions:
             "host_network": self.host_network,
             "insecure_server_credentials": self.insecure_server_credentials,
         }
-        return {name: value for name, value in said.items() if value is not None}
+        return {name: value for name, value in given.items() if value is not None}
 
     def _instances(self) -> dict[str, int] | None:
-        """Returns slices by instance type, named in this project's way or in upstream's."""
+        """Returns slices by instance type, from this project's options or upstream's."""
         upstreams = (self.tpu_type, self.topology, self.num_slices)
         if upstreams == (None, None, None):
             return parse_slices(parse_instance_texts(self.slices)) if self.slices else None
         if self.slices:
-            expected = "nothing beside --tpu_type, --topology, --num_slices"
+            expected = "either --slices, or --tpu-type, --topology and --num-slices"
             raise InvalidRequestError("--slices", self.slices, expected)
         if self.tpu_type is None:
-            raise InvalidRequestError("--tpu_type", None, "a TPU type, e.g. v6e")
+            raise InvalidRequestError("--tpu-type", None, "a TPU type, e.g. v6e")
         if self.num_slices is None:
-            raise InvalidRequestError("--num_slices", None, "a number of slices")
+            raise InvalidRequestError("--num-slices", None, "a number of slices")
         if self.topology is None:
-            return parse_slices({self.tpu_type: self.num_slices}, field="--tpu_type")
+            return parse_slices({self.tpu_type: self.num_slices}, field="--tpu-type")
         kind = slice_type(
-            self.tpu_type, self.topology, type_field="--tpu_type", topology_field="--topology"
+            self.tpu_type, self.topology, type_field="--tpu-type", topology_field="--topology"
         )
         return {str(kind): self.num_slices}
 
@@ -88,87 +88,106 @@ _OPTIONS: dict[str, Any] = {
         typer.Option(
             "--slices",
             metavar="TYPE=COUNT",
-            help="Slices, spares too, e.g. tpuv6e:2x2=2, ct6e-standard-4t:4x4=1 or v6e-16=1; "
-            "repeatable.",
+            help="Create these slices, spares included, e.g. tpuv6e:2x2=2, "
+            "ct6e-standard-4t:4x4=1 or v6e-16=1; repeatable.",
         ),
     ],
     "tpu_type": Annotated[
         str | None,
         typer.Option(
-            "--tpu_type",
+            "--tpu-type",
             metavar="TYPE",
-            help="Upstream's way to name slices, instead of --slices: e.g. v6e.",
+            help="Create slices of this TPU type, e.g. v6e, instead of --slices.",
         ),
     ],
     "topology": Annotated[
-        str | None, typer.Option("--topology", metavar="AxB", help="Beside --tpu_type, e.g. 4x4.")
+        str | None,
+        typer.Option(
+            "--topology", metavar="AxB", help="With --tpu-type: use this topology, e.g. 4x4."
+        ),
     ],
     "num_slices": Annotated[
         int | None,
-        typer.Option("--num_slices", metavar="N", min=1, help="Beside --tpu_type: how many."),
+        typer.Option(
+            "--num-slices", metavar="N", min=1, help="With --tpu-type: create so many slices."
+        ),
     ],
     "gcs_bucket": Annotated[
-        str | None, typer.Option("--gcs_bucket", help="gs://… for scratch data.")
+        str | None,
+        typer.Option(
+            "--gcs-bucket",
+            metavar="gs://NAME",
+            help="Store the service's scratch data in this bucket.",
+        ),
     ],
     "jax_version": Annotated[
         str | None,
-        typer.Option("--jax-version", help="Google's server image of that JAX, e.g. 0.9.0."),
+        typer.Option("--jax-version", help="Use Google's server image for this JAX, e.g. 0.9.0."),
     ],
     "server_image": Annotated[
-        str | None, typer.Option("--server-image", help="Of resource manager and workers.")
+        str | None,
+        typer.Option("--server-image", help="Use this image for resource manager and workers."),
     ],
     "sidecar_image": Annotated[
-        str | None, typer.Option("--sidecar-image", help="Of colocated Python beside each worker.")
+        str | None,
+        typer.Option(
+            "--sidecar-image", help="Run colocated Python of this image with each worker."
+        ),
     ],
     "max_slice_restarts": Annotated[
         int | None,
-        typer.Option(
-            min=0, help="Failures of each host before the service is given up. [default: 1000000]"
-        ),
+        typer.Option(min=0, help="Tolerate so many failures of each host. [default: 1000000]"),
     ],
     "max_restarts": Annotated[
         int | None,
         typer.Option(
-            "--max_restarts",
+            "--max-restarts",
             min=0,
-            help="How often the whole JobSet is started again after one of its Jobs has failed. "
-            "[default: 0]",
+            help="Restart the whole JobSet so often after one of its Jobs failed. [default: 0]",
         ),
     ],
     "priority_class": Annotated[
-        str | None, typer.Option("--priority-class", help="The PriorityClass of all pods.")
+        str | None, typer.Option("--priority-class", help="Give all pods this PriorityClass.")
     ],
     "spares": Annotated[
         int | None,
-        typer.Option(min=0, help="Slices of each type kept for re-placement (our image only)."),
+        typer.Option(
+            min=0, help="Reserve slices of each type to replace lost ones (our image only)."
+        ),
     ],
     "server_arg": Annotated[
         list[str] | None,
         typer.Option(
-            "--server-arg", metavar="--NAME=VALUE", help="For the resource manager; repeatable."
+            "--server-arg",
+            metavar="--NAME=VALUE",
+            help="Pass this flag to the resource manager; repeatable.",
         ),
     ],
     "worker_arg": Annotated[
         list[str] | None,
-        typer.Option("--worker-arg", metavar="--NAME=VALUE", help="For the workers; repeatable."),
+        typer.Option(
+            "--worker-arg",
+            metavar="--NAME=VALUE",
+            help="Pass this flag to the workers; repeatable.",
+        ),
     ],
     "gcsfuse": Annotated[
         bool | None,
-        typer.Option(help="Have the bucket as /gcs of workers and sidecars, by GKE's driver."),
+        typer.Option(help="Mount the bucket as /gcs of workers and sidecars, with GKE's driver."),
     ],
     "host_network": Annotated[
-        bool | None, typer.Option(help="Have pods use their nodes' network.")
+        bool | None, typer.Option(help="Make pods use their node's network.")
     ],
     "insecure_server_credentials": Annotated[
         bool | None,
         typer.Option(
-            help="Have Google's servers speak plaintext gRPC with each other: outside of Google "
-            "Cloud there is no ALTS. Their network must be private.",
+            help="Make Google's servers use plaintext gRPC between each other, as ALTS exists only "
+            "in Google Cloud. Their network must be private.",
         ),
     ],
 }
 
 
 def takes_service(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options that describe a service; it takes them as its `wanted`."""
+    """Adds the options that describe a service to a command, as its parameter `wanted`."""
     return takes_group(command, "wanted", ServiceOptions, _OPTIONS)

@@ -1,8 +1,8 @@
-"""What `sps verify` proves of a service: the checks, in their order, and the clients they drive.
+"""The checks of `sps verify`, and the clients that they drive.
 
-`verify_checks` has the checks, `results` how they came out, `tenant_program` is the program that
-each check runs as a tenant, `tenant` its handle here, `service_state` the view of the service from
-outside, and `link` the HTTP proxy whose connections are cut.
+`verify_checks` defines the checks, `results` their results, `tenant_program` is the program that
+checks run as a tenant, `tenant` its handle in this process, `service_state` the view of the service
+from outside, and `link` an HTTP proxy whose connections can be cut.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An HTTP proxy on loopback, between a client and its cluster's API server, that can be cut."""
+"""An HTTP proxy on loopback, whose connections to a cluster's API server can be cut."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _CONNECT_S = 10.0
 
 
 class CuttableLink:
-    """An HTTP proxy that knows CONNECT alone, so it sees no more than encrypted bytes.
+    """An HTTP proxy that supports only CONNECT, and so forwards only encrypted bytes.
 
-    It goes through the HTTP proxy of this process's environment where a client without it would:
-    HTTPS_PROXY, except for the hosts of NO_PROXY. `close` ends it with all its connections.
+    It uses the HTTP proxy of this process's environment as a client would: HTTPS_PROXY, except for
+    the hosts of NO_PROXY. `close` ends it with all its connections.
     """
 
     def __init__(self) -> None:
@@ -44,10 +44,10 @@ class CuttableLink:
 
     @property
     def environment(self) -> dict[str, str | None]:
-        """The variables with which a client goes through this link, on loopback too."""
+        """The variables by which a client uses this link, also on loopback."""
         port = self._server.server_address[1]
         url = f"http://127.0.0.1:{port}"
-        # (What JAX's client dials is a private socket; gRPC is told so all the same.)
+        # (JAX's client uses a private socket, but gRPC reads the variables, too.)
         return {
             "HTTPS_PROXY": url,
             "https_proxy": url,
@@ -57,7 +57,7 @@ class CuttableLink:
         }
 
     def cut(self) -> int:
-        """Breaks all connections; later ones are served again. Returns how many there were."""
+        """Breaks all connections, not later ones; returns the number of broken ones."""
         with self._lock:
             broken = len(self._sockets) // 2
             for one in self._sockets:
@@ -84,7 +84,7 @@ class CuttableLink:
         with server, self._known(client, server):
             server.settimeout(None)
             client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            _pass_on(client, server)
+            _forward(client, server)
 
     def _dial(self, host: str, port: int) -> socket.socket:
         proxy = self._proxy
@@ -92,7 +92,7 @@ class CuttableLink:
             return socket.create_connection((host, port), _CONNECT_S)
         server = socket.create_connection((proxy.hostname, proxy.port or 80), _CONNECT_S)
         try:
-            _pass_through(server, proxy, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+            _request_tunnel(server, proxy, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         except BaseException:
             server.close()
             raise
@@ -110,7 +110,7 @@ class CuttableLink:
 
 
 def _target(client: socket.socket) -> tuple[str, int] | None:
-    """Reads the head of a request; returns where it wants to go, None if it is no CONNECT."""
+    """Reads the head of a request; returns its target, or None if it is not a CONNECT."""
     head = b""
     while b"\r\n\r\n" not in head and len(head) < _MAX_HEAD:
         if not (data := client.recv(4096)):
@@ -133,7 +133,7 @@ def _proxy_of_environment() -> SplitResult | None:
     return proxy if proxy.scheme == "http" and proxy.hostname else None
 
 
-def _pass_through(server: socket.socket, proxy: SplitResult, target: str) -> None:
+def _request_tunnel(server: socket.socket, proxy: SplitResult, target: str) -> None:
     """Requests a connection to a target from a proxy.
 
     Raises:
@@ -146,17 +146,17 @@ def _pass_through(server: socket.socket, proxy: SplitResult, target: str) -> Non
     server.sendall("\r\n".join([*head, "", ""]).encode())
     answer = b""
     while not answer.endswith(b"\r\n\r\n"):
-        # Byte by byte: what follows the head is the target's.
+        # Byte by byte, because data of the target may follow the head.
         if len(answer) > _MAX_HEAD or not (data := server.recv(1)):
-            raise ConnectionError(f"the proxy {proxy.hostname} gave no answer")
+            raise ConnectionError(f"the proxy {proxy.hostname} did not answer")
         answer += data
     words = answer.split(b"\r\n", 1)[0].decode("latin-1").split()
     if words[1:2] != ["200"]:
         raise ConnectionError(f"the proxy {proxy.hostname} answered {' '.join(words)}")
 
 
-def _pass_on(one: socket.socket, other: socket.socket) -> None:
-    """Passes bytes on, both ways, until one side ends."""
+def _forward(one: socket.socket, other: socket.socket) -> None:
+    """Forwards bytes in both directions until one side ends."""
     across = {one: other, other: one}
     with contextlib.suppress(OSError):
         while True:

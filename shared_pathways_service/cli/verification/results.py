@@ -9,12 +9,12 @@ __all__ = ["Outcome", "Result", "SkippedError"]
 
 
 class Outcome(enum.StrEnum):
-    """How a check of a verification came out."""
+    """The outcome of a check."""
 
     PASSED = "passed"
     FAILED = "failed"
     SKIPPED = "skipped"
-    """It could not be made; the verification as a whole has not passed."""
+    """The check could not run; the verification as a whole has not passed."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,9 +23,9 @@ class Result:
 
     Attributes:
       name: The check's name.
-      found: What was found, or what went wrong.
-      look_at: What to look at after a failure, or what to do about a check that was skipped.
-      seconds: How long the check took.
+      found: The finding, or the failure.
+      look_at: Where to look after a failure, or what to do about a skipped check.
+      seconds: The duration of the check.
     """
 
     name: str
@@ -36,10 +36,10 @@ class Result:
 
 
 class SkippedError(Exception):
-    """A check cannot be made.
+    """A check cannot run.
 
     Attributes:
-      advice: What to do to have it made.
+      advice: How to make it run.
     """
 
     def __init__(self, why: str, advice: str = "") -> None:

@@ -1,4 +1,4 @@
-"""The service as a verification sees it from outside: its slices, and what connections left."""
+"""Observes a service from outside: its slices, and leftovers of connections."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from shared_pathways_service.runtime.settings import Settings
 
 __all__ = ["ServiceView"]
 
-#: Seconds between two looks at the service.
-_LOOK_S = 0.2
+#: Seconds between two polls of the service.
+_POLL_S = 0.2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +31,7 @@ class ServiceView:
     settings: Settings
 
     def checks(self, request: SessionRequest, timeout_s: float) -> list[Check]:
-        """Makes the checks of `sps doctor`."""
+        """Runs the checks of `sps doctor`."""
         checks = machine_checks(self.settings)
         if self.place.is_cluster:
             from shared_pathways_service.cli.lookups.cluster_checks import cluster_checks  # noqa: PLC0415 - aiohttp
@@ -41,39 +41,39 @@ class ServiceView:
         return checks + asyncio.run(embedded_checks(self.settings, wanted, timeout_s))
 
     def slices(self) -> dict[str, tuple[int, int]]:
-        """Returns, by instance type, how many slices a request can have at most, and has now.
+        """Returns the usable and the free slices by instance type.
 
-        Slices that the service keeps as spares are in neither number; slices that are lost, or not
-        ready yet, are in the first only.
+        Spares are in neither number. Slices that are lost or not ready yet count as usable, but not
+        as free.
         """
         try:
-            told = self._status()
+            status = self._status()
         except ServiceNotFound:
             if self.place.is_cluster:
                 raise
             return {}
-        total = Counter(item["instance_type"] for item in told["slices"])
+        total = Counter(item["instance_type"] for item in status["slices"])
         held = Counter(
-            item["instance_type"] for tenant in told["tenants"] for item in tenant["slices"]
+            item["instance_type"] for tenant in status["tenants"] for item in tenant["slices"]
         )
-        unheld = [item for item in told["slices"] if not item["tenant"]]
+        unheld = [item for item in status["slices"] if not item["tenant"]]
         cordoned = Counter(i["instance_type"] for i in unheld if i["state"] == "cordoned")
         not_ready = Counter(i["instance_type"] for i in unheld if i["state"] != "ready")
-        spares = told["service"]["spares"] or 0
+        spares = status["service"]["spares"] or 0
         found = {}
         for kind, count in total.items():
-            # A spare stands in for a cordoned slice, which is not granted either.
+            # A cordoned slice counts as one of the spares.
             usable = max(count - max(spares, cordoned[kind]), 0)
-            kept = max(spares - cordoned[kind], 0)
-            found[kind] = (usable, max(count - held[kind] - not_ready[kind] - kept, 0))
+            reserved = max(spares - cordoned[kind], 0)
+            found[kind] = (usable, max(count - held[kind] - not_ready[kind] - reserved, 0))
         return found
 
     def wait_until_gone(self, names: set[str], timeout_s: float) -> None:
         """Waits until nothing is left of connections.
 
         Args:
-          names: Of the connections.
-          timeout_s: Seconds.
+          names: The connections' names.
+          timeout_s: Seconds to wait.
 
         Raises:
           CleanupError: Something is left.
@@ -82,12 +82,12 @@ class ServiceView:
         while left := self._left(names):
             if time.monotonic() > deadline:
                 raise CleanupError(
-                    f"after {timeout_s:g} s this is left: {', '.join(left)}",
+                    f"these are still left after {timeout_s:g} s: {', '.join(left)}",
                     left=left,
                     command="sps reap",
-                    hint="`sps list` shows your connections, `sps reap` takes down what is left",
+                    hint="`sps list` shows your connections, `sps reap` deletes leftovers",
                 )
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def _left(self, names: set[str]) -> list[str]:
         journal = [f"journal entry {e.name}" for e in journal_entries(self.settings)]
@@ -95,13 +95,15 @@ class ServiceView:
         if self.place.is_cluster:
             return left + asyncio.run(self._left_in_cluster(names))
         try:
-            told = self._status()
+            status = self._status()
         except ServiceNotFound:
             # An embedded service that connect() started may end with its last tenant.
             return left
-        left += [f"tenant {one['name']}" for one in told["tenants"] if one["name"] in names]
-        left += [f"queue entry {one['tenant']}" for one in told["queue"] if one["tenant"] in names]
-        processes = [one for one in told["processes"] if one["name"] in names]
+        left += [f"tenant {one['name']}" for one in status["tenants"] if one["name"] in names]
+        left += [
+            f"queue entry {one['tenant']}" for one in status["queue"] if one["tenant"] in names
+        ]
+        processes = [one for one in status["processes"] if one["name"] in names]
         return left + [f"process {one['pid']} of {one['name']}" for one in processes]
 
     async def _left_in_cluster(self, names: set[str]) -> list[str]:
@@ -111,7 +113,7 @@ class ServiceView:
         async with opened(self.place) as cluster:
             return [
                 f"{resource} {name}"
-                # (Tenants may not list Secrets; a proxy's goes with its Job, which owns it.)
+                # (Tenants may not list Secrets; a proxy's Secret is owned by its Job.)
                 for resource in ("jobs", "pods")
                 for found in await cluster.items(resource, PROXY_SELECTOR)
                 if any((name := found["metadata"]["name"]).startswith(one) for one in names)

@@ -1,4 +1,4 @@
-"""A client program of `sps verify` as a process: its orders, its messages, its end."""
+"""Controls a client program of `sps verify` that runs as a process."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from shared_pathways_service.events.tenants import TenantQueued
 
 __all__ = ["Tenant"]
 
-#: Lines of what a client wrote on standard error that an error shows.
+#: Lines of a client's standard error that an error shows.
 _TAIL = 5
-#: Seconds for a client that was asked to end; its agent cleans up after it in any case.
+#: Seconds for a client to end on request; its agent cleans up in any case.
 _END_S = 60.0
 
 
 class Tenant:
-    """A tenant of the service, driven step by step. `close` ends it, whatever it does.
+    """A tenant of the service, controlled step by step. `close` ends it in any state.
 
     Args:
-      name: Of its connection.
-      arguments: Of connect(), as JSON has them.
-      log: A file for what it writes on standard error.
-      environment: Variables beside those of this process; None takes one away.
+      name: The name of its connection.
+      arguments: Arguments of connect() for JSON.
+      log: A file for its standard error.
+      environment: Variables in addition to this process's; None removes one.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Tenant:
                 stderr=errors,
                 text=True,
                 env={key: value for key, value in variables.items() if value is not None},
-                # Ctrl-C is for the process that drives it, which ends its tenants in order.
+                # Ctrl-C goes to the controlling process, which ends its tenants in order.
                 start_new_session=True,
             )
         self._connected = False
@@ -65,28 +65,28 @@ class Tenant:
         self._write(json.dumps({**arguments, "proxy_job_name": name}))
 
     def order(self, order: str) -> None:
-        """Gives it an order; one that has ended is found out by `expect`."""
+        """Sends an order; `expect` reports a client that has ended."""
         self._write(order)
 
     def expect(self, kind: str, timeout_s: float, *, event: str = "") -> dict[str, Any]:
-        """Waits for a message; others are passed over.
+        """Waits for a message, and skips others.
 
         Args:
-          kind: Of the message.
-          timeout_s: Seconds.
-          event: For ``event``: of which kind.
+          kind: The kind of the message.
+          timeout_s: Seconds to wait.
+          event: With the kind ``event``: the kind of the event.
 
         Raises:
-          SharedPathwaysError: The client failed, ended, or said nothing in time.
+          SharedPathwaysError: The client failed, ended, or did not send the message in time.
         """
         return self.expect_one_of((event or kind,), timeout_s)
 
     def expect_one_of(self, kinds: Sequence[str], timeout_s: float) -> dict[str, Any]:
-        """Waits for the first message of some kinds; others are passed over.
+        """Waits for the first message of some kinds, and skips others.
 
         Args:
-          kinds: Of the messages; of events their own, e.g. ``tenant.queued``.
-          timeout_s: Seconds.
+          kinds: Kinds of messages or of events, e.g. ``tenant.queued``.
+          timeout_s: Seconds to wait.
 
         Raises:
           SharedPathwaysError: As `expect`.
@@ -98,16 +98,16 @@ class Tenant:
             except queue.Empty:
                 wanted = " or ".join(map(repr, kinds))
                 raise SharedPathwaysError(
-                    f"{self.name}: no message {wanted} within {timeout_s:g} s{self._tail()}",
-                    hint="--timeout gives it longer",
+                    f"{self.name} sent no message {wanted} within {timeout_s:g} s{self._tail()}",
+                    hint="a longer --timeout may help",
                 ) from None
             if message is None:
                 code = self._process.wait(_END_S)
-                raise SharedPathwaysError(f"{self.name} ended with {code}{self._tail()}")
+                raise SharedPathwaysError(f"{self.name} ended with exit code {code}{self._tail()}")
             self._connected = self._connected or message["kind"] == "connected"
             if message["kind"] == "failed" and "failed" not in kinds:
                 raise from_json(message["error"])
-            # (An event's kind has a dot, a message's has none.)
+            # (Only kinds of events contain a dot.)
             if message.get("event", message)["kind"] in kinds:
                 return message
 
@@ -115,7 +115,7 @@ class Tenant:
         """Waits for the error that the client ends with, and returns it.
 
         Raises:
-          SharedPathwaysError: None came in time.
+          SharedPathwaysError: The client did not fail in time.
         """
         return from_json(self.expect("failed", timeout_s)["error"])
 
@@ -126,19 +126,19 @@ class Tenant:
           The error that the client ends with, or None: it is connected.
 
         Raises:
-          SharedPathwaysError: Neither came in time.
+          SharedPathwaysError: Neither happened in time.
         """
-        told = self.expect_one_of(("failed", "connected"), timeout_s)
-        return from_json(told["error"]) if told["kind"] == "failed" else None
+        message = self.expect_one_of(("failed", "connected"), timeout_s)
+        return from_json(message["error"]) if message["kind"] == "failed" else None
 
     def waits_in_queue(self, timeout_s: float) -> bool:
         """Waits until its request is in the queue, and returns True; False: it is connected.
 
         Raises:
-          SharedPathwaysError: The client failed, or neither came in time.
+          SharedPathwaysError: The client failed, or neither happened in time.
         """
-        told = self.expect_one_of((TenantQueued().kind, "connected"), timeout_s)
-        return bool(told["kind"] == "event")
+        message = self.expect_one_of((TenantQueued().kind, "connected"), timeout_s)
+        return bool(message["kind"] == "event")
 
     def kill(self) -> None:
         """Ends the client without a chance to clean up."""
@@ -146,12 +146,12 @@ class Tenant:
         self._process.wait(_END_S)
 
     def close(self) -> None:
-        """Ends the client, by a kill if it does not leave in time; a second call does nothing."""
+        """Ends the client, and kills it if it does not end in time; a second call has no effect."""
         with contextlib.suppress(OSError):
             if self._process.stdin:
                 self._process.stdin.close()
         if not self._connected:
-            # It may wait in a queue, and reads no orders yet.
+            # It may be waiting in a queue, and does not read orders yet.
             self._process.send_signal(signal.SIGINT)
         try:
             self._process.wait(_END_S)
@@ -175,4 +175,4 @@ class Tenant:
 
     def _tail(self) -> str:
         lines = self._log.read_text(errors="replace").splitlines()[-_TAIL:]
-        return "; it wrote: " + " | ".join(lines) if lines else ""
+        return "; its last output: " + " | ".join(lines) if lines else ""

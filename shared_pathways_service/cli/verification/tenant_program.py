@@ -27,37 +27,37 @@ __all__ = ["main"]
 #: factors are rounded to bfloat16, so results are compared for equality.
 _SIZE = 256
 _LARGEST = 8
-#: Bytes of the array whose transfer is timed, and how often it is.
+#: Bytes of the array whose transfer is measured, and the number of measurements.
 _TRANSFER_BYTES = 32 << 20
 _TRANSFERS = 3
 _ROUND_TRIPS = 20
 
 
 class _Messages:
-    """Writes messages for the process that drives this one; events come on another thread."""
+    """Writes messages for the controlling process; events arrive on another thread."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._lock = threading.Lock()
 
-    def say(self, kind: str, **data: Any) -> None:
+    def send(self, kind: str, **data: Any) -> None:
         with self._lock:
             self._stream.write(json.dumps({"kind": kind, **data}) + "\n")
             self._stream.flush()
 
-    def hear(self, event: Event) -> None:
-        self.say("event", event=event.to_dict())
+    def send_event(self, event: Event) -> None:
+        self.send("event", event=event.to_dict())
 
 
 def main() -> None:
-    """Connects, obeys, and leaves."""
-    # What libraries print must not come between the messages.
+    """Connects, executes orders, and disconnects."""
+    # Output of libraries must not mix with the messages.
     messages = _Messages(os.fdopen(os.dup(1), "w"))
     os.dup2(2, 1)
     arguments = json.loads(sys.stdin.readline())
     try:
-        with isc_pathways.connect(**arguments, on_event=messages.hear) as connection:
-            messages.say(
+        with isc_pathways.connect(**arguments, on_event=messages.send_event) as connection:
+            messages.send(
                 "connected",
                 slices=len(connection.slices),
                 chips=connection.total_chips,
@@ -67,15 +67,15 @@ def main() -> None:
                 order = line.strip()
                 if order == "leave":
                     break
-                messages.say("answer", **_ORDERS[order]())
-        messages.say("left")
+                messages.send("answer", **_ORDERS[order]())
+        messages.send("left")
     except KeyboardInterrupt:
-        messages.say("left")
+        messages.send("left")
     except SharedPathwaysError as error:
-        messages.say("failed", error=error.to_json())
-    except Exception as error:  # noqa: BLE001 - whatever JAX raises is told, and judged, over there
+        messages.send("failed", error=error.to_json())
+    except Exception as error:  # noqa: BLE001 - the controlling process judges JAX's errors
         text = f"{type(error).__name__}: {error}"
-        messages.say("failed", error={"type": "", "message": text, "hint": ""})
+        messages.send("failed", error={"type": "", "message": text, "hint": ""})
 
 
 def _integers(seed: int, rows: int) -> Any:
@@ -86,7 +86,7 @@ def _integers(seed: int, rows: int) -> Any:
 
 
 def _every_chip() -> dict[str, Any]:
-    """Computes a product on each chip by itself; returns the chips whose result was wrong."""
+    """Computes a product on each chip separately; returns the chips with a wrong result."""
     import jax  # noqa: PLC0415
     import numpy as np  # noqa: PLC0415
 
@@ -101,7 +101,7 @@ def _every_chip() -> dict[str, Any]:
 
 
 def _all_slices() -> dict[str, Any]:
-    """Computes over all chips at once: each row's chip needs the rows of all the others."""
+    """Computes over all chips: each chip needs the rows of all others."""
     import jax  # noqa: PLC0415
     import numpy as np  # noqa: PLC0415
     from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: PLC0415
@@ -116,7 +116,7 @@ def _all_slices() -> dict[str, Any]:
 
 
 def _transfer() -> dict[str, Any]:
-    """Times transfers and round trips."""
+    """Measures transfers and round trips."""
     import jax  # noqa: PLC0415
     import numpy as np  # noqa: PLC0415
 
@@ -142,19 +142,19 @@ def _transfer() -> dict[str, Any]:
 
 
 def _work_on() -> dict[str, Any]:
-    """Uses an array and a computation that it keeps, made at the first call.
+    """Runs a compiled function on an array that the first call created.
 
-    JAX's client aborts the process where it compiles over a connection that broke; what exists
-    already raises.
+    JAX's client aborts the process if it compiles over a broken connection. Existing programs and
+    arrays raise instead.
     """
     import jax  # noqa: PLC0415
     import numpy as np  # noqa: PLC0415
 
-    if not _KEPT:
+    if not _COMPILED:
         increment = jax.jit(lambda a: a + 1)
         one = jax.device_put(np.float32(1), jax.devices()[0])
-        _KEPT.append(lambda: float(np.asarray(increment(one))))
-    return {"right": _KEPT[0]() == 2.0}
+        _COMPILED.append(lambda: float(np.asarray(increment(one))))
+    return {"right": _COMPILED[0]() == 2.0}
 
 
 def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
@@ -163,8 +163,8 @@ def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
     return result, time.perf_counter() - began
 
 
-#: What `_work_on` keeps.
-_KEPT: list[Callable[[], float]] = []
+#: The function of `_work_on`, once it is compiled.
+_COMPILED: list[Callable[[], float]] = []
 _ORDERS = {
     "every chip": _every_chip,
     "all slices": _all_slices,

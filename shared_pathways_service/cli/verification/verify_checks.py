@@ -1,4 +1,4 @@
-"""The checks of `sps verify`, in their order."""
+"""Runs the checks of `sps verify` in order."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from shared_pathways_service.errors import SharedPathwaysError, SlicesTaken
 __all__ = ["CHECKS", "Verification"]
 
 _MIB = 1 << 20
-#: How often a request that must wait or be refused is made anew after it was granted.
+#: Attempts of a request that must wait or be refused, as it may be granted by chance.
 _TRIES = 3
 
 
 def _granted() -> SkippedError:
-    """Returns the error for requests that should have found too few free slices."""
+    """Returns the error for requests that were granted although too few slices were free."""
     return SkippedError(
-        f"{_TRIES} requests for one slice more than was free were granted, and ended at once: "
-        "other tenants left meanwhile",
-        "repeat it when fewer tenants come and go",
+        f"{_TRIES} requests for one slice more than was free were granted, because other tenants "
+        "left meanwhile; they were ended at once",
+        "repeat the check when fewer tenants come and go",
     )
 
 
@@ -39,10 +39,10 @@ class Verification:
 
     Args:
       service: The service.
-      request: What one tenant would ask for: checks the arguments, and names type and count.
-      arguments: Of connect(), as JSON has them, without slices and name.
+      request: A request of one tenant with these arguments.
+      arguments: Arguments of connect() for JSON, without slices and name.
       kind: Instance type of the slices.
-      count: How many slices it may use, at least 1.
+      count: The number of slices to use, at least 1.
       timeout_s: Seconds for each step.
     """
 
@@ -78,10 +78,10 @@ class Verification:
         self._undo.close()
 
     def results(self, begin: Callable[[str], object]) -> Iterator[Result]:
-        """Makes all checks, one after the other.
+        """Runs all checks, one after the other.
 
         Args:
-          begin: Called with the name of each check before it is made.
+          begin: Called with the name of each check before it starts.
         """
         for name, look in CHECKS.items():
             begin(name)
@@ -100,52 +100,56 @@ class Verification:
     # ---- checks
 
     def preflight(self) -> str:
-        """Makes the checks of `sps doctor`."""
+        """Runs the checks of `sps doctor`."""
         checks = self._service.checks(self._request, self._timeout_s)
         for check in checks:
             if check.outcome is DoctorOutcome.FAILED:
                 raise SharedPathwaysError(f"{check.name}: {check.found}", hint=check.fix)
-        return f"{len(checks)} checks of `sps doctor`"
+        return f"{len(checks)} checks of `sps doctor` passed"
 
     def connect(self) -> str:
         """Connects a tenant with all the slices."""
         tenant = self._tenant(self.count)
-        told = tenant.expect("connected", self._timeout_s)
+        message = tenant.expect("connected", self._timeout_s)
         self._first, self._connectable = tenant, True
-        if told["slices"] != self.count:
-            raise SharedPathwaysError(f"{told['slices']} slices came, {self.count} were asked for")
-        return f"{told['slices']} x {self._kind}, {told['chips']} chips in {told['seconds']:.1f} s"
+        if message["slices"] != self.count:
+            raise SharedPathwaysError(
+                f"{message['slices']} slices were placed, {self.count} were requested"
+            )
+        slices = f"{message['slices']} x {self._kind}"
+        return f"{slices}, {message['chips']} chips in {message['seconds']:.1f} s"
 
     def every_chip(self) -> str:
-        """Computes on each chip by itself."""
-        told = self._ask(self._tenant_of_all(), "every chip")
-        if told["wrong"]:
-            raise SharedPathwaysError(f"wrong results on {', '.join(told['wrong'])}")
-        return f"{told['chips']} chips computed what numpy does"
+        """Computes on each chip separately."""
+        answer = self._ask(self._tenant_of_all(), "every chip")
+        if answer["wrong"]:
+            raise SharedPathwaysError(f"wrong results on {', '.join(answer['wrong'])}")
+        return f"{answer['chips']} chips computed the same results as numpy"
 
     def all_slices(self) -> str:
         """Computes over all slices at once."""
-        told = self._ask(self._tenant_of_all(), "all slices")
-        if not told["right"]:
-            raise SharedPathwaysError(f"a wrong result over {told['chips']} chips")
-        return f"one computation over {told['slices']} slices, {told['chips']} chips, as numpy"
+        answer = self._ask(self._tenant_of_all(), "all slices")
+        if not answer["right"]:
+            raise SharedPathwaysError(f"wrong result over {answer['chips']} chips")
+        where = f"{answer['slices']} slices, {answer['chips']} chips"
+        return f"one computation over {where} had the same result as numpy"
 
     def transfer(self) -> str:
-        """Times transfers and round trips."""
-        told = self._ask(self._tenant_of_all(), "transfer")
-        if not told["right"]:
-            raise SharedPathwaysError("an array came back different from how it was sent")
+        """Measures transfers and round trips."""
+        answer = self._ask(self._tenant_of_all(), "transfer")
+        if not answer["right"]:
+            raise SharedPathwaysError("an array was changed by the transfer")
         return (
-            f"{told['to_device_bytes_per_s'] / _MIB:,.0f} MiB/s there, "
-            f"{told['from_device_bytes_per_s'] / _MIB:,.0f} MiB/s back, "
-            f"round trip {told['round_trip_s'] * 1000:.1f} ms"
+            f"{answer['to_device_bytes_per_s'] / _MIB:,.0f} MiB/s up, "
+            f"{answer['from_device_bytes_per_s'] / _MIB:,.0f} MiB/s down, "
+            f"round trip {answer['round_trip_s'] * 1000:.1f} ms"
         )
 
     def refusal(self) -> str:
-        """Asks for one slice more than is free, and must be refused."""
+        """Requests one slice more than is free, and must be refused."""
         self._tenant_of_all()
         for _ in range(_TRIES):
-            wanted = self._one_too_many()
+            wanted = self._one_more_than_free()
             tenant = self._tenant(wanted)
             try:
                 error = tenant.refusal(self._timeout_s)
@@ -154,7 +158,7 @@ class Verification:
             if error is None:
                 self._service.wait_until_gone({tenant.name}, self._timeout_s)
             elif isinstance(error, SlicesTaken):
-                return f"{wanted} more were refused: {error.message}"
+                return f"a request for {wanted} more was refused: {error.message}"
             else:
                 raise error
         raise _granted()
@@ -163,26 +167,24 @@ class Verification:
         """Queues for slices that the first tenant holds, and gets them when it leaves."""
         first = self._tenant_of_all()
         for _ in range(_TRIES):
-            wanted = self._one_too_many()
+            wanted = self._one_more_than_free()
             tenant = self._tenant(wanted, queue_timeout=self._timeout_s)
             try:
                 if not tenant.waits_in_queue(self._timeout_s):
                     continue
                 if wanted > self.count:
-                    return (
-                        f"{wanted} more waited in the queue, and left it: others' slices are free"
-                    )
+                    return f"a request for {wanted} more waited in the queue and was ended"
                 self._leave(first)
                 tenant.expect("connected", self._timeout_s)
                 self._ask(tenant, "all slices")
-                return f"{wanted} more waited, and computed when the first tenant had left"
+                return f"a request for {wanted} more waited, and ran after the first tenant left"
             finally:
                 tenant.close()
                 self._service.wait_until_gone({tenant.name}, self._timeout_s)
         raise _granted()
 
     def second_tenant(self) -> str:
-        """Has two tenants compute side by side."""
+        """Runs computations of two tenants concurrently."""
         self._check_connectable()
         if self.count < 2:
             raise SkippedError("needs two slices", f"--slices {self._kind}=2")
@@ -193,11 +195,11 @@ class Verification:
         for tenant in (first, second):
             tenant.order("every chip")
         for tenant in (first, second):
-            told = tenant.expect("answer", self._timeout_s)
-            if told["wrong"]:
-                raise SharedPathwaysError(f"{tenant.name}: wrong on {', '.join(told['wrong'])}")
+            answer = tenant.expect("answer", self._timeout_s)
+            if wrong := ", ".join(answer["wrong"]):
+                raise SharedPathwaysError(f"{tenant.name}: wrong results on {wrong}")
         self._first = first
-        return f"two tenants, of 1 and {self.count - 1} slices, computed side by side"
+        return f"two tenants with 1 and {self.count - 1} slices computed concurrently"
 
     def killed_client(self) -> str:
         """Kills a client; its proxy must disappear."""
@@ -206,12 +208,12 @@ class Verification:
         tenant.kill()
         self._first = None
         self._service.wait_until_gone({tenant.name}, self._timeout_s)
-        return f"nothing was left {time.monotonic() - began:.1f} s after the kill"
+        return f"everything was deleted {time.monotonic() - began:.1f} s after the kill"
 
     def cut_tunnel(self) -> str:
-        """Cuts the connections to the API server; the client must be told, and be cleaned up."""
+        """Cuts the connections to the API server; the client must fail, and be cleaned up."""
         if not self._service.place.is_cluster:
-            return "no tunnel: the embedded service's proxies listen on private sockets"
+            return "no tunnel: proxies of the embedded service listen on private sockets"
         self._check_connectable()
         self._leave(self._first)
         link = CuttableLink()
@@ -221,7 +223,7 @@ class Verification:
             self._ask(tenant, "work on")
             if not (cut := link.cut()):
                 raise SkippedError(
-                    "the client's connections do not pass through a proxy of this machine",
+                    "the client's connections do not go through an HTTP proxy of this machine",
                     "try a context without proxy-url",
                 )
             tenant.order("work on")
@@ -230,10 +232,10 @@ class Verification:
             self._service.wait_until_gone({tenant.name}, self._timeout_s)
         finally:
             link.close()
-        return f"{cut} connections cut; the client was told: {error.message}"
+        return f"{cut} connections were cut; the client got the error: {error.message}"
 
     def teardown(self) -> str:
-        """Ends what is left of the verification, and looks for what should not be there."""
+        """Ends the remaining tenants, and checks that nothing is left of any."""
         self._undo.close()
         self._first = None
         names = {tenant.name for tenant in self._tenants}
@@ -293,8 +295,8 @@ class Verification:
         tenant.order(order)
         return tenant.expect("answer", self._timeout_s)
 
-    def _one_too_many(self) -> int:
-        """Returns how many slices nobody can have while the first tenant holds its own."""
+    def _one_more_than_free(self) -> int:
+        """Returns a number of slices that cannot be granted beside those of the first tenant."""
         _, free = self._service.slices().get(self._kind, (0, 0))
         return free + 1
 
@@ -305,7 +307,7 @@ class Verification:
             self._service.wait_until_gone({tenant.name}, self._timeout_s)
 
 
-#: The checks by name, in their order: later ones build on what earlier ones left.
+#: The checks by name, in order: later ones use the state that earlier ones left.
 CHECKS: Mapping[str, Callable[[Verification], str]] = {
     "preflight": Verification.preflight,
     "connect": Verification.connect,
@@ -322,14 +324,14 @@ CHECKS: Mapping[str, Callable[[Verification], str]] = {
 
 _LOOK_AT: Mapping[str, str] = {
     "preflight": "`sps doctor`",
-    "connect": "`sps doctor`, `sps status`, and `sps events` for what the service decided",
-    "every chip": "`sps logs --component worker`: the chips named are on its slices",
-    "all slices": "`sps logs --component worker`: the network between the slices",
+    "connect": "`sps doctor`, `sps status`, and `sps events` for the service's decisions",
+    "every chip": "`sps logs --component worker` for the slices of these chips",
+    "all slices": "`sps logs --component worker`, and the network between the slices",
     "transfer": "`sps logs` of the connection's proxy",
-    "refusal": "`sps status`: who holds what, and how many are kept as spares",
-    "queue": "`sps explain` and `sps events` for what the resource manager decided",
-    "second tenant": "`sps status`, and `sps logs` of the proxy that is named",
-    "killed client": "`sps list` and `sps reap`; the log of the agent in the state directory",
-    "cut tunnel": "`sps list` and `sps reap`; the API server's log",
+    "refusal": "`sps status` for holders and spares",
+    "queue": "`sps explain` and `sps events` for the resource manager's decisions",
+    "second tenant": "`sps status`, and `sps logs` of the named proxy",
+    "killed client": "`sps list` and `sps reap`, and the agent's log in the state directory",
+    "cut tunnel": "`sps list` and `sps reap`, and the API server's log",
     "teardown": "`sps list` and `sps reap`",
 }

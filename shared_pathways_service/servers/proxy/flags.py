@@ -1,4 +1,4 @@
-"""Flags of the proxy: those of the real image, and ours."""
+"""Declares the flags of the proxy: those of Google's image, and ours."""
 
 from __future__ import annotations
 
@@ -38,40 +38,46 @@ class ProxyServerOptions(ConnectionOptions, TenantOptions):
     """How a proxy runs."""
 
     server_port: int | None = flag(
-        None, parse=port, help="TCP port; 0: any. By default 29000, or none with --server_socket."
+        None,
+        parse=port,
+        help="Serve on this TCP port; 0: any. [default: 29000, or none with --server_socket]",
     )
-    server_socket: str = flag("", help="Path of a Unix socket to serve on.")
-    bind_address: str = flag(LOOPBACK, env="SPS_BIND_ADDRESS", help="Address to bind for TCP.")
+    server_socket: str = flag("", help="Serve on the Unix socket at this path.")
+    bind_address: str = flag(LOOPBACK, env="SPS_BIND_ADDRESS", help="Bind this address for TCP.")
     resource_manager_address: str = flag(
-        "", help="HOST:29001 or unix:/path; empty: no resource manager, all slices are placed."
+        "",
+        help="Connect to the resource manager at HOST:29001 or unix:/path; empty: all slices are "
+        "placed without one.",
     )
-    gcs_scratch_location: str = flag("", help="gs://BUCKET/PATH for scratch data.")
+    gcs_scratch_location: str = flag("", help="Store scratch data at gs://BUCKET/PATH.")
     platform: str = flag(
         "cpu",
         parse=choice(*PLATFORMS),
         env="SPS_PLATFORM",
-        help="What it computes on: cpu, or cuda: each chip of a slice is a GPU of this machine.",
+        help="Compute on cpu, or on cuda, where each chip of a slice is a GPU of this machine.",
     )
     transport: str = flag(
         "auto",
         parse=choice(*TRANSPORTS),
         env="SPS_TRANSPORT",
-        help="How gRPC is served: by grpcio's core, which is fast and private to it; by its public "
-        "API; or auto: by the core where a check of it at the start goes well.",
+        help="Serve gRPC with grpcio's private core, which is fast, with its public API, or auto: "
+        "with the core if a check at the start succeeds.",
     )
-    ffi_library_dir: str = flag("", help="Directory of the libraries of --ffi_targets.")
+    ffi_library_dir: str = flag("", help="Load the libraries of --ffi_targets from this directory.")
     ffi_targets: tuple[str, ...] = flag(
         (),
         parse=comma_separated,
-        help="NAME=LIBRARY:SYMBOL of functions that programs may call by XLA's FFI.",
+        help="Allow programs to call these functions by XLA's FFI: NAME=LIBRARY:SYMBOL,…",
     )
-    sidecar_name: str = flag("", help="Name of the colocated Python sidecar; none runs here.")
-    xla: tuple[str, ...] = prefixed_flags(help="XLA's own flags, as in XLA_FLAGS.")
-    token_file: str = flag("", env="SPS_TOKEN_FILE", help="File with the token clients must show.")
+    sidecar_name: str = flag("", help="Name of the colocated Python sidecar; ignored.")
+    xla: tuple[str, ...] = prefixed_flags(help="Pass flags to XLA, as XLA_FLAGS does.")
+    token_file: str = flag(
+        "", env="SPS_TOKEN_FILE", help="Require the token in this file from clients."
+    )
     resource_manager_token_file: str = flag(
         "",
         env="SPS_RESOURCE_MANAGER_TOKEN_FILE",
-        help="File with the token that the resource manager asks for.",
+        help="Send the token in this file to the resource manager.",
     )
     device_memory_limit_bytes: int = limit_flag("device_memory_limit_bytes")
     host_memory_limit_bytes: int | None = limit_flag("host_memory_limit_bytes")
@@ -83,62 +89,65 @@ class ProxyServerOptions(ConnectionOptions, TenantOptions):
         Limits.calls,
         parse=positive_int,
         env="SPS_MAX_CALLS",
-        help="Calls at a time, sessions and transfers included; those of all kinds that wait, too.",
+        help="Limit the concurrent calls, including sessions, transfers and waiting calls.",
     )
     request_timeout_s: float = flag(
         Limits.request_timeout_s,
         parse=seconds,
         env="SPS_REQUEST_TIMEOUT_S",
-        help="Seconds for the request of a call that is no session and no upload to come.",
+        help="End a call whose request does not arrive in so long; not sessions and uploads.",
     )
     slow_reader_s: float = flag(
         Limits.slow_reader_s,
         parse=seconds,
         env="SPS_SLOW_READER_S",
-        help="Seconds for a client to take the last of a call that is over.",
+        help="End a call whose client does not read its end for so long.",
     )
     address_space_limit_bytes: int = flag(
-        0, parse=count, help="Of the whole process (RLIMIT_AS); 0: no limit."
+        0, parse=count, help="Limit the address space of the process (RLIMIT_AS); 0: no limit."
     )
     large_transfer_dir: str = flag(
-        "", help="Directory below which each session may name one for large buffers."
+        "", help="Allow each session to name a directory below this one for large buffers."
     )
     compile_cache_dir: str = flag(
         "",
-        help="Directory, of this user alone, where compiled programs are kept for other proxies "
-        "of the same user; empty: nowhere.",
+        help="Cache compiled programs in this directory, which only this user can access; empty: "
+        "no cache.",
     )
     compile_cache_bytes: int = flag(
         constants.COMPILE_CACHE_BYTES,
         parse=count,
-        help="Bytes of --compile_cache_dir; what was used least recently goes first. 0: no cache.",
+        help="Limit the size of --compile_cache_dir; least recently used entries are evicted. 0: "
+        "no cache.",
     )
     lost_program_grace_s: float = flag(
         constants.LOST_PROGRAM_GRACE_S,
         parse=seconds,
-        help="How long a program may run on after its slice was lost, or its session ended, "
-        "before this proxy ends.",
+        help="End this proxy if a program still runs so long after its slice was lost or its "
+        "session ended.",
     )
-    exit_report: str = flag("", help="File that is told, as JSON, why this proxy ended by itself.")
+    exit_report: str = flag(
+        "", help="Write the reason why this proxy ended by itself to this file, as JSON."
+    )
     last_requests_file: str = flag(
         "",
-        help="File, mapped into memory, that keeps what runs and the last requests: it tells after "
-        "a crash what this proxy was doing.",
+        help="Record running programs and the last requests in this memory-mapped file, for a "
+        "report after a crash.",
     )
     last_requests_bytes: int = flag(
         LAST_REQUESTS_BYTES,
         parse=_size_of_last_requests,
-        help="Size of --last_requests_file. (A pod's termination message has 4096.)",
+        help="Size of --last_requests_file. (A pod's termination message has 4096 bytes.)",
     )
     log_format: str = flag(
         "glog",
         parse=read_log_format,
         env="SPS_LOG_FORMAT",
-        help="glog or json: one object a line, for collectors of logs.",
+        help="Log in this format: glog, or json with one object per line.",
     )
-    parent_pid: int = flag(0, help="The process whose end ends this one; 0: none.")
+    parent_pid: int = flag(0, help="End with the process of this pid; 0: none.")
     ready_fd: int | None = flag(
-        None, parse=count, help="Descriptor that is told where this process serves."
+        None, parse=count, help="Write the address of this process to this file descriptor."
     )
 
     def __post_init__(self) -> None:
@@ -150,7 +159,7 @@ class ProxyServerOptions(ConnectionOptions, TenantOptions):
             )
 
     def limits(self) -> Limits:
-        """Returns what clients are given at most."""
+        """Returns the limits of clients."""
         limits = limits_of(self)
         return Limits(
             host_memory_bytes=limits.host_memory_limit_bytes,

@@ -1,4 +1,4 @@
-"""Flags of the resource manager: those of the real image, and ours."""
+"""Declares the flags of the resource manager: those of Google's image, and ours."""
 
 from __future__ import annotations
 
@@ -32,118 +32,130 @@ def _counts(text: str) -> tuple[int, ...]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ResourceManagerOptions(ConnectionOptions, PolicyOptions):
-    """How a resource manager runs."""
+    """Options of a resource manager."""
 
     server_port: int | None = flag(
-        None, parse=port, help="TCP port; 0: any. By default 29001, or none with --server_socket."
+        None,
+        parse=port,
+        help="Serve on this TCP port; 0: any. [default: 29001, or none with --server_socket]",
     )
-    server_socket: str = flag("", help="Path of a Unix socket to serve on.")
+    server_socket: str = flag("", help="Serve on the Unix socket at this path.")
     bind_address: str = flag(
-        constants.LOOPBACK, env="SPS_BIND_ADDRESS", help="Address to bind for TCP."
+        constants.LOOPBACK, env="SPS_BIND_ADDRESS", help="Bind this address for TCP."
     )
-    gcs_scratch_location: str = flag("", help="gs://BUCKET/PATH for scratch data.")
+    gcs_scratch_location: str = flag("", help="Store scratch data at gs://BUCKET/PATH.")
     node_type: str = flag(NODE_TYPE, help=f"Must be {NODE_TYPE}.")
     instance_type: tuple[str, ...] = flag(
-        (), parse=comma_separated, help="Type of the slices, e.g. tpuv6e:2x2; several: A,B."
+        (), parse=comma_separated, help="Types of the slices, e.g. tpuv6e:2x2, separated by commas."
     )
     instance_count: tuple[int, ...] = flag(
-        (), parse=_counts, help="Slices that the service should have; one number a type."
+        (), parse=_counts, help="Number of slices that the service should have, one per type."
     )
     num_spares: int = flag(
         0,
         parse=count,
         env="SPS_NUM_SPARES",
-        help="Of the slices, how many of each type are kept free for re-placement.",
+        help="Reserve so many slices of each type to replace lost ones.",
     )
-    state_file: str = flag("", env="SPS_STATE_FILE", help="SQLite file; empty: nothing is kept.")
+    state_file: str = flag(
+        "",
+        env="SPS_STATE_FILE",
+        help="Store the state in this SQLite file; empty: do not store it.",
+    )
     record_events: str = flag(
         "",
         env="SPS_RECORD_EVENTS",
-        help="File to append all events to, for `sps replay`; it grows without a limit.",
+        help="Append all events to this file for `sps replay`; it grows without limit.",
     )
     first_start: bool = flag(
         False,
-        help="Nobody holds anything yet: without a state file's word, reports are not awaited.",
+        help="Do not wait for reports of holders if there is no state file: the service is new.",
     )
-    token_file: str = flag("", env="SPS_TOKEN_FILE", help="File with the token callers must show.")
+    token_file: str = flag(
+        "", env="SPS_TOKEN_FILE", help="Require the token in this file from callers."
+    )
     tenant_token_file: str = flag(
         "",
         env="SPS_TENANT_TOKEN_FILE",
-        help="File with a second token, for proxies: who shows it may ask for slices and hold "
-        "them, and nothing else.",
+        help="Accept the token in this file from proxies, which may only request and hold slices.",
     )
     beat_interval_s: float = flag(
-        constants.WORKER_BEAT_S, parse=seconds, help="Seconds between two beats of a worker."
+        constants.WORKER_BEAT_S, parse=seconds, help="Send a worker's heartbeats at this interval."
     )
     hung_after_s: float = flag(
-        constants.WORKER_HUNG_S, parse=seconds, help="Without a beat, when a worker counts as hung."
+        constants.WORKER_HUNG_S,
+        parse=seconds,
+        help="Consider a worker hung after so long without a heartbeat.",
     )
     tenant_ttl_s: float = flag(
-        constants.TENANT_TTL_S, parse=seconds, help="How long slices outlive a proxy's stream."
+        constants.TENANT_TTL_S,
+        parse=seconds,
+        help="Keep a tenant's slices so long after its proxy's stream ended.",
     )
     recovering_s: float = flag(
-        constants.RECOVERING_S, parse=seconds, help="How long reports are awaited after a restart."
+        constants.RECOVERING_S, parse=seconds, help="Wait so long for reports after a restart."
     )
     watcher_limit: int = flag(
-        10_000, parse=positive_int, help="Events that may wait for a watcher that does not read."
+        10_000, parse=positive_int, help="Queue so many events for a watcher that does not read."
     )
     max_connections: int = flag(
         16_384,
         parse=positive_int,
         env="SPS_MAX_CONNECTIONS",
-        help="Connections at a time; one more is closed at once. Every worker and proxy has one.",
+        help="Limit the concurrent connections; one more is closed at once. Every worker and "
+        "proxy has one.",
     )
     max_streams_per_connection: int = flag(
         100,
         parse=positive_int,
         env="SPS_MAX_STREAMS_PER_CONNECTION",
-        help="Calls at a time on one connection; a client holds back those beyond.",
+        help="Limit the concurrent calls on one connection; a client delays further ones.",
     )
     max_calls: int = flag(
         16_384,
         parse=positive_int,
         env="SPS_MAX_CALLS",
-        help="Calls at a time, of all clients, workers and proxies included; one that is held open "
-        "costs 32 KiB.",
+        help="Limit the concurrent calls of all clients, workers and proxies; an open call costs "
+        "32 KiB.",
     )
     max_calls_per_host: int = flag(
         8192,
         parse=positive_int,
         env="SPS_MAX_CALLS_PER_HOST",
-        help="Calls at a time of one IP address; in a cluster all that come by port-forward, as "
-        "connections do, are of one.",
+        help="Limit the concurrent calls from one IP address; in a cluster all calls by "
+        "port-forward have the same address.",
     )
     request_timeout_s: float = flag(
         10.0,
         parse=seconds,
         env="SPS_REQUEST_TIMEOUT_S",
-        help="Seconds for the request of a call to come; a stream has as long for its hello.",
+        help="End a call whose request, or a stream whose hello, does not arrive in so long.",
     )
     slow_reader_s: float = flag(
         60.0,
         parse=seconds,
         env="SPS_SLOW_READER_S",
-        help="Seconds for a client to read an answer that waits; then its call is ended.",
+        help="End a call whose client does not read an answer for so long.",
     )
     stop_exit_code: int = flag(
         0,
         parse=count,
         env="SPS_STOP_EXIT_CODE",
-        help="Exit code after a stop signal; a Job of Kubernetes takes 0 for work that is done.",
+        help="Exit with this code after a stop signal; a Job of Kubernetes counts 0 as success.",
     )
     log_format: str = flag(
         "glog",
         parse=read_log_format,
         env="SPS_LOG_FORMAT",
-        help="glog or json: one object a line, for collectors of logs.",
+        help="Log in this format: glog, or json with one object per line.",
     )
-    parent_pid: int = flag(0, help="The process whose end ends this one; 0: none.")
+    parent_pid: int = flag(0, help="End with the process of this pid; 0: none.")
     ready_fd: int | None = flag(
-        None, parse=count, help="Descriptor that is told where this process serves."
+        None, parse=count, help="Write the address of this process to this file descriptor."
     )
 
     def __post_init__(self) -> None:
-        """Checks what concerns several flags."""
+        """Checks flags against each other."""
         super().__post_init__()
         if self.node_type != NODE_TYPE:
             raise InvalidRequestError("--node_type", self.node_type, NODE_TYPE)
@@ -153,7 +165,7 @@ class ResourceManagerOptions(ConnectionOptions, PolicyOptions):
             )
         if self.tenant_token_file and not self.token_file:
             raise InvalidRequestError(
-                "--tenant_token_file", self.tenant_token_file, "given beside --token_file only"
+                "--tenant_token_file", self.tenant_token_file, "to be given only with --token_file"
             )
         if not self.instance_type:
             raise InvalidRequestError("--instance_type", "", "at least one type")
@@ -177,7 +189,7 @@ class ResourceManagerOptions(ConnectionOptions, PolicyOptions):
         self.slices()
 
     def limits(self) -> Limits:
-        """Returns what a tenant and a team may have at most."""
+        """Returns the limits of a tenant and of a team."""
         return Limits(
             tenant_slices=self.max_slices_per_tenant,
             team_slices=self.max_slices_per_team,
@@ -187,6 +199,6 @@ class ResourceManagerOptions(ConnectionOptions, PolicyOptions):
         )
 
     def slices(self) -> dict[InstanceType, int]:
-        """Returns how many slices of each type the service should have, in the order given."""
+        """Returns the number of slices that the service should have, by type, in order."""
         types = (InstanceType.parse(t, field="--instance_type") for t in self.instance_type)
         return dict(zip(types, self.instance_count, strict=True))

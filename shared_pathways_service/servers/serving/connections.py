@@ -1,7 +1,7 @@
-"""How many connections a gRPC server takes, and how long one may be held for nothing.
+"""Limits the connections of a gRPC server, and closes unused ones.
 
-A connection beyond their number is closed at once, which a client sees as UNAVAILABLE. What gRPC
-counts, it does not tell: nothing of this is in a log.
+A connection above the limit is closed at once, which a client sees as UNAVAILABLE. gRPC does not
+report its counts, so no log mentions this.
 """
 
 from __future__ import annotations
@@ -13,41 +13,41 @@ from shared_pathways_service.runtime import descriptors
 
 __all__ = ["ConnectionOptions"]
 
-#: Descriptors that a server needs beside its connections: files, pipes, its own calls.
+#: File descriptors that a server needs in addition to its connections: files, pipes, own calls.
 _OWN_DESCRIPTORS = 192
-_FOR_EVER_MS = (1 << 31) - 1
+_NO_LIMIT_MS = (1 << 31) - 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConnectionOptions:
-    """Flags of a server that others can reach; its options are derived from these."""
+    """Flags of a server that listens for connections; options of such servers derive from it."""
 
     max_connections: int = flag(
         1024,
         parse=positive_int,
         env="SPS_MAX_CONNECTIONS",
-        help="Connections at a time; one more is closed at once. Never more than there are "
-        "descriptors for.",
+        help="Limit the concurrent connections; one more is closed at once. The limit of file "
+        "descriptors may lower it.",
     )
     handshake_timeout_s: float = flag(
         20.0,
         parse=seconds,
         env="SPS_HANDSHAKE_TIMEOUT_S",
-        help="Seconds for a new connection to begin as HTTP/2 does; then it is closed.",
+        help="Close a new connection that does not start with HTTP/2 in so long.",
     )
     idle_connection_s: float = flag(
         60.0,
         parse=seconds,
         env="SPS_IDLE_CONNECTION_S",
-        help="Seconds after which a connection without a call is closed. (Clients of gRPC dial "
-        "again when they call.)",
+        help="Close a connection after so long without a call. (gRPC's clients reconnect for the "
+        "next call.)",
     )
 
     def connection_options(self) -> tuple[tuple[str, int], ...]:
-        """Returns them as gRPC takes them.
+        """Returns the flags as options of a gRPC server.
 
         Raises:
-          PreflightError: This process may have too few descriptors to serve anybody.
+          PreflightError: The limit of file descriptors is too low for a server.
         """
         descriptors.check_limit()
         room = descriptors.limit()
@@ -62,5 +62,5 @@ class ConnectionOptions:
 
 
 def _milliseconds(seconds: float) -> int:
-    """Returns them as gRPC takes them: at least one; 25 days and more are for ever."""
-    return min(max(1, round(seconds * 1000)), _FOR_EVER_MS)
+    """Converts seconds to gRPC's milliseconds: at least 1; 25 days and more are no limit."""
+    return min(max(1, round(seconds * 1000)), _NO_LIMIT_MS)

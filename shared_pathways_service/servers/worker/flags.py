@@ -1,4 +1,4 @@
-"""Flags of the worker: those of the real image, and ours."""
+"""Declares the flags of the worker: those of Google's image, and ours."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _address(text: str) -> str:
 
 
 def _slice_id(text: str) -> str:
-    """Reads a slice's name; of a number, as a JobSet's job index is one, the name is made."""
+    """Reads a slice's name, or a number (such as a JobSet's job index), which becomes a name."""
     return f"slice-{text}" if text.isdecimal() else check_dns_label("--slice_id", text)
 
 
@@ -38,66 +38,68 @@ def _index(text: str) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WorkerOptions:
-    """How a worker runs."""
+    """Options of a worker."""
 
     server_port: int | None = flag(
-        None, parse=port, help="TCP port; 0: any. By default 29005, or none with --server_socket."
+        None,
+        parse=port,
+        help="Serve on this TCP port; 0: any. [default: 29005, or none with --server_socket]",
     )
-    server_socket: str = flag("", help="Path of a Unix socket to serve on.")
+    server_socket: str = flag("", help="Serve on the Unix socket at this path.")
     bind_address: str = flag(
-        constants.LOOPBACK, env="SPS_BIND_ADDRESS", help="Address to bind for TCP."
+        constants.LOOPBACK, env="SPS_BIND_ADDRESS", help="Bind this address for TCP."
     )
     resource_manager_address: str = flag(
-        "", parse=_address, help="The resource manager's: HOST:PORT or unix:/PATH."
+        "", parse=_address, help="Connect to the resource manager at HOST:PORT or unix:/PATH."
     )
-    gcs_scratch_location: str = flag("", help="gs://BUCKET/PATH for scratch data.")
+    gcs_scratch_location: str = flag("", help="Store scratch data at gs://BUCKET/PATH.")
     slice_id: str = flag(
         "slice-0",
         parse=_slice_id,
         env=("SPS_SLICE_ID", "MEGASCALE_SLICE_ID"),
-        help="The physical slice that this host is of; a number N means slice-N.",
+        help="Name of this host's physical slice; a number N means slice-N.",
     )
     instance_type: str = flag(
         "",
         env="SPS_INSTANCE_TYPE",
-        help="The slice's type, e.g. tpuv6e:2x2; empty: the one type that the service has.",
+        help="Type of the slice, e.g. tpuv6e:2x2; empty: the service's only type.",
     )
     host_index: int = flag(
         0,
         parse=_index,
         env=("SPS_HOST_INDEX", "TPU_WORKER_ID", "JOB_COMPLETION_INDEX"),
-        help="This host among the hosts of the slice, from 0.",
+        help="Index of this host among the hosts of the slice, from 0.",
     )
     host_count: int | None = flag(
-        None, parse=positive_int, help="Hosts of the slice; by default as its type has them."
+        None, parse=positive_int, help="Number of hosts of the slice. [default: that of its type]"
     )
-    node_pool: str = flag("", env="SPS_NODE_POOL", help="The node pool of this host.")
-    host: str = flag(socket.gethostname(), env="SPS_HOST", help="The name of this host.")
+    node_pool: str = flag("", env="SPS_NODE_POOL", help="Node pool of this host.")
+    host: str = flag(socket.gethostname(), env="SPS_HOST", help="Name of this host.")
     token_file: str = flag("", env="SPS_TOKEN_FILE", help="File with the service's token.")
     beat_interval_s: float = flag(
         constants.WORKER_BEAT_S,
         parse=seconds,
-        help="Longest time between two beats; the resource manager may want a shorter one.",
+        help="Send heartbeats at this interval; the resource manager may set a shorter one.",
     )
     stop_exit_code: int = flag(
         0,
         parse=_index,
         env="SPS_STOP_EXIT_CODE",
-        help="Exit code after a stop signal; a Job of Kubernetes takes 0 for work that is done.",
+        help="Exit with this code after a stop signal; a Job of Kubernetes counts 0 as success.",
     )
     log_format: str = flag(
         "glog",
         parse=read_log_format,
         env="SPS_LOG_FORMAT",
-        help="glog or json: one object a line, for collectors of logs.",
+        help="Log in this format: glog, or json with one object per line.",
     )
-    parent_pid: int = flag(0, help="The process whose end ends this one; 0: none.")
+    parent_pid: int = flag(0, help="End with the process of this pid; 0: none.")
     ready_fd: int | None = flag(
-        None, parse=_index, help="Descriptor that is told where this process serves."
+        None, parse=_index, help="Write the address of this process to this file descriptor."
     )
 
     def __post_init__(self) -> None:
-        """Checks what a parser alone cannot."""
+        """Checks required flags, and values that depend on others."""
         if not self.resource_manager_address:
             raise InvalidRequestError("--resource_manager_address", "", "an address")
         if self.gcs_scratch_location and not self.gcs_scratch_location.startswith("gs://"):
@@ -109,7 +111,7 @@ class WorkerOptions:
 
     @property
     def hosts(self) -> int:
-        """Hosts of the slice; 0 when this worker cannot know."""
+        """Hosts of the slice; 0 if this worker does not know."""
         if self.host_count is not None:
             return self.host_count
         return InstanceType.parse(self.instance_type).hosts if self.instance_type else 0

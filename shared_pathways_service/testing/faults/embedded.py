@@ -155,4 +155,4 @@ class EmbeddedSlices:
 
 
 def _no_service(settings: Settings) -> ServiceNotFound:
-    return ServiceNotFound(f"no service of yours runs in {settings.runtime_dir}")
+    return ServiceNotFound(f"you have no running service in {settings.runtime_dir}")

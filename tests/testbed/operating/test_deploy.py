@@ -235,7 +235,7 @@ def test_the_old_service_is_made_again_where_the_new_one_cannot_be(
     now = jobset(namespace, "pw")
     assert now["metadata"]["uid"] != old["metadata"]["uid"]
     assert not difference(now["spec"], old["spec"])
-    assert "the old one was, again" in capsys.readouterr().err
+    assert "the old one was created again" in capsys.readouterr().err
 
     # Where that cannot be either, who asked is left with what it was.
     async def never(_cluster: Cluster, _inputs: ServiceInputs) -> Mapping[str, Any]:

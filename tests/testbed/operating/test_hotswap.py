@@ -90,7 +90,7 @@ def test_a_pool_is_drained_with_a_spare_without_one_and_a_node_vanishes(
     ) as watching:
         assert watching.stderr
         assert watching.stdout
-        assert "waiting for a node" in watching.stderr.readline()
+        assert "waiting until a node" in watching.stderr.readline()
         gone = next(node for node, pool in nodes_of(namespace, HIGH.name).items() if pool == spare)
         namespace.testbed.vanish(gone)
         report = watching.stdout.read()
@@ -98,6 +98,6 @@ def test_a_pool_is_drained_with_a_spare_without_one_and_a_node_vanishes(
         assert watching.wait(DEADLINE_S) == 0, said
     assert f"`kubectl uncordon {spare}-0 " in said
     assert "not_ready" in report
-    assert f"{HIGH.name} was back after" in report
+    assert f"{HIGH.name} was ready again after" in report
     assert "had pods of both" not in report
     assert set(nodes_of(namespace, HIGH.name).values()) == {lower, second}

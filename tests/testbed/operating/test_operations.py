@@ -92,7 +92,7 @@ def test_its_commands_do_what_it_says(namespace: Namespace) -> None:
     assert "0 failed" in of("sps doctor") or "failed" not in of("sps doctor")
     assert "2/2 Pathways Slices Now Ready" in of("sps logs")
     assert "server:jax-0.12.0.1" in of("sps upgrade pathways --jax-version")
-    assert f"{HIGH.name} was back after" in of("sps hotswap")
+    assert f"{HIGH.name} was ready again after" in of("sps hotswap")
     assert "deleted pathways" in of("sps undeploy")
     # Nothing of the service is left; the JobSets that hotswap are somebody's.
     left = [thing["metadata"]["name"] for thing in namespace.items(JOBSETS)]

@@ -1,4 +1,4 @@
-"""`sps deploy`: a service comes to a cluster."""
+"""`sps deploy`: creates a service in a cluster."""
 
 from __future__ import annotations
 
@@ -24,20 +24,24 @@ __all__ = ["DryRun", "Timeout", "deploy", "deployed_json", "print_deployed"]
 
 #: Options that `sps upgrade` has too.
 Timeout = Annotated[
-    float, typer.Option(min=1, metavar="SECONDS", help="For all slices to become ready.")
+    float,
+    typer.Option(min=1, metavar="SECONDS", help="Wait so long for all slices to become ready."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would be created.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only print the objects that would be created.")
+]
 
 
 @takes_service
 @takes_cluster
 def deploy(
     name: Annotated[
-        str | None, typer.Argument(help="Of the service, new in its namespace.")
+        str | None, typer.Argument(help="Name of the service, new in its namespace.")
     ] = None,
     *,
     jobset_name: Annotated[
-        str | None, typer.Option("--jobset_name", metavar="NAME", help="Upstream's way to name it.")
+        str | None,
+        typer.Option("--jobset-name", metavar="NAME", help="Name the service, as upstream does."),
     ] = None,
     wait: Annotated[bool, typer.Option(help="Wait until all slices are ready.")] = True,
     timeout: Timeout = 900,
@@ -48,7 +52,7 @@ def deploy(
 ) -> None:
     """Create a service in a cluster, and wait until all its slices are ready.
 
-    Without --cluster and --context it is that of the kubeconfig's current context.
+    Without --cluster and --context the kubeconfig's current context names the cluster.
     """
     fields = wanted.fields()
     if "instances" not in fields:
@@ -68,24 +72,24 @@ def deploy(
 
 
 def _name(name: str | None, jobset_name: str | None) -> str:
-    """Returns the service's name, given in either of two ways."""
+    """Returns the service's name from either of its two options."""
     if name is not None and jobset_name is not None:
-        raise InvalidRequestError("--jobset_name", jobset_name, f"nothing beside NAME={name!r}")
+        raise InvalidRequestError("--jobset-name", jobset_name, f"either it or NAME={name!r}")
     found = jobset_name if name is None else name
     if found is None:
-        raise InvalidRequestError("NAME", None, "the service's name, or --jobset_name NAME")
+        raise InvalidRequestError("NAME", None, "the service's name, or --jobset-name NAME")
     return found
 
 
 def deployed_json(
     inputs: ServiceInputs, found: ServiceReadiness | None, seconds: float
 ) -> dict[str, Any]:
-    """Returns what ``--json`` prints of a service that was made.
+    """Returns the output of ``--json`` for a created service.
 
     Args:
-      inputs: What it was made of.
-      found: How it stands; None: nobody waited.
-      seconds: That it took.
+      inputs: The service's inputs.
+      found: Its readiness; None: not waited for.
+      seconds: Seconds from start to end.
     """
     return {
         "name": inputs.name,
@@ -102,10 +106,10 @@ def deployed_json(
 def print_deployed(
     inputs: ServiceInputs, place: Place, found: ServiceReadiness | None, seconds: float
 ) -> None:
-    """Says what a service that was made is called, and how to connect to it."""
+    """Prints the name of a created service, and how to connect to it."""
     kinds = [str(kind) for kind, count in inputs.counts.items() for _ in range(count)]
     how = "was created" if found is None else f"is ready after {seconds:.1f} s"
-    print_note(f"{inputs.name} with {instances_text(kinds)} {how}; connect by")
+    print_note(f"{inputs.name} with {instances_text(kinds)} {how}; connect with")
     where = f'context="{place.context}", ' if place.context else ""
     if place.cluster:
         names = ("cluster", "project", "region")
@@ -128,8 +132,7 @@ async def _deploy(
         await deployment.create(cluster, inputs)
         if timeout_s is None:
             return None
-        # Whoever loses patience should know.
-        print_note(f"{inputs.name} is created, and stays if you interrupt this")
+        print_note(f"{inputs.name} is created, and remains if you interrupt this command")
         return await deployment.wait_until_ready(
             cluster,
             inputs.name,

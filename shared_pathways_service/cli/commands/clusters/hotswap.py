@@ -1,4 +1,4 @@
-"""`sps hotswap`: what a drained node pool means for a JobSet that may take another one's."""
+"""`sps hotswap`: measures how a JobSet takes over the node pool of one with lower priority."""
 
 from __future__ import annotations
 
@@ -43,41 +43,51 @@ class _Options:
     timeout_s: float
 
 
+_Command = Annotated[
+    str | None,
+    typer.Option(help="Run this command in created JobSets; it is split as by a shell."),
+]
+_Restore = Annotated[
+    bool,
+    typer.Option(help="Uncordon the pool afterwards, and wait for the lower JobSet to return."),
+]
+
+
 @takes_cluster
 def hotswap(
     *,
-    high: Annotated[str, typer.Option(help="The JobSet of higher priority.")] = HIGH.name,
-    low: Annotated[str, typer.Option(help="The JobSet that gives way.")] = LOW.name,
+    high: Annotated[str, typer.Option(help="Name the JobSet of higher priority.")] = HIGH.name,
+    low: Annotated[str, typer.Option(help="Name the JobSet of lower priority.")] = LOW.name,
     disrupt: Annotated[
         str | None,
         typer.Option(
             metavar="NODEPOOL",
-            help="Drain this node pool of the higher one. Without: wait for what you do to a node.",
+            help="Drain this node pool of the higher JobSet. [default: wait until a node fails]",
         ),
     ] = None,
-    restore: Annotated[
-        bool, typer.Option(help="Uncordon it then, and wait for the lower one's return.")
-    ] = True,
+    restore: _Restore = True,
     create: Annotated[
-        bool, typer.Option("--create", help="Make what is missing of the recipe first.")
+        bool, typer.Option("--create", help="First create missing objects of the recipe.")
     ] = False,
-    image: Annotated[str | None, typer.Option(help="Of what is made.")] = None,
-    command: Annotated[
-        str | None, typer.Option(help="That what is made runs, in one text, as a shell splits it.")
-    ] = None,
-    timeout: Annotated[float, typer.Option(min=1, metavar="SECONDS", help="For each step.")] = 300,
+    image: Annotated[str | None, typer.Option(help="Use this image in created JobSets.")] = None,
+    command: _Command = None,
+    timeout: Annotated[
+        float, typer.Option(min=1, metavar="SECONDS", help="Wait so long in each step.")
+    ] = 300,
     report: Annotated[bool, typer.Option("--report", help="Print a table of all phases.")] = False,
     as_json: AsJson = False,
     place: Place,
 ) -> None:
-    """Drain a node pool under a high-priority JobSet, and time how it moves and returns.
+    """Drain a node pool of a high-priority JobSet, and measure how it moves and returns.
 
-    The recipe, and what its parts do: docs/operations.md.
+    docs/operations.md explains the recipe and its parts.
     """
     if not create and (image or command):
-        raise InvalidRequestError("--image, --command", image or command, "with --create alone")
+        raise InvalidRequestError(
+            "--image, --command", image or command, "to be given only with --create"
+        )
     if not restore and disrupt is None:
-        raise InvalidRequestError("--no-restore", True, "with --disrupt alone")
+        raise InvalidRequestError("--no-restore", True, "to be given only with --disrupt")
     if high == low:
         raise InvalidRequestError("--low", low, "another JobSet than --high")
     program: dict[str, Any] = {"namespace": place.namespace}
@@ -100,11 +110,11 @@ def hotswap(
     if report:
         rows = [(phase, f"{at:.1f}", PHASES[phase]) for phase, at in done.phases.items()]
         print_table(("phase", "seconds", "when"), rows)
-    print_line(f"{high} was back after {done.high_back_s:.1f} s, on {', '.join(done.pools)}")
+    print_line(f"{high} was ready again after {done.high_back_s:.1f} s, on {', '.join(done.pools)}")
     if done.low_back_s is not None:
-        print_line(f"{low} was back {done.low_back_s:.1f} s after the nodes were")
+        print_line(f"{low} was ready again {done.low_back_s:.1f} s after the nodes were")
     for pool, pods in done.shared.items():
-        print_line(f"{pool} had pods of both: {pods}")
+        print_line(f"{pool} had pods of both JobSets at the same time: {pods}")
 
 
 async def _hotswap(place: Place, options: _Options) -> Report:
@@ -116,7 +126,7 @@ async def _hotswap(place: Place, options: _Options) -> Report:
         if options.create:
             wanted = [*priority_classes(), hotswap_jobset(low), hotswap_jobset(high)]
             for name in await hotswap_run.create_missing(cluster.api, place.namespace, wanted):
-                print_note(f"made {name}")
+                print_note(f"created {name}")
         async with hotswap_run.following(
             cluster.api, place.namespace, high.name, low.name, tell=lambda p: print_note(PHASES[p])
         ) as running:
@@ -124,16 +134,16 @@ async def _hotswap(place: Place, options: _Options) -> Report:
                 return await _disrupt(running, options)
             finally:
                 if nodes := " ".join(running.closed):
-                    print_note(f"`kubectl uncordon {nodes}` opens what is closed still")
+                    print_note(f"some nodes are still cordoned: run `kubectl uncordon {nodes}`")
 
 
 async def _disrupt(running: Hotswap, options: _Options) -> Report:
     limit = options.timeout_s
     await running.wait_until_all_ready(timeout_s=limit)
     if options.disrupt is None:
-        print_note(f"both are ready; waiting for a node of {options.high.name} to go")
+        print_note(f"both JobSets are ready; waiting until a node of {options.high.name} fails")
         if closed := await running.wait_until_lost(timeout_s=limit):
-            print_note(f"closed what is left of its pool: {', '.join(closed)}")
+            print_note(f"cordoned the remaining nodes of its pool: {', '.join(closed)}")
         await running.wait_until_back(timeout_s=limit)
         return running.report()
     nodes = await running.drain(options.disrupt, timeout_s=limit)
@@ -147,4 +157,6 @@ def _words(option: str, text: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
-        raise InvalidRequestError(option, text, f"words as for a shell ({error})") from error
+        raise InvalidRequestError(
+            option, text, f"words that a shell could split ({error})"
+        ) from error

@@ -1,4 +1,4 @@
-"""`sps render`: the objects that an operator creates, and the JobSet of a PathwaysJob."""
+"""`sps render`: prints the objects that an operator creates, or the JobSet of a PathwaysJob."""
 
 from __future__ import annotations
 
@@ -40,50 +40,62 @@ _WHAT = (_SERVICE, *_RBAC, "priority-classes", _HOTSWAP)
 _DEFAULT_NAME = "pathways-cluster"
 
 
+_ServiceAccount = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAMESPACE:NAME",
+        help="Grant the rules to this service account; repeatable.",
+    ),
+]
+_File = Annotated[
+    str | None,
+    typer.Option(
+        "--file",
+        "-f",
+        metavar="FILE",
+        help="Convert the PathwaysJob in this YAML or JSON file; -: standard input.",
+    ),
+]
+_Name = Annotated[
+    str | None,
+    typer.Option(
+        "--name",
+        "--jobset-name",
+        help=f"Name the service. [default: {_DEFAULT_NAME}]",
+        show_default=False,
+    ),
+]
+
+
 @takes_service
 def render(
-    what: Annotated[str | None, typer.Argument(metavar="|".join(_WHAT), help="What.")] = None,
+    what: Annotated[
+        str | None, typer.Argument(metavar="|".join(_WHAT), help="The objects to print.")
+    ] = None,
     *,
-    file: Annotated[
-        str | None,
-        typer.Option(
-            "--file",
-            "-f",
-            metavar="FILE",
-            help="Of a PathwaysJob: YAML or JSON; -: standard input.",
-        ),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--name",
-            "--jobset_name",
-            help=f"Of the service. [default: {_DEFAULT_NAME}]",
-            show_default=False,
-        ),
-    ] = None,
+    file: _File = None,
+    name: _Name = None,
     namespace: Annotated[
         str | None,
         typer.Option(
-            help=f"Of the objects. [default: {DEFAULT_NAMESPACE}]",
+            help=f"Put the objects into this namespace. [default: {DEFAULT_NAMESPACE}]",
             show_default=False,
         ),
     ] = None,
     user: Annotated[
-        list[str] | None, typer.Option(help="Who is given the rules; repeatable.")
+        list[str] | None, typer.Option(help="Grant the rules to this user; repeatable.")
     ] = None,
-    group: Annotated[list[str] | None, typer.Option(help="A group that is; repeatable.")] = None,
-    service_account: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAMESPACE:NAME", help="A service account that is; repeatable."),
+    group: Annotated[
+        list[str] | None, typer.Option(help="Grant the rules to this group; repeatable.")
     ] = None,
+    service_account: _ServiceAccount = None,
     as_json: AsJson = False,
     wanted: ServiceOptions,
 ) -> None:
     """Print objects for `kubectl create -f -`, or the JobSet of a PathwaysJob (--file).
 
-    service: what `sps deploy` creates, by the same options. tenant-rbac, operator-rbac: what those
-    may do. priority-classes, hotswap: docs/operations.md.
+    service: the objects of `sps deploy` with the same options. tenant-rbac, operator-rbac: roles
+    of tenants and operators. priority-classes, hotswap: see docs/operations.md.
     """
     service = wanted.fields()
     _check_goes_together(what, "--file", file)
@@ -111,7 +123,7 @@ def render(
 def _from_file(file: str | None) -> Objects:
     if file is None:
         raise InvalidRequestError("render", None, f"one of {', '.join(_WHAT)}, or --file")
-    # What is no PathwaysJob passes as it is: all of the file can go to kubectl.
+    # Other objects are printed unchanged, so that the whole file can go to kubectl.
     return [
         render_pathways_job(manifest) if is_pathways_job(manifest) else manifest
         for manifest in read_manifests(file)
@@ -136,7 +148,7 @@ def _subjects(
 
 def _check_goes_together(what: str | None, option: str, value: object, *kinds: str) -> None:
     if value not in (None, []) and what not in (kinds or (None,)):
-        where = f"only with {' or '.join(kinds)}" if kinds else "alone"
+        where = f"to be given only with {' or '.join(kinds)}" if kinds else "to be given alone"
         raise InvalidRequestError(option, value, where)
 
 

@@ -1,4 +1,4 @@
-"""`sps testbed up`: a Kubernetes control plane with TPU nodes on this machine, for a person."""
+"""`sps testbed up`: runs a Kubernetes control plane with TPU nodes on this machine."""
 
 from __future__ import annotations
 
@@ -25,25 +25,26 @@ _NAMESPACE = "default"
 
 
 def bring_up(
-    action: Annotated[str, typer.Argument(metavar="up", help="What to do: up.")],
+    action: Annotated[str, typer.Argument(metavar="up", help="The action: up.")],
     *,
     pools: Annotated[
         list[str] | None,
         typer.Option(
-            help="TPU node pools, TYPE=COUNT, e.g. tpuv6e:2x2=3; repeatable. "
-            "Without it: no TPUs, and so no service."
+            metavar="TYPE=COUNT",
+            help="Add TPU node pools, e.g. tpuv6e:2x2=3; repeatable. "
+            "[default: no TPUs, and so no service]",
         ),
     ] = None,
     cpu_nodes: Annotated[
-        int, typer.Option(min=0, help="Nodes without TPUs, for resource manager and proxies.")
+        int, typer.Option(min=0, help="Add nodes without TPUs, for resource manager and proxies.")
     ] = 2,
     service: Annotated[
-        bool, typer.Option(help="Deploy a service on all pools, of this project's own servers.")
+        bool, typer.Option(help="Deploy a service of this project's servers on all pools.")
     ] = True,
 ) -> None:
-    """Bring up Kubernetes on this machine, pods as local processes; Ctrl-C takes all down.
+    """Run a Kubernetes cluster of local processes on this machine, until Ctrl-C.
 
-    The control plane is built from source the first time, which needs Go and some minutes.
+    The first run builds the control plane from source, which needs Go and some minutes.
     """
     if action != "up":
         raise InvalidRequestError("testbed", action, "up")
@@ -63,8 +64,8 @@ def bring_up(
 
 
 def _exit(number: int, _frame: object) -> None:
-    # A second one does not wait for the end of everything, which comes all the same.
-    print_aside("taking everything down ...")
+    # A second signal ends the wait; the processes end nevertheless.
+    print_aside("stopping everything ...")
     raise typer.Exit(_EXIT_CODES[signal.Signals(number)])
 
 
@@ -75,7 +76,7 @@ def _explain(namespace: Namespace, address: str) -> None:
         f"Its logs are in {namespace.testbed.directory}.",
         "",
         f"  export KUBECONFIG={admin}",
-        f"  export KUBECONFIG={namespace.kubeconfig_of('tenant')}   # an ordinary tenant's",
+        f"  export KUBECONFIG={namespace.kubeconfig_of('tenant')}   # for an ordinary tenant",
         "  kubectl get pods --output wide",
     ]
     if address:
@@ -83,5 +84,5 @@ def _explain(namespace: Namespace, address: str) -> None:
             "",
             f'  isc_pathways.connect(context="{CONTEXT}", pathways_service="{address}")',
         ]
-    sys.stdout.write("\n".join([*lines, "", "Ctrl-C takes everything down.", ""]))
+    sys.stdout.write("\n".join([*lines, "", "Ctrl-C stops everything.", ""]))
     sys.stdout.flush()

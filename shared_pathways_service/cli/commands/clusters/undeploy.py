@@ -1,4 +1,4 @@
-"""`sps undeploy`: a service leaves its cluster."""
+"""`sps undeploy`: deletes a service from its cluster."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["undeploy"]
 
 @takes_cluster
 def undeploy(
-    name: Annotated[str, typer.Argument(help="The service.")],
+    name: Annotated[str, typer.Argument(help="Name of the service.")],
     *,
     drain_timeout: DrainTimeout = 0,
     evict: Evict = False,
     timeout: Annotated[
-        float, typer.Option(min=1, metavar="SECONDS", help="For its pods to end.")
+        float, typer.Option(min=1, metavar="SECONDS", help="Wait so long for its pods to end.")
     ] = 120,
     as_json: AsJson = False,
     place: Place,
 ) -> None:
-    """Take a service away, once it has no connections, and wait for the end of its pods."""
+    """Delete a service once it has no connections, and wait until its pods have ended."""
     run_undoing(
         _undeploy(place, name, drain_timeout_s=drain_timeout, evict=evict, timeout_s=timeout)
     )
@@ -45,7 +45,7 @@ async def _undeploy(
 
     async with opened(place) as cluster:
         jobset, _ = await deployment.jobset_of(cluster, name)
-        why = "it is being taken away"
+        why = "it is being deleted"
         async with drained(
             cluster, jobset, why=why, timeout_s=drain_timeout_s, evict=evict, note=print_note
         ):

@@ -1,4 +1,4 @@
-"""`sps upgrade`: a service in a cluster is made anew, with something changed."""
+"""`sps upgrade`: recreates a service in a cluster with changes."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 __all__ = ["upgrade"]
 
-#: Seconds for the pods of the old one to end.
+#: Seconds for the pods of the old service to end.
 _END_S = 120.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Options:
-    """What was asked for beside the service itself."""
+    """Options other than those of the service itself."""
 
     drain_timeout_s: float
     evict: bool
@@ -50,7 +50,7 @@ class _Options:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Upgraded:
-    """What came of it; `found` is None where nothing was made."""
+    """The result of an upgrade; `found` is None if nothing was created."""
 
     inputs: ServiceInputs
     found: ServiceReadiness | None = None
@@ -59,12 +59,15 @@ class _Upgraded:
 @takes_service
 @takes_cluster
 def upgrade(
-    name: Annotated[str, typer.Argument(help="The service.")],
+    name: Annotated[str, typer.Argument(help="Name of the service.")],
     *,
     drain_timeout: DrainTimeout = 0,
     evict: Evict = False,
     discard_changes: Annotated[
-        bool, typer.Option("--discard-changes", help="Though the JobSet was changed by hand.")
+        bool,
+        typer.Option(
+            "--discard-changes", help="Discard changes that were made to the JobSet by hand."
+        ),
     ] = False,
     timeout: Timeout = 900,
     dry_run: DryRun = False,
@@ -72,10 +75,10 @@ def upgrade(
     place: Place,
     wanted: ServiceOptions,
 ) -> None:
-    """Make a service anew with what is said here changed, once it has no connections.
+    """Recreate a service with changes, once it has no connections.
 
     A JobSet cannot be changed in place: it is deleted, and created under the same name and address.
-    What is not said stays as it is.
+    Settings that are not given stay as they are.
     """
     options = _Options(
         drain_timeout_s=drain_timeout,
@@ -94,7 +97,7 @@ def upgrade(
         changed = done.found is not None
         print_json({**deployed_json(done.inputs, done.found, seconds), "changed": changed})
     elif done.found is None:
-        print_line(f"{name} is so already")
+        print_line(f"{name} already has these settings")
     else:
         print_deployed(done.inputs, place, done.found, seconds)
 
@@ -115,7 +118,7 @@ async def _upgrade(
         if options.dry_run or after == before:
             return _Upgraded(inputs=after)
         await deployment.check_priority_class(cluster, after.priority_class)
-        # What the cluster would refuse must be known before the old one is gone.
+        # The cluster must accept the new JobSet before the old one is deleted.
         await deployment.try_to_create(cluster, after)
         async with drained(
             cluster,
@@ -133,19 +136,19 @@ async def _upgrade(
 
 
 async def _check_unchanged(cluster: Cluster, jobset: Object, before: ServiceInputs) -> None:
-    """Refuses to make anew what would lose something that somebody wrote into the JobSet."""
+    """Refuses an upgrade that would lose manual changes of the JobSet."""
     from shared_pathways_service.operations import deployment  # noqa: PLC0415 - aiohttp
 
-    # With the defaults that the cluster's own webhooks fill in, and under a name that is free.
+    # A dry run under a free name, so that the cluster's webhooks add their defaults.
     made = await deployment.try_to_create(cluster, before)
     where = difference(made["spec"], jobset["spec"])
     if where:
         raise InvalidRequestError(
             "NAME",
             before.name,
-            "a service as `sps deploy` makes it",
+            "a service as `sps deploy` creates it",
             message=f"the JobSet {before.name} was changed by hand at {where}, which would be lost",
-            hint="--discard-changes makes it anew all the same",
+            hint="--discard-changes recreates it nevertheless",
         )
 
 
@@ -158,13 +161,13 @@ async def _replace(
         await deployment.delete(cluster, jobset, timeout_s=_END_S)
         await deployment.create(cluster, after)
     except BaseException:
-        # An interrupt too: in between there is no service at all.
-        await _make_again(cluster, before)
+        # Also on an interrupt: between the two calls there is no service.
+        await _restore(cluster, before)
         raise
 
 
-async def _make_again(cluster: Cluster, before: ServiceInputs) -> None:
-    """Makes the old service again where there is none now, or says what it was."""
+async def _restore(cluster: Cluster, before: ServiceInputs) -> None:
+    """Creates the old service again if there is none now, or prints its manifest."""
     from shared_pathways_service.operations import deployment  # noqa: PLC0415 - aiohttp
 
     name = before.name
@@ -173,11 +176,11 @@ async def _make_again(cluster: Cluster, before: ServiceInputs) -> None:
             return
         await deployment.create(cluster, before)
     except SharedPathwaysError as error:
-        # Nobody else knows it any more.
+        # The old manifest exists nowhere else.
         print_note(
-            f"there may be no service {name} now, and the old one could not be made again: "
-            f"{error.message}\nsps: it was this, for `kubectl create -f -`:\n"
+            f"there may be no service {name} now, and the old one could not be created again: "
+            f"{error.message}\nsps: this is its manifest, for `kubectl create -f -`:\n"
             f"{yaml_text(service_jobset(before)).rstrip()}"
         )
     else:
-        print_note(f"the new {name} was not created; the old one was, again")
+        print_note(f"the new {name} was not created; the old one was created again")

@@ -1,4 +1,4 @@
-"""`sps verify`: prove a service, with tenants that connect, compute, and are disturbed."""
+"""`sps verify`: tests a service with tenants that connect, compute, and are disturbed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from shared_pathways_service.api.instances import parse_instance_texts
 from shared_pathways_service.api.proxy_options import split_options
-from shared_pathways_service.cli.child import Stopped, deaf_to_signals, raise_on_signals
+from shared_pathways_service.cli.child import Stopped, ignoring_signals, raise_on_signals
 from shared_pathways_service.cli.display.output import AsJson, print_aside, print_json, print_table
 from shared_pathways_service.cli.errors import FAILED
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
@@ -23,44 +23,59 @@ from shared_pathways_service.runtime.terminal import lasting_console
 
 __all__ = ["verify"]
 
-#: What the embedded service is asked for where none runs yet.
+#: The type to request if no embedded service runs yet.
 _KIND = "tpuv6e:2x2"
-#: Slices that are used where nothing else is said: with two, a second tenant can be there.
+#: Slices to use by default: two allow a second tenant.
 _COUNT = 2
+
+
+_Slices = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="TYPE=COUNT",
+        help="Use so many slices (the checks refusal and queue request more). "
+        "[default: up to two free ones of the service's first type]",
+    ),
+]
+_GcsBucket = Annotated[
+    str | None,
+    typer.Option(
+        "--gcs-bucket", metavar="gs://NAME", help="Use this bucket for the service's files."
+    ),
+]
+_ProxyOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--proxy-options",
+        metavar="KEY:VALUE",
+        help="Set an option of proxies, as `sps run` does; repeatable.",
+    ),
+]
 
 
 @takes_place
 def verify(
     *,
-    slices: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="TYPE=COUNT: use so many slices (the checks refusal and queue request more); "
-            "without it, up to two free ones of the service's first type."
-        ),
-    ] = None,
-    gcs_bucket: Annotated[
-        str | None,
-        typer.Option("--gcs_bucket", metavar="gs://NAME", help="For the service's files."),
-    ] = None,
+    slices: _Slices = None,
+    gcs_bucket: _GcsBucket = None,
     proxy_server_image: Annotated[
-        str | None, typer.Option("--proxy_server_image", help="As for `sps run`.")
+        str | None,
+        typer.Option("--proxy-server-image", help="Use this image for proxies, as `sps run` does."),
     ] = None,
-    proxy_options: Annotated[
-        list[str] | None,
-        typer.Option("--proxy_options", metavar="KEY:VALUE", help="As for `sps run`; repeatable."),
-    ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds for each step.")] = 300.0,
+    proxy_options: _ProxyOptions = None,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Wait so long in each step.")
+    ] = 300.0,
     as_json: AsJson = False,
     place: Place,
 ) -> None:
-    """Prove that a service works: connect, compute, share it, disturb it, leave no trace.
+    """Test a service: connect, compute, share it, disturb it, and leave nothing behind.
 
-    Slices that others hold are not touched. The checks refusal and queue request one slice more
-    than is free, also beyond --slices. Such a request gets slices only if another tenant leaves at
-    that moment: it is ended at once, and repeated.
+    Slices of other tenants are not touched. The checks refusal and queue request one slice more
+    than is free, possibly more than --slices. If another tenant leaves at that moment, the request
+    may be granted: then it is ended at once, and repeated.
 
-    Ends with 0 when every check passed, else with 1.
+    Exit code 0: every check passed; 1: a check failed or was skipped.
     """
     if not 0 < timeout < float("inf"):
         raise InvalidRequestError("--timeout", timeout, "seconds, more than 0")
@@ -81,7 +96,7 @@ def verify(
         with raise_on_signals(), _ended(verification):
             _run(verification, results, quiet=as_json)
     except Stopped as stopped:
-        print_aside("sps: interrupted; all tenants of the verification were ended")
+        print_aside("sps: interrupted; all tenants of the verification have been ended")
         raise typer.Exit(128 + stopped.number) from None
     passed = all(result.outcome is Outcome.PASSED for result in results)
     if as_json:
@@ -93,8 +108,8 @@ def verify(
         raise typer.Exit(FAILED)
 
 
-class _ended:  # noqa: N801 - used as a function is, in a with statement
-    """Enters a verification, and ends it undisturbed by further signals."""
+class _ended:  # noqa: N801 - used like a function, in a with statement
+    """Enters a verification, and ignores further signals while it ends."""
 
     def __init__(self, verification: Verification) -> None:
         self._verification = verification
@@ -103,12 +118,12 @@ class _ended:  # noqa: N801 - used as a function is, in a with statement
         self._verification.__enter__()
 
     def __exit__(self, *error: object) -> None:
-        with deaf_to_signals():
+        with ignoring_signals():
             self._verification.__exit__(*error)
 
 
 def _slices(given: Sequence[str] | None, service: ServiceView) -> tuple[str, int]:
-    """Returns the instance type and how many slices of it are used."""
+    """Returns the instance type and the number of its slices to use."""
     if given:
         counts = parse_instance_texts(given)
         if len(counts) != 1:
@@ -128,7 +143,7 @@ def _slices(given: Sequence[str] | None, service: ServiceView) -> tuple[str, int
 
 
 def _run(verification: Verification, results: list[Result], *, quiet: bool) -> None:
-    """Makes the checks, with a line on standard error as each of them ends."""
+    """Runs the checks, with a line on standard error when each of them ends."""
     console = lasting_console(sys.stderr)
     with console.status("") as shown:
 

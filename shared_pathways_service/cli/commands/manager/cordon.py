@@ -1,4 +1,4 @@
-"""`sps cordon`, `sps drain`, `sps uncordon`: slices that an operator takes out, and gives back."""
+"""`sps cordon`, `sps drain`, `sps uncordon`: take slices out of service and put them back."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ __all__ = ["cordon", "drain", "uncordon"]
 _Marked = pb.CordonSliceResponse | pb.DrainSliceResponse | pb.UncordonSliceResponse
 _Mark = Callable[[Manager], Awaitable[_Marked]]
 
-#: Seconds between two looks while waiting.
-_LOOK_S = 0.5
+#: Seconds between two polls while waiting.
+_POLL_S = 0.5
 
-_Slice = Annotated[str, typer.Argument(help="As `sps status` names it, e.g. slice-0.")]
+_Slice = Annotated[str, typer.Argument(help="Name of the slice, as in `sps status`, e.g. slice-0.")]
 _Wait = Annotated[
     float,
     typer.Option(
-        "--wait", min=0, metavar="SECONDS", help="Wait so long for nobody to hold it any more."
+        "--wait", min=0, metavar="SECONDS", help="Wait so long for its holder to release it."
     ),
 ]
 
 
 @takes_place
 def cordon(slice_id: _Slice, *, wait: _Wait = 0.0, as_json: AsJson = False, place: Place) -> None:
-    """Have nobody new placed on a slice; who holds it keeps it."""
+    """Stop new placements on a slice; its holder keeps it."""
     place.request()
     request = pb.CordonSliceRequest(slice=slice_id)
 
@@ -47,9 +47,9 @@ def cordon(slice_id: _Slice, *, wait: _Wait = 0.0, as_json: AsJson = False, plac
 
 @takes_place
 def drain(slice_id: _Slice, *, wait: _Wait = 0.0, as_json: AsJson = False, place: Place) -> None:
-    """Cordon a slice, and move its holder to another one after a notice and a grace.
+    """Cordon a slice, and move its holder to another one after a grace period.
 
-    Where no other is free, its holder is left to end.
+    If no other slice is free, the holder keeps the slice until it ends.
     """
     place.request()
     request = pb.DrainSliceRequest(slice=slice_id)
@@ -62,7 +62,7 @@ def drain(slice_id: _Slice, *, wait: _Wait = 0.0, as_json: AsJson = False, place
 
 @takes_place
 def uncordon(slice_id: _Slice, *, as_json: AsJson = False, place: Place) -> None:
-    """Undo `sps cordon` and `sps drain`."""
+    """Undo `sps cordon` or `sps drain`."""
     place.request()
     request = pb.UncordonSliceRequest(slice=slice_id)
 
@@ -80,27 +80,27 @@ async def _mark(
     wait: float = 0.0,
     as_json: bool,
 ) -> None:
-    """Has a slice marked, and shows how it stands then."""
+    """Marks a slice, and prints its state afterwards."""
     async with manager_of(place, Settings.load()) as manager:
-        told = await mark(manager)
-        state, tenant = told.state, told.tenant
+        marked = await mark(manager)
+        state, tenant = marked.state, marked.tenant
         if wait and tenant:
             state, tenant = await _wait_until_free(manager, slice_id, wait)
     if as_json:
         data: dict[str, Any] = {"slice": slice_id, "state": state, "tenant": tenant or None}
-        if isinstance(told, pb.DrainSliceResponse):
-            grace_s = round(told.grace_s, 3) if told.onto else None
-            data |= {"onto": told.onto or None, "grace_s": grace_s}
+        if isinstance(marked, pb.DrainSliceResponse):
+            grace_s = round(marked.grace_s, 3) if marked.onto else None
+            data |= {"onto": marked.onto or None, "grace_s": grace_s}
         print_json(data)
     else:
-        print_line(f"{slice_id} is {state}; {_holder(told, tenant)}")
+        print_line(f"{slice_id} is {state}; {_holder(marked, tenant)}")
 
 
 async def _wait_until_free(manager: Manager, slice_id: str, wait: float) -> tuple[str, str]:
-    """Waits until nobody holds a slice; returns its state and its holder, which is none.
+    """Waits until a slice has no holder; returns its state and an empty holder.
 
     Raises:
-      ServiceNotReady: Somebody still does.
+      ServiceNotReady: The slice still has a holder.
     """
     deadline = time.monotonic() + wait
     while True:
@@ -113,16 +113,16 @@ async def _wait_until_free(manager: Manager, slice_id: str, wait: float) -> tupl
                 f"{found.tenant} still holds {slice_id} after {wait:g} s",
                 hint=f"`sps explain {found.tenant}` shows more; `sps delete` ends a connection",
             )
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_POLL_S)
 
 
-def _holder(told: _Marked, tenant: str) -> str:
-    """Returns who holds a slice, and what becomes of that, in words."""
+def _holder(marked: _Marked, tenant: str) -> str:
+    """Returns a sentence about the holder of a slice, and about its move."""
     if not tenant:
-        return "nobody holds it"
+        return "it has no holder"
     holds = f"{tenant} holds it"
-    if not isinstance(told, pb.DrainSliceResponse):
+    if not isinstance(marked, pb.DrainSliceResponse):
         return holds
-    if not told.onto:
-        return f"{holds}, and ends by itself"
-    return f"{holds}, and moves to {told.onto} in {told.grace_s:.1f} s"
+    if not marked.onto:
+        return f"{holds} until it ends"
+    return f"{holds}, and moves to {marked.onto} in {marked.grace_s:.1f} s"

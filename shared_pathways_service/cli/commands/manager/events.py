@@ -1,4 +1,4 @@
-"""`sps events`: what the resource manager decided, and what it decides from now on."""
+"""`sps events`: shows past decisions of the resource manager, and follows new ones."""
 
 from __future__ import annotations
 
@@ -24,46 +24,51 @@ from shared_pathways_service.runtime.settings import Settings
 
 __all__ = ["events"]
 
-#: Seconds after which one that is away is given up.
+#: Seconds without a connection after which the command gives up.
 _PATIENCE_S = 60.0
-#: Seconds for a history of any length: it is read in small pieces, beside other work.
+#: Seconds for a history of any length: the server reads it in small pieces, between other work.
 _HISTORY_S = 600.0
-#: How the reading of a history ends for one who looks at it page by page: that is slower than the
-#: server waits, and may be slower than the whole call may last.
+#: Codes with which a call ends if its output is read slowly, as through a pager: the server waits
+#: only so long for each page, and the whole call has a deadline.
 _TOO_SLOW = {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.DEADLINE_EXCEEDED}
 
 
 @takes_place
 def events(
     *,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what is decided from now on.")
-    ] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new decisions.")] = False,
     tenant: Annotated[
-        str, typer.Option(help="Only of this one.", autocompletion=connection_names)
+        str,
+        typer.Option(
+            help="Show only decisions about this tenant.", autocompletion=connection_names
+        ),
     ] = "",
     since: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Begin: a span before now (1h, 7d), or a time."),
+        typer.Option(metavar="TIME", help="Start so long ago (1h, 7d), or at a time."),
     ] = None,
     kind: Annotated[
         list[str] | None,
-        typer.Option(help="Only this kind, e.g. slice.placed or placed; several are allowed."),
+        typer.Option(help="Show only this kind, e.g. slice.placed or placed; repeatable."),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=0, help="So many of the first at most; 0: all.")
+        int,
+        typer.Option(
+            "--limit", "-n", min=0, help="Show at most so many of the first ones; 0: all."
+        ),
     ] = 0,
     as_json: AsJson = False,
     place: Place,
 ) -> None:
-    """Show what the resource manager decided, the oldest first.
+    """Show the decisions of the resource manager, oldest first.
 
-    With --follow nothing is missed and nothing told twice between what was and what comes, also
-    when the resource manager is started again.
+    --follow has no gaps and no duplicates, also when the resource manager restarts.
     """
     place.request()
     if follow and limit:
-        raise InvalidRequestError("--limit", limit, "no --follow, which has no end")
+        raise InvalidRequestError(
+            "--limit", limit, "either --limit or --follow, which does not end"
+        )
     request = pb.GetHistoryRequest(
         since=parse_moment("--since", since), tenant=tenant, kinds=kind or (), limit=limit
     )
@@ -81,15 +86,15 @@ async def _show(
 
     async with manager_of(place, Settings.load()) as manager:
         async with manager.translating():
-            last = await _tell_all(manager, request, show)
+            last = await _show_history(manager, request, show)
         if follow:
             await _follow(manager, request, last, show)
 
 
-async def _tell_all(
+async def _show_history(
     manager: Manager, request: pb.GetHistoryRequest, show: Callable[[pb.EventMessage], None]
 ) -> int:
-    """Shows what was decided; returns the number of the last decision there is."""
+    """Shows past decisions; returns the sequence number of the last one."""
     while True:
         pages = manager.stub.GetHistory(
             request, metadata=manager.metadata, wait_for_ready=True, timeout=_HISTORY_S
@@ -100,8 +105,8 @@ async def _tell_all(
                 for message in page.events:
                     show(message)
                     request.after = message.sequence
-                    # A span before now would begin later when it is asked again, and what lies
-                    # between would be passed over. From here on `after` says where to go on.
+                    # A relative start would move on with the next request and leave a gap. From
+                    # here on `after` is the start.
                     request.since = 0
                 shown += len(page.events)
                 last = page.last
@@ -122,7 +127,7 @@ async def _follow(
     last: int,
     show: Callable[[pb.EventMessage], None],
 ) -> None:
-    """Shows what is decided behind `last`, over restarts of the resource manager."""
+    """Shows decisions after `last`, across restarts of the resource manager."""
     versions = pb.VersionRange(min=PROTOCOL_MIN, max=PROTOCOL_MAX)
 
     def watch_request() -> pb.WatchRequest:

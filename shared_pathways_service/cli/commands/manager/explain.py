@@ -1,4 +1,4 @@
-"""`sps explain`: why a tenant waits, was moved, was refused or ended."""
+"""`sps explain`: explains why a tenant waits, was moved, was refused or ended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def explain(
     tenant: Annotated[
         str,
         typer.Argument(
-            help="A connection, also one that is gone.", autocompletion=connection_names
+            help="Name of a connection, also of one that has ended.",
+            autocompletion=connection_names,
         ),
     ],
     *,
@@ -35,15 +36,15 @@ def explain(
     The expected wait is an estimate from how long slices were held before.
     """
     place.request()
-    told = asyncio.run(_read(place, tenant))
+    answer = asyncio.run(_read(place, tenant))
     if as_json:
-        print_json(_as_dict(told))
+        print_json(_as_dict(answer))
         return
-    for sentence in told.sentences:
+    for sentence in answer.sentences:
         print_line(sentence)
-    if told.decisions:
-        print_line("\nWhat was decided of it last:")
-    for decision in told.decisions:
+    if answer.decisions:
+        print_line("\nLatest decisions:")
+    for decision in answer.decisions:
         print_line(decision_line(decision))
 
 
@@ -52,16 +53,16 @@ async def _read(place: Place, tenant: str) -> pb.ExplainResponse:
         return await manager.ask(manager.stub.Explain, pb.ExplainRequest(tenant=tenant))
 
 
-def _as_dict(told: pb.ExplainResponse) -> dict[str, Any]:
-    has_wait = told.HasField("expected_wait_s")
+def _as_dict(answer: pb.ExplainResponse) -> dict[str, Any]:
+    has_wait = answer.HasField("expected_wait_s")
     return {
-        "tenant": told.tenant,
-        "state": told.state,
-        "time": told.time,
-        "sentences": list(told.sentences),
-        "position": told.position if told.HasField("position") else None,
-        "wants": dict(told.wants),
-        "free": dict(told.free),
+        "tenant": answer.tenant,
+        "state": answer.state,
+        "time": answer.time,
+        "sentences": list(answer.sentences),
+        "position": answer.position if answer.HasField("position") else None,
+        "wants": dict(answer.wants),
+        "free": dict(answer.free),
         "holders": [
             {
                 "tenant": one.tenant,
@@ -72,10 +73,10 @@ def _as_dict(told: pb.ExplainResponse) -> dict[str, Any]:
                 "since": one.since,
                 "held_s": one.held_s,
             }
-            for one in told.holders
+            for one in answer.holders
         ],
-        "ahead": list(told.ahead),
-        "expected_wait_s": told.expected_wait_s if has_wait else None,
-        "expected_wait_basis": told.expected_wait_basis or None,
-        "decisions": [decision_dict(one) for one in told.decisions],
+        "ahead": list(answer.ahead),
+        "expected_wait_s": answer.expected_wait_s if has_wait else None,
+        "expected_wait_basis": answer.expected_wait_basis or None,
+        "decisions": [decision_dict(one) for one in answer.decisions],
     }

@@ -1,4 +1,4 @@
-"""`sps replay`: runs the log of a resource manager's events again, and compares what is decided."""
+"""`sps replay`: runs recorded events of a resource manager again, and compares the decisions."""
 
 from __future__ import annotations
 
@@ -28,18 +28,22 @@ _ANSWER_S = 600.0
 def replay(
     file: Annotated[
         Path | None,
-        typer.Argument(help="A log of --record_events; without it, the running service's."),
+        typer.Argument(
+            help="A log of --record_events. [default: that of the running service]",
+            show_default=False,
+        ),
     ] = None,
     *,
     save: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Keep the running service's log there.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Save the running service's log to this file."),
     ] = None,
     as_json: AsJson = False,
     place: Place,
 ) -> None:
-    """Run a log of events again, and compare what is decided with what was.
+    """Run recorded events again, and compare the decisions with the recorded ones.
 
-    Exit code 1 when something else is decided: this release decides otherwise.
+    Exit code 1: this release makes another decision.
     """
     place.request()
     if file is None:
@@ -47,7 +51,9 @@ def replay(
         if save is not None:
             save.write_text(text)
     elif save is not None:
-        raise InvalidRequestError("--save", str(save), "no FILE: that log is kept already")
+        raise InvalidRequestError(
+            "--save", str(save), "to be given without FILE, which is saved already"
+        )
     else:
         text = file.read_text(errors="replace")
     try:
@@ -85,5 +91,5 @@ def _print(found: Replay) -> None:
         ("decided now", found.difference.made),
     ):
         print_line(f"{title}:")
-        for said in sentences or ("nothing",):
-            print_line(f"  {said}")
+        for sentence in sentences or ("nothing",):
+            print_line(f"  {sentence}")

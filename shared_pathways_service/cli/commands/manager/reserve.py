@@ -1,4 +1,4 @@
-"""`sps reserve`, `sps reservations`, `sps unreserve`: slices kept for somebody, for a while."""
+"""`sps reserve`, `sps reservations`, `sps unreserve`: manage reservations of slices."""
 
 from __future__ import annotations
 
@@ -26,26 +26,30 @@ __all__ = ["reservations", "reserve", "unreserve"]
 
 @takes_place
 def reserve(
-    slices: Annotated[str, typer.Argument(metavar="TYPE=COUNT", help="E.g. tpuv6e:2x2=2.")],
+    slices: Annotated[str, typer.Argument(metavar="TYPE=COUNT", help="Slices, e.g. tpuv6e:2x2=2.")],
     *,
-    for_user: Annotated[str, typer.Option(help="Whose tenants they are for.")] = "",
-    for_team: Annotated[str, typer.Option(help="Or which team's.")] = "",
+    for_user: Annotated[str, typer.Option(help="Reserve them for the tenants of this user.")] = "",
+    for_team: Annotated[str, typer.Option(help="Reserve them for the tenants of this team.")] = "",
     starts: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="TIME", help="Start: a span (in 2h), or a time; without it, now."
+            "--from",
+            metavar="TIME",
+            help="Start after a time span (in 2h), or at a time. [default: now]",
         ),
     ] = None,
     until: Annotated[
-        str, typer.Option(metavar="TIME", help="End: a span from now (in 8h), or a time.")
+        str,
+        typer.Option(metavar="TIME", help="End after a time span from now (in 8h), or at a time."),
     ],
     as_json: AsJson = False,
     place: Place,
 ) -> None:
-    """Keep slices of a type for a user or a team, from one moment until another.
+    """Reserve slices of a type for a user or a team, for a period of time.
 
-    From the start on they come to nobody else; who holds them then keeps them. Before the start
-    others have them if enough remain, or if their max_lifetime= is over by then.
+    From the start on only the owner is granted them; tenants that hold them at the start keep
+    them. Before the start others are granted slices if enough remain, or if their max_lifetime=
+    ends before it.
     """
     place.request()
     if bool(for_user) == bool(for_team):
@@ -53,7 +57,9 @@ def reserve(
         raise InvalidRequestError("--for-user", given, "a user, or --for-team and a team")
     counts = parse_instance_texts([slices], field="TYPE=COUNT")
     if len(counts) != 1:
-        raise InvalidRequestError("TYPE=COUNT", slices, "one type; another is a reservation more")
+        raise InvalidRequestError(
+            "TYPE=COUNT", slices, "one type; make another reservation for another type"
+        )
     [(instance_type, count)] = counts.items()
     request = pb.ReserveSlicesRequest(
         instance_type=instance_type,
@@ -72,7 +78,7 @@ def reserve(
 
 @takes_place
 def reservations(*, as_json: AsJson = False, place: Place) -> None:
-    """List what is reserved: slices, for whom, from when until when, how many are in use."""
+    """List reservations: slices, owner, period, and how many slices are in use."""
     place.request()
     found = asyncio.run(_list(place))
     if as_json:
@@ -98,19 +104,19 @@ def reservations(*, as_json: AsJson = False, place: Place) -> None:
 @takes_place
 def unreserve(
     reservation: Annotated[
-        str, typer.Argument(metavar="ID", help="As `sps reservations` names it.")
+        str, typer.Argument(metavar="ID", help="Id of the reservation, as in `sps reservations`.")
     ],
     *,
     as_json: AsJson = False,
     place: Place,
 ) -> None:
-    """End a reservation before its time; who holds slices by it keeps them."""
+    """Cancel a reservation; tenants that hold slices by it keep them."""
     place.request()
     asyncio.run(_cancel(place, reservation))
     if as_json:
         print_json({"id": reservation, "cancelled": True})
     else:
-        print_line(f"{reservation} is no more")
+        print_line(f"{reservation} is cancelled")
 
 
 async def _reserve(place: Place, request: pb.ReserveSlicesRequest) -> pb.ReservationStatus:

@@ -1,19 +1,18 @@
-"""`sps top`: who holds what, who waits for what and how long, and how much of it is in use."""
+"""`sps top`: shows holders, waiting tenants and utilization, continuously."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-import sys
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shared_pathways_service.cli.commands.manager.usage import read_usage, utilisation
-from shared_pathways_service.cli.display.moments import shown
-from shared_pathways_service.cli.display.output import AsJson, print_json
+from shared_pathways_service.cli.display.moments import ago
+from shared_pathways_service.cli.display.output import AsJson, make_console, make_table, print_json
 from shared_pathways_service.cli.display.serve_display import holder_of
 from shared_pathways_service.cli.display.status_messages import occupancy_of, reservation_line
 from shared_pathways_service.cli.lookups.manager_calls import Manager, manager_of
@@ -29,38 +28,36 @@ if TYPE_CHECKING:
 __all__ = ["top"]
 
 _HOUR_S = 3600.0
-#: Seconds that a resource manager may be away before it is given up.
+#: Seconds without an answer of the resource manager after which the command gives up.
 _PATIENCE_S = 60.0
-#: Columns where there is no terminal.
-_WIDE = 240
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Picture:
-    """How things stand.
+class _Snapshot:
+    """A snapshot of the service.
 
     Attributes:
-      told: As ``--json`` prints it.
-      away: Why there is nothing newer; empty: there is.
+      data: As ``--json`` prints it.
+      failure: Why there is no newer snapshot; empty if this is the newest.
     """
 
-    told: Mapping[str, Any]
-    away: str = ""
+    data: Mapping[str, Any]
+    failure: str = ""
 
 
 @takes_place
 def top(
     *,
     interval: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.1, help="Between two looks.")
+        float, typer.Option(metavar="SECONDS", min=0.1, help="Refresh at this interval.")
     ] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Look once.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Show it once.")] = False,
     as_json: AsJson = False,
     place: Place,
 ) -> None:
-    """Show who holds what, who waits for what, and how much is in use, again and again.
+    """Show the holders of slices, waiting tenants and utilization, continuously.
 
-    With --json each look is one line. Ctrl-C ends it.
+    --json prints one line per refresh. Ctrl-C ends the command.
     """
     place.request()
     asyncio.run(_run(place, interval, once=once, as_json=as_json))
@@ -71,61 +68,56 @@ async def _run(place: Place, interval: float, *, once: bool, as_json: bool) -> N
         if once:
             await _show_once(manager, as_json=as_json)
         elif as_json:
-            async for picture in _looks(manager, interval):
-                if not picture.away:
-                    print_json(picture.told)
+            async for snapshot in _snapshots(manager, interval):
+                if not snapshot.failure:
+                    print_json(snapshot.data)
         else:
             await _draw(manager, interval)
 
 
 async def _show_once(manager: Manager, *, as_json: bool) -> None:
-    from rich.console import Console  # noqa: PLC0415 - slow to import
-
-    told = await _look(manager)
+    data = await _read(manager)
     if as_json:
-        print_json(told)
+        print_json(data)
     else:
-        # (What is cut off at the width of no terminal would be lost.)
-        width = None if sys.stdout.isatty() else _WIDE
-        console = Console(width=width, highlight=False, markup=False)
-        console.print(_table(_Picture(told=told)))
+        make_console().print(_table(_Snapshot(data=data)))
 
 
 async def _draw(manager: Manager, interval: float) -> None:
     from rich.live import Live  # noqa: PLC0415 - slow to import
 
-    looks = _looks(manager, interval)
-    with Live(_table(await anext(looks)), auto_refresh=False) as live:
+    snapshots = _snapshots(manager, interval)
+    with Live(_table(await anext(snapshots)), auto_refresh=False) as live:
         live.refresh()
-        async for picture in looks:
-            live.update(_table(picture), refresh=True)
+        async for snapshot in snapshots:
+            live.update(_table(snapshot), refresh=True)
 
 
-async def _looks(manager: Manager, interval: float) -> AsyncGenerator[_Picture, None]:
-    """Yields how things stand, again and again, over restarts of the resource manager."""
-    picture = _Picture(told=await _look(manager))
-    heard_at = time.monotonic()
+async def _snapshots(manager: Manager, interval: float) -> AsyncGenerator[_Snapshot, None]:
+    """Yields a snapshot per interval, across restarts of the resource manager."""
+    snapshot = _Snapshot(data=await _read(manager))
+    last_answer = time.monotonic()
     while True:
-        yield picture
+        yield snapshot
         await asyncio.sleep(interval)
         try:
-            picture = _Picture(told=await _look(manager))
-            heard_at = time.monotonic()
+            snapshot = _Snapshot(data=await _read(manager))
+            last_answer = time.monotonic()
         except ServiceNotReady as error:
-            # It is started again, most likely: what was last known stays to be seen.
-            if time.monotonic() - heard_at > _PATIENCE_S:
+            # Most likely it restarts: keep showing the last snapshot.
+            if time.monotonic() - last_answer > _PATIENCE_S:
                 raise
-            picture = dataclasses.replace(picture, away=error.message)
+            snapshot = dataclasses.replace(snapshot, failure=error.message)
 
 
-async def _look(manager: Manager) -> dict[str, Any]:
+async def _read(manager: Manager) -> dict[str, Any]:
     status = await manager.status()
     last_hour = await read_usage(manager, "type", -_HOUR_S)
-    told = occupancy_of(status)
-    for entry, queued in zip(status.queue, told["queue"], strict=True):
+    occupancy = occupancy_of(status)
+    for entry, queued in zip(status.queue, occupancy["queue"], strict=True):
         known = entry.HasField("expected_wait_s")
         queued["expected_wait_s"] = entry.expected_wait_s if known else None
-    for found, item in zip(status.slices, told["slices"], strict=True):
+    for found, item in zip(status.slices, occupancy["slices"], strict=True):
         item["held_since"] = found.held_since or None
     return {
         "service": {
@@ -135,7 +127,7 @@ async def _look(manager: Manager) -> dict[str, Any]:
             "since": status.since,
             "spares": status.spares,
         },
-        **told,
+        **occupancy,
         "utilisation": _shares(status, last_hour),
     }
 
@@ -148,55 +140,66 @@ def _shares(status: pb.GetStatusResponse, last_hour: pb.GetUsageResponse) -> lis
             "slices": count,
             "held": sum(s.instance_type == name and bool(s.tenant) for s in status.slices),
             "last_hour": round(hour.get(name, 0.0), 4),
-            # A service that is younger than an hour has less behind it.
+            # A service younger than an hour has a shorter window.
             "last_hour_s": round(last_hour.window_s, 3),
         }
         for name, count in last_hour.capacity.items()
     ]
 
 
-def _table(picture: _Picture) -> RenderableType:
+def _table(snapshot: _Snapshot) -> RenderableType:
     from rich.console import Group  # noqa: PLC0415 - slow to import
-    from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    told = picture.told
-    service = told["service"]
-    head = [f"{service['state']} at {service['address']} since {shown(service['since'])}"]
-    for one in told["utilisation"]:
+    data = snapshot.data
+    service = data["service"]
+    head = [f"{service['state']} at {service['address']}, started {ago(service['since'])}"]
+    for one in data["utilisation"]:
         now = one["held"] / one["slices"]
         past = f"{one['last_hour']:.0%} over the last {span(one['last_hour_s'])}"
         held = f"{one['held']} of {one['slices']} held ({now:.0%})"
         head.append(f"{one['instance_type']}: {held}, {past}")
     if service["spares"]:
-        head.append(f"up to {service['spares']} of the free slices of each type kept as spare")
-    head += [f"reserved {reservation_line(one)}" for one in told["reservations"]]
-    users = {one["name"]: f"{one['user'] or '?'}@{one['host'] or '?'}" for one in told["tenants"]}
-    slices = Table("SLICE", "TYPE", "STATE", "TENANT", "USER", "SINCE", box=None)
-    for one in told["slices"]:
-        slices.add_row(
-            one["id"],
-            one["instance_type"],
-            one["state"],
-            holder_of(one["state"], one["tenant"], one["virtual_index"]),
-            users.get(one["tenant"], ""),
-            shown(one["held_since"] or one["since"] or "-"),
-        )
+        head.append(f"up to {service['spares']} of the free slices of each type reserved as spares")
+    head += [f"reserved {reservation_line(one)}" for one in data["reservations"]]
+    users = {one["name"]: f"{one['user'] or '?'}@{one['host'] or '?'}" for one in data["tenants"]}
+    slices = make_table(
+        ("SLICE", "TYPE", "STATE", "TENANT", "USER", "SINCE"),
+        [
+            (
+                one["id"],
+                one["instance_type"],
+                one["state"],
+                holder_of(one["state"], one["tenant"], one["virtual_index"]),
+                users.get(one["tenant"], ""),
+                ago(one["held_since"] or one["since"]),
+            )
+            for one in data["slices"]
+        ],
+    )
     parts: list[RenderableType] = [Text("\n".join(head)), Text(""), slices]
-    if told["queue"]:
-        queue = Table("#", "WAITS", "USER", "WANTS", "FOR", "EXPECTED", "REASON", box=None)
-        for one in told["queue"]:
-            expected = one["expected_wait_s"]
-            queue.add_row(
+    if data["queue"]:
+        parts += [Text(""), _queue_table(data["queue"], users)]
+    if snapshot.failure:
+        parts += [Text(""), Text(f"no newer data: {snapshot.failure}", style="bold")]
+    return Group(*parts)
+
+
+def _queue_table(queue: Sequence[Mapping[str, Any]], users: Mapping[str, str]) -> RenderableType:
+    rows = []
+    for one in queue:
+        wants = ", ".join(f"{name}={count}" for name, count in one["wants"].items())
+        expected = one["expected_wait_s"]
+        rows.append(
+            (
                 str(one["position"]),
                 one["tenant"],
                 users.get(one["tenant"], ""),
-                ", ".join(f"{name}={count}" for name, count in one["wants"].items()),
+                wants,
                 span(one["waiting_s"]),
                 "?" if expected is None else span(expected),
                 one["reason"] or "",
             )
-        parts += [Text(""), queue]
-    if picture.away:
-        parts += [Text(""), Text(f"as of a while ago: {picture.away}", style="bold")]
-    return Group(*parts)
+        )
+    head = ("#", "TENANT", "USER", "WANTS", "WAITING", "EXPECTED", "REASON")
+    return make_table(head, rows)

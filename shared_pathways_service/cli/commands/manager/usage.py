@@ -1,4 +1,4 @@
-"""`sps usage`: who used how much of the service."""
+"""`sps usage`: shows slice-hours held and hours waited."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shared_pathways_service.scheduling.book.decisions import span
 
 __all__ = ["read_usage", "usage", "utilisation"]
 
-#: Seconds for an answer: a long history is read in small pieces, beside other work.
+#: Seconds for an answer: the server reads a long history in small pieces, between other work.
 _ANSWER_S = 120.0
 _HOUR_S = 3600.0
 
@@ -36,30 +36,35 @@ class _By(enum.StrEnum):
 @takes_place
 def usage(
     *,
-    by: Annotated[_By, typer.Option(help="What a row is about.")] = _By.USER,
+    by: Annotated[
+        _By, typer.Option(help="Show one row per user, tenant, team or type.")
+    ] = _By.USER,
     since: Annotated[
-        str, typer.Option(metavar="TIME", help="Begin: a span before now (7d, 1h), or a time.")
+        str, typer.Option(metavar="TIME", help="Start so long ago (7d, 1h), or at a time.")
     ] = "7d",
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="End; without it, now.")] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="End so long ago, or at a time. [default: now]"),
+    ] = None,
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, for spreadsheets.")] = False,
     place: Place,
 ) -> None:
-    """Show who used how much: slice-hours held, and hours in the queue.
+    """Show slice-hours held and hours waited, by user, tenant, team or type.
 
-    Two slices held for an hour are two slice-hours. What still goes on counts as far as it goes.
+    Two slices held for an hour are two slice-hours. Current holdings and waits count up to now.
     """
     place.request()
     if as_json and as_csv:
-        raise InvalidRequestError("--csv", "with --json", "one of them")
+        raise InvalidRequestError("--csv", "with --json", "either --csv or --json")
     window = parse_moment("--since", since), parse_moment("--until", until)
-    told = asyncio.run(_read(place, by, *window))
+    answer = asyncio.run(_read(place, by, *window))
     if as_json:
-        print_json(_as_dict(told, by))
+        print_json(_as_dict(answer, by))
     elif as_csv:
-        print_line(_as_csv(told, by))
+        print_line(_as_csv(answer, by))
     else:
-        _print(told, by)
+        _print(answer, by)
 
 
 async def _read(place: Place, by: _By, since: float, until: float) -> pb.GetUsageResponse:
@@ -70,12 +75,12 @@ async def _read(place: Place, by: _By, since: float, until: float) -> pb.GetUsag
 async def read_usage(
     manager: Manager, by: str, since: float, until: float = 0.0
 ) -> pb.GetUsageResponse:
-    """Asks for the usage of a window, as `GetUsageRequest` has it."""
+    """Requests the usage of a time window, in the form of `GetUsageRequest`."""
     request = pb.GetUsageRequest(by=by, since=since, until=until)
     return await manager.ask(manager.stub.GetUsage, request, timeout_s=_ANSWER_S)
 
 
-def _rows(told: pb.GetUsageResponse, by: _By) -> list[dict[str, Any]]:
+def _rows(answer: pb.GetUsageResponse, by: _By) -> list[dict[str, Any]]:
     return [
         {
             by.value: row.name or None,
@@ -84,31 +89,31 @@ def _rows(told: pb.GetUsageResponse, by: _By) -> list[dict[str, Any]]:
             "holdings": row.holdings,
             "waits": row.waits,
         }
-        for row in told.rows
+        for row in answer.rows
     ]
 
 
-def _as_dict(told: pb.GetUsageResponse, by: _By) -> dict[str, Any]:
+def _as_dict(answer: pb.GetUsageResponse, by: _By) -> dict[str, Any]:
     return {
-        "since": told.since,
-        "until": told.until,
+        "since": answer.since,
+        "until": answer.until,
         "by": by.value,
-        "capacity": dict(told.capacity),
-        "rows": _rows(told, by),
+        "capacity": dict(answer.capacity),
+        "rows": _rows(answer, by),
     }
 
 
-def _as_csv(told: pb.GetUsageResponse, by: _By) -> str:
+def _as_csv(answer: pb.GetUsageResponse, by: _By) -> str:
     text = io.StringIO()
     names = [by.value, "slice_seconds", "waiting_seconds", "holdings", "waits"]
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(_rows(told, by))
+    writer.writerows(_rows(answer, by))
     return text.getvalue().removesuffix("\n")
 
 
-def _print(told: pb.GetUsageResponse, by: _By) -> None:
-    print_line(f"from {shown(told.since)} to {shown(told.until)} ({span(told.window_s)})\n")
+def _print(answer: pb.GetUsageResponse, by: _By) -> None:
+    print_line(f"from {shown(answer.since)} to {shown(answer.until)} ({span(answer.window_s)})\n")
     rows = [
         (
             row.name or "(none)",
@@ -117,19 +122,20 @@ def _print(told: pb.GetUsageResponse, by: _By) -> None:
             str(row.holdings),
             str(row.waits),
         )
-        for row in told.rows
+        for row in answer.rows
     ]
     print_table((by.value.upper(), "SLICE-HOURS", "HOURS WAITED", "HOLDINGS", "WAITS"), rows)
-    shares = utilisation(told) if by is _By.TYPE else {}
+    shares = utilisation(answer) if by is _By.TYPE else {}
     for name, share in shares.items():
-        print_line(f"\n{name}: {share:.1%} of {told.capacity[name]} slices were held")
+        print_line(f"\n{name}: {share:.1%} of {answer.capacity[name]} slices were held")
 
 
-def utilisation(told: pb.GetUsageResponse) -> dict[str, float]:
-    """Returns what share of the slices was held, by instance type; of a usage by type only."""
-    held = {row.name: row.slice_s for row in told.rows}
-    if not told.window_s or not held.keys() <= told.capacity.keys():
+def utilisation(answer: pb.GetUsageResponse) -> dict[str, float]:
+    """Returns the share of held slices by instance type; empty if the usage is not by type."""
+    held = {row.name: row.slice_s for row in answer.rows}
+    if not answer.window_s or not held.keys() <= answer.capacity.keys():
         return {}
     return {
-        name: held.get(name, 0.0) / (count * told.window_s) for name, count in told.capacity.items()
+        name: held.get(name, 0.0) / (count * answer.window_s)
+        for name, count in answer.capacity.items()
     }

@@ -1,4 +1,4 @@
-"""`sps delete`: a connection ended from outside."""
+"""`sps delete`: ends a connection from outside."""
 
 from __future__ import annotations
 
@@ -33,27 +33,28 @@ def delete(
     name: Annotated[
         str,
         typer.Argument(
-            help="The connection, as `sps list` shows it.", autocompletion=connection_names
+            help="Name of the connection, as in `sps list`.", autocompletion=connection_names
         ),
     ],
     *,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask, though its owner may live.")
+        bool,
+        typer.Option("--yes", "-y", help="Do not ask, even if its program may still run."),
     ] = False,
     forget: Annotated[
         bool,
         typer.Option(
             "--forget",
-            help="Only strike one of yours whose program has ended off the list, when where it ran "
-            "is gone for good or cannot be reached any more. A proxy there ends by its deadline.",
+            help="Only remove a connection of yours from the list, if its program has ended and "
+            "its cluster no longer exists or cannot be reached. Its proxy ends at its deadline.",
         ),
     ] = False,
     as_json: AsJson = False,
     place: Place,
 ) -> None:
-    """End a connection from outside: its proxy, and with it its hold on slices.
+    """End a connection from outside: delete its proxy, and release its slices.
 
-    What runs on its slices is lost; its program is told that the proxy was deleted.
+    Work on its slices is lost. Its program is notified that the proxy was deleted.
     """
     settings = Settings.load()
     entry = find_entry(settings, name, place)
@@ -70,22 +71,24 @@ def delete(
         raise ServiceNotFound(
             f"you have no connection {name} on this machine",
             candidates=names,
-            hint=f"there are {', '.join(names)}" if names else "--cluster or --context looks there",
+            hint=f"your connections are {', '.join(names)}"
+            if names
+            else "--cluster or --context selects a cluster",
         )
     if as_json:
         print_json({"name": name, "deleted": deleted} | ({"forgotten": True} if forget else {}))
     elif forget:
         print_line(f"forgot {name}")
     else:
-        print_line(f"deleted {name}" if deleted else f"{name} was gone already")
+        print_line(f"deleted {name}" if deleted else f"{name} had already ended")
 
 
 def _forget(settings: Settings, name: str, entry: Entry | None) -> None:
     if entry is None or not entry.abandoned:
-        # (While one of the two lives, it would be written down again.)
-        lives = f"process {entry.owner.pid} or its agent lives" if entry else "there is none"
+        # (A live program or agent would write the entry again.)
+        why = f"process {entry.owner.pid} or its agent still runs" if entry else "there is none"
         raise InvalidRequestError(
-            "--forget", name, "a connection of yours whose program has ended", hint=lives
+            "--forget", name, "a connection of yours whose program has ended", hint=why
         )
     forget_entry(settings, entry)
 
@@ -118,18 +121,18 @@ def _confirm_proxy(settings: Settings, proxy: KnownProxy) -> None:
 
 
 def _confirm(what: str) -> None:
-    """Asks; returns when the answer is yes.
+    """Asks for confirmation; returns if the answer is yes.
 
     Raises:
-      InvalidRequestError: There is nobody to ask.
-      typer.Exit: It is not.
+      InvalidRequestError: Standard input is not a terminal.
+      typer.Exit: The answer is no.
     """
     if not sys.stdin.isatty():
-        hint = "--yes deletes it all the same"
+        hint = "--yes deletes it nevertheless"
         raise InvalidRequestError("--yes", False, "True", message=what, hint=hint)
     try:
         sure = typer.confirm(f"{what}. Delete it?", err=True)
-    except typer.Abort:  # Ctrl-C, or the terminal's end
+    except typer.Abort:  # Ctrl-C, or a closed terminal
         raise typer.Exit(INTERRUPTED) from None
     if not sure:
         print_aside("nothing was deleted")

@@ -1,4 +1,4 @@
-"""`sps doctor`: all that a connection needs, looked at without connecting."""
+"""`sps doctor`: checks everything that a connection needs, without connecting."""
 
 from __future__ import annotations
 
@@ -31,44 +31,60 @@ _SIGNS = {
 _INDENT = " " * 9
 
 
+_Slices = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="TYPE=COUNT",
+        help="Check a request for these slices; repeatable, or comma-separated.",
+    ),
+]
+_ProxyOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--proxy-options",
+        metavar="KEY:VALUE",
+        help="Check a request with this option of the proxy; repeatable.",
+    ),
+]
+_ProxyJobName = Annotated[
+    str | None,
+    typer.Option(
+        "--proxy-job-name",
+        help="Check that this running proxy of the cluster uses the client's gRPC credentials.",
+    ),
+]
+
+
 @takes_place
 def doctor(
     *,
-    slices: Annotated[
-        list[str] | None,
-        typer.Option(help="TYPE=COUNT that would be asked for; repeatable, or comma-separated."),
-    ] = None,
+    slices: _Slices = None,
     gcs_bucket: Annotated[
-        str | None, typer.Option("--gcs_bucket", help="The bucket that would be named.")
+        str | None,
+        typer.Option("--gcs-bucket", metavar="gs://NAME", help="Check a request with this bucket."),
     ] = None,
     proxy_server_image: Annotated[
-        str | None, typer.Option("--proxy_server_image", help="The image that would be named.")
-    ] = None,
-    proxy_options: Annotated[
-        list[str] | None,
-        typer.Option("--proxy_options", metavar="KEY:VALUE", help="As for `sps run`."),
-    ] = None,
-    proxy_job_name: Annotated[
         str | None,
-        typer.Option(
-            "--proxy_job_name",
-            help="A proxy that runs in the cluster: does it use the same gRPC credentials?",
-        ),
+        typer.Option("--proxy-server-image", help="Check a request with this image of the proxy."),
     ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds for all checks of the service.")] = 20.0,
+    proxy_options: _ProxyOptions = None,
+    proxy_job_name: _ProxyJobName = None,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Wait so long for all checks of the service.")
+    ] = 20.0,
     as_json: AsJson = False,
     place: Place,
 ) -> None:
-    """Check all that a connection needs, and say what would mend it.
+    """Check everything that a connection needs, and say how to fix what fails.
 
-    Nothing is created. Ends with 0 when nothing failed, else with the code that `sps run` has for
-    the first failure's kind: 2 usage, 3 not ready or not found, 5 access denied, 1 anything else.
+    Nothing is created. The exit code is 0 if no check failed; otherwise it is that of the first
+    failed check: 2 usage, 3 not ready or not found, 5 access denied, 1 any other failure.
     """
     if not 0 < timeout < float("inf"):
         raise InvalidRequestError("--timeout", timeout, "seconds, more than 0")
     if proxy_job_name is not None and not place.is_cluster:
         raise InvalidRequestError(
-            "--proxy_job_name", proxy_job_name, "a proxy in a cluster, with --context or --cluster"
+            "--proxy-job-name", proxy_job_name, "a proxy in a cluster, with --context or --cluster"
         )
     settings = Settings.load()
     given: dict[str, Any] = {

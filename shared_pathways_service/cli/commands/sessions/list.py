@@ -1,4 +1,4 @@
-"""`sps list`: this user's connections, from the journal and from the labels in a cluster."""
+"""`sps list`: lists connections from this user's journal and from labels in a cluster."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 
 from shared_pathways_service.agent.journal import Entry
 from shared_pathways_service.agent.request import user_name
+from shared_pathways_service.cli.display.moments import ago
 from shared_pathways_service.cli.display.output import (
     AsJson,
     print_error,
@@ -32,10 +33,10 @@ class ListedConnection:
     """A connection as `sps list --json` shows it.
 
     Attributes:
-      slices: How many of each instance type; null where the service's first type was asked for.
-      state: The session's phase; ``orphaned`` when its agent is gone and its owner is not. Of
-        others' proxies, as in `KnownProxy`.
-      pid: The owning process, on `host`.
+      slices: Slices by instance type; null if the service's first type was requested.
+      state: The session's phase; ``orphaned`` if its agent has ended and its owner has not. For
+        other users' proxies, as in `KnownProxy`.
+      pid: The owner's process, on `host`.
     """
 
     name: str
@@ -51,7 +52,7 @@ class ListedConnection:
 
     @classmethod
     def of(cls, entry: Entry) -> ListedConnection:
-        """Makes it of the journal's entry."""
+        """Converts an entry of the journal."""
         return cls(
             name=entry.name,
             home=entry.home.name,
@@ -67,7 +68,7 @@ class ListedConnection:
 
     @classmethod
     def of_proxy(cls, proxy: KnownProxy) -> ListedConnection:
-        """Makes it of a proxy's Job."""
+        """Converts the Job of a proxy."""
         return cls(
             name=proxy.name,
             home="kubernetes",
@@ -86,12 +87,12 @@ class ListedConnection:
 def list_connections(
     *,
     everybody: Annotated[
-        bool, typer.Option("--all", help="Other users' too, in the cluster that is named.")
+        bool, typer.Option("--all", help="Include connections of other users in the cluster.")
     ] = False,
     as_json: AsJson = False,
     place: Place,
 ) -> None:
-    """List your connections. What dead programs left behind is taken down first."""
+    """List your connections, after deleting what dead programs left behind."""
     settings = Settings.load()
     abandoned = [entry for entry in journal_entries(settings) if entry.abandoned]
     error = clean_up_entries(settings, abandoned)
@@ -127,5 +128,7 @@ def _print_table(listed: Sequence[ListedConnection]) -> None:
         slices = ", ".join(f"{name}={count}" for name, count in (item.slices or {}).items())
         where = f"{item.home} {item.namespace}" if item.namespace else item.home
         who = f"{item.user or '?'}@{item.host or '?'}"
-        rows.append((item.name, where, slices, item.state, item.since, who, str(item.pid or "-")))
+        rows.append(
+            (item.name, where, slices, item.state, ago(item.since), who, str(item.pid or "-"))
+        )
     print_table(("NAME", "HOME", "SLICES", "STATE", "SINCE", "USER", "PID"), rows)

@@ -1,4 +1,4 @@
-"""`sps logs`: what a proxy, the resource manager or the workers wrote."""
+"""`sps logs`: shows logs of a proxy, of the resource manager, or of the workers."""
 
 from __future__ import annotations
 
@@ -32,31 +32,30 @@ def logs(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="A connection; only --component=proxy needs one.",
+            help="Name of a connection; only --component=proxy needs one.",
             autocompletion=connection_names,
         ),
     ] = None,
     *,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what is written from now on.")
-    ] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new lines.")] = False,
     lines: Annotated[
-        int, typer.Option("--lines", "-n", min=0, help="How many of each log's last lines.")
+        int, typer.Option("--lines", "-n", min=0, help="Show so many of each log's last lines.")
     ] = 100,
     component: Annotated[
-        _Choice, typer.Option(help="Whose log; of a connection, the service's that it uses.")
+        _Choice,
+        typer.Option(help="Show the log of this component of the connection, or of its service."),
     ] = _Choice.PROXY,
     as_json: AsJson = False,
     place: Place,
 ) -> None:
     """Show the log of a proxy, of the resource manager, or of the workers.
 
-    Where there are several, each line begins with whose it is. Following a proxy's log ends with
-    the proxy.
+    If there are several logs, each line begins with the name of its process. Following a proxy's
+    log ends with the proxy.
     """
     if name is None and component is _Choice.PROXY:
         raise InvalidRequestError(
-            "NAME", None, "a connection, as `sps list` shows it, or --component=rm or worker"
+            "NAME", None, "a connection, as in `sps list`, or --component=rm or worker"
         )
     place.request()
     settings = Settings.load()
@@ -74,7 +73,7 @@ def logs(
         read_logs(found, lines, show, follow=follow)
 
 
-#: Takes whose line it is (empty where only one can be) and the line.
+#: Called with the line's source (empty if there is only one) and the line.
 _Show = Callable[[str, str], None]
 
 
@@ -86,7 +85,7 @@ def _printer(*, as_json: bool) -> _Show:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Reading:
-    """What is to be read."""
+    """The logs to read."""
 
     name: str
     component: Component
@@ -95,7 +94,7 @@ class _Reading:
 
 
 async def _show_pods(place: Place, wanted: _Reading, service: str, show: _Show) -> None:
-    # Without a cluster, what they import is of no use.
+    # Slow imports that only a cluster needs.
     from shared_pathways_service.cli.lookups.open_cluster import opened  # noqa: PLC0415
     from shared_pathways_service.cli.lookups.pod_logs import PodLogs, pods_of  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""`sps reap`: what has no owner any more is taken down."""
+"""`sps reap`: deletes connections whose owner has ended."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ __all__ = ["reap", "why_not_reaped"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Reaped:
-    """What was found to have no owner.
+    """A connection whose owner has ended.
 
     Attributes:
-      outcome: ``deleted``, ``gone`` (it was, already), ``kept`` (with the reason), or
+      outcome: ``deleted``, ``gone`` (already deleted), ``kept`` (with the reason), or
         ``would be deleted``.
     """
 
@@ -42,15 +42,15 @@ class _Reaped:
 def reap(
     *,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be taken down.")
+        bool, typer.Option("--dry-run", help="Only print what would be deleted.")
     ] = False,
     as_json: AsJson = False,
     place: Place,
 ) -> None:
-    """Take down what your dead programs left behind; nothing of anybody else.
+    """Delete what your dead programs left behind, and nothing of other users.
 
-    On this machine by the journal; in the cluster that is named also proxies that were made here
-    for a process that has ended.
+    On this machine the journal names these connections. If a cluster is named, its proxies that
+    were created here for a process that has ended are deleted, too.
     """
     settings = Settings.load()
     place.request()
@@ -63,16 +63,16 @@ def reap(
         for item in found:
             print_line(f"{item.outcome}: {item.name} ({item.reason})")
         if not found:
-            print_line("nothing is left behind")
+            print_line("nothing was left behind")
     if left is not None:
         raise left
 
 
 def why_not_reaped(settings: Settings, proxy: KnownProxy) -> str:
-    """Says why a proxy in a cluster is not this machine's to take down; empty: it is."""
+    """Returns why a proxy in a cluster must not be deleted from this machine; empty if it may."""
     for entry in journal_entries(settings):
         if entry.session == proxy.session and not entry.abandoned:
-            return f"process {entry.owner.pid} or its agent lives"
+            return f"process {entry.owner.pid} or its agent still runs"
     return why_kept(
         proxy,
         user=user_name(),

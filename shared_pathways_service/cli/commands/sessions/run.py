@@ -1,4 +1,4 @@
-"""`sps run`: a program on slices of the service, also one that never heard of it."""
+"""`sps run`: runs any program on slices of the service."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.cli.child import (
     CommandError,
     Stopped,
-    deaf_to_signals,
+    ignoring_signals,
     raise_on_signals,
     run_child,
 )
@@ -37,7 +37,7 @@ from shared_pathways_service.runtime.settings import Settings
 
 __all__ = ["run"]
 
-#: The exit code of our own failures, as that of other programs that run a command.
+#: The exit code of failures of `sps run` itself, as of other programs that run a command.
 _OWN_FAILURE = 125
 _FOREVER = float("inf")
 
@@ -52,15 +52,17 @@ def run(
     *,
     command: Annotated[
         str | None,
-        typer.Option("--command", help="The same as one text, split as a shell splits it."),
+        typer.Option(
+            "--command", help="Run this command, split as by a shell, instead of COMMAND."
+        ),
     ] = None,
     options: RunOptions,
     place: Place,
 ) -> None:
     """Run a program on slices of the service.
 
-    Ends with the program's exit code, or with 125 when it could not be started because of us,
-    126 when it cannot be run, 127 when there is no such program.
+    The exit code is the program's. It is 125 for failures of `sps` itself, 126 if the program
+    cannot be run, and 127 if it does not exist.
     """
     program = _program(words, command)
     try:
@@ -70,19 +72,19 @@ def run(
     except Stopped as stopped:
         code = 128 + stopped.number
     except CommandError as error:
-        code = _complain(str(error), error.exit_code)
+        code = _report(str(error), error.exit_code)
     except SharedPathwaysError as error:
-        code = _complain(_described(error), _OWN_FAILURE)
+        code = _report(_described(error), _OWN_FAILURE)
     except OSError as error:
-        code = _complain(str(error), _OWN_FAILURE)
+        code = _report(str(error), _OWN_FAILURE)
     raise typer.Exit(code)
 
 
 def _program(words: Sequence[str] | None, command: str | None) -> list[str]:
-    """Returns the program and its arguments, given in either of two ways."""
+    """Returns the program and its arguments from COMMAND or --command."""
     if bool(words) == bool(command):
-        problem = "COMMAND and --command are one too many" if words else "Missing COMMAND"
-        raise typer.BadParameter(f"{problem}: the program that is to run.")
+        problem = "Give COMMAND or --command, not both" if words else "Missing COMMAND"
+        raise typer.BadParameter(f"{problem}: the program to run.")
     if not command:
         return list(words or ())
     try:
@@ -95,7 +97,7 @@ def _described(error: SharedPathwaysError) -> str:
     return f"{error.message} hint: {error.hint}" if error.hint else error.message
 
 
-def _complain(message: str, code: int) -> int:
+def _report(message: str, code: int) -> int:
     print_error(message)
     return code
 
@@ -108,7 +110,7 @@ def _run(command: list[str], request: SessionRequest, options: RunOptions) -> in
         progress = Progress(quiet=settings.log_level in ("ERROR", "CRITICAL"))
         events = undo.enter_context(options.json_events.open("a")) if options.json_events else None
 
-        def hear(event: Event) -> None:
+        def on_event(event: Event) -> None:
             progress(event)
             if events is not None:
                 events.write(f"{event.to_json()}\n")
@@ -118,7 +120,7 @@ def _run(command: list[str], request: SessionRequest, options: RunOptions) -> in
         undo.callback(progress.end)
         orders = start_of(request, settings)
         log = settings.state_dir / "agents" / f"{request.name}.log"
-        agent = AgentSession(orders, log=log, on_event=hear)
+        agent = AgentSession(orders, log=log, on_event=on_event)
         undo.push(lambda *_: _close(agent))
         agent.wait(lambda snapshot: snapshot.ready and snapshot.placed, _FOREVER, progress.tick)
         progress.end("connected")
@@ -133,41 +135,43 @@ def _run(command: list[str], request: SessionRequest, options: RunOptions) -> in
         )
         plugin = standalone.place(settings.cache_dir)
         notes = undo.enter_context(run_summary.notes(settings))
-        # What the user has set stays.
-        ours = {**allocator.ENVIRONMENT, **os.environ} if options.tune_allocator else os.environ
-        code = run_child(command, _environment(ours, target, plugin, notes))
+        # Variables of the user take precedence.
+        variables = (
+            {**allocator.ENVIRONMENT, **os.environ} if options.tune_allocator else os.environ
+        )
+        code = run_child(command, _environment(variables, target, plugin, notes))
         if warning := run_summary.warning(notes, is_ours=agent.token is not None):
             progress.warn(warning)
         return code
 
 
 def _check_command(name: str) -> None:
-    """Looks for the program before anything is started for it."""
+    """Checks that the program exists before anything is started for it."""
     if shutil.which(name) is not None:
         return
     if os.sep in name and Path(name).exists():
-        raise CommandError(f"{name}: cannot be run: no permission, or a directory", 126)
+        raise CommandError(f"{name}: cannot be run: no permission, or it is a directory", 126)
     raise CommandError(f"{name}: command not found", 127)
 
 
 def _close(agent: AgentSession) -> None:
-    with deaf_to_signals():
+    with ignoring_signals():
         left = agent.close("the program has ended")
     if left is not None:
         print_error(str(left))
 
 
 def _environment(
-    ours: Mapping[str, str], target: ProxyTarget, plugin: Path, notes: Path
+    inherited: Mapping[str, str], target: ProxyTarget, plugin: Path, notes: Path
 ) -> Mapping[str, str]:
     """Returns the program's environment."""
     variables = {
-        **ours,
+        **inherited,
         **target.environment,
         run_notes.NOTES_VARIABLE: str(notes),
         run_notes.PLATFORMS_VARIABLE: target.platforms,
     }
-    # Behind what the user has there. (An empty entry would mean the current directory.)
-    paths = [ours.get("PYTHONPATH", ""), str(plugin)]
+    # After the user's own entries. (An empty entry would mean the current directory.)
+    paths = [inherited.get("PYTHONPATH", ""), str(plugin)]
     variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     return {name: value for name, value in variables.items() if value is not None}

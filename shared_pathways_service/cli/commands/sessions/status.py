@@ -1,22 +1,23 @@
-"""`sps status`: the embedded service of this user, who holds what, and who waits."""
+"""`sps status`: shows a service: processes, slices, holders and waiting tenants."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shared_pathways_service.cli.display.output import AsJson, print_json, print_line
+from shared_pathways_service.cli.display.moments import ago
+from shared_pathways_service.cli.display.output import AsJson, make_table, print_json, print_line
 from shared_pathways_service.cli.display.serve_display import holder_of
 from shared_pathways_service.cli.display.status_messages import reservation_line
 from shared_pathways_service.cli.lookups.completion import connection_names
 from shared_pathways_service.cli.lookups.embedded_status import read_status
 from shared_pathways_service.cli.lookups.sessions import find_entry, metrics_of
 from shared_pathways_service.cli.lookups.status_counters import (
-    Told,
+    Counters,
     late_callbacks_of,
     proxies_of,
     read_counters,
@@ -25,6 +26,7 @@ from shared_pathways_service.cli.lookups.status_counters import (
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.runtime.settings import Settings
+from shared_pathways_service.scheduling.book.decisions import span
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,7 +39,9 @@ def status(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="One connection; without it, the whole service.", autocompletion=connection_names
+            help="Name of a connection. [default: the whole service]",
+            show_default=False,
+            autocompletion=connection_names,
         ),
     ] = None,
     *,
@@ -46,99 +50,104 @@ def status(
         bool,
         typer.Option(
             "--openmetrics",
-            help="Print what the proxies count, as OpenMetrics text; the embedded service's only.",
+            help="Print the proxies' counters as OpenMetrics text (embedded service only).",
         ),
     ] = False,
     wait: Annotated[
         float,
-        typer.Option(metavar="SECONDS", help="Wait so long for the service and all its slices."),
+        typer.Option(
+            metavar="SECONDS", help="Wait so long for the service and all its slices to be ready."
+        ),
     ] = 0.0,
     place: Place,
 ) -> None:
-    """Show the service: its processes, its slices, who holds them, and who waits."""
+    """Show the service: its processes, slices, holders and waiting tenants."""
     settings = Settings.load()
     place.request()
     entry = find_entry(settings, name, place) if name else None
-    counters: Told = {}
+    counters: Counters = {}
     if entry is not None and entry.home.name == "kubernetes":
         place = dataclasses.replace(Place.of(entry), pathways_service=entry.service or None)
     if openmetrics and (as_json or place.is_cluster):
         raise InvalidRequestError(
             "--openmetrics",
             "with --json" if as_json else "of a cluster",
-            "no --json, and the embedded service: proxies in a cluster are asked by nobody",
+            "the embedded service without --json: proxies in a cluster are not asked",
         )
     if place.is_cluster:
         from shared_pathways_service.cli.lookups.cluster_status import read_cluster_status  # noqa: PLC0415 - aiohttp
 
-        told = asyncio.run(read_cluster_status(place, settings, name, wait_s=wait))
+        data = asyncio.run(read_cluster_status(place, settings, name, wait_s=wait))
     else:
-        told = read_status(settings, name, wait_s=wait)
+        data = read_status(settings, name, wait_s=wait)
         counters = asyncio.run(read_counters(settings, name))
-        told["proxies"] = proxies_of(counters)
-        told["late_callbacks"] = late_callbacks_of(counters)
-    told["agents"] = metrics_of(settings, place, name)
+        data["proxies"] = proxies_of(counters)
+        data["late_callbacks"] = late_callbacks_of(counters)
+    data["agents"] = metrics_of(settings, place, name)
     if openmetrics:
         print_line(text_of(counters).removesuffix("\n"))
     elif as_json:
-        print_json(told)
+        print_json(data)
     else:
-        _print_tables(told)
+        _print_tables(data)
 
 
-def _print_tables(told: Mapping[str, Any]) -> None:
+def _print_tables(data: Mapping[str, Any]) -> None:
     from rich.console import Console  # noqa: PLC0415 - slow to import
-    from rich.table import Table  # noqa: PLC0415
 
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    service = told["service"]
+    service = data["service"]
     console.print(f"{service['home']} service {service['version']} at {service['address']}")
-    console.print(f"since {service['since']}, {len(told['processes'])} processes\n")
-    _print_amiss(console, told["processes"])
-    slices = Table("SLICE", "TYPE", "STATE", "TENANT", "SINCE", box=None)
-    for item in told["slices"]:
-        holder = holder_of(item["state"], item["tenant"], item["virtual_index"])
-        since = item["since"] or "-"
-        slices.add_row(item["id"], item["instance_type"], item["state"], holder, since)
-    console.print(slices)
-    if told["tenants"]:
-        tenants = Table("TENANT", "USER", "PRIORITY", "STATE", "SLICES", "SINCE", box=None)
-        for tenant in told["tenants"]:
-            held = ", ".join(
-                f"{s['index']}: {s['slice_id'] or s['state'] or s['instance_type']}"
-                for s in tenant["slices"]
-            )
-            user = f"{tenant['user'] or '?'}@{tenant['host'] or '?'}"
-            priority = "-" if tenant["priority"] is None else str(tenant["priority"])
-            since = tenant["since"] or "-"
-            tenants.add_row(tenant["name"], user, priority, tenant["state"], held, since)
+    since = ago(service["since"])
+    console.print(f"started {since}, {len(data['processes'])} processes\n")
+    _print_unready(console, data["processes"])
+    console.print(make_table(("SLICE", "TYPE", "STATE", "TENANT", "SINCE"), _slice_rows(data)))
+    if data["tenants"]:
+        head = ("TENANT", "USER", "PRIORITY", "STATE", "SLICES", "SINCE")
         console.print()
-        console.print(tenants)
-    for entry in told["queue"]:
+        console.print(make_table(head, _tenant_rows(data)))
+    for entry in data["queue"]:
         wants = ", ".join(f"{name}={count}" for name, count in entry["wants"].items())
         console.print(
             f"\nqueue {entry['position']}: {entry['tenant']} wants {wants}, "
-            f"waiting {entry['waiting_s']:.0f} s ({entry['reason'] or 'no reason'})"
+            f"waiting {span(entry['waiting_s'])} ({entry['reason'] or 'no reason'})"
         )
-    for call in told.get("late_callbacks", ()):
+    for call in data.get("late_callbacks", ()):
         console.print(
             f"\n{call['connection']}: program {call['program']} has waited {call['seconds']:.0f} s "
             f"for its callback {call['function']} to return"
         )
-    _print_reservations(console, told.get("reservations", ()))
-    for agent in told["agents"]:
+    _print_reservations(console, data.get("reservations", ()))
+    for agent in data["agents"]:
         console.print(f"\nmetrics of {agent['name']}: {agent['metrics']}")
 
 
-def _print_reservations(console: Console, told: Sequence[Mapping[str, Any]]) -> None:
-    if told:
+def _slice_rows(data: Mapping[str, Any]) -> Iterator[Sequence[str]]:
+    for item in data["slices"]:
+        holder = holder_of(item["state"], item["tenant"], item["virtual_index"])
+        yield item["id"], item["instance_type"], item["state"], holder, ago(item["since"])
+
+
+def _tenant_rows(data: Mapping[str, Any]) -> Iterator[Sequence[str]]:
+    for tenant in data["tenants"]:
+        held = ", ".join(
+            f"{s['index']}: {s['slice_id'] or s['state'] or s['instance_type']}"
+            for s in tenant["slices"]
+        )
+        user = f"{tenant['user'] or '?'}@{tenant['host'] or '?'}"
+        priority = "-" if tenant["priority"] is None else str(tenant["priority"])
+        yield tenant["name"], user, priority, tenant["state"], held, ago(tenant["since"])
+
+
+def _print_reservations(console: Console, data: Sequence[Mapping[str, Any]]) -> None:
+    if data:
         console.print()
-    for one in told:
+    for one in data:
         console.print(f"reserved {reservation_line(one)}")
 
 
-def _print_amiss(console: Console, processes: Sequence[Mapping[str, Any]]) -> None:
-    """Shows which pods are not as they should be, and why."""
+def _print_unready(console: Console, processes: Sequence[Mapping[str, Any]]) -> None:
+    """Prints the processes that are not ready, with the reason."""
     for process in processes:
         if process.get("state") not in (None, "ready"):
             console.print(f"{process['role']} {process['name']}: {process['state']}")

@@ -1,4 +1,4 @@
-"""`sps chaos`: the running embedded service, disturbed at random moments."""
+"""`sps chaos`: disturbs the running embedded service at random times."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _Answer = TypeVar("_Answer")
 _EXIT_CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
 #: Seconds for the service to answer.
 _ANSWER_S: Final = 10.0
-#: How a service that ends answers, or does not.
+#: Status codes of calls to a service that is ending.
 _ENDING: Final = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.CANCELLED,
@@ -55,7 +55,7 @@ _ENDING: Final = (
 )
 _DURATION: Final = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>ms|s|m|h|)")
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
-#: Moments that are shown of a plan without an end.
+#: Entries to print of a plan without an end.
 _SHOWN: Final = 20
 _DOWN: Final = ("starting", "lost")
 _RPC_KINDS: Final = {
@@ -73,7 +73,7 @@ def parse_duration(field: str, text: str) -> float:
     """Returns the seconds of e.g. ``30s``, ``1.5m``, ``2h``, ``500ms``; a number alone is seconds.
 
     Raises:
-      InvalidRequestError: It is none of these.
+      InvalidRequestError: The text has another form.
     """
     found = _DURATION.fullmatch(text.strip())
     if found is None:
@@ -84,41 +84,47 @@ def parse_duration(field: str, text: str) -> float:
 @takes_place
 def chaos(
     *,
-    mtbf: Annotated[str, typer.Option(metavar="TIME", help="Mean time between failures.")] = "30s",
+    mtbf: Annotated[
+        str, typer.Option(metavar="TIME", help="Set the mean time between failures.")
+    ] = "30s",
     down_for: Annotated[
-        str, typer.Option(metavar="TIME", help="How long a slice is down, or hangs; at most 1h.")
+        str,
+        typer.Option(
+            metavar="TIME", help="Keep a slice down, or hanging, for so long; at most 1h."
+        ),
     ] = "5s",
     kinds: Annotated[
-        str, typer.Option(metavar="KIND,…", help="What happens: kill, hang, proxy.")
+        str, typer.Option(metavar="KIND,…", help="Cause these failures: kill, hang, proxy.")
     ] = "kill",
     slices_at_once: Annotated[
-        int, typer.Option(help="How many slices are down at once, at most.")
+        int, typer.Option(help="Keep at most so many slices down at the same time.")
     ] = 1,
     seed: Annotated[
-        int | None, typer.Option(help="Of the moments; the same one makes the same again.")
+        int | None,
+        typer.Option(help="Repeat the failures of a run with this seed. [default: random]"),
     ] = None,
     duration: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Ends after so long; else with Ctrl-C.")
+        str | None, typer.Option(metavar="TIME", help="End after so long. [default: on Ctrl-C]")
     ] = None,
     only_held: Annotated[
-        bool, typer.Option("--only-held/--any", help="Whether slices of nobody are left alone.")
+        bool, typer.Option("--only-held/--any", help="Disturb only slices that have a holder.")
     ] = True,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only print the moments of the seed.")
+        bool, typer.Option("--dry-run", help="Only print the times and failures of the seed.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
     place: Place,
 ) -> None:
-    """Disturb the embedded service at random moments, to see what becomes of who uses it.
+    """Disturb the embedded service at random times, to test the programs that use it.
 
-    kill: the workers of a slice are killed, and started again after --down-for. hang: they are
-    stopped for so long; who does not beat for longer than the service's --hung-after (30 s) counts
-    as lost, a shorter hang goes by unnoticed. proxy: a tenant's proxy is killed, which ends every
-    program that does not connect anew.
+    kill: the workers of a slice are killed, and restarted after --down-for. hang: they are stopped
+    for so long; a slice counts as lost if its workers send no heartbeat for longer than the
+    service's --hung-after (30 s), and a shorter hang has no effect. proxy: a tenant's proxy is
+    killed, which ends every program that does not reconnect.
 
-    A moment that falls while --slices-at-once are down is passed over. The end lets go of all
-    slices that are held: 0 after --duration, 130 on Ctrl-C, 143 on SIGTERM.
+    A failure is skipped while --slices-at-once slices are down. At the end all slices are restored.
+    The exit code is 0 after --duration, 130 on Ctrl-C, 143 on SIGTERM.
     """
     place.request()
     if place.is_cluster:
@@ -126,8 +132,8 @@ def chaos(
             "--context",
             place.context or place.cluster or place.pathways_service,
             "none",
-            message="chaos is for the embedded service of this machine, not for a cluster",
-            hint="examples/disrupt.sh takes a worker of a PathwaysJob away",
+            message="`sps chaos` disturbs the embedded service of this machine, not a cluster",
+            hint="examples/disrupt.sh removes a worker of a PathwaysJob",
         )
     options = ChaosOptions(
         mtbf_s=parse_duration("--mtbf", mtbf),
@@ -146,28 +152,28 @@ def chaos(
 
 
 class _Show:
-    """Prints what is done."""
+    """Prints failures as they are caused."""
 
     def __init__(self, *, as_json: bool, down_for_s: float) -> None:
         self._as_json = as_json
         self._down_for_s = down_for_s
 
     def plan(self, options: ChaosOptions, duration_s: float | None) -> None:
-        """Prints the moments of a seed."""
+        """Prints the times and failures of a seed."""
         if duration_s is None:
             found = list(itertools.islice(moments(options), _SHOWN))
         else:
             found = list(itertools.takewhile(lambda m: m.at_s <= duration_s, moments(options)))
         if self._as_json:
-            told = [dataclasses.asdict(moment) for moment in found]
-            print_json({"seed": options.seed, "moments": told})
+            plan = [dataclasses.asdict(moment) for moment in found]
+            print_json({"seed": options.seed, "moments": plan})
             return
         print_line(f"seed {options.seed}")
         for moment in found:
             print_line(f"+{moment.at_s:.1f} s  {moment.kind}  pick {moment.pick:.3f}")
 
     def begin(self, options: ChaosOptions) -> None:
-        """Tells what begins."""
+        """Prints the options of the run."""
         if not self._as_json:
             print_line(
                 f"disturbing the embedded service every {options.mtbf_s:g} s on average, "
@@ -175,13 +181,13 @@ class _Show:
             )
 
     def strike(self, strike: Strike, done: int) -> None:
-        """Tells what was done; `done`: to how many processes."""
+        """Prints a failure; `done`: the number of affected processes."""
         now = rfc3339(time.time())
         if self._as_json:
-            told = dataclasses.asdict(strike) | {"time": now, "processes": done}
+            data = dataclasses.asdict(strike) | {"time": now, "processes": done}
             if strike.slice_id is not None:
-                told["down_for_s"] = self._down_for_s
-            print_json(told)
+                data["down_for_s"] = self._down_for_s
+            print_json(data)
             return
         words = [now, f"+{strike.at_s:.1f} s ", _WORDS[strike.kind]]
         if strike.slice_id is None:
@@ -189,16 +195,16 @@ class _Show:
         else:
             holder = f"slice {strike.virtual_index} of {strike.tenant}"
             words += [strike.slice_id, f"for {self._down_for_s:g} s"]
-            words += [f"({holder if strike.tenant else 'nobody holds it'})"]
-        words += [] if done else ["- but it was gone already"]
+            words += [f"({holder if strike.tenant else 'no holder'})"]
+        words += [] if done else ["- but it had already ended"]
         print_line(" ".join(words))
 
     def end(self, strikes: int, passed_over: int, seed: int) -> None:
-        """Tells what it came to."""
+        """Prints the totals."""
         if self._as_json:
             print_json({"seed": seed, "strikes": strikes, "passed_over": passed_over})
         else:
-            print_line(f"{strikes} disturbances, {passed_over} moments passed over")
+            print_line(f"{strikes} disturbances, {passed_over} skipped")
 
 
 async def _run(
@@ -209,7 +215,7 @@ async def _run(
     *,
     yes: bool,
 ) -> int:
-    """Disturbs the service to the end that is wanted; returns the exit code."""
+    """Disturbs the service until the run ends; returns the exit code."""
     async with embedded_link(settings) as link:
         service = _Service(link, RuntimePaths(settings.runtime_dir))
         slices = await service.slices()
@@ -245,12 +251,12 @@ async def _disturb(
                 show.strike(strike, await service.do(strike, options.down_for_s))
                 strikes += 1
     finally:
-        await service.let_go(plan.held(loop.time() - began))
+        await service.restore(plan.held(loop.time() - began))
         show.end(strikes, plan.passed_over, options.seed)
 
 
 class _Service:
-    """The service that is disturbed."""
+    """The service to disturb."""
 
     def __init__(self, link: ServiceLink, paths: RuntimePaths) -> None:
         self._link = link
@@ -258,7 +264,7 @@ class _Service:
         self._call: dict[str, Any] = {"metadata": link.metadata, "timeout": _ANSWER_S}
 
     async def slices(self) -> list[SliceView]:
-        """Returns all slices, as the resource manager tells them."""
+        """Returns all slices from the resource manager's status."""
         status = await self._answer(
             self._link.resource_manager.GetStatus(
                 rm_pb.GetStatusRequest(), wait_for_ready=True, **self._call
@@ -275,7 +281,7 @@ class _Service:
         ]
 
     async def do(self, strike: Strike, down_for_s: float) -> int:
-        """Does it; returns to how many processes."""
+        """Causes a failure; returns the number of affected processes."""
         if strike.slice_id is None:
             answer = await self._answer(
                 self._link.supervisor.GetProcesses(sup_pb.GetProcessesRequest(), **self._call)
@@ -289,8 +295,8 @@ class _Service:
         disturbed = self._link.supervisor.DisturbSlice(request, **self._call)
         return (await self._answer(disturbed)).workers
 
-    async def let_go(self, slices: tuple[str, ...]) -> None:
-        """Lets go of slices, where the service still runs."""
+    async def restore(self, slices: tuple[str, ...]) -> None:
+        """Restores slices, if the service still runs."""
         for slice_id in slices:
             request = sup_pb.DisturbSliceRequest(
                 slice=slice_id, kind=sup_pb.DisturbSliceRequest.LET_GO
@@ -310,7 +316,7 @@ class _Service:
 
 @contextlib.contextmanager
 def _stop_signals() -> Iterator[asyncio.Future[int]]:
-    """Gives what is done with the exit code when a signal asks for the end."""
+    """Yields a future that gets the exit code when a signal ends the run."""
     loop = asyncio.get_running_loop()
     stop: asyncio.Future[int] = loop.create_future()
 
@@ -329,10 +335,10 @@ def _stop_signals() -> Iterator[asyncio.Future[int]]:
 
 def _confirm(slices: list[SliceView]) -> None:
     tenants = sorted({view.tenant for view in slices if view.tenant is not None})
-    whose = f"{', '.join(tenants)} would lose work" if tenants else "nobody uses it now"
+    effect = f"{', '.join(tenants)} would lose work" if tenants else "it is not in use now"
     try:
-        sure = typer.confirm(f"The embedded service is disturbed: {whose}. Go on?", err=True)
-    except typer.Abort:  # Ctrl-C, or the terminal's end
+        sure = typer.confirm(f"This disturbs the embedded service: {effect}. Continue?", err=True)
+    except typer.Abort:  # Ctrl-C, or a closed terminal
         raise typer.Exit(INTERRUPTED) from None
     if not sure:
         print_aside("nothing was disturbed")

@@ -1,4 +1,4 @@
-"""`sps checkpoints`: what a directory of checkpoints holds, and what of it can be used."""
+"""`sps checkpoints`: lists the checkpoints of a run, usable or not."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def checkpoints(
     directory: Annotated[
         str,
         typer.Argument(
-            metavar="DIR", help="A run's directory or its checkpoints/; gs:// and s3:// too."
+            metavar="DIR", help="Directory of a run, or its checkpoints/; also gs:// and s3://."
         ),
     ],
     *,
     as_json: AsJson = False,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Read every file and compare its checksum.")
+        bool, typer.Option("--verify", help="Read every file, and compare its checksum.")
     ] = False,
 ) -> None:
     """List the checkpoints of a run: step, epoch, loss, size, state."""
@@ -43,7 +43,7 @@ def checkpoints(
     if not found:
         print_error(
             f"there are no checkpoints in {directory}"
-            " hint: name a run's directory, or the one that its checkpoints are in"
+            " hint: name the directory of a run, or of its checkpoints"
         )
         raise typer.Exit(NOT_READY)
     if as_json:
@@ -53,19 +53,19 @@ def checkpoints(
 
 
 def _plain(info: CheckpointInfo) -> dict[str, Any]:
-    told = dataclasses.asdict(info)
+    data = dataclasses.asdict(info)
     if info.loss is not None and not math.isfinite(info.loss):
-        told["loss"] = None  # JSON has no such number
-    return told
+        data["loss"] = None  # JSON cannot represent it
+    return data
 
 
 def _print(found: Sequence[CheckpointInfo]) -> None:
     head = ("STEP", "EPOCH", "LOSS", "SIZE", "STATE", "WHEN")
     print_table(head, [tuple(_row(info)) for info in found])
-    amiss = [info for info in found if info.reason is not None]
-    if amiss:
+    unusable = [info for info in found if info.reason is not None]
+    if unusable:
         print_line("")
-    for info in amiss:
+    for info in unusable:
         print_line(f"{info.path}: {info.reason}")
 
 

@@ -1,4 +1,4 @@
-"""`sps report`: what an elastic training run came to, from its ledger."""
+"""`sps report`: reports on an elastic training run, from its ledger."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ _STYLES: Final = {
 
 
 def report(
-    run: Annotated[str, typer.Argument(help="The run's directory, which holds ledger.jsonl.")],
+    run: Annotated[str, typer.Argument(help="Directory of the run, with its ledger.jsonl.")],
     *,
     as_json: AsJson = False,
     png: Annotated[
-        Path | None, typer.Option(help="Draw the timeline into this file too.", dir_okay=False)
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the timeline into this file, too.", dir_okay=False),
     ] = None,
 ) -> None:
-    """Show where the time of an elastic training run went, and draw its timeline."""
+    """Show how an elastic training run spent its time, and draw its timeline."""
     try:
         events = read_ledger(run)
     except (FileNotFoundError, NotADirectoryError):
@@ -59,14 +60,14 @@ def report(
 
 
 def _not_found(message: str) -> typer.Exit:
-    print_error(f"{message} hint: name the directory that the run was given")
+    print_error(f"{message} hint: name the directory of the run")
     return typer.Exit(NOT_READY)
 
 
 def _plain(found: Report, skipped: int) -> dict[str, Any]:
-    told = dataclasses.asdict(found)
-    told.update(goodput=found.goodput, skipped_lines=skipped)
-    return told
+    data = dataclasses.asdict(found)
+    data.update(goodput=found.goodput, skipped_lines=skipped)
+    return data
 
 
 def _print(found: Report, skipped: int) -> None:
@@ -115,7 +116,7 @@ def _print_summary(console: Console, found: Report, skipped: int) -> None:
     console.print(f"since {found.began}: {duration_text(found.wall_s)}, {outcome}")
     console.print(f"goodput {_share(found.good_s, found.wall_s)}, last step {found.last_step or 0}")
     counts = {
-        "steps kept": found.steps,
+        "steps completed": found.steps,
         "lost": found.steps_lost,
         "processes": found.processes,
         "attempts": found.attempts,
