@@ -19,7 +19,7 @@ from pathlib import Path
 
 from harness.own_service import own_directories, write_result
 from harness.session_requests import session_request
-from shared_pathways_service.homes.base import ProxyHandle, unheard
+from shared_pathways_service.homes.base import ProxyHandle, ignore_event
 from shared_pathways_service.homes.embedded.discovery import find, find_or_start
 from shared_pathways_service.homes.embedded.home import EmbeddedHome
 from shared_pathways_service.protocol import supervisor_pb2 as pb
@@ -47,7 +47,7 @@ async def one_round() -> dict[str, float]:
     found["serving"] = time.perf_counter() - began
     home = EmbeddedHome()
     first = session_request("first", *["tpuv6e:2x2"] * 2)
-    await home.preflight(first, unheard)
+    await home.preflight(first, ignore_event)
     found["ready"] = time.perf_counter() - began
     handle = await home.create_proxy(first, session="first", owner=identity_of())
     times = await placed(home, handle)
@@ -60,7 +60,7 @@ async def one_round() -> dict[str, float]:
     began = time.perf_counter()
     home = EmbeddedHome()
     second = session_request("second", *["tpuv6e:2x2"] * 2)
-    await home.preflight(second, unheard)
+    await home.preflight(second, ignore_event)
     found["again"] = time.perf_counter() - began
     times = await placed(
         home, await home.create_proxy(second, session="second", owner=identity_of())

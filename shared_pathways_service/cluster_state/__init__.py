@@ -1,4 +1,4 @@
 """Reads a cluster's objects and logs: services, readiness, proxies, placement.
 
-Pure: plain data in, findings out. Requests are in `kube`; objects that are created, in `manifests`.
+Pure: plain data in, findings out. `kube` makes requests, and `manifests` has created objects.
 """

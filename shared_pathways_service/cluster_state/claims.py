@@ -1,9 +1,9 @@
-"""Slices that proxies hold, read from their pods: for services whose resource manager does not say.
+"""Reads from pods which slices proxies hold, for services whose resource manager does not say.
 
-Google's resource manager answers no questions, and its proxy's log does not distinguish a slice
-that is placed slowly from one that another tenant holds. The other proxies' pods do: each names its
-service and its slices in its arguments. Whether its slices are placed is only in its log; proxies
-whose log does not say so are assumed to be placed in the order in which they started.
+Google's resource manager does not report holders, and its proxy's log does not distinguish a slice
+that is placed slowly from one that another tenant holds. The other proxies' pods do: their
+arguments name their service and slices. Only a proxy's log says whether its slices are placed.
+Proxies whose log does not say so are assumed to be placed in the order in which they started.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shared_pathways_service.manifests.names import Holder, holder_of
 __all__ = ["POD_SELECTOR", "Claim", "Shortage", "claims_to_check", "find_shortage", "read_claims"]
 
 _LABEL_JOB: Final = "job-name"
-#: Finds the pods of Jobs, but for those of a JobSet, such as a service's own.
+#: Selects the pods of Jobs, except those of a JobSet such as a service's own.
 POD_SELECTOR: Final = f"{_LABEL_JOB},!{names.LABEL_JOBSET}"
 
 
@@ -29,12 +29,12 @@ class Claim:
     """Slices of a service that a running proxy needs.
 
     Attributes:
-      holder: The proxy's Job, and its user as far as the Job says.
-      slices: By instance type; those that the proxy can start without are left out.
+      holder: The proxy's Job, and its user if the Job names one.
+      slices: Slices by instance type, without those that the proxy can start without.
       since: When its container started (RFC 3339, UTC).
       pod: The name of its pod.
       virtual_slices: Instance types, one per virtual slice.
-      elastic_slices: How many of them may be missing at the start.
+      elastic_slices: The number of slices that may be missing at the start.
       placed: Whether its slices are known to be placed.
     """
 
@@ -48,25 +48,25 @@ class Claim:
 
     @property
     def order(self) -> tuple[bool, str, str]:
-        """Sorts claims: those that are placed come first, then the first one to start."""
+        """Sort key: placed claims first, then by start time."""
         return not self.placed, self.since, self.holder.name
 
     @property
     def key(self) -> tuple[str, str]:
-        """Identifies one run of the proxy's container."""
+        """The identity of one run of the proxy's container."""
         return self.pod, self.since
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shortage:
-    """Why a proxy cannot be placed now.
+    """The reason why a proxy cannot be placed now.
 
     Attributes:
       wanted: Slices by instance type.
-      free: The same, of the types of which too few are free.
-      holders: Who holds the others.
-      waiting: Who waits for them since earlier.
-      reason: All of that in words.
+      free: Free slices of the types of which too few are free.
+      holders: The holders of the other slices.
+      waiting: Proxies that have waited longer for these slices.
+      reason: A sentence with all of this.
     """
 
     wanted: Mapping[str, int]
@@ -81,11 +81,11 @@ def read_claims(
     pods: Iterable[Mapping[str, Any]],
     placed: Collection[tuple[str, str]] = (),
 ) -> list[Claim]:
-    """Returns the claims of the proxies that run on a service, and are not being deleted.
+    """Returns the claims of the service's proxies that run and are not being deleted.
 
     Args:
       service: The service.
-      pods: Of its namespace; see `POD_SELECTOR`.
+      pods: Pods of its namespace; see `POD_SELECTOR`.
       placed: Keys of claims that are known to be placed.
     """
     claims = [claim for pod in pods if (claim := _claim(service, pod)) is not None]
@@ -94,12 +94,12 @@ def read_claims(
 
 
 def claims_to_check(service: Service, name: str, claims: Sequence[Claim]) -> list[Claim]:
-    """Returns the other claims of which it matters whether they are placed: all do not fit.
+    """Returns the other claims whose placement matters, because not all claims fit.
 
     Args:
       service: The service.
-      name: The Job of the proxy that waits.
-      claims: Of all proxies.
+      name: The Job of the waiting proxy.
+      claims: Claims of all proxies.
     """
     mine = next((claim for claim in claims if claim.holder.name == name), None)
     if mine is None:
@@ -113,16 +113,16 @@ def claims_to_check(service: Service, name: str, claims: Sequence[Claim]) -> lis
 
 
 def find_shortage(service: Service, name: str, claims: Sequence[Claim]) -> Shortage | None:
-    """Returns why other proxies leave too few slices to one of them; None: they leave enough.
+    """Returns why other proxies leave too few slices for one proxy; None: they leave enough.
 
-    Only proxies that are placed or started earlier count, and of those only the ones whose claims
-    fit into what the proxies before them leave. The others wait too, and hold no slices. Of two
-    that start together and do not both fit, exactly one is then behind the other.
+    Only proxies count that are placed or started earlier, and of these only the ones whose claims
+    fit into what earlier ones leave. The others also wait, and hold no slices. If two start at the
+    same time and do not both fit, exactly one counts as later.
 
     Args:
       service: The service.
-      name: The Job of the proxy that waits.
-      claims: Of all proxies.
+      name: The Job of the waiting proxy.
+      claims: Claims of all proxies.
     """
     mine = next((claim for claim in claims if claim.holder.name == name), None)
     if mine is None:
@@ -139,25 +139,25 @@ def find_shortage(service: Service, name: str, claims: Sequence[Claim]) -> Short
             free.subtract({kind: claim.slices[kind] for kind in claim.slices if kind in free})
     if not short:
         return None
-    told = [
+    parts = [
         f"{mine.slices[kind]} x {kind} wanted, and other connections hold "
         f"{service.instances[kind] - free[kind]} of {service.instances[kind]}"
         for kind in short
     ]
     queue = tuple(str(c.holder) for c in waiting if any(c.slices.get(k) for k in short))
     if queue:
-        told.append(f"waiting since earlier: {', '.join(queue)}")
+        parts.append(f"waiting for longer: {', '.join(queue)}")
     return Shortage(
         wanted=dict(mine.slices),
         free={kind: free[kind] for kind in short},
         holders=tuple(str(c.holder) for c in holding if any(c.slices.get(k) for k in short)),
         waiting=queue,
-        reason="; ".join(told),
+        reason="; ".join(parts),
     )
 
 
 def _exceeds(count: int, free: int | None) -> bool:
-    # (Of types that the service does not name, it is not known how many are free.)
+    # (For types that the service does not name, the number of free slices is unknown.)
     return free is not None and count > free
 
 
@@ -176,7 +176,7 @@ def _claim(service: Service, pod: Mapping[str, Any]) -> Claim | None:
     kinds = [kind for kind in flags.get("virtual_slices", "").split(",") if kind]
     elastic = flags.get("num_elastic_slices", "")
     spare = int(elastic) if elastic.isdecimal() else 0
-    # Which of several types may be missing is not known: as many of each as may be.
+    # It is unknown which of several types may be missing: count as many of each as possible.
     slices = {kind: max(0, count - spare) for kind, count in Counter(kinds).items()}
     job = str(names.labels_of(pod).get(_LABEL_JOB, ""))
     holder = dataclasses.replace(

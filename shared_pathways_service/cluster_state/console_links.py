@@ -1,4 +1,4 @@
-"""Links for people."""
+"""Makes links to Google's console for people."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ __all__ = ["log_link"]
 
 
 def log_link(project: str, cluster: str, namespace: str, job: str) -> str:
-    """Returns where Google's console shows the log of a Job's pods; empty without a project.
+    """Returns the link to the log of a Job's pods in Google's console; empty without a project.
 
-    Source of the query's form: the public documents of Cloud Logging (`k8s_container`).
+    Source of the query's form: the public documentation of Cloud Logging (`k8s_container`).
     """
     if not project:
         return ""

@@ -1,6 +1,6 @@
-"""What becomes of two JobSets while a node pool goes and comes: when, and who was where.
+"""Measures how two JobSets move while a node pool is lost and restored.
 
-Events in, moments out; the clock is the caller's.
+Consumes events and records times; the caller passes the clock.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ __all__ = ["PHASES", "Crew", "HotswapWatch"]
 
 Object = Mapping[str, Any]
 
-#: What is told, in the order in which it comes.
+#: The phases in their usual order, with descriptions.
 PHASES: Final = {
     "disrupted": "the disruption began",
-    "not_ready": "a node is not heard of any more",
-    "lost": "the first pod of the higher one was told to go, or went",
-    "ended": "the last of its pods was gone",
-    "created": "the first of its new pods was there",
-    "preempted": "the first pod of the lower one was told to go",
-    "cleared": "the last pod of the lower one was gone",
-    "bound": "all new pods of the higher one had nodes",
+    "not_ready": "a node is not ready any more",
+    "lost": "the first pod of the higher JobSet was deleted or ended",
+    "ended": "the last of its pods had ended",
+    "created": "the first of its new pods was created",
+    "preempted": "the first pod of the lower JobSet was deleted",
+    "cleared": "the last pod of the lower JobSet had ended",
+    "bound": "all new pods of the higher JobSet had nodes",
     "ready": "all of them were ready",
-    "restored": "the nodes were given back",
-    "low_bound": "all pods of the lower one had nodes",
+    "restored": "the nodes were uncordoned",
+    "low_bound": "all pods of the lower JobSet had nodes",
     "low_ready": "all of them were ready",
 }
 
-#: By these a disruption is seen that somebody else began.
+#: Phases by which a disruption from outside is detected.
 _FIRST: Final = ("not_ready", "lost")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Crew:
-    """A JobSet whose pods are all there, or none of its work is done.
+    """A JobSet that works only if all of its pods run.
 
     Attributes:
       name: The JobSet's.
-      pods: How many it has.
+      pods: The number of its pods.
     """
 
     name: str
@@ -60,31 +60,31 @@ class _Pod:
     name: str
     node: str
     ready: bool
-    #: Told to go, or gone wrong: no part of a crew that works.
+    #: Deleted or failed: not part of a working crew.
     leaving: bool
     #: None of its processes is left.
     over: bool
 
 
 class HotswapWatch:
-    """Follows the pods of two JobSets.
+    """Observes the pods of two JobSets.
 
     Args:
-      high: Of the higher priority.
-      low: Of the lower one.
+      high: The crew of higher priority.
+      low: The crew of lower priority.
 
     Attributes:
-      moments: When each of `PHASES` came, on the caller's clock.
-      shared: Node pools that had pods of both at one time, with the names of two.
+      moments: The time of each phase of `PHASES`, on the caller's clock.
+      shared: Node pools that had pods of both at the same time, with two pod names.
     """
 
     def __init__(self, high: Crew, low: Crew) -> None:
         self._crews = {crew.name: crew for crew in (high, low)}
         self._high, self._low = high, low
         self._pods: dict[str, dict[str, _Pod]] = {name: {} for name in self._crews}
-        #: Of each crew, those that were there when the disruption began.
+        #: The pods of each crew when the disruption began.
         self._before: dict[str, set[str]] = {}
-        #: Where the higher one was then.
+        #: The node pools of the higher crew at that time.
         self._had: set[str] = set()
         self._pools: dict[str, str] = {}
         self._silent: set[str] = set()
@@ -95,7 +95,7 @@ class HotswapWatch:
     # ---- events
 
     def take_node(self, node: Object, at_s: float) -> None:
-        """Takes a node in, as it is now."""
+        """Updates a node."""
         name = str(node["metadata"]["name"])
         labels = names.labels_of(node)
         self._pools[name] = labels.get("cloud.google.com/gke-nodepool", "")
@@ -107,11 +107,11 @@ class HotswapWatch:
                 self._mark("not_ready", at_s)
 
     def take_pod(self, pod: Object, at_s: float, *, gone: bool = False) -> None:
-        """Takes a pod in, as it is now; those of other JobSets are passed over.
+        """Updates a pod; those of other JobSets are ignored.
 
         Args:
           pod: The object.
-          at_s: Now.
+          at_s: The current time.
           gone: Whether it was deleted.
         """
         crew = names.labels_of(pod).get(names.LABEL_JOBSET, "")
@@ -122,28 +122,28 @@ class HotswapWatch:
             self._pods[crew].pop(uid, None)
         else:
             self._pods[crew][uid] = _read(pod)
-        self._look_for_sharing()
+        self._record_sharing()
         if self._began:
             self._judge(at_s)
 
     def begun(self) -> None:
-        """From here on it matters what becomes of pods; a disruption begins where one is seen."""
+        """Starts to detect disruptions: from now on losses of pods count."""
         self._before = {name: set(pods) for name, pods in self._pods.items()}
         self._had = set(self.pools_of(self._high.name))
         self._began = True
         self.moments = {}
 
     def disrupted(self, at_s: float) -> None:
-        """Who watches begins to take nodes away."""
+        """Records that the caller begins to drain nodes."""
         self.begun()
         self._mark("disrupted", at_s)
 
     def restored(self, at_s: float) -> None:
-        """They are given back."""
+        """Records that the caller restored the nodes."""
         self._mark("restored", at_s)
         self._judge(at_s)
 
-    # ---- how things stand
+    # ---- state
 
     def is_ready(self, name: str) -> bool:
         """Whether all pods of a crew are ready."""
@@ -155,17 +155,17 @@ class HotswapWatch:
         return sorted({self._pools.get(pod.node, "") for pod in self._bound(name)})
 
     def broken_pools(self) -> list[str]:
-        """Returns the node pools of the higher crew with a node that is not heard of."""
+        """Returns the node pools of the higher crew with a node that is not ready."""
         silent = {self._pools.get(node, "") for node in self._silent}
         return sorted(silent & self._had)
 
     def seconds(self, phase: str, since: str) -> float | None:
-        """Returns the seconds between two phases; None where one did not come."""
+        """Returns the seconds between two phases; None if one did not occur."""
         if phase not in self.moments or since not in self.moments:
             return None
         return self.moments[phase] - self.moments[since]
 
-    # ---- what follows
+    # ---- phases
 
     def _mark(self, phase: str, at_s: float) -> None:
         if phase in _FIRST:
@@ -205,7 +205,7 @@ class HotswapWatch:
     def _uses(self, node: str) -> bool:
         return any(pod.node == node for pod in self._bound(self._high.name))
 
-    def _look_for_sharing(self) -> None:
+    def _record_sharing(self) -> None:
         there = {self._pools.get(pod.node, ""): pod.name for pod in self._bound(self._high.name)}
         for pod in self._bound(self._low.name):
             pool = self._pools.get(pod.node, "")

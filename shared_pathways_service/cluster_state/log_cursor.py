@@ -1,4 +1,4 @@
-"""Where one is in a log that is read on after its stream broke."""
+"""Tracks the position in a log that is read on after its stream broke."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _STAMP: Final = re.compile(r"(?P<second>[^.]+?)(\.(?P<fraction>\d+))?(?P<zone>Z|
 
 
 class LogCursor:
-    """Passes each line of a log once, although a new stream repeats what the old one had.
+    """Passes each line of a log on once, although a new stream repeats lines of the old one.
 
-    A stream is asked for with times before the lines and from a second on (``timestamps=true``,
-    ``sinceTime``), so it repeats the lines of that second.
+    Streams are requested with times before the lines and from a second on (``timestamps=true``,
+    ``sinceTime``), so a new stream repeats the lines of that second.
 
     Attributes:
-      since: What to ask for as ``sinceTime``; empty before the first line: all of the log.
+      since: The value for ``sinceTime``; empty before the first line: the whole log.
     """
 
     def __init__(self) -> None:
@@ -30,14 +30,14 @@ class LogCursor:
         self._repeated = 0
 
     def restart(self) -> None:
-        """A new stream begins."""
+        """Starts a new stream."""
         self._repeated = 0
 
     def take(self, line: str) -> str | None:
-        """Returns the line without its time; None for one that was passed before.
+        """Returns the line without its time; None if it was passed on before.
 
         Args:
-          line: Of the log, with its time; one without a time is passed always.
+          line: A line of the log with its time; one without a time is always passed on.
         """
         stamp, text = split_line(line)
         moment = _nanoseconds(stamp)

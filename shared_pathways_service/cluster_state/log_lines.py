@@ -1,9 +1,8 @@
-"""Lines of the servers' logs, of the real images and of ours, read into what they tell.
+"""Parses lines of the servers' logs, of Google's images and of ours.
 
-The real images' lines are those that the public documents of Pathways on Cloud show and that
-public tools look for; ours are the same, and a few more. A line is glog's:
-``I1208 20:10:04.992524  PID file:line] text``, behind the time that Kubernetes puts before it when
-it is asked to.
+Lines of Google's images have the form that the public documentation of Pathways on Cloud shows and
+that public tools search for. Ours have the same form, and some more. A line is glog's: ``I1208
+20:10:04.992524  PID file:line] text``, after the time that Kubernetes adds on request.
 """
 
 from __future__ import annotations
@@ -18,26 +17,26 @@ __all__ = ["LogEvent", "LogKind", "parse_line", "split_line"]
 
 
 class LogKind(enum.StrEnum):
-    """What a line tells."""
+    """The kind of a line."""
 
     SERVING = "serving"
-    """A server listens; `address`, but for Google's proxy."""
+    """A server listens; `address`, except for Google's proxy."""
     SLICES_READY = "slices_ready"
     """Of the resource manager: `count` of `wanted` slices are ready."""
     TRANSPORT_READY = "transport_ready"
-    """Of a worker: it reaches the others."""
+    """Of a worker: it can reach the other workers."""
     SIGNALING = "signaling"
-    """Of the proxy: it asks the resource manager, at `address`, for slices."""
+    """Of the proxy: it requests slices from the resource manager at `address`."""
     QUEUED = "queued"
-    """Of our proxy: it waits at place `count` of the queue; `reason`, `holders`."""
+    """Of our proxy: it waits at position `count` of the queue; `reason`, `holders`."""
     PLACED = "placed"
     """Of the proxy: virtual slice `index` is placed; of ours also `slice_id`, `generation`."""
     UNPLACED = "unplaced"
-    """Of the proxy: virtual slice `index` is not placed any more; of ours also `reason`."""
+    """Of the proxy: virtual slice `index` is no longer placed; of ours also `reason`."""
     ALL_PLACED = "all_placed"
-    """Of our proxy: `count` of `wanted` slices are placed, and that is enough."""
+    """Of our proxy: `count` of `wanted` slices are placed, which is enough to start."""
     PLACEMENT = "placement"
-    """Of the proxy: something on placement, for people."""
+    """Of the proxy: information about placement, for people."""
     REFUSED = "refused"
     """Of the proxy: the request cannot be met (FAILED_PRECONDITION); `reason`."""
     MANAGER_LOST = "manager_lost"
@@ -48,12 +47,12 @@ class LogKind(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LogEvent:
-    """What a line tells; fields that its kind does not have are as by default.
+    """A parsed line; fields that its kind does not have keep their defaults.
 
     Attributes:
       text: The message, without glog's prefix.
-      index: Of a virtual slice; None where the line names it otherwise, as in `slice_name`.
-      slice_name: The virtual slice as the line has it.
+      index: The index of a virtual slice; None if the line names it, as in `slice_name`.
+      slice_name: The name of the virtual slice in the line.
       slice_id: The physical slice.
     """
 
@@ -74,13 +73,13 @@ _STAMP: Final = re.compile(r"(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S{0,16}) "
 _GLOG: Final = re.compile(
     r"[IWEF]\d{4} \d\d:\d\d:\d\d(\.\d{1,9})? {1,8}\d{1,10} [^\s\]]{1,200}:\d{1,6}\] ?"
 )
-#: Digits of a number that is believed.
+#: Digits of an accepted number.
 _N: Final = r"\d{1,9}"
 _GENERATION: Final = r"\d{1,18}"
 
 
 def split_line(line: str) -> tuple[str, str]:
-    """Splits the time that Kubernetes puts before each line from the line.
+    """Splits the time that Kubernetes adds before each line from the line.
 
     Returns:
       The time, RFC 3339, or an empty text; and the rest.
@@ -90,16 +89,16 @@ def split_line(line: str) -> tuple[str, str]:
 
 
 def parse_line(line: str) -> LogEvent | None:
-    """Reads one line of a server's log.
+    """Parses one line of a server's log.
 
-    Text of tenants, such as a holder's name, may stand in a line; forms that hold such text are
-    looked for first and from the line's start, so that it cannot pass for something else.
+    Lines may contain text of tenants, such as a holder's name. Forms with such text are matched
+    first and from the line's start, so that the text cannot imitate another form.
 
     Args:
-      line: With or without Kubernetes' time and glog's prefix; an end of line does no harm.
+      line: With or without Kubernetes' time and glog's prefix, and with or without a newline.
 
     Returns:
-      What it tells; None where that is nothing of interest.
+      The event; None for an irrelevant line.
     """
     _, rest = split_line(line.rstrip("\r\n"))
     prefix = _GLOG.match(rest)
@@ -110,7 +109,7 @@ def parse_line(line: str) -> LogEvent | None:
     return None
 
 
-# ---- the forms
+# ---- forms of lines
 
 
 def _serving(text: str, found: re.Match[str]) -> LogEvent:
@@ -195,7 +194,7 @@ def _anywhere(pattern: str) -> Callable[[str], re.Match[str] | None]:
 _CHANGE: Final = r"(unplaced|placed) ?-> ?(?P<new>unplaced|placed)\b"
 _Form = tuple[Callable[[str], re.Match[str] | None], Callable[[str, re.Match[str]], LogEvent]]
 
-#: Ours first: they are whole lines, and may hold a tenant's text.
+#: Our forms first: they match whole lines, which may contain a tenant's text.
 _FORMS: Final[Sequence[_Form]] = (
     (
         _start(

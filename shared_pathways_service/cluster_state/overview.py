@@ -1,4 +1,4 @@
-"""A service in a cluster as its pods and its proxies' Jobs tell of it, as plain data."""
+"""Describes a service in a cluster as plain data, from its pods and its proxies' Jobs."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _JOB_LABEL: Final = "batch.kubernetes.io/job-name"
 def processes(
     found: ServiceReadiness, pods: Iterable[Mapping[str, Any]], proxies: Sequence[KnownProxy]
 ) -> list[dict[str, Any]]:
-    """Returns the pods of a service and of its proxies; a proxy's has its connection's name.
+    """Returns the pods of a service and of its proxies; a proxy's pod has its connection's name.
 
     Args:
-      found: How the service stands.
-      pods: Those of the service and of proxies; others are passed over.
-      proxies: Of the service.
+      found: The readiness of the service.
+      pods: Pods of the service and of proxies; others are ignored.
+      proxies: Proxies of the service.
     """
     known = {proxy.name for proxy in proxies}
     told = []
@@ -47,9 +47,9 @@ def processes(
 
 
 def occupancy(found: ServiceReadiness, proxies: Iterable[KnownProxy]) -> dict[str, Any]:
-    """Returns ``slices``, ``tenants`` and ``queue``, as far as pods and labels tell.
+    """Returns ``slices``, ``tenants`` and ``queue``, as far as pods and labels show them.
 
-    Which tenant has which slice, and who waits, a resource manager knows only.
+    Only a resource manager knows which tenant holds which slice, and which tenants wait.
     """
     return {
         "slices": [

@@ -1,4 +1,4 @@
-"""What becomes of a proxy's slices, by its log and by what other proxies hold."""
+"""Derives events of a proxy's slices from its log and from the slices of other proxies."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ __all__ = ["PlacementFollower"]
 
 
 class PlacementFollower:
-    """Turns the lines of a proxy's log, and shortages of slices, into news, each once.
+    """Turns log lines of a proxy and shortages of slices into events, each once.
 
     Args:
-      virtual_slices: Instance types, one a virtual slice.
-      elastic_slices: How many of them may be missing at the start.
-      queues: Whether slices that others hold are waited for; else the request is refused.
+      virtual_slices: Instance types, one per virtual slice.
+      elastic_slices: The number of slices that may be missing at the start.
+      queues: Whether the proxy waits for slices that others hold; otherwise the request is refused.
 
     Attributes:
-      serving: Whether the proxy said that it serves.
+      serving: Whether the proxy reported that it serves.
     """
 
     def __init__(
@@ -53,24 +53,24 @@ class PlacementFollower:
 
     @property
     def placed(self) -> int:
-        """Virtual slices that are placed."""
+        """The number of placed virtual slices."""
         return len(self._placed)
 
     @property
     def running(self) -> bool:
-        """Whether enough slices were placed once."""
+        """Whether enough slices have been placed once."""
         return self._running
 
     @property
     def waiting(self) -> bool:
-        """Whether the proxy has asked for its slices, and neither has them nor was refused."""
+        """Whether the proxy has requested its slices, and neither has them nor was refused."""
         return self._asked and not self._running and not self._refused
 
-    def hear(self, event: LogEvent) -> list[Event]:
-        """Takes a line, and returns what is new.
+    def take_line(self, event: LogEvent) -> list[Event]:
+        """Processes a line, and returns new events.
 
         Args:
-          event: The line, read.
+          event: The parsed line.
         """
         news: list[Event] = []
         match event.kind:
@@ -80,22 +80,22 @@ class PlacementFollower:
             case LogKind.SIGNALING | LogKind.PLACEMENT:
                 self._asked = True
             case LogKind.PLACED:
-                news = self._hear_placed(event)
+                news = self._on_placed(event)
             case LogKind.UNPLACED:
-                news = self._hear_unplaced(event)
+                news = self._on_unplaced(event)
             case LogKind.ALL_PLACED:
-                news = self._begin_to_run(event.count, event.wanted)
+                news = self._on_running(event.count, event.wanted)
             case LogKind.REFUSED:
-                news = self._hear_refused(event)
+                news = self._on_refused(event)
         return news
 
     def take_shortage(self, shortage: Shortage | None) -> list[Event]:
-        """Takes what other proxies leave too few of, and returns what is new.
+        """Processes a shortage of slices, and returns new events.
 
-        A proxy that waits without a shortage is placed slowly, and nothing more is known.
+        If a proxy waits without a shortage, its placement is slow, and nothing more is known.
 
         Args:
-          shortage: As of now; None: they leave enough.
+          shortage: The current shortage; None: other proxies leave enough.
         """
         if shortage == self._shortage or not self.waiting:
             return []
@@ -125,7 +125,7 @@ class PlacementFollower:
             )
         ]
 
-    def _hear_placed(self, event: LogEvent) -> list[Event]:
+    def _on_placed(self, event: LogEvent) -> list[Event]:
         self._asked = True
         index = self._index(event)
         if index is None:
@@ -142,13 +142,13 @@ class PlacementFollower:
         )
         news: list[Event] = [placed]
         if known is not None:
-            # The line in between was lost with the stream that brought it.
+            # The line in between was lost with the old stream.
             news.insert(0, self._unplaced(known, "it was placed elsewhere"))
         if self.placed >= self._gang:
-            news += self._begin_to_run(self.placed, len(self._kinds))
+            news += self._on_running(self.placed, len(self._kinds))
         return news
 
-    def _hear_unplaced(self, event: LogEvent) -> list[Event]:
+    def _on_unplaced(self, event: LogEvent) -> list[Event]:
         index = self._index(event)
         known = None if index is None else self._placed.pop(index, None)
         if known is None:
@@ -163,14 +163,14 @@ class PlacementFollower:
             generation=known.generation,
         )
 
-    def _begin_to_run(self, placed: int, wanted: int) -> list[Event]:
+    def _on_running(self, placed: int, wanted: int) -> list[Event]:
         if self._running:
             return []
         self._running = True
         return [TenantRunning(placed=placed, wanted=wanted)]
 
-    def _hear_refused(self, event: LogEvent) -> list[Event]:
-        # Once programs run, it may be one of them that failed so.
+    def _on_refused(self, event: LogEvent) -> list[Event]:
+        # Once programs run, one of them may have failed in this way.
         if self._running or self._refused:
             return []
         self._refused = True
@@ -178,7 +178,7 @@ class PlacementFollower:
         return [TenantRefused(reason=message, refusal="failed_precondition", message=message)]
 
     def _index(self, event: LogEvent) -> int | None:
-        """Returns which virtual slice a line is of; of a name, numbers are given in turn."""
+        """Returns the virtual slice of a line; names get numbers in turn."""
         index = event.index
         if index is None:
             index = self._indices.get(event.slice_name, len(self._indices))

@@ -1,4 +1,4 @@
-"""How a pod stands, in words, and whether that can still become better by itself."""
+"""Describes the state of a pod, and whether it can still become ready by itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["PodState", "Trouble", "condition", "exit_code_of", "pod_state"]
 
 
 class Trouble(enum.StrEnum):
-    """What keeps a pod from being ready."""
+    """What prevents a pod from being ready."""
 
     NONE = "none"
     STARTING = "starting"
@@ -28,14 +28,14 @@ class Trouble(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PodState:
-    """How a pod stands.
+    """The state of a pod.
 
     Attributes:
-      node: Where it runs; empty while it is not scheduled.
-      reason: What keeps it from being ready, in words; empty when nothing does.
-      final: Whether it cannot become ready any more without somebody's help.
-      exit_code: Of its container, as in `exit_code_of`; None when it has not ended.
-      message: What the container left when it ended: the end of its log, mostly.
+      node: The pod's node; empty while it is not scheduled.
+      reason: Why it is not ready, in words; empty if it is.
+      final: Whether it cannot become ready without help.
+      exit_code: The exit code of its container, as in `exit_code_of`; None if it has not ended.
+      message: The termination message, mostly the end of the container's log.
     """
 
     name: str
@@ -50,7 +50,7 @@ class PodState:
 
     def __str__(self) -> str:
         told = f"{self.name}: {self.reason or 'ready'}"
-        return f"{told} (at last: {words})" if (words := self._last_words) else told
+        return f"{told} (its last words: {words})" if (words := self._last_words) else told
 
     @property
     def _last_words(self) -> str:
@@ -62,7 +62,7 @@ class PodState:
         return f"…{text[-_LAST_CHARACTERS:]}" if len(text) > _LAST_CHARACTERS else text
 
 
-#: Reasons for which an image's pull is not worth waiting for, in the kubelet's or runtime's words.
+#: Messages of kubelets and runtimes about image pulls that will not succeed.
 _NO_IMAGE: Final = re.compile(
     r"not found|manifest unknown|denied|unauthorized|forbidden|no such host|does not exist"
     r"|invalid reference|repository name",
@@ -71,16 +71,16 @@ _NO_IMAGE: Final = re.compile(
 _IMAGE_REASONS: Final = ("ErrImagePull", "ImagePullBackOff", "ImageInspectError")
 _IMAGE_FINAL: Final = ("InvalidImageName", "ErrImageNeverPull")
 _CONFIG_REASONS: Final = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
-#: Disruptions (the pod condition DisruptionTarget) that come of the node, not of a wish.
+#: Disruptions (the pod condition DisruptionTarget) that are caused by the node.
 _NODE_REASONS: Final = ("DeletionByTaintManager", "DeletionByPodGC")
 _SIGNALS: Final = range(128 + 1, 128 + 65)
-#: Of a crashed container's log, what stands in one line about it.
+#: Lines of a crashed container's log that fit into one message.
 _LAST_LINES: Final = 3
 _LAST_CHARACTERS: Final = 400
 
 
 def condition(item: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    """Returns an object's condition of that type; empty when it has none."""
+    """Returns an object's condition of a type; empty without one."""
     conditions = (item.get("status") or {}).get("conditions") or ()
     return next((c for c in conditions if c.get("type") == kind), {})
 
@@ -97,11 +97,11 @@ def exit_code_of(terminated: Mapping[str, Any]) -> int | None:
 
 
 def pod_state(pod: Mapping[str, Any], container: str) -> PodState:
-    """Says how a pod stands.
+    """Returns the state of a pod.
 
     Args:
       pod: The object.
-      container: The one that matters; an init container that stays (a sidecar) counts too.
+      container: The relevant container; a restartable init container (a sidecar) counts, too.
     """
     metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
     ready = condition(pod, "Ready").get("status") == "True"
@@ -149,7 +149,7 @@ def _disrupted(pod: Mapping[str, Any], state: Mapping[str, Any]) -> _Found | Non
     node = str((pod.get("spec") or {}).get("nodeName") or "its node")
     exit_code = exit_code_of(state.get("terminated") or {})
     if reason in _NODE_REASONS or status.get("reason") == "NodeLost":
-        why = _sentence(f"{node} is gone", disruption.get("message"))
+        why = _sentence(f"{node} was lost", disruption.get("message"))
         return _Found(trouble=Trouble.NODE_LOST, reason=why, final=True, exit_code=exit_code)
     if disruption.get("status") == "True" or status.get("reason") in ("Evicted", "Preempting"):
         message = disruption.get("message") or status.get("message")
@@ -175,7 +175,7 @@ def _terminated(pod: Mapping[str, Any], terminated: Mapping[str, Any] | None) ->
 
 
 def _failed(pod: Mapping[str, Any]) -> _Found | None:
-    """A pod that ended without a container to tell of it, e.g. refused by its kubelet."""
+    """Describes a pod that ended without a container, e.g. refused by its kubelet."""
     status = pod.get("status") or {}
     if status.get("phase") not in ("Failed", "Unknown"):
         return None
@@ -207,7 +207,7 @@ def _waiting(waiting: Mapping[str, Any] | None, status: Mapping[str, Any]) -> _F
         restarts = status.get("restartCount") or 0
         return _Found(
             trouble=Trouble.CRASHED,
-            reason=f"it crashes again and again ({restarts} restarts): {_ended_how(last)}",
+            reason=f"it crashes repeatedly ({restarts} restarts): {_ended_how(last)}",
             exit_code=exit_code_of(last),
             message=str(last.get("message") or ""),
         )
@@ -230,14 +230,14 @@ def _unready(pod: Mapping[str, Any], status: Mapping[str, Any]) -> _Found | None
         return None
     node = (pod.get("spec") or {}).get("nodeName")
     if status.get("ready"):
-        # The container is; only the node's controller says otherwise.
+        # The container is ready; only the node's controller says otherwise.
         return _Found(trouble=Trouble.NODE_LOST, reason=f"{node} does not answer")
-    why = "it is not ready yet" if status.get("state") else f"{node} has not begun to start it"
+    why = "it is not ready yet" if status.get("state") else f"{node} has not started it yet"
     return _Found(trouble=Trouble.STARTING, reason=_sentence(why, ready.get("message")))
 
 
 def _container_status(pod: Mapping[str, Any], container: str) -> Mapping[str, Any]:
-    """Returns the container's status; of an init container that fails, that one's."""
+    """Returns the container's status, or that of an init container that fails."""
     status = pod.get("status") or {}
     main = _named(status.get("containerStatuses") or (), container)
     init: Sequence[Mapping[str, Any]] = status.get("initContainerStatuses") or ()
@@ -264,7 +264,7 @@ def _named(statuses: Iterable[Mapping[str, Any]], name: str) -> Mapping[str, Any
 def _ended_how(terminated: Mapping[str, Any]) -> str:
     code = exit_code_of(terminated)
     if terminated.get("reason") == "OOMKilled":
-        return "it was killed because it used more memory than it may (OOMKilled)"
+        return "it was killed because it exceeded its memory limit (OOMKilled)"
     if code is None:
         return str(terminated.get("reason") or "it ended")
     return f"it was ended by signal {-code}" if code < 0 else f"it ended with exit code {code}"

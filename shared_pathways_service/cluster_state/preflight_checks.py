@@ -1,4 +1,4 @@
-"""The checks of the preflight in a cluster, from what its API server answered."""
+"""The checks of the preflight in a cluster, on answers of its API server."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ __all__ = [
     "types_check",
 ]
 
-#: Checks that may come right by waiting.
+#: Checks that may succeed later.
 READINESS: Final = ("resource manager", "slices")
 
 
 class Examined:
-    """The checks that were made, in their order, and what later ones stand on."""
+    """The checks so far, in order, and their findings for later checks."""
 
     def __init__(self) -> None:
         self.checks: list[Check] = []
@@ -60,50 +60,50 @@ class Examined:
 
     @property
     def final_failure(self) -> SharedPathwaysError | None:
-        """The error of the first check that failed and that waiting does not mend."""
+        """The error of the first failed check that will not succeed later."""
         failed = (check for check in self.checks if check.outcome is Outcome.FAILED)
         return next((check.error for check in failed if check.name not in READINESS), None)
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What may go wrong later."""
+        """The problems that may occur later."""
         return [check.found for check in self.checks if check.outcome is Outcome.WARNING]
 
 
 def permissions_check(
     wanted: Sequence[Permission], missing: Sequence[Permission], namespace: str
 ) -> Check:
-    """Says whether everything needed is permitted.
+    """Checks that all needed permissions are granted.
 
     Args:
-      wanted: What is needed.
-      missing: What of it is not permitted.
-      namespace: Where.
+      wanted: Needed permissions.
+      missing: Those that are not granted.
+      namespace: The namespace.
     """
     if missing:
         return Check.failed("permissions", access_denied(missing, namespace))
     return Check(
         name="permissions",
         outcome=Outcome.OK,
-        found=f"all {len(wanted)} that are needed in namespace {namespace}",
+        found=f"all {len(wanted)} needed permissions in namespace {namespace}",
     )
 
 
 def service_check(
     jobsets: Iterable[Mapping[str, Any]], address: str, *, namespace: str
 ) -> tuple[Check, Service | None]:
-    """Looks for the service; see `find_service`."""
+    """Finds the service; see `find_service`."""
     try:
         service = find_service(jobsets, address, namespace=namespace)
     except ServiceNotFound as error:
         return Check.failed("service", error), None
     if service.ended:
-        ended = ServiceNotReady(f"the service {service.name} is over: {service.ended}")
+        ended = ServiceNotReady(f"the service {service.name} has ended: {service.ended}")
         return Check.failed("service", ended), service
     if service.draining:
         closed = ServiceNotReady(
-            f"the service {service.name} takes no new connections: {service.draining}",
-            hint="connect again when that is done",
+            f"the service {service.name} refuses new connections: {service.draining}",
+            hint="connect again afterwards",
         )
         return Check.failed("service", closed), service
     whose = "an image of this project" if service.is_ours else "an image of Pathways on Cloud"
@@ -112,27 +112,27 @@ def service_check(
 
 
 def types_check(service: Service, virtual_slices: Sequence[str]) -> Check:
-    """Compares the request with what the resource manager was started with."""
+    """Compares the request with the arguments of the resource manager."""
 
     def look() -> str:
         check_instances(service, virtual_slices)
         return ", ".join(f"{count} x {kind}" for kind, count in service.instances.items())
 
     if not service.instances:
-        why = "the resource manager's arguments do not tell its instance types"
+        why = "the resource manager's arguments do not name its instance types"
         return Check.unknown("instance types", why)
     return judge("instance types", look)
 
 
 def image_check(service: Service, chosen: str) -> tuple[Check, str]:
-    """Says which image the proxy will have.
+    """Determines the image of the proxy.
 
     Args:
-      service: Whose resource manager's image tells.
-      chosen: By the user; empty: the one that goes with the resource manager's.
+      service: The service; its resource manager's image determines the default.
+      chosen: The user's choice; empty: the default.
 
     Returns:
-      The check, and the image; empty when there is none.
+      The check, and the image; empty if there is none.
     """
     try:
         image = chosen or proxy_image_for(service.image)
@@ -146,14 +146,16 @@ def jax_check(client: Versions, image: str) -> Check:
     check = judge(
         "JAX", lambda: f"{client.jax} here and in {image}", warns=lambda: check_skew(client, image)
     )
-    # (Nothing can be known of an image whose tag does not tell; the probe compares then.)
+    # (If the tag does not name a release, the probe compares later.)
     if check.outcome is Outcome.OK and "jax" not in image.rpartition(":")[2]:
-        return Check.unknown("JAX", f"{client.jax} here; the tag of {image} does not tell its own")
+        return Check.unknown(
+            "JAX", f"{client.jax} here; the tag of {image} does not name its release"
+        )
     return check
 
 
 def limits_check(options: ProxyOptions, image: str) -> Check:
-    """Says whether the limits that were asked for mean anything to an image."""
+    """Checks that an image supports the requested limits."""
 
     def look() -> str:
         check_limits(options, image)
@@ -163,18 +165,18 @@ def limits_check(options: ProxyOptions, image: str) -> Check:
 
 
 def ffi_check(options: ProxyOptions) -> Check:
-    """Says that libraries of users are for embedded services only."""
+    """Refuses users' libraries, which only embedded services load."""
     error = InvalidRequestError(
         "proxy_options",
         f"ffi_targets:{','.join(options.ffi_targets)}",
-        "none in a cluster: an embedded service can load libraries of users "
+        "none in a cluster: only an embedded service can load users' libraries "
         "(`sps serve --allow-ffi-libraries DIR`)",
     )
     return Check.failed("ffi", error)
 
 
 def sidecar_check(client: Versions, service: Service) -> Check:
-    """Compares the client with the sidecar for colocated Python, which was asked for."""
+    """Compares the client with the requested sidecar for colocated Python."""
 
     def look() -> str:
         return f"Python {client.python} and JAX {client.jax} here and in {service.sidecar_image}"
@@ -193,13 +195,13 @@ def bucket_check(service: Service, chosen: str) -> Check:
     """Checks the form of the bucket for scratch data."""
     bucket = chosen or service.gcs_scratch_location
     if not bucket:
-        return Check.unknown("bucket", "none is named, neither here nor by the resource manager")
-    whose = "as asked for" if chosen else "as the resource manager has it"
+        return Check.unknown("bucket", "neither the request nor the resource manager names one")
+    whose = "as requested" if chosen else "from the resource manager"
     return judge("bucket", lambda: f"{check_bucket(bucket, field='gcs_bucket')}, {whose}")
 
 
 def head_check(found: ServiceReadiness) -> Check:
-    """Says whether the resource manager's pod is ready."""
+    """Checks that the resource manager's pod is ready."""
     if found.head is not None and found.head.ready:
         where = f" on {found.head.node}" if found.head.node else ""
         return Check(
@@ -213,11 +215,11 @@ def head_check(found: ServiceReadiness) -> Check:
 def slices_check(
     found: ServiceReadiness, virtual_slices: Sequence[str], elastic_slices: int
 ) -> Check:
-    """Says whether enough slices are ready for the request."""
+    """Checks that enough slices are ready for the request."""
     have = f"{found.ready} of {found.wanted} slices are ready"
     if found.ready >= found.wanted:
         return Check(name="slices", outcome=Outcome.OK, found=have)
-    # (The resource manager has a check of its own.)
+    # (The resource manager has a separate check.)
     troubles = [t for t in found.troubles if found.head is None or t != str(found.head)]
     what = "; ".join(filter(None, (have, *troubles, found.detail)))
     if found.head_ready and found.suffices_for(virtual_slices, elastic_slices):
@@ -225,7 +227,7 @@ def slices_check(
             name="slices",
             outcome=Outcome.WARNING,
             found=what,
-            fix="enough for this request, if others leave them",
+            fix="enough for this request, unless others hold them",
         )
     return _not_ready("slices", found, what)
 
@@ -237,6 +239,6 @@ def _not_ready(name: str, found: ServiceReadiness, what: str) -> Check:
         ready=found.ready,
         wanted=found.wanted,
         pods=found.troubles,
-        hint=f"connect() waits for it up to timeout=; more: {describe}",
+        hint=f"connect() waits for it up to timeout=; for details run {describe}",
     )
     return Check(name=name, outcome=Outcome.FAILED, found=what, fix=error.hint, error=error)

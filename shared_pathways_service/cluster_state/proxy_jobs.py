@@ -1,4 +1,4 @@
-"""Proxies as their Jobs tell of them, and which of them nobody wants any more."""
+"""Describes proxies from their Jobs, and finds abandoned ones."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from shared_pathways_service.manifests.names import Holder, holder_of, label_val
 
 __all__ = ["KnownProxy", "is_proxy", "known_proxy", "why_kept"]
 
-#: A Job whose deadline is further ahead than this share of how far it is moved has been moved
-#: lately, or was made just now: somebody may live who does so.
+#: A Job whose remaining time exceeds this share of the extension was extended or created recently,
+#: so its session may be alive.
 _MOVED_LATELY: Final = 0.7
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KnownProxy:
-    """A proxy's Job.
+    """The Job of a proxy.
 
     Attributes:
-      holder: Whose it is, as it says.
-      session: Empty when it does not tell.
-      pid: The process it was made for, on the holder's host; 0 when it does not tell.
+      holder: Its owner, from its labels.
+      session: The session's UUID; empty if the Job does not name it.
+      pid: The owner's process on the holder's host; 0 if the Job does not name it.
       state: ``starting``, ``running``, ``ended`` or ``deleting``.
       since: RFC 3339.
-      ends_at: Its deadline, in seconds since 1970; None: it has none, or has not begun.
+      ends_at: Its deadline, in seconds since 1970; None: it has none, or has not started.
     """
 
     holder: Holder
@@ -42,12 +42,12 @@ class KnownProxy:
 
     @property
     def name(self) -> str:
-        """The Job's."""
+        """The Job's name."""
         return self.holder.name
 
     @property
     def slices(self) -> dict[str, int]:
-        """How many of each instance type were asked for; empty when it does not tell."""
+        """Requested slices by instance type; empty if the Job does not name them."""
         parts = (part.rpartition("=") for part in self.holder.instances.split(",") if part)
         return {kind: int(count) for kind, _, count in parts if count.isdecimal()}
 
@@ -62,7 +62,7 @@ def is_proxy(job: Mapping[str, Any]) -> bool:
 
 
 def known_proxy(job: Mapping[str, Any]) -> KnownProxy:
-    """Reads a proxy's Job."""
+    """Reads the Job of a proxy."""
     metadata = job.get("metadata") or {}
     status, spec = job.get("status") or {}, job.get("spec") or {}
     pid = str((metadata.get("annotations") or {}).get(names.ANNOTATION_CREATED_BY_PID) or "")
@@ -88,32 +88,35 @@ def why_kept(
     now: float,
     ahead_s: float,
 ) -> str:
-    """Says why a proxy must not be taken down by who is not its owner; empty: nobody owns it.
+    """Returns why a proxy must not be deleted by others than its owner; empty: it has no owner.
 
-    A host's name and a process id alone prove nothing: containers share both. A session that lives
-    moves its Job's deadline on, and that shows from everywhere.
+    A host's name and a process id alone prove nothing, because containers may share both. A live
+    session extends its Job's deadline, which is visible from everywhere.
 
     Args:
       proxy: The proxy.
-      user: Who asks; another's are kept.
+      user: The user who asks; proxies of others are kept.
       host: This machine's name.
-      is_alive: Whether there is a process of that id on this machine.
+      is_alive: Returns whether a process of that id runs on this machine.
       now: Seconds since 1970.
-      ahead_s: How far ahead a living session keeps the deadline.
+      ahead_s: The time for which a live session extends the deadline.
     """
     holder, mine = proxy.holder, label_value(user)
     moved_lately = proxy.ends_at is None or proxy.ends_at - now > _MOVED_LATELY * ahead_s
     elsewhere = (
-        f"process {proxy.pid} is gone here, but its deadline was moved on a moment ago: it may "
-        "live in another container called the same; if not, its proxy ends by itself"
+        f"process {proxy.pid} does not run here, but its deadline was just extended: it may run "
+        "in another container of the same name; if not, the proxy ends by itself"
     )
     reasons = (
-        (holder.user != mine, f"it is {holder.user or 'nobody'}'s, and you are {mine}"),
+        (
+            holder.user != mine,
+            f"it belongs to {holder.user or 'an unknown user'}, and you are {mine}",
+        ),
         (
             holder.host != host,
-            f"it was made on {holder.host or 'an unknown host'}, and this is {host}",
+            f"it was created on {holder.host or 'an unknown host'}, and this is {host}",
         ),
-        (not proxy.pid, "it does not tell which process it was made for"),
+        (not proxy.pid, "it does not name the process that it was created for"),
         (bool(proxy.pid) and is_alive(proxy.pid), f"process {proxy.pid} lives"),
         (proxy.state == "deleting", "it is being deleted"),
         (proxy.state != "ended" and moved_lately, elsewhere),

@@ -1,4 +1,4 @@
-"""How far a proxy's Job is on its way to serving, and how it ended."""
+"""Determines how far a proxy's Job has started, and how it ended."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ __all__ = ["Outcome", "ProxyProgress", "Stage", "is_for_lack_of_quota", "read_pr
 
 
 class Stage(enum.StrEnum):
-    """Where a proxy's Job is."""
+    """The stage of a proxy's Job."""
 
     WAITING = "waiting"
-    """Its container does not run yet, and may."""
+    """Its container does not run yet, but may."""
     RUNNING = "running"
-    """Its container runs; whether the server in it does, only a probe tells."""
+    """Its container runs; only a probe shows whether its server does."""
     ENDED = "ended"
     """It does not run, and never will."""
 
 
 class Outcome(enum.StrEnum):
-    """Why it waits, or has ended."""
+    """Why a proxy waits, or has ended."""
 
     NONE = "none"
     UNSCHEDULABLE = "unschedulable"
@@ -46,15 +46,15 @@ class Outcome(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProxyProgress:
-    """How a proxy's Job stands.
+    """The state of a proxy's Job.
 
     Attributes:
-      outcome: Why it has ended; while it waits or runs, what is amiss.
-      reason: In words; empty when it runs well.
-      exit_code: Of the proxy; negative for a signal; None when not known.
-      log_tail: The end of its log as the pod's status has it; may be empty.
-      pod: The pod's name; empty before there is one.
-      node: Where it runs.
+      outcome: Why it has ended, or what problem it has.
+      reason: A sentence; empty if there is no problem.
+      exit_code: The proxy's exit code; negative for a signal; None if unknown.
+      log_tail: The end of its log from the pod's status; may be empty.
+      pod: The pod's name; empty before the pod exists.
+      node: The pod's node.
     """
 
     stage: Stage
@@ -78,12 +78,12 @@ _OUTCOMES: Final = {
 }
 _QUOTA: Final = re.compile(r"exceeded quota|maximum (cpu|memory)|failed quota", re.IGNORECASE)
 _FORBIDDEN: Final = re.compile(r"\bforbidden\b|denied the request", re.IGNORECASE)
-#: Events of a pod that say why its container is not started yet.
+#: Events of a pod that say why its container has not started.
 _POD_EVENTS: Final = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
 
 
 def is_for_lack_of_quota(message: str) -> bool:
-    """Whether something is not created because of a quota or a limit, by the API server's words."""
+    """Whether the API server's message says that a quota or a limit prevents a creation."""
     return bool(_QUOTA.search(message))
 
 
@@ -92,10 +92,10 @@ def read_progress(
     pods: Iterable[Mapping[str, Any]] = (),
     events: Iterable[Mapping[str, Any]] = (),
 ) -> ProxyProgress:
-    """Says how a proxy's Job stands.
+    """Returns the state of a proxy's Job.
 
     Args:
-      job: The object; None once it is gone.
+      job: The object; None once it is deleted.
       pods: Its pods.
       events: Events (core/v1) of the Job and its pods, in any order.
     """
@@ -114,7 +114,7 @@ def read_progress(
 
 
 def _over(job: Mapping[str, Any] | None, state: PodState | None) -> ProxyProgress | None:
-    """Returns how a Job ended, by what it says itself; None: it has not."""
+    """Returns how a Job ended from its own status; None: it has not."""
     if job is None or (job.get("metadata") or {}).get("deletionTimestamp"):
         return _of(state, Stage.ENDED, Outcome.DELETED, "its Job was deleted")
     for kind in ("Failed", "FailureTarget"):
@@ -123,12 +123,12 @@ def _over(job: Mapping[str, Any] | None, state: PodState | None) -> ProxyProgres
             return _failed(failed, state)
     if condition(job, "Complete").get("status") == "True":
         if state is not None and state.final:
-            # One that is taken away may end well, which its Job takes for work that is done.
+            # A deleted pod may end with code 0, which its Job counts as success.
             return _of(state, Stage.ENDED, _OUTCOMES[state.trouble], state.reason)
         return _of(state, Stage.ENDED, Outcome.COMPLETED, "the proxy ended by itself")
     status = job.get("status") or {}
     if state is None and (status.get("failed") or status.get("uncountedTerminatedPods")):
-        return _of(None, Stage.ENDED, Outcome.POD_DELETED, "its pod is gone")
+        return _of(None, Stage.ENDED, Outcome.POD_DELETED, "its pod was deleted")
     return None
 
 
@@ -144,7 +144,7 @@ def _created(pod: Mapping[str, Any]) -> str:
 def _of(state: PodState | None, stage: Stage, outcome: Outcome, reason: str) -> ProxyProgress:
     if state is None:
         return ProxyProgress(stage=stage, outcome=outcome, reason=reason)
-    # The message is either, and whoever fails for want of a log asks for it.
+    # The message may be either; without a log the caller reads it.
     unfinished = parse_unfinished(state.message)
     return ProxyProgress(
         stage=stage,
@@ -159,13 +159,13 @@ def _of(state: PodState | None, stage: Stage, outcome: Outcome, reason: str) -> 
 
 def _failed(failed: Mapping[str, Any], state: PodState | None) -> ProxyProgress:
     if failed.get("reason") == "DeadlineExceeded":
-        why = "its Job reached its deadline: nobody moved it on, or max_lifetime is over"
+        why = "its Job reached its deadline: it was not extended, or max_lifetime is over"
         return _of(state, Stage.ENDED, Outcome.DEADLINE, why)
     if state is not None and state.final:
         return _of(state, Stage.ENDED, _OUTCOMES[state.trouble], state.reason)
     if state is None:
-        # The pod is gone for good: somebody deleted it, or its node's end did.
-        return _of(None, Stage.ENDED, Outcome.POD_DELETED, "its pod is gone")
+        # The pod no longer exists: it was deleted, directly or with its node.
+        return _of(None, Stage.ENDED, Outcome.POD_DELETED, "its pod was deleted")
     why = str(failed.get("message") or failed.get("reason") or "its Job has failed")
     return _of(state, Stage.ENDED, Outcome.CRASHED, why)
 
@@ -185,7 +185,7 @@ def _without_pod(job: Mapping[str, Any], events: list[Mapping[str, Any]]) -> Pro
 
 
 def _with_event(state: PodState, events: Iterable[Mapping[str, Any]]) -> str:
-    """Returns why a pod waits; the kubelet says some of it in events only."""
+    """Returns why a pod waits; the kubelet reports some reasons only in events."""
     if state.trouble is not Trouble.STARTING:
         return state.reason
     event = _last_event(events, state.uid, _POD_EVENTS)

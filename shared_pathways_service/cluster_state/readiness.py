@@ -1,6 +1,6 @@
-"""Whether a service in a cluster is ready, and what it lacks, from its pods.
+"""Determines from its pods whether a service in a cluster is ready, and what is missing.
 
-Log lines only add detail: logs rotate, so that a line's absence proves nothing.
+Log lines only add detail: logs are rotated, so a missing line proves nothing.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ __all__ = [
 ]
 
 _POD_INDEX: Final = "batch.kubernetes.io/job-completion-index"
-#: Pods that an error names.
+#: Pods that an error lists.
 _SHOWN: Final = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SlicePods:
-    """A slice as its pods tell of it.
+    """A slice and the state of its pods.
 
     Attributes:
-      name: Of its replicated job and its place there, e.g. ``worker-0``.
-      ready: Whether the workers of all its hosts are.
+      name: Its replicated job and its index, e.g. ``worker-0``.
+      ready: Whether the workers of all its hosts are ready.
     """
 
     name: str
@@ -47,19 +47,19 @@ class SlicePods:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServiceReadiness:
-    """How a service's pods stand.
+    """The state of a service's pods.
 
     Attributes:
       head: The resource manager's pod; None: there is none.
       ready: Slices whose workers are all ready.
       wanted: Slices that the service should have.
       ready_by_type: Slices that are ready, by instance type.
-      troubles: Each pod that is not ready, with the reason, the head's first; and slices that
-        lack a pod.
-      detail: What the resource manager's log adds; may be empty.
-      crashed: Pods that crash and say nothing of why: their logs may.
-      lacks_pods: Whether there are fewer pods than there should be: events may say why.
-      slices: Each slice that there should be.
+      troubles: Each pod that is not ready, with the reason, the head's first; and slices with
+        missing pods.
+      detail: Detail from the resource manager's log; may be empty.
+      crashed: Pods that crash without a message: their logs may have one.
+      has_missing_pods: Whether pods are missing: events may say why.
+      slices: Every slice that the service should have.
     """
 
     service: Service
@@ -70,7 +70,7 @@ class ServiceReadiness:
     troubles: tuple[str, ...]
     detail: str = ""
     crashed: tuple[PodState, ...] = ()
-    lacks_pods: bool = False
+    has_missing_pods: bool = False
     slices: tuple[SlicePods, ...] = ()
 
     @property
@@ -84,11 +84,11 @@ class ServiceReadiness:
         return not self.service.ended and self.head_ready and self.ready >= self.wanted
 
     def suffices_for(self, virtual_slices: Sequence[str], elastic_slices: int = 0) -> bool:
-        """Whether what is ready is enough for these slices, if nobody else had any.
+        """Whether the ready slices are enough for a request, if no other tenant has any.
 
         Args:
-          virtual_slices: Instance types; empty: one of the service's first.
-          elastic_slices: How many of them may be missing.
+          virtual_slices: Instance types; empty: one slice of the service's first type.
+          elastic_slices: The number of slices that may be missing.
         """
         if self.service.ended or not self.head_ready:
             return False
@@ -98,7 +98,7 @@ class ServiceReadiness:
 
     @property
     def reason(self) -> str:
-        """What is not ready, in one line; empty when nothing is amiss."""
+        """What is not ready, in one line; empty if all is ready."""
         if self.complete:
             return ""
         if self.service.ended:
@@ -118,11 +118,11 @@ class ServiceReadiness:
             ready=self.ready,
             wanted=self.wanted,
             pods=self.troubles,
-            hint="a longer timeout= waits for it; kubectl describe shows more of a pod",
+            hint="a longer timeout= waits for it; kubectl describe shows details of a pod",
         )
 
 
-#: Shows how a service stands: its readiness, and its pods.
+#: Called with the readiness of a service, and its pods.
 Look = Callable[[ServiceReadiness, Sequence[Mapping[str, Any]]], None]
 
 
@@ -138,13 +138,13 @@ def read_readiness(
     *,
     last_words: Mapping[str, str] | None = None,
 ) -> ServiceReadiness:
-    """Says how a service stands.
+    """Returns the readiness of a service.
 
     Args:
-      service: As its JobSet describes it.
-      pods: Its pods (`service_selector`); others are passed over.
+      service: The service as its JobSet describes it.
+      pods: Its pods (`service_selector`); others are ignored.
       manager_log: Lines of the resource manager's log, oldest first.
-      last_words: Ends of logs of crashed pods, by UID, where a pod's status has none.
+      last_words: Ends of logs of crashed pods, by UID, if a pod's status has none.
     """
     mine = [p for p in pods if names.labels_of(p).get(names.LABEL_JOBSET) == service.name]
     told = last_words or {}
@@ -152,7 +152,7 @@ def read_readiness(
     ready: Counter[str] = Counter()
     amiss: list[PodState] = [] if head is None or head.ready else [head]
     troubles = [str(head or "the head has no pod")] if head is None or not head.ready else []
-    lacks_pods = head is None
+    has_missing_pods = head is None
     slices: list[SlicePods] = []
     for group in service.workers:
         found = _group(group, mine, told)
@@ -160,7 +160,7 @@ def read_readiness(
         slices += found.slices
         amiss += found.amiss
         troubles += [*map(str, found.amiss), *found.lacking]
-        lacks_pods = lacks_pods or bool(found.lacking)
+        has_missing_pods = has_missing_pods or bool(found.lacking)
     return ServiceReadiness(
         service=service,
         head=head,
@@ -170,20 +170,20 @@ def read_readiness(
         troubles=tuple(troubles),
         detail=_detail(manager_log),
         crashed=tuple(p for p in amiss if p.trouble is Trouble.CRASHED and not p.message),
-        lacks_pods=lacks_pods,
+        has_missing_pods=has_missing_pods,
         slices=tuple(slices),
     )
 
 
 def check_instances(service: Service, virtual_slices: Sequence[str]) -> None:
-    """Checks the request against what the resource manager was started with.
+    """Checks the request against the arguments of the resource manager.
 
     Args:
-      service: As its JobSet describes it; one that does not tell its types passes everything.
-      virtual_slices: Instance types; empty: one of the service's first.
+      service: The service; without known types every request passes.
+      virtual_slices: Instance types; empty: one slice of the service's first type.
 
     Raises:
-      InvalidRequestError: The service has none of a type, or fewer than asked for.
+      InvalidRequestError: The service has no slices of a type, or fewer than requested.
     """
     if not service.instances:
         return
@@ -196,14 +196,14 @@ def check_instances(service: Service, virtual_slices: Sequence[str]) -> None:
                 "expected_tpu_instances",
                 names.instances_text(virtual_slices),
                 f"no more than {has}",
-                message=f"the service {service.name} {lack} of {kind}, and {count} are asked for: "
+                message=f"the service {service.name} {lack} of {kind}, and {count} are requested: "
                 f"it has {has}",
             )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Group:
-    """How the slices of a group stand."""
+    """The state of the slices of a group."""
 
     slices: Sequence[SlicePods]
     amiss: Sequence[PodState]
@@ -242,7 +242,9 @@ def _group(
         unready += found
         absent = group.hosts - hosts - len(found)
         if absent > 0:
-            lacking.append(f"slice {index} of {group.name} lacks {absent} of {group.hosts} pods")
+            lacking.append(
+                f"{absent} of {group.hosts} pods of slice {index} of {group.name} are missing"
+            )
     return _Group(slices=slices, amiss=unready, lacking=lacking)
 
 
@@ -258,7 +260,7 @@ def _of_job(pods: Iterable[Mapping[str, Any]], name: str) -> list[Mapping[str, A
 
 
 def _current(pods: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Leaves out pods that have a successor: of each place the newest counts."""
+    """Removes replaced pods: for each place the newest pod counts."""
     newest: dict[tuple[str, ...], Mapping[str, Any]] = {}
     for pod in sorted(pods, key=_rank):
         labels = names.labels_of(pod)
@@ -272,12 +274,12 @@ def _current(pods: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def is_over(pod: Mapping[str, Any]) -> bool:
-    """Whether all containers of a pod have ended, for good."""
+    """Whether all containers of a pod have ended and will not restart."""
     return (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded")
 
 
 def _rank(pod: Mapping[str, Any]) -> tuple[bool, str]:
-    """Living before dying, then the younger: creation times have whole seconds only."""
+    """Running before ending, then newer ones: creation times have whole seconds only."""
     metadata = pod.get("metadata") or {}
     dying = bool(metadata.get("deletionTimestamp")) or is_over(pod)
     return not dying, str(metadata.get("creationTimestamp") or "")

@@ -1,4 +1,4 @@
-"""What it means for a session when an API server does not create its proxy."""
+"""Translates an API server's refusal to create a proxy."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ __all__ = ["create_refused"]
 
 
 def create_refused(name: str, namespace: str, *, reason: str, message: str) -> SharedPathwaysError:
-    """Returns the error for an answer that is final.
+    """Returns the error for a final answer.
 
     Args:
-      name: Of the proxy's Job.
-      namespace: Where it was to be.
-      reason: Kubernetes' ``Status.reason``, e.g. ``AlreadyExists`` for somebody else's Job.
-      message: What the API server said.
+      name: The name of the proxy's Job.
+      namespace: The Job's namespace.
+      reason: Kubernetes' ``Status.reason``, e.g. ``AlreadyExists`` for another user's Job.
+      message: The API server's message.
     """
     if reason == "AlreadyExists":
         return InvalidRequestError(
             "proxy_job_name",
             name,
-            f"a name that no Job in namespace {namespace} has",
-            hint="without proxy_job_name= a name is made up",
+            f"a name without a Job in namespace {namespace}",
+            hint="without proxy_job_name= a name is generated",
         )
     if is_for_lack_of_quota(message):
         return no_room(name, message)
     return ProxyFailed(
         f"the proxy {name} is not admitted: {message}",
-        hint="what the API server says names the field, or the policy, that is in the way",
+        hint="the API server's message names the field or the policy",
     )

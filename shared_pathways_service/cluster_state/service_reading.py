@@ -1,4 +1,4 @@
-"""What a service's JobSet was made of, read back from it, so that it can be made anew."""
+"""Reads the inputs of a service back from its JobSet, so that it can be recreated."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ Object = Mapping[str, Any]
 
 
 def read_inputs(jobset: Object, service: Service) -> ServiceInputs:
-    """Returns the inputs of which `service_jobset` makes such a JobSet.
+    """Returns the inputs for which `service_jobset` makes such a JobSet.
 
-    What it makes need not be the very same: somebody may have changed the JobSet, or written it
-    by hand. `difference` tells.
+    The result of `service_jobset` may differ: the JobSet may have been changed or written by hand.
+    `difference` shows how.
 
     Args:
-      jobset: As the API server has it.
-      service: What `read_service` made of it.
+      jobset: The JobSet from the API server.
+      service: The service from `read_service`.
 
     Raises:
-      InvalidRequestError: It cannot have been made of any.
+      InvalidRequestError: No inputs make such a JobSet.
     """
     if not service.instances or not service.workers:
         raise InvalidRequestError(
             "NAME",
             service.name,
-            "a service whose JobSet tells its slices, as `sps deploy` makes it",
+            "a service whose JobSet names its slices, as those of `sps deploy` do",
         )
     pods = {str(job["name"]): job["template"]["spec"] for job in jobset["spec"]["replicatedJobs"]}
     head = pods[names.HEAD_JOB]["template"]
@@ -66,12 +66,12 @@ def read_inputs(jobset: Object, service: Service) -> ServiceInputs:
 
 
 def difference(made: object, found: object, path: str = "spec") -> str:
-    """Returns where two specifications differ, as a path; empty where they do not.
+    """Returns the path at which two specifications differ; empty if they do not.
 
     Args:
       made: One of them.
       found: The other one.
-      path: What to call them.
+      path: The name of their root.
     """
     if isinstance(made, Mapping) and isinstance(found, Mapping):
         pairs: Iterator[tuple[str, object, object]] = (
@@ -109,7 +109,7 @@ def _spares(manager: Object) -> int:
 
 
 def _more_arguments(container: Object) -> Sequence[str]:
-    """Returns the arguments that do not follow from the other inputs."""
+    """Returns the arguments that other inputs do not imply."""
     arguments = (str(word) for word in container.get("args") or ())
     return tuple(
         word.replace("$$", "$")

@@ -1,4 +1,4 @@
-"""Who would lose something if a service went away: its tenants, as their proxies' Jobs tell."""
+"""Finds the tenants of a service, from their proxies' Jobs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _OVER = ("ended", "deleting")
 
 
 def tenants_of(service: str, proxies: Iterable[KnownProxy]) -> list[KnownProxy]:
-    """Returns the proxies of a service that live, or may; one that does not tell whose it is, too.
+    """Returns the proxies of a service that run or may run, including ones of unknown services.
 
     Args:
       service: The service's name.
-      proxies: All of the namespace.
+      proxies: All proxies of the namespace.
     """
     return [
         proxy
@@ -27,12 +27,12 @@ def tenants_of(service: str, proxies: Iterable[KnownProxy]) -> list[KnownProxy]:
 
 
 def in_use(service: str, tenants: Sequence[KnownProxy], *, hint: str) -> SlicesTaken:
-    """Returns the error for a service that has tenants, who are named.
+    """Returns the error for a service that has tenants, which it names.
 
     Args:
       service: The service's name.
       tenants: At least one.
-      hint: What to do about it.
+      hint: The hint of the error.
     """
     named = [f"{proxy.name} ({proxy.holder})" for proxy in tenants]
     return SlicesTaken(

@@ -1,4 +1,4 @@
-"""Services among the JobSets of a namespace: which there are, and what each was started with."""
+"""Finds services among the JobSets of a namespace, and reads their arguments."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ class Service:
     """A Shared Pathways Service as its JobSet describes it.
 
     Attributes:
-      name: The JobSet's.
-      address: ``host:port`` of the resource manager, as pods of the namespace reach it.
-      instances: Slices by type, as the resource manager was started; empty when it does not tell.
-      image: The resource manager's.
-      sidecar_image: Of the colocated Python sidecar beside the workers; empty: there is none.
-      gcs_scratch_location: As the resource manager has it; may be empty.
-      insecure_credentials: Whether its servers speak plaintext with each other, so that a proxy
-        must do so with them.
-      ended: Why it cannot become ready: the JobSet is over, or suspended; empty: it can.
-      draining: Why it takes no new connections for now; empty: it does.
+      name: The JobSet's name.
+      address: ``host:port`` of the resource manager, from pods of the namespace.
+      instances: Slices by type, from the resource manager's arguments; empty if unknown.
+      image: The resource manager's image.
+      sidecar_image: The image of the colocated Python sidecars; empty: none.
+      gcs_scratch_location: The resource manager's location; may be empty.
+      insecure_credentials: Whether its servers use plaintext between each other, so that a proxy
+        must do so, too.
+      ended: Why it cannot become ready: the JobSet has ended or is suspended; empty: it can.
+      draining: Why it refuses new connections; empty: it accepts them.
     """
 
     name: str
@@ -70,17 +70,17 @@ class Service:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it runs images of ours, which know tokens, queues and holders."""
+        """Whether it runs our images, which support tokens, queues and holders."""
         return is_ours(self.image)
 
     @property
     def wanted(self) -> int:
-        """Slices that it should have."""
+        """The number of slices that it should have."""
         return sum(group.slices for group in self.workers)
 
 
 def read_service(jobset: Mapping[str, Any]) -> Service | None:
-    """Reads a JobSet; None when it is no Pathways service: it has no resource manager."""
+    """Reads a JobSet; returns None without a resource manager: it is not a Pathways service."""
     jobs = list(_replicated_jobs(jobset))
     head = next((job for name, job in jobs if name == names.HEAD_JOB), None)
     manager = _manager(_pod_spec(head)) if head is not None else None
@@ -110,16 +110,16 @@ def read_service(jobset: Mapping[str, Any]) -> Service | None:
 def find_service(
     jobsets: Iterable[Mapping[str, Any]], address: str = "", *, namespace: str = ""
 ) -> Service:
-    """Returns the service of that address, or the only one there is.
+    """Returns the service at an address, or the only service.
 
     Args:
-      jobsets: Of the namespace.
-      address: ``host:port`` of the resource manager, in short or with the cluster's domain;
-        empty: the one there is.
-      namespace: For errors.
+      jobsets: The JobSets of the namespace.
+      address: ``host:port`` of the resource manager, in short or with the cluster's domain; empty:
+        the only service.
+      namespace: The namespace, for errors.
 
     Raises:
-      ServiceNotFound: There is none; or there are several, and no address tells which.
+      ServiceNotFound: There is no such service; or there are several, and no address was given.
     """
     services = [service for jobset in jobsets if (service := read_service(jobset)) is not None]
     candidates = [service.address for service in services]
@@ -127,7 +127,7 @@ def find_service(
     if address:
         found = [service for service in services if _is_at(service, address)]
         if found:
-            # As it was asked for: the domain may matter to who asked.
+            # The address as requested: the domain may matter to the caller.
             return dataclasses.replace(found[0], address=address)
         raise ServiceNotFound(
             f"there is no service at {address}{where}{_there_are(candidates)}",
@@ -147,7 +147,7 @@ def find_service(
         )
     raise ServiceNotFound(
         f"there is no service{where}: no JobSet has a {names.HEAD_JOB} with a resource manager",
-        hint="namespace= says where to look",
+        hint="namespace= selects another namespace",
     )
 
 
@@ -165,7 +165,7 @@ def _pod_spec(replicated_job: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _containers(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """All containers; with a user's own main one, servers are init containers that stay."""
+    """Returns all containers, init containers included, which servers may be, too."""
     yield from pod.get("containers") or ()
     yield from pod.get("initContainers") or ()
 
@@ -188,7 +188,7 @@ def _is_insecure(container: Mapping[str, Any]) -> bool:
 
 
 def flags_of(container: Mapping[str, Any]) -> dict[str, str]:
-    """Returns a container's flags by name, of ``--name=value`` and of ``--name value``."""
+    """Returns a container's flags by name, from ``--name=value`` and ``--name value``."""
     flags: dict[str, str] = {}
     for word, following in itertools.pairwise([*_words(container), ""]):
         if not word.startswith("--"):
@@ -218,7 +218,7 @@ def _group(name: str, job: Mapping[str, Any], instances: Mapping[str, int]) -> W
 
 
 def _type_of(pod: Mapping[str, Any], kinds: Sequence[str]) -> str:
-    """Returns which of the service's types the nodes of a pod have."""
+    """Returns the service's type that the nodes of a pod have."""
     if len(kinds) == 1:
         return kinds[0]
     selector = pod.get("nodeSelector") or {}
@@ -242,7 +242,7 @@ def _type_of(pod: Mapping[str, Any], kinds: Sequence[str]) -> str:
 
 
 def _sidecar(pod: Mapping[str, Any]) -> str:
-    """Returns the image of the container whose name or image says that it is the sidecar."""
+    """Returns the image of the sidecar, which its name or image identifies."""
     for container in _containers(pod):
         image = str(container.get("image", ""))
         if _SIDECAR in str(container.get("name", "")) or "colocated" in image:
@@ -261,7 +261,7 @@ def _is_at(service: Service, address: str) -> bool:
     own, _, own_port = service.address.rpartition(":")
     if port != own_port:
         return False
-    # NAME.SUBDOMAIN, .NAMESPACE, .svc, and the cluster's domain: as many as were written.
+    # NAME.SUBDOMAIN, .NAMESPACE, .svc, and the cluster's domain: as many parts as given.
     full = f"{own}.{service.namespace}.svc"
     shorter = (own, f"{own}.{service.namespace}", full)
     return host in shorter or host.startswith(f"{full}.")
@@ -284,4 +284,4 @@ def _number(value: object, default: int) -> int:
 
 
 def _there_are(candidates: Sequence[str]) -> str:
-    return f"; there are {', '.join(candidates)}" if candidates else "; there is none at all"
+    return f"; there are {', '.join(candidates)}" if candidates else "; there are none"

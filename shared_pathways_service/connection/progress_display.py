@@ -201,7 +201,7 @@ class Progress:
             self._print(f"{outcome} after {time.monotonic() - self._began:.1f} s")
 
     def warn(self, text: str) -> None:
-        """Says what must not go unheard, however quiet the rest is."""
+        """Says what must not go ignore_event, however quiet the rest is."""
         self._print(text)
 
     def _show_live(self) -> None:

@@ -1,4 +1,4 @@
-"""Where the service lives: the interface (`base`) and its two implementations.
+"""The places where a service runs: the interface (`base`) and its two implementations.
 
 `embedded`: processes of this machine. `kubernetes`: Jobs in a cluster.
 """

@@ -1,4 +1,4 @@
-"""What the agent needs of a home: the one interface that `embedded` and `kubernetes` both meet."""
+"""The interface of a home, which `embedded` and `kubernetes` implement and the agent uses."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ __all__ = [
     "ProxyHandle",
     "ServiceInfo",
     "Tell",
-    "unheard",
+    "ignore_event",
 ]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServiceInfo:
-    """The service that the preflight found.
+    """A service that the preflight found.
 
     Attributes:
-      address: Of its resource manager.
+      address: The address of its resource manager.
       started: Whether the preflight had to start it.
-      instance_types: What it has, e.g. ``("tpuv6e:2x2",)``.
+      instance_types: Its instance types, e.g. ``("tpuv6e:2x2",)``.
     """
 
     address: str
@@ -42,12 +42,12 @@ class ProxyHandle:
     """A proxy that was created.
 
     Attributes:
-      uid: What a delete names, so that it is never somebody else's.
-      token: What the client must show; None where the home has none.
+      uid: The identity for deletion, so that no other proxy is deleted.
+      token: The token that the client must send; None if the home has none.
       pod: The pod's name, or empty.
-      log: Where its log is, for people.
-      insecure_credentials: Whether it speaks plaintext, so that the client must do so too.
-      transfer_dir: A directory in memory that this machine shares with it; empty: there is none.
+      log: The location of its log, for people.
+      insecure_credentials: Whether it uses plaintext, so that the client must do so too.
+      transfer_dir: A directory in memory that this machine shares with it; empty: none.
     """
 
     name: str
@@ -61,18 +61,17 @@ class ProxyHandle:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HomeCounters:
-    """What a home has counted since it was made; where it has no tunnel, that is none.
+    """Counters of a home since its creation; those of the tunnel are 0 if it has none.
 
     Attributes:
-      tunnel_opened: Connections that went through the tunnel.
-      tunnel_connections: Of these, those that are open.
-      tunnel_redials: Dials of the tunnel that followed one that failed.
-      tunnel_sent_bytes: Through the tunnel to the proxy; what the user sent, without framing.
-      tunnel_received_bytes: Through the tunnel from the proxy, likewise.
-      manager_reconnects: Times that the resource manager's news broke off and were listened to
-        anew.
-      beat_at: When the proxy was last said to be still wanted, in seconds since the epoch; None:
-        not yet, or nobody needs to be told.
+      tunnel_opened: Connections through the tunnel so far.
+      tunnel_connections: Open connections through the tunnel.
+      tunnel_redials: Dials of the tunnel after a failed one.
+      tunnel_sent_bytes: Bytes sent to the proxy through the tunnel, without framing.
+      tunnel_received_bytes: Bytes received from the proxy through the tunnel, without framing.
+      manager_reconnects: Reconnections to the resource manager's events.
+      beat_at: When the proxy's deadline was last extended, in seconds since the epoch; None: not
+        yet, or not needed.
     """
 
     tunnel_opened: int = 0
@@ -84,43 +83,43 @@ class HomeCounters:
     beat_at: float | None = None
 
 
-#: Takes news; must not block.
+#: Called with events; must not block.
 Tell = Callable[[Event], object]
 
 
-def unheard(news: Event) -> None:
+def ignore_event(news: Event) -> None:
     """Ignores an event."""
 
 
 class Home(Protocol):
-    """Where the service lives. One object a session; every method raises `SharedPathwaysError`s.
+    """A place where services run. One object per session.
 
-    Deadlines are the caller's: it cancels.
+    Every method raises `SharedPathwaysError`s. The caller sets deadlines, by cancelling.
     """
 
     name: str
 
     async def preflight(self, request: SessionRequest, tell: Tell) -> ServiceInfo:
-        """Finds the service, or starts it where the home can, and checks the request against it.
+        """Finds the service, or starts it if the home can, and checks the request.
 
         Args:
-          request: What the session asks for.
-          tell: Receives a `ServiceWaiting` whenever what is waited for changes.
+          request: The session's request.
+          tell: Called with a `ServiceWaiting` whenever the reason for waiting changes.
         """
 
     async def create_proxy(
         self, request: SessionRequest, *, session: str, owner: Identity
     ) -> ProxyHandle:
-        """Creates the proxy; called again with the same session it returns the same proxy.
+        """Creates the proxy; another call for the same session returns the same proxy.
 
         Args:
-          request: What the session asks for.
-          session: UUID of the session; what is found under it belongs to it.
+          request: The session's request.
+          session: UUID of the session, to which existing objects with it belong.
           owner: The process whose end ends the session.
         """
 
     def follow(self, handle: ProxyHandle) -> AsyncIterator[Event]:
-        """Tells what becomes of the proxy and its slices, from its creation on, until it ends."""
+        """Yields events of the proxy and its slices, from its creation until its end."""
 
     async def open_tunnel(self, handle: ProxyHandle, local_port: int | None) -> str:
         """Returns ``unix:/path`` or ``127.0.0.1:port``, where the proxy answers on this machine."""
@@ -129,13 +128,13 @@ class Home(Protocol):
         """Returns the last lines of the proxy's log."""
 
     async def delete_proxy(self, name: str, uid: str, session: str) -> bool:
-        """Deletes the proxy and gives its slices back; False when there was none."""
+        """Deletes the proxy and releases its slices; returns False if there was none."""
 
     def counters(self) -> HomeCounters:
-        """Returns what was counted; at any time, after `close` too."""
+        """Returns the counters; callable at any time, also after `close`."""
 
     async def close(self) -> None:
-        """Lets go of the service, tunnels and watches included; the proxy is not touched.
+        """Closes all connections to the service, tunnels and watches included, but not the proxy.
 
-        `delete_proxy` may still be called afterwards, and `close` then again.
+        `delete_proxy` may still be called afterwards, and then `close` again.
         """

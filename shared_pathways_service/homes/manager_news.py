@@ -1,4 +1,4 @@
-"""What a resource manager tells, over its restarts, each thing once."""
+"""Receives a resource manager's events across its restarts, each once."""
 
 from __future__ import annotations
 
@@ -33,20 +33,21 @@ from shared_pathways_service.rmclient.unary_calls import ManagerCalls
 
 __all__ = ["ManagerNews", "TenantView"]
 
-#: Seconds for a release, which only hastens what comes anyway.
+#: Seconds for a release, which only hastens what happens anyway.
 _RELEASE_S = 4.0
 
-#: The version from which on who watches one tenant is told at once that it is heard.
+#: The protocol version from which on a watcher of one tenant is notified at once when its watch
+#: begins.
 _TELLS_THAT_IT_HEARS = 2
 
 _log = logging.getLogger(__name__)
 
 
 class TenantView:
-    """What was told of one tenant: news come once, also when a new watch tells them again.
+    """The reported state of one tenant, by which events are passed on only once.
 
     Attributes:
-      over: Whether the tenant is refused or gone.
+      over: Whether the tenant was refused or has ended.
     """
 
     def __init__(self) -> None:
@@ -56,9 +57,9 @@ class TenantView:
         self._queued: TenantQueued | None = None
 
     def hear(self, event: Event) -> list[Event]:
-        """Returns what is new in an event of the tenant, which may be of a snapshot."""
+        """Returns the new events in an event of the tenant, which may be part of a snapshot."""
         if isinstance(event, SlicePlaced):
-            return self._hear_placed(event)
+            return self._on_placed(event)
         return [event] if self._is_new(event) else []
 
     def _is_new(self, event: Event) -> bool:
@@ -81,14 +82,14 @@ class TenantView:
                 self.over = True
         return is_new
 
-    def _hear_placed(self, event: SlicePlaced) -> list[Event]:
+    def _on_placed(self, event: SlicePlaced) -> list[Event]:
         known = self._placed.get(event.virtual_index)
         self._placed[event.virtual_index] = event
         if known is None:
             return [event]
         if known.generation == event.generation:
             return []
-        # The loss between the two was told while nobody listened.
+        # The loss between the two was not received.
         lost = SliceUnplaced(
             reason="it was lost while the resource manager was away",
             virtual_index=known.virtual_index,
@@ -103,15 +104,15 @@ class ManagerNews:
     """The events of a resource manager, from before the proxy is created.
 
     Args:
-      resource_manager: Its stub; the channel is the caller's to close, after this.
-      address: Where it is, for errors.
-      token: What it wants to be shown; None: nothing.
-      only: The one tenant whose events are asked for, as all of a large service's are many; empty:
-        all. A resource manager that speaks version 1 alone is asked for all, until it ends.
-      on_trouble: Told why listening broke off, or could not begin, each time; must not block.
+      resource_manager: The stub; the caller closes the channel, after this object.
+      address: The address, for errors.
+      token: The token for calls; None: none.
+      only: The tenant whose events are requested, as those of a large service are many; empty: all.
+        A resource manager with protocol version 1 is asked for all, until it ends.
+      on_trouble: Called with the reason each time a watch breaks or cannot begin; must not block.
 
     Attributes:
-      changed: Set at every event that is heard; the waiter's to clear.
+      changed: Set at every received event; the waiter clears it.
     """
 
     def __init__(
@@ -145,61 +146,61 @@ class ManagerNews:
 
     @property
     def reconnects(self) -> int:
-        """How often listening broke off and began anew."""
+        """The number of reconnections."""
         return self._stream.reconnects
 
     @property
     def tenant_is_over(self) -> bool:
-        """Whether the last word on the tenant has come."""
+        """Whether the tenant's last event has been received."""
         return self._view.over
 
     async def close(self) -> None:
-        """Listens no more."""
+        """Stops receiving events."""
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
 
     def give_up(self, failure: SharedPathwaysError) -> None:
-        """Listens no more, as there is no way to the resource manager; whoever waits is told."""
+        """Stops receiving events, because the resource manager cannot be reached; waits fail."""
         self._task.cancel()
         self._failure = failure
         self._listening.set()
 
     def follow(self, tenant: str, tell: Callable[[Event], None]) -> None:
-        """Has the news of a tenant told from now on.
+        """Passes on a tenant's events from now on.
 
         Args:
-          tenant: Its name; it need not exist yet. Who asked for one tenant's events names that.
-          tell: Called with each.
+          tenant: Its name; it need not exist yet. With `only`, that name.
+          tell: Called with each event.
         """
         self._tenant, self._tell, self._view = tenant, tell, TenantView()
         self._heard_of.clear()
 
     async def wait_until_listening(self) -> None:
-        """Returns once nothing that happens is missed any more; the caller has a deadline.
+        """Returns once no event can be missed; the caller sets a deadline.
 
         Raises:
-          SharedPathwaysError: It does not let us listen, and will not.
+          SharedPathwaysError: The resource manager refuses, permanently.
         """
         await self._listening.wait()
         if self._failure is not None:
             raise self._failure
 
-    async def wait_until_heard_of(self) -> None:
-        """Returns once anything was told of the tenant that is followed; the caller has a deadline.
+    async def wait_until_known(self) -> None:
+        """Returns once an event of the followed tenant was received; the caller sets a deadline.
 
-        That nobody listens any more is no end of it: who cannot hear of a tenant may release it.
+        Does not return on disconnect: without events the caller may release the tenant.
         """
         await self._heard_of.wait()
 
     async def release(self, tenant: str, reason: str) -> bool:
-        """Has a tenant's slices given back at once.
+        """Releases a tenant's slices at once.
 
-        They are given back later in any case: a tenant whose proxy is gone has some seconds to
-        come back.
+        They are released later in any case: a tenant whose proxy has ended has some seconds to
+        return.
 
         Returns:
-          False when there is no such tenant, or the answer did not come in time.
+          False if there is no such tenant, or the answer did not arrive in time.
         """
         try:
             return await self._calls.release(tenant, reason, _RELEASE_S)
@@ -213,10 +214,12 @@ class ManagerNews:
         except SharedPathwaysError as error:
             self._failure = error
         except Exception as error:  # noqa: BLE001 - whoever waits for news must hear of it
-            _log.exception("listening to the resource manager failed")
+            _log.exception("receiving the resource manager's events failed")
             what = f"{type(error).__name__}: {error}"
-            self._failure = SharedPathwaysError(f"no news of the resource manager: {what}")
-        _log.warning("the resource manager is not listened to any more: %s", str(self._failure))
+            self._failure = SharedPathwaysError(
+                f"the resource manager's events cannot be received: {what}"
+            )
+        _log.warning("the resource manager's events are no longer received: %s", str(self._failure))
         self._listening.set()
 
     async def _listen(self) -> None:
@@ -226,14 +229,14 @@ class ManagerNews:
             raise translate(error, self._address) from error
 
     def _on_lost(self, reason: str) -> None:
-        _log.info("the resource manager is asked again for its news: %s", reason)
+        _log.info("the resource manager's events are requested again: %s", reason)
         self._on_trouble(reason)
 
     def _take(self, message: pb.EventMessage) -> None:
         self.changed.set()
-        self._hear(event_of(message))
+        self._on_event(event_of(message))
 
-    def _hear(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         if self._tell is not None and event.tenant == self._tenant:
             self._heard_of.set()
             for news in self._view.hear(event):

@@ -1,4 +1,4 @@
-"""Waiting for whichever of several things comes first."""
+"""Waits for the first of several awaitables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["first_of"]
 
 
 async def first_of(*coroutines: Coroutine[Any, Any, None]) -> None:
-    """Runs them until one ends, and ends the others; its error is raised."""
+    """Runs all until one ends, and cancels the others; raises its error."""
     tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

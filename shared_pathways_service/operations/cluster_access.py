@@ -1,4 +1,4 @@
-"""A namespace of a cluster, as operations on services see it."""
+"""Reads and deletes objects in a namespace of a cluster, for operations on services."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class Cluster:
     """A namespace of a cluster.
 
     Attributes:
-      api: Its server.
-      namespace: Where everything is looked for.
+      api: The API server.
+      namespace: The namespace of all objects.
     """
 
     def __init__(self, api: KubeApi, namespace: str, address: str = "") -> None:
-        """Describes it.
+        """Describes the namespace.
 
         Args:
-          api: Its server.
-          namespace: Where everything is looked for.
-          address: The service's that `service` finds; empty: the only one's.
+          api: The API server.
+          namespace: The namespace of all objects.
+          address: The address of the service that `service` finds; empty: the only service.
         """
         self.api = api
         self.namespace = namespace
@@ -47,10 +47,10 @@ class Cluster:
         return found.get("items") or []
 
     async def proxies(self, user: str = "") -> list[KnownProxy]:
-        """Returns the proxies that this package created, the oldest first.
+        """Returns the proxies that this package created, oldest first.
 
         Args:
-          user: Only this one's; empty: everybody's.
+          user: Only proxies of this user; empty: of all users.
         """
         selector = f"{PROXY_SELECTOR},{LABEL_USER}={label_value(user)}" if user else PROXY_SELECTOR
         found = [known_proxy(job) for job in await self.items("jobs", selector)]
@@ -60,7 +60,7 @@ class Cluster:
         """Returns one proxy.
 
         Raises:
-          ServiceNotFound: There is none of that name, or it is no proxy.
+          ServiceNotFound: There is no Job of that name, or it is not a proxy.
         """
         where = f"in namespace {self.namespace} of {self.api.access.name or 'the cluster'}"
         try:
@@ -69,17 +69,18 @@ class Cluster:
             if error.status != _NOT_FOUND:
                 raise
             raise ServiceNotFound(
-                f"there is no connection {name} {where}", hint="`sps list --all` shows those there"
+                f"there is no connection {name} {where}",
+                hint="`sps list --all` shows the connections",
             ) from error
         if not is_proxy(job):
-            raise ServiceNotFound(f"the Job {name} {where} is no proxy of this package's")
+            raise ServiceNotFound(f"the Job {name} {where} is not a proxy of this package")
         return known_proxy(job)
 
     async def delete(self, proxy: KnownProxy) -> bool:
-        """Deletes this very proxy, its pod and its Secret; False: it was gone."""
+        """Deletes this proxy, its pod and its Secret; returns False if it was already deleted."""
         return await self.api.delete(item("jobs", self.namespace, proxy.name), uid=proxy.uid)
 
     async def service(self, address: str = "") -> Service:
-        """Returns the service of that address, of the one that was named, or the only one."""
+        """Returns the service at an address, the named service, or the only one."""
         jobsets = await self.items("jobsets")
         return find_service(jobsets, address or self._address, namespace=self.namespace)

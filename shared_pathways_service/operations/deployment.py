@@ -1,4 +1,4 @@
-"""A service in a cluster is created, waited for, and taken away."""
+"""Creates and deletes services in a cluster, and waits for them."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ __all__ = [
 
 _NOT_FOUND = 404
 _EXISTS = "AlreadyExists"
-#: Seconds between two questions whether the resource manager has heard of all workers.
+#: Seconds between two polls of the resource manager's workers.
 _PAUSE_S = 0.2
 
 
 async def check_priority_class(cluster: Cluster, name: str) -> None:
-    """Refuses a PriorityClass that the cluster does not have, whose pods would never be created."""
+    """Refuses a PriorityClass that does not exist, because its pods would never be created."""
     if name:
         found = await cluster.api.get(collection("priorityclasses"))
         priority_of(name, found.get("items") or (), field="--priority-class")
@@ -58,9 +58,9 @@ async def create(cluster: Cluster, inputs: ServiceInputs) -> Object:
     """Creates a service's JobSet, once.
 
     Raises:
-      InvalidRequestError: There is a JobSet of that name.
+      InvalidRequestError: A JobSet of that name exists already.
     """
-    # By it a request whose answer was lost is known for ours.
+    # A unique label identifies our JobSet if the answer to the request was lost.
     labels = {**inputs.labels, names.LABEL_SESSION: str(uuid.uuid4())}
     body = service_jobset(dataclasses.replace(inputs, labels=labels))
     try:
@@ -71,18 +71,18 @@ async def create(cluster: Cluster, inputs: ServiceInputs) -> Object:
         raise InvalidRequestError(
             "NAME",
             inputs.name,
-            f"a name that no JobSet in namespace {cluster.namespace} has",
-            message=f"there is a JobSet {inputs.name} in namespace {cluster.namespace} already",
+            f"a name without a JobSet in namespace {cluster.namespace}",
+            message=f"a JobSet {inputs.name} already exists in namespace {cluster.namespace}",
             hint=f"`sps upgrade {inputs.name}` changes a service, `sps undeploy {inputs.name}` "
-            "takes it away",
+            "deletes it",
         ) from error
 
 
 async def try_to_create(cluster: Cluster, inputs: ServiceInputs) -> Object:
-    """Has the cluster check a JobSet, under a name that is free, and creates nothing.
+    """Validates a JobSet in the cluster, under a free name, without creating it.
 
     Returns:
-      The JobSet as it would be, with what the cluster's webhooks fill in.
+      The JobSet as it would be created, with the defaults of the cluster's webhooks.
     """
     body = service_jobset(dataclasses.replace(inputs, name=f"try-{uuid.uuid4().hex[:12]}"))
     path = collection("jobsets", cluster.namespace)
@@ -90,10 +90,10 @@ async def try_to_create(cluster: Cluster, inputs: ServiceInputs) -> Object:
 
 
 async def jobset_of(cluster: Cluster, name: str) -> tuple[Object, Service]:
-    """Returns the JobSet of a service, and what it says.
+    """Returns the JobSet of a service, and the service that it describes.
 
     Raises:
-      ServiceNotFound: There is none of that name, or it is no service.
+      ServiceNotFound: There is no JobSet of that name, or it is not a service.
     """
     where = f"in namespace {cluster.namespace} of {cluster.api.access.name or 'the cluster'}"
     try:
@@ -102,23 +102,25 @@ async def jobset_of(cluster: Cluster, name: str) -> tuple[Object, Service]:
         if error.status != _NOT_FOUND:
             raise
         listed = map(read_service, await cluster.items("jobsets"))
-        there = [service.name for service in listed if service is not None]
+        existing = [service.name for service in listed if service is not None]
         raise ServiceNotFound(
-            f"there is no service {name} {where}",
+            f"existing is no service {name} {where}",
             service=name,
-            candidates=there,
-            hint=f"there are {', '.join(there)}" if there else "`sps deploy` makes one",
+            candidates=existing,
+            hint=f"the services are {', '.join(existing)}"
+            if existing
+            else "`sps deploy` creates one",
         ) from error
     service = read_service(jobset)
     if service is None:
         raise ServiceNotFound(
-            f"the JobSet {name} {where} is no service: it has no resource manager"
+            f"the JobSet {name} {where} is not a service: it has no resource manager"
         )
     return jobset, service
 
 
 async def exists(cluster: Cluster, name: str) -> bool:
-    """Whether there is a JobSet of that name."""
+    """Whether existing is a JobSet of that name."""
     return await cluster.api.find(item("jobsets", cluster.namespace, name)) is not None
 
 
@@ -127,22 +129,23 @@ async def wait_until_ready(
 ) -> ServiceReadiness:
     """Waits until all slices of a service are ready.
 
-    An image of ours must have heard of all its workers; of others the pods' word is taken.
+    With our images, the resource manager must have heard from all workers; with others, ready pods
+    are enough.
 
     Args:
-      cluster: Where.
-      name: The service's.
-      settings: For the way to the resource manager.
-      timeout_s: Seconds for all of it.
-      look: Is shown how it stands, whenever that changes.
+      cluster: The cluster.
+      name: The service's name.
+      settings: For the connection to the resource manager.
+      timeout_s: Seconds to wait.
+      look: Called with the readiness whenever it changes.
 
     Raises:
-      ServiceNotReady: It is not in time, or cannot become so by itself.
+      ServiceNotReady: The service is not ready in time, or cannot become ready by itself.
     """
     preflight = Preflight(cluster.api, cluster.namespace, service_address(name))
-    last = "its pods were not heard of"
+    last = "its pods have not been seen"
 
-    def hear(news: Event) -> None:
+    def on_event(news: Event) -> None:
         nonlocal last
         last = news.reason or last
         if (view := preflight.view) is not None:
@@ -150,27 +153,27 @@ async def wait_until_ready(
 
     try:
         async with asyncio.timeout(timeout_s):
-            found = await preflight.wait_until_complete(hear)
+            found = await preflight.wait_until_complete(on_event)
             if found.service.is_ours:
-                last = "the resource manager has not heard of all workers"
-                await _until_heard_of(cluster, found, settings)
+                last = "not all workers have registered with the resource manager"
+                await _wait_for_workers(cluster, found, settings)
     except TimeoutError as error:
         pods = () if preflight.view is None else preflight.view.readiness.troubles
         raise ServiceNotReady(
-            f"the service {name} is not ready within {timeout_s:g} s: {last}",
+            f"the service {name} was not ready within {timeout_s:g} s: {last}",
             pods=pods,
-            hint=f"it stays, and may become so: `sps status --wait 600` waits on, `sps undeploy "
-            f"{name}` takes it away",
+            hint="it remains, and may become ready: `sps status --wait 600` waits longer, "
+            f"`sps undeploy {name}` deletes it",
         ) from error
     if preflight.view is not None:
         look(found, preflight.view.pods)
     return found
 
 
-async def _until_heard_of(cluster: Cluster, found: ServiceReadiness, settings: Settings) -> None:
+async def _wait_for_workers(cluster: Cluster, found: ServiceReadiness, settings: Settings) -> None:
     async with link_to_manager(cluster, found.service, settings, found=found) as link:
         while True:
-            # (A head that is just starting again does not answer; the caller has a deadline.)
+            # (A head that is restarting does not answer; the caller has a deadline.)
             with contextlib.suppress(grpc.aio.AioRpcError):
                 status = await link.status()
                 if sum(one.state == "ready" for one in status.slices) >= found.wanted:
@@ -179,10 +182,10 @@ async def _until_heard_of(cluster: Cluster, found: ServiceReadiness, settings: S
 
 
 async def delete(cluster: Cluster, jobset: Object, *, timeout_s: float) -> None:
-    """Deletes this very JobSet, and waits until its pods are gone.
+    """Deletes this JobSet, and waits until its pods have ended.
 
     Raises:
-      ServiceNotReady: Some are there still when the time is over.
+      ServiceNotReady: Some pods still exist after the timeout.
     """
     metadata = jobset["metadata"]
     name, uid = str(metadata["name"]), str(metadata["uid"])
@@ -196,15 +199,15 @@ async def delete(cluster: Cluster, jobset: Object, *, timeout_s: float) -> None:
                         return
     except TimeoutError as error:
         raise ServiceNotReady(
-            f"pods of {name} are left after {timeout_s:g} s: {', '.join(left.values())}",
+            f"pods of {name} still exist after {timeout_s:g} s: {', '.join(left.values())}",
             pods=list(left.values()),
-            hint="a pod ends with its grace, or when its node is heard of again",
+            hint="a pod ends after its grace period, or when its node is reachable again",
         ) from error
 
 
 async def _pods(cluster: Cluster, selector: str) -> AsyncGenerator[dict[str, str], None]:
-    """Yields the names of the pods that there are, by UID, whenever that changes."""
-    there: dict[str, str] = {}
+    """Yields the names of existing pods by UID, whenever they change."""
+    existing: dict[str, str] = {}
     path = collection("pods", cluster.namespace)
     changes = watch(cluster.api, path, params={"labelSelector": selector})
     async with contextlib.aclosing(changes):
@@ -212,8 +215,8 @@ async def _pods(cluster: Cluster, selector: str) -> AsyncGenerator[dict[str, str
             if change.kind != "SYNCED":
                 metadata: dict[str, Any] = change.object["metadata"]
                 if change.kind == "DELETED":
-                    there.pop(metadata["uid"], None)
+                    existing.pop(metadata["uid"], None)
                 else:
-                    there[metadata["uid"]] = metadata["name"]
+                    existing[metadata["uid"]] = metadata["name"]
                     continue
-            yield there
+            yield existing

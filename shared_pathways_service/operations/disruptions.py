@@ -1,8 +1,8 @@
-"""What `sps chaos` does next: from a seed, a clock that is passed in, and who holds what.
+"""Decides the failures of `sps chaos` from a seed, the current time and the state of slices.
 
-Moments come as in a Poisson process: the time to the next one is exponential with the mean that is
-wanted (MTBF), whatever came before. One that falls while as many slices as may be are down is
-passed over, so that the MTBF is that of the time in which something may fail.
+Failures form a Poisson process: the time to the next one is exponentially distributed with a given
+mean (MTBF). A failure is skipped while the allowed number of slices is down, so the MTBF applies to
+the time in which something may fail.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ __all__ = ["Chaos", "ChaosOptions", "Kind", "Moment", "SliceView", "Strike", "mo
 
 Kind = Literal["kill", "hang", "proxy"]
 
-#: Seconds that the service holds a slice at most.
+#: Seconds for which the service keeps a slice down at most.
 _LONGEST_DOWN_S: Final = 3600.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChaosOptions:
-    """How much goes wrong, and what.
+    """The rate and the kinds of failures.
 
     Attributes:
       mtbf_s: Mean time between failures, in seconds.
       down_for_s: Seconds that a slice is down, or hangs.
-      kinds: What happens, each as likely as the others: a slice's workers are killed (``kill``) or
-        stopped (``hang``), or a tenant's proxy is killed (``proxy``).
-      slices_at_once: How many slices are down at once, at most.
-      only_held: Whether slices that nobody holds are left alone.
-      seed: The same one makes the same moments.
+      kinds: Kinds of failures, equally likely: a slice's workers are killed (``kill``) or stopped
+        (``hang``), or a tenant's proxy is killed (``proxy``).
+      slices_at_once: The number of slices that may be down at the same time.
+      only_held: Whether slices without a holder are spared.
+      seed: The same seed gives the same failures.
 
     Raises:
       InvalidRequestError: A value is out of its range.
@@ -48,7 +48,7 @@ class ChaosOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Checks them."""
+        """Checks the values."""
         check_seconds("--mtbf", self.mtbf_s, zero=False)
         check_seconds("--down-for", self.down_for_s)
         if self.down_for_s > _LONGEST_DOWN_S:
@@ -61,12 +61,12 @@ class ChaosOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Moment:
-    """When something goes wrong.
+    """A planned failure.
 
     Attributes:
       at_s: Seconds since the beginning.
-      kind: What.
-      pick: From 0 up to 1: which of those that it may happen to.
+      kind: The kind of failure.
+      pick: From 0 up to 1; selects the target among the possible ones.
     """
 
     at_s: float
@@ -76,13 +76,13 @@ class Moment:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SliceView:
-    """A slice of the service, as its resource manager tells it.
+    """A slice in the resource manager's status.
 
     Attributes:
       id: The physical slice.
-      is_up: Whether it can be used.
-      tenant: Who holds it; None: nobody.
-      virtual_index: Which of the tenant's slices it is.
+      is_up: Whether the slice can be used.
+      tenant: The holder; None: no holder.
+      virtual_index: The index of the holder's virtual slice.
     """
 
     id: str
@@ -93,12 +93,12 @@ class SliceView:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Strike:
-    """What is done now.
+    """A failure to cause now.
 
     Attributes:
-      slice_id: To which slice; None: to a proxy.
-      tenant: Who holds it, or whose proxy it is; None: nobody.
-      virtual_index: Which of the tenant's slices it is.
+      slice_id: The slice; None: the target is a proxy.
+      tenant: The holder of the slice, or the tenant of the proxy; None: no holder.
+      virtual_index: The index of the holder's virtual slice.
     """
 
     at_s: float
@@ -109,7 +109,7 @@ class Strike:
 
 
 def moments(options: ChaosOptions) -> Iterator[Moment]:
-    """Yields the moments of a seed, without end."""
+    """Yields the planned failures of a seed, without end."""
     draw = random.Random(options.seed)  # noqa: S311 - not for secrets
     at_s = 0.0
     while True:
@@ -118,11 +118,11 @@ def moments(options: ChaosOptions) -> Iterator[Moment]:
 
 
 class Chaos:
-    """Decides what each moment does. All times are seconds since the beginning.
+    """Decides the effect of each planned failure. All times are seconds since the beginning.
 
     Attributes:
-      next: The moment to come.
-      passed_over: How many moments did nothing.
+      next: The next planned failure.
+      passed_over: The number of skipped failures.
     """
 
     def __init__(self, options: ChaosOptions) -> None:
@@ -133,14 +133,14 @@ class Chaos:
         self.passed_over = 0
 
     def strike(self, now_s: float, slices: Sequence[SliceView]) -> Strike | None:
-        """Takes the moment to come, and says what it does.
+        """Consumes the next planned failure, and returns its effect.
 
         Args:
-          now_s: When it really is.
+          now_s: The actual time.
           slices: All slices of the service.
 
         Returns:
-          None: nothing, as nothing may be done, or there is nothing to do it to.
+          None: the failure is skipped, because no target exists or is allowed.
         """
         moment, self.next = self.next, next(self._moments)
         ordered = sorted(slices, key=lambda view: view.id)
@@ -152,12 +152,12 @@ class Chaos:
         return strike
 
     def held(self, now_s: float) -> tuple[str, ...]:
-        """Returns the slices that are down by what was done here."""
+        """Returns the slices that are kept down by earlier failures."""
         return tuple(sorted(name for name, until in self._until.items() if until > now_s))
 
     def _on_slice(self, moment: Moment, now_s: float, slices: Sequence[SliceView]) -> Strike | None:
         held = self.held(now_s)
-        # One that hangs counts as up for a while, one whose hold is over as down.
+        # A hung slice counts as up for a while, and one that was just released as down.
         up = [view for view in slices if view.is_up and view.id not in held]
         if len(slices) - len(up) >= self._options.slices_at_once:
             return None

@@ -1,4 +1,4 @@
-"""A service takes no new connections, and those that there are come to their end."""
+"""Stops new connections to a service, and waits for the end of existing ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shared_pathways_service.operations.cluster_access import Cluster, Object
 
 __all__ = ["drained"]
 
-#: What the server says of a JobSet that is gone, and of another one of its name.
+#: Status codes of the API server for a deleted JobSet, and for a new one of the same name.
 _ANOTHER_OR_NONE = ("NotFound", "Conflict", "Invalid")
 
 
@@ -31,18 +31,18 @@ async def drained(
     evict: bool,
     note: Callable[[str], object],
 ) -> AsyncIterator[None]:
-    """Has a service without tenants for the length of the block.
+    """Keeps a service without tenants for the length of the block.
 
     Args:
-      cluster: Where.
-      jobset: The service's.
-      why: What those are told who connect meanwhile.
-      timeout_s: Seconds for its tenants to leave.
-      evict: Whether those that are left then are ended.
-      note: Gets what is under way, as sentences for people.
+      cluster: The cluster.
+      jobset: The service's JobSet.
+      why: The reason that new connections are given.
+      timeout_s: Seconds for existing connections to end.
+      evict: Whether the remaining connections are then ended.
+      note: Called with sentences about the progress, for people.
 
     Raises:
-      SlicesTaken: There are tenants still; they are named, and new ones are let in again.
+      SlicesTaken: Connections remain, which the error names; new connections are allowed again.
     """
     path = item("jobsets", cluster.namespace, str(jobset["metadata"]["name"]))
     uid = jobset["metadata"]["uid"]
@@ -51,32 +51,35 @@ async def drained(
     except (AccessDenied, ApiError):
         raise
     except BaseException:
-        # The answer was lost, or not waited for: it may be marked.
-        await _let_in_again(cluster, path, jobset, note)
+        # The answer was lost or not awaited: the service may be marked.
+        await _unmark(cluster, path, jobset, note)
         raise
     try:
-        await _until_empty(cluster, jobset, timeout_s=timeout_s, evict=evict, note=note)
+        await _wait_until_empty(cluster, jobset, timeout_s=timeout_s, evict=evict, note=note)
         yield
     finally:
-        await _let_in_again(cluster, path, jobset, note)
+        await _unmark(cluster, path, jobset, note)
 
 
-async def _let_in_again(
+async def _unmark(
     cluster: Cluster, path: str, jobset: Object, note: Callable[[str], object]
 ) -> None:
-    """Unmarks a service; that it cannot be is told, as what came before is the error."""
+    """Removes the mark of a service.
+
+    A failure is only reported, so that it does not replace the actual error.
+    """
     metadata = jobset["metadata"]
     try:
         await cluster.api.patch(path, _mark(metadata["uid"], None))
     except SharedPathwaysError as error:
-        # Where it was deleted, there is nothing to unmark, or another one of the same name.
+        # If the JobSet was deleted, or replaced by another one, there is nothing to unmark.
         if isinstance(error, ApiError) and error.reason in _ANOTHER_OR_NONE:
             return
         name = metadata["name"]
         note(
-            f"the service {name} may take no new connections still: {error.message} hint: "
+            f"the service {name} may still refuse new connections: {error.message} hint: "
             f"`kubectl annotate jobset {name} {ANNOTATION_DRAINING}- "
-            f"--namespace {cluster.namespace}` lets them in"
+            f"--namespace {cluster.namespace}` allows them"
         )
 
 
@@ -84,7 +87,7 @@ def _mark(uid: str, why: str | None) -> Object:
     return {"metadata": {"uid": uid, "annotations": {ANNOTATION_DRAINING: why}}}
 
 
-async def _until_empty(
+async def _wait_until_empty(
     cluster: Cluster,
     jobset: Object,
     *,
@@ -95,20 +98,20 @@ async def _until_empty(
     name = str(jobset["metadata"]["name"])
     left = tenants_of(name, await cluster.proxies())
     if left and timeout_s:
-        note(f"waiting for {_names(left)} to end, no new connections are let in")
+        note(f"waiting for {_names(left)} to end; new connections are refused")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                await _until_left(cluster, name)
+                await _wait_until_left(cluster, name)
         left = tenants_of(name, await cluster.proxies())
     if left and not evict:
-        hint = "--drain-timeout waits for their end, --evict ends them"
+        hint = "--drain-timeout waits for them to end, --evict ends them"
         raise in_use(name, left, hint=hint)
     if left:
         note(f"ending {_names(left)}")
         await asyncio.gather(*(cluster.delete(proxy) for proxy in left))
 
 
-async def _until_left(cluster: Cluster, name: str) -> None:
+async def _wait_until_left(cluster: Cluster, name: str) -> None:
     path = collection("jobs", cluster.namespace)
     changes = watch(cluster.api, path, params={"labelSelector": PROXY_SELECTOR})
     async with contextlib.aclosing(changes):

@@ -1,4 +1,4 @@
-"""Two JobSets on a cluster while a node pool goes and comes back: done, watched and timed."""
+"""Drains and restores a node pool under two JobSets, and measures how they move."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from shared_pathways_service.manifests import names
 
 __all__ = ["Hotswap", "Report", "create_missing", "following"]
 
-#: Is told of each phase when it comes, by its name in `PHASES`.
+#: Called with the name of each phase in `PHASES` when the phase begins.
 Tell = Callable[[str], object]
 
 _EXISTS = "AlreadyExists"
@@ -35,17 +35,19 @@ _EXISTS = "AlreadyExists"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
-    """What came of one disruption; seconds.
+    """The measurements of one disruption, in seconds.
 
     Attributes:
-      pool: That was drained; empty: what somebody else did was watched.
-      phases: Since the disruption began, those of the lower JobSet's return since the nodes came
-        back; those that did not come are missing. What somebody else did began when it was seen: a
-        node of the higher JobSet was not heard of, or a pod of its was told to go.
-      high_back_s: From then until the higher one was ready.
-      low_back_s: From the nodes' return until the lower one was ready; None: it was never gone.
-      pools: Where the higher one is now.
-      shared: Node pools that had pods of both at one time.
+      pool: The drained node pool; empty: the disruption was caused outside.
+      phases: Seconds since the disruption began, or since the nodes returned for phases of the
+        lower JobSet; phases that did not occur are missing. A disruption from outside begins when
+        it is observed: a node of the higher JobSet is not ready, or one of its pods is being
+        deleted.
+      high_back_s: Seconds until the higher JobSet was ready again.
+      low_back_s: Seconds from the nodes' return until the lower JobSet was ready; None: it was not
+        preempted.
+      pools: The node pools of the higher JobSet now.
+      shared: Node pools that had pods of both JobSets at the same time.
     """
 
     pool: str
@@ -56,44 +58,44 @@ class Report:
     shared: Mapping[str, str]
 
     def to_json(self) -> dict[str, Any]:
-        """Returns it as plain data."""
+        """Returns the report as plain data."""
         return dataclasses.asdict(self)
 
 
 class Hotswap:
-    """A disruption, step by step; see `following`.
+    """Controls one disruption step by step; see `following`.
 
     Attributes:
-      seen: What is known so far.
-      closed: The nodes that were cordoned and not opened again.
+      seen: The observations so far.
+      closed: The nodes that were cordoned and not uncordoned yet.
     """
 
     def __init__(self, api: KubeApi, seen: HotswapWatch, high: Crew, low: Crew, tell: Tell) -> None:
         self._api = api
         self._high, self._low = high, low
         self._tell = tell
-        self._told: set[str] = set()
-        self._news = asyncio.Event()
+        self._reported: set[str] = set()
+        self._changed = asyncio.Event()
         self._nodes_known = asyncio.Event()
         self._failure: Exception | None = None
         self.seen = seen
         self.closed: list[str] = []
 
     async def wait_until_all_ready(self, *, timeout_s: float) -> None:
-        """Waits until all pods of both are ready."""
+        """Waits until all pods of both JobSets are ready."""
         for crew in (self._high, self._low):
-            await self._until(
+            await self._wait_until(
                 functools.partial(self.seen.is_ready, crew.name),
                 f"all {crew.pods} pods of {crew.name} to be ready",
                 timeout_s,
             )
 
     async def drain(self, pool: str, *, timeout_s: float) -> list[str]:
-        """Closes a node pool, and evicts its pods; returns its nodes.
+        """Cordons a node pool and evicts its pods; returns its nodes.
 
         Raises:
-          InvalidRequestError: There is no such pool, or the higher JobSet is not there.
-          ServiceNotReady: Not all may be evicted in time.
+          InvalidRequestError: There is no such pool, or the higher JobSet is not on it.
+          ServiceNotReady: Not all pods could be evicted in time.
         """
         nodes = await nodes_of_pool(self._api, pool)
         if not nodes or pool not in self.seen.pools_of(self._high.name):
@@ -101,30 +103,30 @@ class Hotswap:
             expected = f"a node pool of {self._high.name}: {there}"
             raise InvalidRequestError("--disrupt", pool, expected)
         self.seen.disrupted(time.monotonic())
-        self._hear()
+        self._report_phases()
         await self._close(nodes)
         try:
             async with asyncio.timeout(timeout_s):
                 await evict_pods(self._api, nodes)
         except TimeoutError as error:
             raise ServiceNotReady(
-                f"pods of {pool} cannot be evicted within {timeout_s:g} s",
+                f"pods of {pool} could not be evicted within {timeout_s:g} s",
                 hint="a PodDisruptionBudget may protect them",
             ) from error
         return nodes
 
     async def wait_until_lost(self, *, timeout_s: float) -> list[str]:
-        """Waits until somebody else takes a node of the higher JobSet away.
+        """Waits until a node of the higher JobSet is lost.
 
-        What is left of a pool that lost a node is no slice any more, but looks free to the
-        scheduler: it is closed, as a cloud closes a pool that it repairs.
+        The rest of a pool that lost a node is not a whole slice, but looks free to the scheduler.
+        So it is cordoned, as a cloud does with a pool that it repairs.
 
         Returns:
-          The nodes that were closed.
+          The nodes that were cordoned.
         """
         self.seen.begun()
         moments = self.seen.moments
-        await self._until(
+        await self._wait_until(
             lambda: "not_ready" in moments or "lost" in moments, PHASES["lost"], timeout_s
         )
         closed = [
@@ -133,26 +135,26 @@ class Hotswap:
             for node in await nodes_of_pool(self._api, pool)
         ]
         await self._close(closed)
-        await self._until_phase("lost", timeout_s)
+        await self._wait_for_phase("lost", timeout_s)
         return closed
 
     async def wait_until_back(self, *, timeout_s: float) -> None:
         """Waits until the higher JobSet is ready again."""
-        await self._until_phase("ready", timeout_s)
+        await self._wait_for_phase("ready", timeout_s)
 
     async def restore(self, nodes: Sequence[str], *, timeout_s: float) -> None:
-        """Opens nodes again, and waits until the lower JobSet is ready."""
+        """Uncordons nodes, and waits until the lower JobSet is ready."""
         self.seen.restored(time.monotonic())
-        self._hear()
+        self._report_phases()
         await uncordon(self._api, nodes)
         self.closed = [node for node in self.closed if node not in nodes]
-        await self._until_phase("low_ready", timeout_s)
+        await self._wait_for_phase("low_ready", timeout_s)
 
     def report(self, pool: str = "") -> Report:
-        """Returns what came of it."""
+        """Returns the measurements."""
         seen = self.seen
         back_s = seen.seconds("ready", "disrupted")
-        assert back_s is not None, "wait_until_back comes first"
+        assert back_s is not None, "call wait_until_back first"
         since = {phase: "restored" if phase.startswith("low_") else "disrupted" for phase in PHASES}
         phases = {phase: seen.seconds(phase, since[phase]) for phase in PHASES}
         return Report(
@@ -165,68 +167,68 @@ class Hotswap:
         )
 
     async def follow_nodes(self) -> None:
-        """Takes changes of nodes in, until it is cancelled."""
+        """Observes changes of nodes until it is cancelled."""
         changes = watch(self._api, collection("nodes"), params={"labelSelector": NODE_POOL})
-        with self._failing():
+        with self._recording_failure():
             async with contextlib.aclosing(changes):
                 async for change in changes:
                     if change.kind == "SYNCED":
                         self._nodes_known.set()
                     elif change.kind != "DELETED":
                         self.seen.take_node(change.object, time.monotonic())
-                        self._hear()
+                        self._report_phases()
 
     async def follow_pods(self, namespace: str) -> None:
-        """Takes changes of pods in, until it is cancelled."""
-        # A pod tells its node; of what pool that is must be known.
+        """Observes changes of pods until it is cancelled."""
+        # A pod names its node, whose pool must be known.
         await self._nodes_known.wait()
         selector = f"{names.LABEL_JOBSET} in ({self._high.name},{self._low.name})"
         changes = watch(
             self._api, collection("pods", namespace), params={"labelSelector": selector}
         )
-        with self._failing():
+        with self._recording_failure():
             async with contextlib.aclosing(changes):
                 async for change in changes:
                     if change.kind != "SYNCED":
                         gone = change.kind == "DELETED"
                         self.seen.take_pod(change.object, time.monotonic(), gone=gone)
-                        self._hear()
+                        self._report_phases()
 
     async def _close(self, nodes: Sequence[str]) -> None:
-        # (Some of them may be closed where one cannot be.)
+        # (If one cannot be cordoned, others may have been.)
         self.closed += nodes
         await cordon(self._api, nodes)
 
     @contextlib.contextmanager
-    def _failing(self) -> Iterator[None]:
+    def _recording_failure(self) -> Iterator[None]:
         try:
             yield
         except Exception as error:  # noqa: BLE001 - raised where it is waited for
             self._failure = error
-            self._news.set()
+            self._changed.set()
 
-    def _hear(self) -> None:
+    def _report_phases(self) -> None:
         for phase in self.seen.moments:
-            if phase not in self._told:
-                self._told.add(phase)
+            if phase not in self._reported:
+                self._reported.add(phase)
                 self._tell(phase)
-        self._news.set()
+        self._changed.set()
 
-    async def _until_phase(self, phase: str, timeout_s: float) -> None:
-        await self._until(lambda: phase in self.seen.moments, PHASES[phase], timeout_s)
+    async def _wait_for_phase(self, phase: str, timeout_s: float) -> None:
+        await self._wait_until(lambda: phase in self.seen.moments, PHASES[phase], timeout_s)
 
-    async def _until(self, is_so: Callable[[], bool], what: str, timeout_s: float) -> None:
+    async def _wait_until(self, is_so: Callable[[], bool], what: str, timeout_s: float) -> None:
         try:
             async with asyncio.timeout(timeout_s):
                 while not is_so():
-                    self._news.clear()
+                    self._changed.clear()
                     if self._failure is not None:
                         raise self._failure
-                    await self._news.wait()
+                    await self._changed.wait()
         except TimeoutError as error:
             raise ServiceNotReady(
-                f"waited {timeout_s:g} s in vain for this: {what}",
-                hint="`kubectl get pods -o wide` and `kubectl describe jobset` show what keeps it",
+                f"this did not happen within {timeout_s:g} s: {what}",
+                hint="`kubectl get pods -o wide` and `kubectl describe jobset` show the reason",
             ) from error
 
 
@@ -234,14 +236,14 @@ class Hotswap:
 async def following(
     api: KubeApi, namespace: str, high: str, low: str, *, tell: Tell = lambda _phase: None
 ) -> AsyncIterator[Hotswap]:
-    """Follows two JobSets, for the length of the block.
+    """Observes two JobSets for the length of the block.
 
     Args:
-      api: The cluster's.
-      namespace: Of both.
-      high: The name of that of higher priority.
-      low: The name of the other one.
-      tell: Is told of each phase when it comes; must not block.
+      api: The cluster's API server.
+      namespace: The namespace of both.
+      high: The name of the JobSet of higher priority.
+      low: The name of the JobSet of lower priority.
+      tell: Called with each phase when it begins; must not block.
 
     Raises:
       ServiceNotFound: One of them does not exist.
@@ -263,9 +265,9 @@ async def following(
 async def create_missing(
     api: KubeApi, namespace: str, manifests: Sequence[Mapping[str, Any]]
 ) -> list[str]:
-    """Creates those PriorityClasses and JobSets that there are not; returns their names.
+    """Creates missing PriorityClasses and JobSets; returns their names.
 
-    One that is there stays as it is, whoever made it.
+    Existing ones are not changed.
     """
     made = []
     for manifest in manifests:
@@ -291,6 +293,6 @@ async def _crew(api: KubeApi, namespace: str, name: str) -> Crew:
         raise ServiceNotFound(
             f"there is no JobSet {name} in namespace {namespace}",
             service=name,
-            hint="`sps hotswap --create` makes both of the recipe",
+            hint="`sps hotswap --create` creates both JobSets of the recipe",
         )
     return Crew.of(found)

@@ -1,4 +1,4 @@
-"""The way to the resource manager of a service in a cluster, for the length of a command."""
+"""Connects a command to the resource manager of a service in a cluster."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["link_to_manager"]
 async def link_to_manager(
     cluster: Cluster, service: Service, settings: Settings, *, found: ServiceReadiness | None = None
 ) -> AsyncIterator[ManagerLink]:
-    """Opens the way for the length of the block; whether anybody answers is not known yet.
+    """Opens a connection for the length of the block, without waiting for an answer.
 
     Args:
-      cluster: Where the service is.
-      service: One of our images.
+      cluster: The cluster of the service.
+      service: A service with one of our images.
       settings: For the relay's socket.
-      found: How the service stands, if somebody has looked: it knows the resource manager's pod.
+      found: The readiness of the service, if known; it names the resource manager's pod.
 
     Raises:
       AccessDenied: The runtime directory is not private to this user.

@@ -1,4 +1,4 @@
 """Forwards a local socket to a port of a pod, through the API server's port-forward.
 
-The tunnel is given connections to the API server: addresses and credentials are in `kube`.
+The caller connects the tunnel to the API server; `kube` has addresses and credentials.
 """

@@ -1,4 +1,4 @@
-"""What a relay has forwarded since it was made."""
+"""Counters of a relay."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ __all__ = ["TunnelCounters"]
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class TunnelCounters:
-    """Counts; only who forwards adds to them.
+    """Counts connections and bytes; only the forwarding code changes them.
 
     Attributes:
-      opened: Connections that a way to the pod was open for.
-      connections: Of these, those that are open.
-      redials: Dials that followed one that failed, for the same connection.
-      sent_bytes: Taken from this machine's side for the pod; the user's bytes, without framing.
-      received_bytes: Handed to this machine's side from the pod, likewise.
+      opened: Connections that were forwarded to the pod so far.
+      connections: Open connections.
+      redials: Dials after a failed one of the same connection.
+      sent_bytes: Bytes from this machine to the pod, without framing.
+      received_bytes: Bytes from the pod to this machine, without framing.
     """
 
     opened: int = 0

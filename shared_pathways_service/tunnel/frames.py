@@ -1,9 +1,9 @@
-"""The port-forward sub-protocol: what the messages of a WebSocket carry.
+"""The port-forward sub-protocol in the messages of a WebSocket, without I/O.
 
-The first byte of a message is its channel: 0 carries the port's bytes both ways, 1 what went wrong
-at the far end, as text. On each channel the server sends the number of the port first, two bytes,
-little-endian (Kubernetes, `k8s.io/kubelet/pkg/cri/streaming/portforward/websocket.go`). There is no
-half-close, and no later version: what came after it (`v5.channel.k8s.io`) is not offered for ports.
+The first byte of a message is its channel: 0 carries the port's bytes in both directions, 1 an
+error of the far end as text. On each channel the server first sends the number of the port, two
+bytes, little-endian (Kubernetes, `k8s.io/kubelet/pkg/cri/streaming/portforward/websocket.go`).
+There is no half-close and no later version: `v5.channel.k8s.io` is not offered for ports.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ DATA = 0
 ERROR = 1
 
 _PORT_BYTES = 2
-#: Of an error's text; a server that sends more has lost its way.
+#: Limit of an error's text; a server that sends more is broken.
 _TEXT_BYTES = 4096
 
 
 class Channels:
-    """Takes the messages of one forwarded port."""
+    """Processes the messages of one forwarded port."""
 
     def __init__(self) -> None:
         self._channel = DATA
@@ -31,19 +31,19 @@ class Channels:
         self._text = bytearray()
 
     def receive(self, piece: Piece) -> memoryview:
-        """Takes a piece of a data message.
+        """Processes a piece of a data message.
 
         Returns:
-          Bytes of the port, in the piece; none where it carries something else.
+          Bytes of the port in the piece; empty if it carries something else.
 
         Raises:
-          TunnelError: The far end could not reach the port or lost it, or does not speak the
-            sub-protocol; `cause` is what it said.
+          TunnelError: The far end could not reach the port or lost it, or does not use the
+            sub-protocol; `cause` is its message.
         """
         body = piece.payload
         if piece.begins:
             if piece.opcode != BINARY or not body or body[0] not in self._port_left:
-                raise _failed("the server broke the protocol: a message that is for no channel")
+                raise _failed("the server broke the protocol: a message without a channel")
             self._channel = body[0]
             body = body[1:]
         if left := self._port_left[self._channel]:

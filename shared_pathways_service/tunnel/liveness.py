@@ -1,4 +1,4 @@
-"""When to ask the far end whether it is there, and when to stop believing that it is."""
+"""Decides when to ping the far end, and when to consider it dead."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Liveness", "Verdict"]
 
 
 class Verdict(enum.Enum):
-    """What to do now."""
+    """The next action."""
 
     WAIT = "wait"
     PING = "ping"
@@ -16,39 +16,39 @@ class Verdict(enum.Enum):
 
 
 class Liveness:
-    """Decides by what was heard; whatever arrives proves the far end alive.
+    """Decides from received data; any data proves the far end alive.
 
-    While a connection is held up, pings and pongs wait behind its data, so that silence proves
-    nothing: time begins anew when it flows again.
+    While a connection is blocked, pings and pongs wait behind its data, so silence proves nothing.
+    The timeout restarts when data flows again.
 
     Args:
       ping_s: Seconds between two pings.
-      pong_s: Seconds that an answer may take.
-      now: Seconds on any clock that only goes forward, as are all further times.
+      pong_s: Seconds for an answer.
+      now: Seconds on a monotonic clock, as are all further times.
     """
 
     def __init__(self, ping_s: float, pong_s: float, now: float) -> None:
         self._ping_s = ping_s
         self._pong_s = pong_s
-        self._since = now  # the last ping, or the end of a hold-up
+        self._since = now  # the last ping, or the end of a blockage
         self._is_asked = False
 
     @property
     def due_at(self) -> float:
-        """When to look again; `heard` may change it."""
+        """The time of the next check; `on_data` may change it."""
         return self._since + (self._pong_s if self._is_asked else self._ping_s)
 
-    def heard(self) -> bool:
-        """Something arrived; returns whether it was waited for."""
+    def on_data(self) -> bool:
+        """Records received data; returns whether a ping was unanswered."""
         was_asked, self._is_asked = self._is_asked, False
         return was_asked
 
-    def look(self, now: float, *, is_held_up: bool) -> Verdict:
-        """Decides.
+    def check(self, now: float, *, is_blocked: bool) -> Verdict:
+        """Decides the next action.
 
         Args:
           now: The time.
-          is_held_up: Whether one of the directions waits for its reader.
+          is_blocked: Whether one of the directions waits for its reader.
         """
         if now < self.due_at:
             return Verdict.WAIT
@@ -56,7 +56,7 @@ class Liveness:
         if not self._is_asked:
             self._is_asked = True
             return Verdict.PING
-        if not is_held_up:
+        if not is_blocked:
             return Verdict.GONE
         self._is_asked = False
         return Verdict.WAIT

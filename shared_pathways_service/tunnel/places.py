@@ -1,7 +1,7 @@
-"""Where local sockets are: each in a directory of its own, locked for as long as its owner lives.
+"""Creates directories for local sockets, each locked while its owner lives.
 
-A process that is killed removes nothing; but its locks go with it, so that a later one sees what
-has no owner any more. (A process's id would say less: it may be another's by then, or of another
+A killed process removes nothing, but its locks are released, so that a later process finds the
+abandoned sockets. (A process id would be less reliable: it may be reused, or belong to another
 container.)
 """
 
@@ -22,12 +22,12 @@ _SOCKET = "s"
 
 @contextlib.contextmanager
 def socket_place(runtime_dir: Path) -> Iterator[Path]:
-    """Yields a path for a socket; it and its directory are gone afterwards."""
+    """Yields a path for a socket, and removes it with its directory afterwards."""
     with contextlib.ExitStack() as stack:
         while True:
             place = runtime_dir / f"{_PREFIX}{secrets.token_hex(5)}"
             place.mkdir(mode=0o700)
-            # Who looks for what is abandoned may see it before it is locked.
+            # Another process may find the directory before it is locked.
             with contextlib.suppress(FileNotFoundError):
                 descriptor = stack.enter_context(_locked(place, fcntl.LOCK_EX))
                 if place.exists():
@@ -37,9 +37,9 @@ def socket_place(runtime_dir: Path) -> Iterator[Path]:
 
 
 def remove_abandoned(runtime_dir: Path) -> None:
-    """Removes sockets of processes that did not come to it."""
+    """Removes sockets of processes that ended without removing them."""
     for place in runtime_dir.glob(f"{_PREFIX}*"):
-        # (Locked: it has an owner. Not there: that has just removed it.)
+        # (Locked: the owner lives. Missing: the owner has just removed it.)
         with (
             contextlib.suppress(OSError),
             _locked(place, fcntl.LOCK_EX | fcntl.LOCK_NB) as descriptor,
@@ -49,7 +49,7 @@ def remove_abandoned(runtime_dir: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(directory: Path, operation: int) -> Iterator[int]:
-    # Through no link: it would lead to files that are not ours to remove.
+    # Does not follow links, which could lead to files of others.
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, operation)

@@ -1,8 +1,8 @@
-"""One local socket and one port-forward, joined: bytes both ways, in bounded buffers.
+"""Connects one local socket and one port-forward, with bounded buffers in both directions.
 
-Each direction has one buffer, and reads into it only when all that was in it is on its way: whoever
-sends too fast waits, as on a plain connection. The local socket is read and written directly, which
-saves a copy in each direction over asyncio's transports.
+Each direction has one buffer, and reads more only when its content has been passed on: a fast
+sender waits, as on a plain connection. The local socket is read and written directly, which saves a
+copy in each direction compared with asyncio's transports.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from shared_pathways_service.tunnel.websocket_upgrade import Upgraded
 
 __all__ = ["Broken", "Pump", "PumpTimes"]
 
-#: Bytes of each buffer: as much as sockets and TLS hand over at once.
+#: Bytes of each buffer: as much as sockets and TLS deliver at once.
 _BUFFER = 256 << 10
-#: Pieces that one system call takes (IOV_MAX is 1024).
+#: Pieces in one system call (IOV_MAX is 1024).
 _PIECES = 512
 _NORMAL_CLOSURE = (1000).to_bytes(2, "big")
 
 
 class Broken(Exception):  # noqa: N818 - reads as what happened
-    """The port-forward ended without saying that it would."""
+    """The port-forward ended unexpectedly."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PumpTimes:
-    """Seconds.
+    """Timeouts of a pump, in seconds.
 
     Attributes:
       ping_s: Between two pings.
-      pong_s: That the answer to one may take, while nothing holds the connection up.
+      pong_s: For the answer to a ping, while the connection is not blocked.
       half_closed_s: Without a byte from the pod, after the local side has ended its sending. (The
-        way to the pod knows no half-close, and a TCP peer that is gone looks the same.)
-      drain_s: Without a byte taken by the local side, after the pod's side has ended.
-      closing_s: For the far end to take what is on its way and hang up.
+        port-forward has no half-close, and a dead TCP peer looks the same.)
+      drain_s: Without a byte read by the local side, after the pod's side has ended.
+      closing_s: For the far end to receive the remaining data and hang up.
     """
 
     ping_s: float = 20.0
@@ -63,16 +63,16 @@ class PumpTimes:
 
 
 class Pump(asyncio.BufferedProtocol):
-    """Joins the two until one of them ends.
+    """Forwards bytes between the two until one of them ends.
 
     Args:
-      local: Connected, not blocking; the caller closes it afterwards.
+      local: Connected and non-blocking; the caller closes it afterwards.
       remote: The caller closes it afterwards.
-      times: How long each thing may take.
-      counters: Where bytes are counted.
+      times: The timeouts.
+      counters: The counters of bytes.
 
     Raises:
-      TunnelError: The remote connection was given up before.
+      TunnelError: The remote connection has already ended.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Pump(asyncio.BufferedProtocol):
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._local = local
-        # The loop is told the descriptor: for a socket it makes up texts that cost system calls.
+        # The loop gets the descriptor: for a socket it formats texts that cost system calls.
         self._fd = local.fileno()
         self._remote = remote
         self._times = times
@@ -114,12 +114,12 @@ class Pump(asyncio.BufferedProtocol):
           Broken: The port-forward broke.
         """
         try:
-            # Nothing may stay in the transport that refers to our buffer: it is used again. (The
-            # two kinds of transports take the limit as "more than" and as "at least".)
+            # The transport must not keep references to our buffer, which is reused. (The two kinds
+            # of transports interpret the limit as "more than" and as "at least".)
             has_tls = self._transport.get_extra_info("sslcontext") is not None
             self._transport.set_write_buffer_limits(high=1 if has_tls else 0, low=0)
             self._receive(memoryview(self._early))
-            # (What was answered to the early part may have filled the way out.)
+            # (Answers to the early part may have filled the outgoing buffer.)
             if not (self._has_remote_ended or self._is_writing_paused):
                 self._loop.add_reader(self._fd, self._on_local_readable)
             await self._watch()
@@ -129,24 +129,24 @@ class Pump(asyncio.BufferedProtocol):
             self._loop.remove_writer(self._fd)
             if not self._lost.done():
                 self._transport.abort()
-                # Cancelled once more, this must not cancel `_lost`: aiohttp, too, waits for it.
+                # A second cancellation must not cancel `_lost`, for which aiohttp also waits.
                 await asyncio.wait({self._lost})
         if self._failure is not None:
             raise self._failure
 
     async def _watch(self) -> None:
-        """Waits for the end, and looks after what has to be done in time."""
+        """Waits for the end, and handles timeouts."""
         while not self._is_done:
             self._news.clear()
             now = self._loop.time()
-            verdict = self._liveness.look(now, is_held_up=self._is_held_up())
+            verdict = self._liveness.check(now, is_blocked=self._is_blocked())
             if verdict is Verdict.PING:
                 self._send(control_frame(PING, b"", os.urandom(KEY_BYTES)))
             elif verdict is Verdict.GONE:
                 self._end_remote(Broken(f"no answer to a ping within {self._times.pong_s:g} s"))
                 continue
             due = self._liveness.due_at
-            if (patience := self._patience_s()) is not None:
+            if (patience := self._timeout_s()) is not None:
                 due = min(due, self._idle_since + patience)
                 if now >= self._idle_since + patience:
                     self._finish()
@@ -155,16 +155,16 @@ class Pump(asyncio.BufferedProtocol):
             await self._news.wait()
             timer.cancel()
 
-    def _patience_s(self) -> float | None:
+    def _timeout_s(self) -> float | None:
         if self._has_remote_ended:
             return self._times.drain_s
         return self._times.half_closed_s if self._has_local_ended else None
 
-    def _is_held_up(self) -> bool:
+    def _is_blocked(self) -> bool:
         return bool(self._pending) or self._is_writing_paused
 
     async def _close_politely(self) -> None:
-        """Says that it is over, and lets what is on its way arrive before the far end hangs up."""
+        """Sends a close message, and lets remaining data arrive before the far end hangs up."""
         if self._has_remote_ended or self._lost.done():
             return
         self._has_remote_ended = True
@@ -182,28 +182,30 @@ class Pump(asyncio.BufferedProtocol):
     # ---- from the pod
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Returns where to put what arrives; as much as asyncio's TLS has, or it would lose it."""
+        """Returns the buffer for received data, which must hold all that aiohttp's TLS has."""
         if sizehint > len(self._in):
             self._in = memoryview(bytearray(sizehint))
         return self._in
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Passes on what has arrived."""
+        """Passes received data on."""
         self._receive(self._in[:nbytes])
 
     def eof_received(self) -> None:
         """The far end hung up; `connection_lost` follows."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The far end is gone, expectedly or not."""
+        """The far end has ended, expectedly or not."""
         if self._lost.done():
             return
         self._lost.set_result(None)
         self._remote.lost(exc)
-        self._end_remote(Broken(str(exc) if exc else "the connection was closed without a word"))
+        self._end_remote(
+            Broken(str(exc) if exc else "the connection was closed without a close message")
+        )
 
     def _receive(self, data: memoryview) -> None:
-        if self._liveness.heard():
+        if self._liveness.on_data():
             self._news.set()
         if self._has_remote_ended:
             return
@@ -213,14 +215,14 @@ class Pump(asyncio.BufferedProtocol):
             has_ended = self._take(data, arrived)
         except (TunnelError, WebSocketViolation) as error:
             has_ended, failure = True, error
-        # What came before the end is the local side's, whatever the end is.
+        # Data before the end belongs to the local side, whatever the end is.
         self._pending += arrived
         self._flush()
         if has_ended:
             self._end_remote(failure)
 
     def _take(self, data: memoryview, arrived: list[memoryview]) -> bool:
-        """Sorts what has come; returns whether the far end closes."""
+        """Parses received data; returns whether the far end closes."""
         for piece in self._frames.feed(data):
             if piece.opcode == PING:
                 self._send(control_frame(PONG, bytes(piece.payload), os.urandom(KEY_BYTES)))
@@ -244,7 +246,7 @@ class Pump(asyncio.BufferedProtocol):
     # ---- to the local side
 
     def _flush(self) -> None:
-        """Passes on what is pending; where the local side does not take it, no more is read."""
+        """Writes pending data; stops reading from the pod if the local side does not accept it."""
         try:
             while self._pending:
                 sent = self._local.sendmsg(self._pending[:_PIECES])
@@ -292,12 +294,12 @@ class Pump(asyncio.BufferedProtocol):
         self._news.set()
 
     def pause_writing(self) -> None:
-        """The far end does not take more for now."""
+        """Stops reading from the local side, because the far end does not accept more."""
         self._is_writing_paused = True
         self._loop.remove_reader(self._fd)
 
     def resume_writing(self) -> None:
-        """The buffer is free again."""
+        """Continues reading from the local side."""
         self._is_writing_paused = False
         if not (self._has_local_ended or self._has_remote_ended or self._is_done):
             self._loop.add_reader(self._fd, self._on_local_readable)
@@ -312,7 +314,7 @@ def _rest(pieces: list[memoryview], sent: int) -> list[memoryview]:
 
 
 def _is_closed(local: socket.socket) -> bool:
-    """Whether the other end has closed, not only ended its sending; TCP does not tell."""
+    """Whether the other end has closed, not only ended its sending; TCP cannot tell."""
     poll = select.poll()
     poll.register(local, 0)
     return any(events & select.POLLHUP for _, events in poll.poll(0))

@@ -1,4 +1,4 @@
-"""A local socket whose every connection is one port-forward to a pod."""
+"""Listens on a local socket, and forwards each connection to a pod."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from shared_pathways_service.tunnel.pump import Broken, Pump, PumpTimes
 from shared_pathways_service.tunnel.websocket import WebSocketViolation
 from shared_pathways_service.tunnel.websocket_upgrade import Dial, Upgraded, upgraded
 
-__all__ = ["FailureKind", "Relay", "RelayOptions", "TunnelFailure", "unheard"]
+__all__ = ["FailureKind", "Relay", "RelayOptions", "TunnelFailure", "ignore_failure"]
 
 _BACKLOG = 128
 _ACCEPT_AGAIN_S = 0.1
-#: Answers of 4xx that ask to try again: too slow, too many.
+#: Status codes 4xx that ask for a retry: too slow, too many requests.
 _NOT_FINAL = (408, 429)
 _SETUP_ERRORS = (SharedPathwaysError, aiohttp.ClientError, OSError)
 
 
 class FailureKind(enum.Enum):
-    """What failed.
+    """The kind of a failure.
 
     Attributes:
       REFUSED: The API server's answer to a dial is final. The relay has ended.
       POD_DIED: `Relay.pod_died` was called. The relay has ended.
-      UNREACHABLE: No dial succeeded in time. A later connection dials anew.
-      PORT: The pod did not take the connection, or lost it. A later connection dials anew.
-      BROKEN: An open port-forward ended without a word. A later connection dials anew.
+      UNREACHABLE: No dial succeeded in time. A later connection dials again.
+      PORT: The pod did not accept the connection, or lost it. A later connection dials again.
+      BROKEN: An open port-forward broke. A later connection dials again.
     """
 
     REFUSED = "refused"
@@ -52,10 +52,10 @@ class FailureKind(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TunnelFailure:
-    """What `on_failure` is told.
+    """A failure as `on_failure` receives it.
 
     Attributes:
-      error: ``error.__cause__`` is what the dial raised, where it was a dial.
+      error: ``error.__cause__`` is the error of the dial, if a dial failed.
     """
 
     kind: FailureKind
@@ -63,22 +63,22 @@ class TunnelFailure:
 
     @property
     def is_final(self) -> bool:
-        """Whether the relay has ended with it, so that every later connection is refused."""
+        """Whether it ended the relay, so that every later connection is refused."""
         return self.kind in (FailureKind.REFUSED, FailureKind.POD_DIED)
 
 
-def unheard(failure: TunnelFailure) -> None:
-    """For who does not want to hear."""
+def ignore_failure(failure: TunnelFailure) -> None:
+    """No-op failure callback."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RelayOptions:
-    """Times, in seconds.
+    """Timeouts of a relay, in seconds.
 
     Attributes:
-      dial_timeout_s: For one dial; longer than a dial's own limit, which says more.
+      dial_timeout_s: For one dial; longer than a dial's own timeout, whose error is more precise.
       redial_s: For all dials of one connection together.
-      pump: Of open connections.
+      pump: For open connections.
     """
 
     dial_timeout_s: float = 15.0
@@ -92,13 +92,13 @@ class Relay:
     Args:
       dial: Opens one port-forward.
       pod: The pod's name, for errors.
-      runtime_dir: Where the Unix socket is made; made, for this user only, if it is missing.
-      local_port: None: a Unix socket; else a loopback TCP port, 0 for any.
-      on_failure: Told at once what goes wrong, but not of ordinary ends; must not block.
-      options: Times.
+      runtime_dir: The directory for the Unix socket; created for this user only if it is missing.
+      local_port: None: a Unix socket; otherwise a loopback TCP port, 0 for any.
+      on_failure: Called at once with failures, but not for ordinary ends; must not block.
+      options: The timeouts.
 
     Attributes:
-      counters: What it has forwarded.
+      counters: Counters of forwarded data.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Relay:
         pod: str,
         runtime_dir: Path,
         local_port: int | None = None,
-        on_failure: Callable[[TunnelFailure], object] = unheard,
+        on_failure: Callable[[TunnelFailure], object] = ignore_failure,
         options: RelayOptions | None = None,
     ) -> None:
         self.counters = TunnelCounters()
@@ -131,7 +131,7 @@ class Relay:
           ``unix:/path`` or ``127.0.0.1:port``.
 
         Raises:
-          AccessDenied: `runtime_dir` is not this user's alone.
+          AccessDenied: `runtime_dir` is accessible to others.
           OSError: The port is taken.
         """
         listener, address = self._listen()
@@ -142,7 +142,7 @@ class Relay:
         return address
 
     def pod_died(self, reason: str) -> None:
-        """Ends every connection at once and refuses later ones; `on_failure` is told."""
+        """Ends every connection at once and refuses later ones; calls `on_failure`."""
         message = f"pod {self._pod} has died: {reason}"
         self._end(FailureKind.POD_DIED, TunnelError(message, pod=self._pod, cause=reason))
 
@@ -173,7 +173,7 @@ class Relay:
         return listener, f"unix:{path}"
 
     def _accept_from(self, listener: socket.socket) -> None:
-        # Not `sock_accept`: cancelled at the wrong moment, it loses a connection.
+        # Not `sock_accept`, which loses a connection when it is cancelled at the wrong moment.
         self._loop.add_reader(listener.fileno(), self._accept, listener)
 
     def _accept(self, listener: socket.socket) -> None:
@@ -182,7 +182,7 @@ class Relay:
         except (BlockingIOError, ConnectionAbortedError):
             return
         except OSError:
-            # No descriptors are left. Whoever waits to be let in may still be when there are.
+            # Out of descriptors. The client waits until some are free.
             self._loop.remove_reader(listener.fileno())
             self._again = self._loop.call_later(_ACCEPT_AGAIN_S, self._accept_from, listener)
             return
@@ -199,15 +199,15 @@ class Relay:
         try:
             remote = await self._dial_until_open()
         except _SETUP_ERRORS as error:
-            self._tell_of_dial(error)
+            self._report_dial(error)
             return
         with contextlib.closing(remote), self._counted():
             try:
                 await Pump(local, remote, self._options.pump, self.counters).run()
             except TunnelError as error:
-                self._tell(FailureKind.PORT, error)
+                self._report(FailureKind.PORT, error)
             except (Broken, WebSocketViolation) as error:
-                self._tell(FailureKind.BROKEN, error)
+                self._report(FailureKind.BROKEN, error)
 
     @contextlib.contextmanager
     def _counted(self) -> Iterator[None]:
@@ -219,7 +219,7 @@ class Relay:
             self.counters.connections -= 1
 
     def _forget(self, local: socket.socket, connection: asyncio.Task[None]) -> None:
-        # Not in the task: one that is cancelled before it begins runs no line of its own.
+        # Not in the task, which does not run at all if it is cancelled before it begins.
         local.close()
         self._connections.discard(connection)
 
@@ -236,25 +236,27 @@ class Relay:
                     return await upgraded(self._dial)
         raise AssertionError("the last attempt returns or raises")
 
-    def _tell_of_dial(self, error: Exception) -> None:
+    def _report_dial(self, error: Exception) -> None:
         cause = str(error) or type(error).__name__
-        told = TunnelError(f"no way to pod {self._pod}: {cause}", pod=self._pod, cause=cause)
-        told.__cause__ = error
+        failure = TunnelError(
+            f"no connection to pod {self._pod}: {cause}", pod=self._pod, cause=cause
+        )
+        failure.__cause__ = error
         if _is_final(error):
-            self._end(FailureKind.REFUSED, told)
+            self._end(FailureKind.REFUSED, failure)
         else:
-            self._on_failure(TunnelFailure(kind=FailureKind.UNREACHABLE, error=told))
+            self._on_failure(TunnelFailure(kind=FailureKind.UNREACHABLE, error=failure))
 
-    def _tell(self, kind: FailureKind, error: Exception) -> None:
+    def _report(self, kind: FailureKind, error: Exception) -> None:
         cause = error.cause if isinstance(error, TunnelError) else str(error)
-        told = TunnelError(
+        failure = TunnelError(
             f"the connection to pod {self._pod} broke: {cause}", pod=self._pod, cause=cause
         )
-        told.__cause__ = error
-        self._on_failure(TunnelFailure(kind=kind, error=told))
+        failure.__cause__ = error
+        self._on_failure(TunnelFailure(kind=kind, error=failure))
 
     def _end(self, kind: FailureKind, error: TunnelError) -> None:
-        """Refuses everything from now on: who connects is hung up on at once."""
+        """Refuses all further connections by closing them at once."""
         if self._ended:
             return
         self._ended = error

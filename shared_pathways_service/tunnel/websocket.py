@@ -1,7 +1,7 @@
-"""WebSocket frames (RFC 6455) as a client reads and writes them, without I/O and without copies.
+"""Reads and writes WebSocket frames (RFC 6455) as a client, without I/O and without copies.
 
-A payload is handed on as it comes, in pieces of the caller's buffer, and is masked where it lies:
-at some hundred megabytes a second every copy shows.
+Payloads are passed on as they arrive, in pieces of the caller's buffer, and are masked in place: at
+some hundred megabytes per second every copy is noticeable.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ KEY_BYTES = 4
 _DATA = (CONTINUATION, TEXT, BINARY)
 _CONTROLS = (CLOSE, PING, PONG)
 _CONTROL_BYTES = 125
-#: In place of a length: that two bytes with it follow, or eight.
+#: Values in place of a length: two or eight bytes with the length follow.
 _TWO_BYTES, _EIGHT_BYTES = 126, 127
 _FINAL, _RESERVED, _OPCODE, _MASKED = 0x80, 0x70, 0x0F, 0x80
 _LONGEST_HEADER = 10
 _WORD = 8
-#: Fixed by RFC 6455, section 1.3.
+#: A constant of RFC 6455, section 1.3.
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
 class WebSocketViolation(Exception):  # noqa: N818 - reads as what happened
-    """The server sent what RFC 6455 does not allow."""
+    """The server violated RFC 6455."""
 
 
 def handshake_headers(nonce: bytes, subprotocol: str) -> dict[str, str]:
-    """Returns the headers of a GET request that asks for a WebSocket.
+    """Returns the headers of a GET request for a WebSocket.
 
     Args:
       nonce: 16 random bytes.
-      subprotocol: The one that is spoken.
+      subprotocol: The requested sub-protocol.
     """
     return {
         "Connection": "Upgrade",
@@ -66,20 +66,20 @@ def handshake_headers(nonce: bytes, subprotocol: str) -> dict[str, str]:
 
 
 def accept_of(request: Mapping[str, str]) -> str:
-    """Returns the ``Sec-WebSocket-Accept`` that is the answer to these headers."""
+    """Returns the ``Sec-WebSocket-Accept`` that answers these headers."""
     given = request["Sec-WebSocket-Key"].encode()
     digest = hashlib.sha1(given + _GUID, usedforsecurity=False).digest()
     return base64.b64encode(digest).decode()
 
 
 class Piece(NamedTuple):
-    """A part of a message, as it arrived; a control frame comes whole.
+    """A part of a message as it arrived; a control frame is always complete.
 
     Attributes:
-      opcode: Of the message, also when a continuation brought it.
-      payload: Refers to what was fed.
+      opcode: The message's opcode, also for continuations.
+      payload: A view of the caller's data.
       begins: Whether it is the first of its message.
-      ends: Whether it is the last; an empty piece where only the last frame tells.
+      ends: Whether it is the last one; an empty piece if only the last frame says so.
     """
 
     opcode: int
@@ -89,11 +89,11 @@ class Piece(NamedTuple):
 
 
 class FrameReader:
-    """Parses what a server sends, in whatever portions it arrives."""
+    """Parses a server's stream in portions of any size."""
 
     def __init__(self) -> None:
-        self._header = bytearray()  # of a frame whose header is cut in two
-        self._control = bytearray()  # the payload of a control frame that is cut in two
+        self._header = bytearray()  # the begin of a header that continues in the next portion
+        self._control = bytearray()  # the begin of a control frame's payload, likewise
         self._in_frame = False
         self._left = 0
         self._frame = self._message = CONTINUATION
@@ -101,13 +101,13 @@ class FrameReader:
         self._begins = True
 
     def feed(self, data: memoryview) -> Iterator[Piece]:
-        """Takes any portion of the stream; to be consumed before the next call.
+        """Parses a portion of the stream; consume the result before the next call.
 
         Yields:
-          What it holds, in order.
+          The pieces in it, in order.
 
         Raises:
-          WebSocketViolation: The server breaks the protocol; nothing more can be read.
+          WebSocketViolation: The server violates the protocol; no more can be read.
         """
         position, end = 0, len(data)
         while position < end or (self._in_frame and not self._left):
@@ -127,19 +127,19 @@ class FrameReader:
                 self._begins = False
 
     def _take_header(self, data: memoryview, position: int) -> int:
-        """Returns where to go on; the frame has begun if its header was complete."""
+        """Returns the position after the header; the frame has begun if the header was complete."""
         if not self._header:
             size = self._begin(data[position : position + _LONGEST_HEADER])
             if size:
                 return position + size
-        # At the seam of two portions only, so byte by byte will do.
+        # Only at the boundary of two portions, so byte by byte is fast enough.
         self._header.append(data[position])
         if self._begin(self._header):
             self._header.clear()
         return position + 1
 
     def _begin(self, head: memoryview | bytearray) -> int:
-        """Returns the length of the header that `head` begins with, 0 if it is not all there."""
+        """Returns the length of the header at the start of `head`, 0 if it is incomplete."""
         if len(head) < 2:
             return 0
         first, length = head[0], head[1]
@@ -182,15 +182,15 @@ class FrameReader:
 
 
 class FrameBuffer:
-    """Where one binary message after the other is built around what is read into it.
+    """Builds binary messages around data that is read into its buffer.
 
     Args:
-      capacity: The most bytes of one message, the prefix not counted.
-      prefix: The byte that every message begins with.
+      capacity: The maximum size of a message, without the prefix.
+      prefix: The first byte of every message.
     """
 
     def __init__(self, capacity: int, prefix: int) -> None:
-        # The payload begins at a multiple of the word: masking is twice as fast there, and the
+        # The payload starts at a multiple of the word size, where masking is twice as fast, and the
         # header fits before it.
         self._payload = 2 * _WORD
         whole = self._payload + 1 + capacity
@@ -198,18 +198,18 @@ class FrameBuffer:
         self._view = memoryview(self._bytes)
         self._words = np.frombuffer(self._bytes, dtype=np.uint64)
         self._prefix = prefix
-        #: Where the message's bytes are to be put.
+        #: The space for the message's data.
         self.space = self._view[self._payload + 1 : whole]
 
     def frame(self, length: int, key: bytes) -> memoryview:
-        """Makes a masked frame of the first bytes of `space`.
+        """Makes a masked frame from the first bytes of `space`.
 
         Args:
-          length: How many.
-          key: Of `KEY_BYTES` random bytes, for this frame alone (RFC 6455, section 5.3).
+          length: The number of bytes.
+          key: `KEY_BYTES` random bytes, used for this frame only (RFC 6455, section 5.3).
 
         Returns:
-          The frame, in this buffer; `space` is free for the next when it was sent.
+          The frame, in this buffer; `space` may be reused when it was sent.
         """
         self._bytes[self._payload] = self._prefix
         first = self._payload // _WORD

@@ -1,7 +1,7 @@
-"""A connection of aiohttp's, taken over once it has become a WebSocket.
+"""Takes over a connection of aiohttp once it has become a WebSocket.
 
-aiohttp makes the connection (proxies, TLS, headers, errors); from the answer on its bytes go to a
-protocol of ours, because aiohttp's own WebSocket copies every message several times. Only public
+aiohttp makes the connection (proxies, TLS, headers, errors). After the response, our own protocol
+receives the bytes, because aiohttp's WebSocket copies every message several times. Only public
 attributes of aiohttp are used.
 """
 
@@ -19,11 +19,11 @@ from shared_pathways_service.tunnel.websocket import accept_of, handshake_header
 
 __all__ = ["Dial", "Upgraded", "upgraded"]
 
-#: Sends a GET for the port-forward with these headers beside its own and a token that is valid now,
-#: and returns the answer, its connection still open; whoever called closes it. An error is final
-#: when it is an `AccessDenied`, has a true ``is_final``, or is an `aiohttp.ClientResponseError`
-#: with a status of 4xx but 408 and 429; other `SharedPathwaysError`s, `aiohttp.ClientError`s and
-#: `OSError`s are tried again. So are answers that are returned and are no handshake.
+#: Sends a GET for the port-forward with these headers in addition to its own and a valid token, and
+#: returns the response with its connection open; the caller closes it. An error is final if it is
+#: an `AccessDenied`, has a true ``is_final``, or is an `aiohttp.ClientResponseError` with a status
+#: of 4xx except 408 and 429. Other `SharedPathwaysError`s, `aiohttp.ClientError`s and `OSError`s
+#: are retried, and so are responses that are not a handshake.
 Dial = Callable[[Mapping[str, str]], Awaitable[aiohttp.ClientResponse]]
 
 _NONCE_BYTES = 16
@@ -34,12 +34,12 @@ async def upgraded(dial: Dial) -> Upgraded:
     """Dials once.
 
     Raises:
-      aiohttp.WSServerHandshakeError: The answer is no handshake for the sub-protocol.
-      Exception: What `dial` raises.
+      aiohttp.WSServerHandshakeError: The response is not a handshake for the sub-protocol.
+      Exception: The errors of `dial`.
     """
     headers = handshake_headers(os.urandom(_NONCE_BYTES), SUBPROTOCOL)
     response = await dial(headers)
-    if flaw := _flaw(response, accept_of(headers)):
+    if flaw := _problem(response, accept_of(headers)):
         response.close()
         raise aiohttp.WSServerHandshakeError(
             response.request_info, response.history, status=response.status, message=flaw
@@ -48,23 +48,23 @@ async def upgraded(dial: Dial) -> Upgraded:
 
 
 class Upgraded:
-    """The connection; its bytes are aiohttp's until a protocol takes them."""
+    """A connection whose bytes go to aiohttp until a protocol takes it over."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
         self._lost: Callable[[BaseException | None], None] = lambda _: None
 
     def hand_to(self, protocol: asyncio.BufferedProtocol) -> tuple[asyncio.Transport, bytes]:
-        """Gives the connection to `protocol`, which tells `lost` when it loses it.
+        """Passes the connection to `protocol`, which calls `lost` when it is lost.
 
-        It may have ended by now, as it does for a port that nobody listens on: what came before is
-        returned all the same, and `protocol` hears of the end, perhaps twice.
+        It may have ended already, as for a port without a listener: early data is returned
+        nevertheless, and `protocol` is notified of the end, perhaps twice.
 
         Returns:
-          The connection, and what has arrived already.
+          The connection, and the data that has arrived already.
 
         Raises:
-          TunnelError: aiohttp has given it up.
+          TunnelError: aiohttp has closed the connection.
         """
         connection = self._response.connection
         former = connection.protocol if connection else None
@@ -79,16 +79,16 @@ class Upgraded:
             asyncio.get_running_loop().call_soon(protocol.connection_lost, None)
             return _Gone(), bytes(early.data)
         transport.set_protocol(protocol)
-        # The news of its end may be on its way to `former` already.
+        # The notification of its end may already be on its way to `former`.
         closed.add_done_callback(lambda end: protocol.connection_lost(_error_of(end)))
         return transport, bytes(early.data)
 
     def lost(self, error: BaseException | None) -> None:
-        """Tells aiohttp that the connection has ended: closing a client session waits for it."""
+        """Notifies aiohttp that the connection has ended, for which closing a session waits."""
         self._lost(error)
 
     def close(self) -> None:
-        """Gives the connection up; aiohttp closes it."""
+        """Lets aiohttp close the connection."""
         self._response.close()
 
 
@@ -99,20 +99,20 @@ class _Gone(asyncio.Transport):
         return True
 
     def abort(self) -> None:
-        """It has ended."""
+        """Does nothing: the connection has ended."""
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Nothing is written."""
+        """Does nothing."""
 
     def pause_reading(self) -> None:
-        """Nothing comes."""
+        """Does nothing."""
 
     def resume_reading(self) -> None:
-        """Nothing comes."""
+        """Does nothing."""
 
 
 class _Early:
-    """Stands in for a parser of aiohttp's, to get what that holds back until there is one."""
+    """Replaces a parser of aiohttp temporarily, to get the data that aiohttp buffers for it."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -122,7 +122,7 @@ class _Early:
         return False, b""
 
     def feed_eof(self) -> None:
-        """Nothing is waited for."""
+        """Does nothing."""
 
 
 def _error_of(end: asyncio.Future[None]) -> Exception | None:
@@ -130,16 +130,16 @@ def _error_of(end: asyncio.Future[None]) -> Exception | None:
     return error if isinstance(error, Exception) else None
 
 
-def _flaw(response: aiohttp.ClientResponse, accept: str) -> str:
+def _problem(response: aiohttp.ClientResponse, accept: str) -> str:
     headers = response.headers
     if response.status != _SWITCHING:
-        return f"the answer is {response.status} {response.reason}, no WebSocket"
+        return f"the answer is {response.status} {response.reason}, not a WebSocket"
     if headers.get("Upgrade", "").lower() != "websocket":
         return "the answer does not switch to a WebSocket"
     if headers.get("Sec-WebSocket-Accept") != accept:
-        return "the answer is to another request"
+        return "the answer belongs to another request"
     if headers.get("Sec-WebSocket-Protocol") != SUBPROTOCOL:
-        return f"the server does not speak {SUBPROTOCOL}"
+        return f"the server does not support {SUBPROTOCOL}"
     if "Sec-WebSocket-Extensions" in headers:
         return "the server uses an extension that was not offered"
     return ""

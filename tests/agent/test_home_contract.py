@@ -16,7 +16,7 @@ from harness.session_requests import session_request
 from shared_pathways_service.agent.probing import probe
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
-from shared_pathways_service.homes.base import Home, ProxyHandle, unheard
+from shared_pathways_service.homes.base import Home, ProxyHandle, ignore_event
 from shared_pathways_service.homes.embedded.home import EmbeddedHome
 from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.testing.fake_home import FakeHome
@@ -66,7 +66,7 @@ def test_a_proxy_from_its_creation_to_its_end(make: type[Home]) -> None:
     async def life() -> None:
         async with opened(make) as home, asyncio.timeout(DEADLINE_S):
             wanted = session_request("first")
-            info = await home.preflight(wanted, unheard)
+            info = await home.preflight(wanted, ignore_event)
             assert KIND in info.instance_types
             handle = await home.create_proxy(wanted, session=SESSION, owner=identity_of())
             assert handle.name == "first"
@@ -93,7 +93,7 @@ def test_a_session_is_enough_to_delete_by_and_another_hits_nothing(make: type[Ho
     async def life() -> None:
         wanted = session_request("second")
         async with opened(make) as home, asyncio.timeout(DEADLINE_S):
-            await home.preflight(wanted, unheard)
+            await home.preflight(wanted, ignore_event)
             await home.create_proxy(wanted, session=SESSION, owner=identity_of())
         # What another agent, which knows the journal only, can do.
         async with opened(make) as home, asyncio.timeout(DEADLINE_S):
@@ -108,7 +108,7 @@ def test_the_end_is_told_to_who_follows(make: type[Home]) -> None:
     async def life() -> None:
         wanted = session_request("third")
         async with opened(make) as home, asyncio.timeout(DEADLINE_S):
-            await home.preflight(wanted, unheard)
+            await home.preflight(wanted, ignore_event)
             handle = await home.create_proxy(wanted, session=SESSION, owner=identity_of())
             await news_until(home, handle, "proxy.serving")
             async with opened(make) as other:

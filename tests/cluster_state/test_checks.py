@@ -59,7 +59,7 @@ def test_a_service_that_is_drained_lets_nobody_in_and_goes_on_for_the_rest() -> 
     jobset["metadata"]["annotations"] = {ANNOTATION_DRAINING: "it is being upgraded"}
     check, found = preflight_checks.service_check([jobset], "", namespace="team")
     assert isinstance(check.error, ServiceNotReady)
-    assert "takes no new connections: it is being upgraded" in check.found
+    assert "refuses new connections: it is being upgraded" in check.found
     assert found is not None
     # It is no service that is over: who waits for it to be complete, or looks at it, does so.
     assert not found.ended
@@ -98,13 +98,12 @@ def test_sidecar() -> None:
 
 def test_bucket() -> None:
     assert preflight_checks.bucket_check(service(), "").outcome is Outcome.UNKNOWN
-    assert "as asked for" in preflight_checks.bucket_check(service(), "gs://mine").found
+    assert "as requested" in preflight_checks.bucket_check(service(), "gs://mine").found
     known = service(gcs_bucket="gs://theirs")
     assert (
-        preflight_checks.bucket_check(known, "").found
-        == "gs://theirs, as the resource manager has it"
+        preflight_checks.bucket_check(known, "").found == "gs://theirs, from the resource manager"
     )
-    assert preflight_checks.bucket_check(known, "mine").found == "gs://mine, as asked for"
+    assert preflight_checks.bucket_check(known, "mine").found == "gs://mine, as requested"
     assert preflight_checks.bucket_check(known, "s3://mine").outcome is Outcome.FAILED
 
 

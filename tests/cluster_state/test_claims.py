@@ -67,7 +67,7 @@ def test_a_proxy_that_only_waits_holds_no_slices() -> None:
     assert short.waiting == (f"ada@laptop: 2 x {V6}",)
     assert short.reason == (
         f"1 x {V6} wanted, and other connections hold 2 of 2; "
-        f"waiting since earlier: ada@laptop: 2 x {V6}"
+        f"waiting for longer: ada@laptop: 2 x {V6}"
     )
 
 

@@ -21,7 +21,7 @@ def hear(follower: PlacementFollower, *lines: str) -> list[Event]:
     for line in lines:
         event = parse_line(line)
         assert event is not None, line
-        news += follower.hear(event)
+        news += follower.take_line(event)
     return news
 
 
@@ -179,7 +179,7 @@ def test_whatever_the_log_says_the_news_make_sense(
     counts: dict[str, int] = {}
     for event in events:
         if isinstance(event, LogEvent):
-            told = follower.hear(event)
+            told = follower.take_line(event)
         else:
             told = follower.take_shortage(event)
         for news in told:

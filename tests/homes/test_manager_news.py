@@ -15,7 +15,7 @@ from harness.processes import run_async
 from shared_pathways_service.errors import CapacityError, SharedPathwaysError, VersionSkew
 from shared_pathways_service.events import Event
 from shared_pathways_service.homes.kubernetes import release
-from shared_pathways_service.homes.kubernetes.release import give_back
+from shared_pathways_service.homes.kubernetes.release import release_slices
 from shared_pathways_service.homes.manager_news import ManagerNews, TenantView
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
@@ -331,7 +331,7 @@ def test_a_proxy_that_asks_while_it_is_deleted_gives_its_slices_back(
         manager = LateManager(late)  # type: ignore[abstract]
         async with asyncio.timeout(90.0), listened_to(manager, own_directories) as news:
             news.follow("t", lambda _news: None)
-            await give_back(None, "n", news, "t", "s")  # type: ignore[arg-type]
+            await release_slices(None, "n", news, "t", "s")  # type: ignore[arg-type]
         assert manager.released == released
 
     run_async(test())
@@ -370,7 +370,7 @@ def test_who_may_not_listen_still_releases_when_the_proxy_is_gone(
             with pytest.raises(VersionSkew):
                 await news.wait_until_listening()
             news.follow("t", lambda _news: None)
-            await give_back(None, "n", news, "t", "s")  # type: ignore[arg-type]
+            await release_slices(None, "n", news, "t", "s")  # type: ignore[arg-type]
 
     run_async(test())
     assert happened == ["asked", "gone", "asked"]

@@ -17,7 +17,7 @@ from harness.processes import DEADLINE_S, KIND, run_async
 from harness.session_requests import session_request
 from shared_pathways_service.errors import VersionSkew
 from shared_pathways_service.events import Event
-from shared_pathways_service.homes.base import unheard
+from shared_pathways_service.homes.base import ignore_event
 from shared_pathways_service.homes.embedded.home import EmbeddedHome
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.embedded.state_file import ServiceState, write_state
@@ -159,7 +159,7 @@ def test_a_session_goes_its_whole_way() -> None:
 
     async def life() -> None:
         async with home_on(service) as home:
-            info = await home.preflight(REQUEST, unheard)
+            info = await home.preflight(REQUEST, ignore_event)
             assert (info.version, info.instance_types, info.started) == ("0.1.0", (KIND,), False)
             handle = await home.create_proxy(REQUEST, session=SESSION, owner=identity_of())
             assert (handle.uid, handle.token) == ("uid-1", "t")
@@ -193,7 +193,7 @@ def test_a_foreign_version_is_named_before_anything_is_created(
         async with home_on(service) as home:
             # (An error that outlived this would keep gRPC's thread.)
             with pytest.raises(VersionSkew, match="speaks 1 to 2, the service 9 to 9") as caught:
-                await home.preflight(REQUEST, unheard)
+                await home.preflight(REQUEST, ignore_event)
             assert (caught.value.client, caught.value.service) == ("1 to 2", "9 to 9")
 
     run_async(life())

@@ -195,7 +195,7 @@ def test_a_proxy_is_asked_for_its_release_where_its_image_names_none(
     place = ("--context=testbed", f"--namespace={namespace.name}", "--json")
     done = sps("doctor", *place, f"--proxy_job_name={job_name}", check=False)
     checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
-    assert "does not tell its own" in checks["JAX"]["found"]
+    assert "does not name its release" in checks["JAX"]["found"]
     assert checks["proxy credentials"]["outcome"] == "failed"
     assert checks["proxy credentials"]["found"].startswith(f"the proxy at {job_name} refuses: ")
     assert "client = [0, 0], server = [2, " in checks["proxy credentials"]["found"]

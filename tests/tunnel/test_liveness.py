@@ -16,28 +16,28 @@ def begin() -> Liveness:
 
 def test_it_is_asked_at_intervals_and_given_up_without_an_answer() -> None:
     liveness = begin()
-    assert liveness.look(19.9, is_held_up=False) is Verdict.WAIT
-    assert liveness.look(20.0, is_held_up=False) is Verdict.PING
-    assert liveness.look(29.9, is_held_up=False) is Verdict.WAIT
-    assert liveness.look(30.0, is_held_up=False) is Verdict.GONE
+    assert liveness.check(19.9, is_blocked=False) is Verdict.WAIT
+    assert liveness.check(20.0, is_blocked=False) is Verdict.PING
+    assert liveness.check(29.9, is_blocked=False) is Verdict.WAIT
+    assert liveness.check(30.0, is_blocked=False) is Verdict.GONE
 
 
 def test_an_answer_begins_the_interval_anew() -> None:
     liveness = begin()
-    assert liveness.look(20.0, is_held_up=False) is Verdict.PING
-    assert liveness.heard()
-    assert not liveness.heard()
-    assert liveness.look(30.0, is_held_up=False) is Verdict.WAIT
+    assert liveness.check(20.0, is_blocked=False) is Verdict.PING
+    assert liveness.on_data()
+    assert not liveness.on_data()
+    assert liveness.check(30.0, is_blocked=False) is Verdict.WAIT
     assert liveness.due_at == 40.0
-    assert liveness.look(40.0, is_held_up=False) is Verdict.PING
+    assert liveness.check(40.0, is_blocked=False) is Verdict.PING
 
 
-def test_silence_of_a_connection_that_is_held_up_proves_nothing() -> None:
+def test_silence_of_a_connection_that_is_blocked_proves_nothing() -> None:
     liveness = begin()
-    assert liveness.look(20.0, is_held_up=True) is Verdict.PING
-    assert liveness.look(30.0, is_held_up=True) is Verdict.WAIT
-    assert liveness.look(50.0, is_held_up=False) is Verdict.PING
-    assert liveness.look(60.0, is_held_up=False) is Verdict.GONE
+    assert liveness.check(20.0, is_blocked=True) is Verdict.PING
+    assert liveness.check(30.0, is_blocked=True) is Verdict.WAIT
+    assert liveness.check(50.0, is_blocked=False) is Verdict.PING
+    assert liveness.check(60.0, is_blocked=False) is Verdict.GONE
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 50), st.booleans(), st.booleans()), max_size=50))
@@ -45,11 +45,11 @@ def test_who_answers_every_ping_is_never_given_up(
     steps: list[tuple[float, bool, bool]],
 ) -> None:
     now, liveness = 0.0, begin()
-    for wait, is_held_up, speaks in steps:
+    for wait, is_blocked, speaks in steps:
         now += wait
         if speaks:
-            liveness.heard()
-        verdict = liveness.look(now, is_held_up=is_held_up)
+            liveness.on_data()
+        verdict = liveness.check(now, is_blocked=is_blocked)
         assert verdict is not Verdict.GONE
         if verdict is Verdict.PING:
-            liveness.heard()
+            liveness.on_data()

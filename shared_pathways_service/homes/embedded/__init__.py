@@ -1,1 +1,1 @@
-"""The home on this machine: finds or starts the embedded service, and has it run proxies."""
+"""The home on this machine: finds or starts the embedded service, which runs proxies."""

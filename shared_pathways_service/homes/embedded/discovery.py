@@ -1,4 +1,4 @@
-"""Finding the embedded service of this user, joining it, and starting one where there is none."""
+"""Finds, joins and starts the embedded service of this user."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ from shared_pathways_service.runtime.settings import Settings, private_directory
 
 __all__ = ["DEFAULT_SLICES", "ServiceLink", "find", "find_or_start"]
 
-#: What a service has that was started for somebody who asked for nothing in particular.
+#: The slices of a service that was started without a request for particular ones.
 DEFAULT_SLICES: Mapping[str, int] = {"tpuv6e:2x2": 2}
 _SPARES = 1
 
-#: Seconds for a service that lives to answer, and for one that ends or starts to have done so.
+#: Seconds for a running service to answer, and for one that starts or ends to finish.
 _JOIN_S = 10.0
 _IN_BETWEEN_S = 60.0
 _LOOK_S = 0.05
-#: How a service that ends answers who would join: it says so, or is gone in the middle of it.
+#: Status codes of a service that is ending: it refuses a join, or ends in the middle of it.
 _ENDING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 
 class ServiceLink:
-    """A service that was found: channels to its supervisor and its resource manager.
+    """A connection to a service: channels to its supervisor and its resource manager.
 
     Attributes:
-      state: What its state file says.
+      state: The content of its state file.
       supervisor: Stub of the supervisor.
       resource_manager: Stub of the resource manager.
-      manager_address: Where that is.
-      token: What each call must show; None: nothing.
-      metadata: The same, as gRPC takes it.
-      welcome: The answer to `join`; None before it.
-      started_pid: The supervisor's process if it was started for this caller; else 0.
+      manager_address: The resource manager's address.
+      token: The token for each call; None: none.
+      metadata: The token as gRPC metadata.
+      welcome: The answer to `join`; None before.
+      started_pid: The supervisor's process if it was started for this caller; otherwise 0.
     """
 
     def __init__(self, state: ServiceState, token: str | None, resource_manager: str) -> None:
@@ -74,13 +74,13 @@ class ServiceLink:
         self._join: grpc.aio.UnaryStreamCall[pb.JoinRequest, pb.JoinReply] | None = None
 
     async def join(self, who: str) -> pb.JoinReply:
-        """Keeps the service from ending for want of users, until `close`.
+        """Registers as a user, so that the service does not end as idle, until `close`.
 
         Args:
-          who: For the service's log.
+          who: The user's name in the service's log.
 
         Raises:
-          grpc.aio.AioRpcError: It does not let us in.
+          grpc.aio.AioRpcError: The service refuses.
         """
         request = pb.JoinRequest(
             client_version=self.state.version,
@@ -92,7 +92,7 @@ class ServiceLink:
         async with asyncio.timeout(_JOIN_S):
             reply = await self._join.read()
         if not isinstance(reply, pb.JoinReply):
-            # The end of the stream without an answer; its status is raised.
+            # The stream ended without an answer; raise its status.
             await self._join.code()
             raise ServiceNotReady(f"the service at {self.state.address} ended the call")
         self.welcome = reply
@@ -105,13 +105,13 @@ class ServiceLink:
         for channel in self._channels:
             await channel.close()
         if self.started_pid:
-            # It is our child, though it outlives us: if it has ended, somebody must take note.
+            # The service outlives us but is our child: reap it if it has ended.
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self.started_pid, os.WNOHANG)  # noqa: ASYNC222 - it does not wait
 
 
 async def find(settings: Settings) -> ServiceLink | None:
-    """Returns the service of this user that runs, without joining it; None: there is none.
+    """Returns the running service of this user without joining it; None: none runs.
 
     Raises:
       AccessDenied: The runtime directory is not private to this user.
@@ -129,19 +129,19 @@ async def find(settings: Settings) -> ServiceLink | None:
 async def find_or_start(
     settings: Settings, slices: Mapping[str, int] | None = None, *, who: str
 ) -> ServiceLink:
-    """Joins the service of this user; starts one, detached, where none runs.
+    """Joins the service of this user; starts one, detached, if none runs.
 
     Args:
-      settings: Where its files are.
-      slices: What a service that is started shall have, beside a spare of each type.
-      who: For the service's log.
+      settings: The directories of the service.
+      slices: The slices of a service that is started, in addition to a spare of each type.
+      who: The user's name in the service's log.
 
     Raises:
       AccessDenied: The runtime directory is not private to this user.
-      ServiceNotReady: A service is there and does not answer, or one cannot be started.
-      VersionSkew: The service speaks no protocol version that we speak.
+      ServiceNotReady: A service exists but does not answer, or one cannot be started.
+      VersionSkew: The service has no common protocol version with this client.
     """
-    # Most of the time it is there, and no lock is needed to find it.
+    # Usually a service runs, and no lock is needed to find it.
     if link := await _try_to_join(settings, who):
         return link
     paths = _paths(settings)
@@ -150,20 +150,20 @@ async def find_or_start(
         while True:
             if link := await _try_to_join(settings, who):
                 return link
-            if _nobody_runs(paths):
+            if _none_runs(paths):
                 pid = await _start(settings, slices or DEFAULT_SLICES)
                 link = await _try_to_join(settings, who)
                 if link is not None:
                     link.started_pid = pid
                     return link
             if time.monotonic() > deadline:
-                raise _wedged(paths)
-            # One is about to begin, or to end: the lock or the socket tells when it has.
+                raise _hung(paths)
+            # A service is starting or ending: the lock or the socket shows when it has.
             await asyncio.sleep(_LOOK_S)
 
 
 async def _try_to_join(settings: Settings, who: str) -> ServiceLink | None:
-    """Returns None where there is no service, or one that ends or only begins."""
+    """Returns None if there is no service, or one that is starting or ending."""
     link = await find(settings)
     if link is None:
         return None
@@ -172,7 +172,7 @@ async def _try_to_join(settings: Settings, who: str) -> ServiceLink | None:
         try:
             await link.join(who)
         except TimeoutError:
-            raise _wedged(_paths(settings)) from None
+            raise _hung(_paths(settings)) from None
         except grpc.aio.AioRpcError as error:
             if error.code() in _ENDING:
                 return None
@@ -187,7 +187,7 @@ def _paths(settings: Settings) -> RuntimePaths:
     return RuntimePaths(private_directory(settings.runtime_dir, "SPS_RUNTIME_DIR"))
 
 
-def _nobody_runs(paths: RuntimePaths) -> bool:
+def _none_runs(paths: RuntimePaths) -> bool:
     try:
         with FileLock(paths.service_lock, mode=0o600, timeout=0):
             return True
@@ -195,7 +195,7 @@ def _nobody_runs(paths: RuntimePaths) -> bool:
         return False
 
 
-def _wedged(paths: RuntimePaths) -> ServiceNotReady:
+def _hung(paths: RuntimePaths) -> ServiceNotReady:
     state = read_state(paths)
     who = f"process {state.supervisor.pid}" if state else f"a process with {paths.service_lock}"
     return ServiceNotReady(
@@ -208,10 +208,10 @@ def _wedged(paths: RuntimePaths) -> ServiceNotReady:
 
 
 async def _start(settings: Settings, slices: Mapping[str, int]) -> int:
-    """Starts a service and returns its process id, when it serves.
+    """Starts a service, and returns its process id when it serves.
 
     Raises:
-      ServiceNotReady: It ended instead.
+      ServiceNotReady: The service ended instead.
     """
     logs = private_directory(settings.state_dir, "SPS_STATE_DIR") / "logs"
     logs.mkdir(mode=0o700, exist_ok=True)
@@ -241,7 +241,7 @@ async def _start(settings: Settings, slices: Mapping[str, int]) -> int:
 def _spawn(settings: Settings, slices: Mapping[str, int], log: Path, ready_fd: int) -> int:
     """Starts a service that outlives this process, its terminal and its notebook.
 
-    Not by `subprocess`, which takes a child that outlives its parent for a mistake.
+    Not with `subprocess`, which warns about a child that outlives its parent.
     """
     inherited = 3
     counts = ",".join(f"{kind}={count}" for kind, count in slices.items())

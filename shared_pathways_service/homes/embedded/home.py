@@ -32,7 +32,7 @@ from shared_pathways_service.homes.base import (
     ProxyHandle,
     ServiceInfo,
     Tell,
-    unheard,
+    ignore_event,
 )
 from shared_pathways_service.homes.embedded.discovery import ServiceLink, find, find_or_start
 from shared_pathways_service.homes.embedded.slice_readiness import wait_until_usable
@@ -48,16 +48,16 @@ __all__ = ["EmbeddedHome"]
 
 T = TypeVar("T")
 
-#: Seconds in which the resource manager's last words on an ended proxy come.
+#: Seconds for the resource manager's last events about an ended proxy.
 _LAST_WORDS_S = 1.0
 _CALL_S = 30.0
-#: Seconds that a process which is being killed may take to be gone, and between two looks at it.
+#: Seconds for a killed process to end, and between two polls of it.
 _DYING_S = 1.0
 _LOOK_S = 0.02
 
 
 class EmbeddedHome:
-    """The embedded service of this user, joined from `preflight` to `close`.
+    """The embedded service of this user, joined from `preflight` until `close`.
 
     Args:
       **settings: Settings by name, as for `Settings.load`.
@@ -71,17 +71,17 @@ class EmbeddedHome:
         self._news: ManagerNews | None = None
         self._reconnects = 0
         self._trouble = ""
-        self._tell: Tell = unheard
+        self._tell: Tell = ignore_event
         self._events: asyncio.Queue[Event] = asyncio.Queue()
 
     async def preflight(self, request: SessionRequest, tell: Tell) -> ServiceInfo:
-        """Joins the service or starts one, and waits until its slices are up.
+        """Joins or starts the service, and waits until its slices are up.
 
         Raises:
-          InvalidRequestError: It has no slices of a type that is asked for.
-          ServiceNotReady: It does not answer, cannot be started, or has lost its slices.
-          VersionSkew: It speaks no protocol version that we speak, or runs a release of JAX
-            that does not work with ours.
+          InvalidRequestError: The service has no slices of a requested type.
+          ServiceNotReady: The service does not answer, cannot be started, or has lost its slices.
+          VersionSkew: The service has no common protocol version with this client, or its JAX does
+            not work with ours.
         """
         wanted = Counter(request.tenant.type_names)
         link = self._link = await find_or_start(
@@ -98,7 +98,7 @@ class EmbeddedHome:
                     "expected_tpu_instances",
                     kind,
                     f"types that the service has: {', '.join(types)}",
-                    hint="a service that is started anew has what is asked for first",
+                    hint="a new service has the slices of its first request",
                 )
         self._news = ManagerNews(
             link.resource_manager,
@@ -109,10 +109,10 @@ class EmbeddedHome:
         )
         self._tell = tell
         try:
-            # Before there is anything to miss.
+            # Listen before anything can happen, so that no event is missed.
             await self._news.wait_until_listening()
         finally:
-            self._tell = unheard
+            self._tell = ignore_event
         await self._call(wait_until_usable(link, wanted or types[:1]))
         return ServiceInfo(
             address=link.welcome.resource_manager_address,
@@ -124,7 +124,7 @@ class EmbeddedHome:
     async def create_proxy(
         self, request: SessionRequest, *, session: str, owner: Identity
     ) -> ProxyHandle:
-        """Has the supervisor start a proxy; the same session gets the same one again."""
+        """Asks the supervisor for a proxy; the same session gets the same proxy again."""
         link, news = self._joined()
         news.follow(request.name, self._events.put_nowait)
         options = request.proxy_options
@@ -151,7 +151,7 @@ class EmbeddedHome:
         )
 
     async def follow(self, handle: ProxyHandle) -> AsyncIterator[Event]:
-        """Tells what becomes of the proxy and its slices, until it ends."""
+        """Yields events of the proxy and its slices, until it ends."""
         _, news = self._joined()
         watch = asyncio.create_task(self._watch_proxy(handle))
         try:
@@ -160,7 +160,7 @@ class EmbeddedHome:
                 yield event
                 if isinstance(event, ProxyExited | ProxyDeleted | HomeLost):
                     break
-            # Two streams bring the news of one end; the other one may be a moment late.
+            # Two streams report the same end; one of them may be a moment late.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_WORDS_S):
                     while not (news.tenant_is_over and self._events.empty()):
@@ -170,7 +170,7 @@ class EmbeddedHome:
             await asyncio.gather(watch, return_exceptions=True)
 
     async def open_tunnel(self, handle: ProxyHandle, local_port: int | None) -> str:
-        """Returns where the proxy itself listens, once it does: nothing stands between."""
+        """Returns the address of the proxy itself, once it serves; there is no tunnel."""
         link, _ = self._joined()
         call = link.supervisor.WatchProxy(
             pb.WatchProxyRequest(name=handle.name), metadata=link.metadata
@@ -188,11 +188,11 @@ class EmbeddedHome:
         raise TunnelError(f"the proxy {handle.name} has ended", pod=handle.name)
 
     async def logs(self, handle: ProxyHandle, lines: int) -> list[str]:
-        """Returns the last lines of the proxy's log, which is a file of this machine."""
+        """Returns the last lines of the proxy's log file."""
         return tail_of(Path(handle.log), lines) if handle.log else []
 
     async def delete_proxy(self, name: str, uid: str, session: str) -> bool:
-        """Ends the proxy; a service that has ended has none."""
+        """Ends the proxy; if the service has ended, there is none."""
         link = self._link or await find(self._settings)
         if link is None:
             return False
@@ -208,13 +208,13 @@ class EmbeddedHome:
                 )
             except grpc.aio.AioRpcError as error:
                 if await _has_ended(link.state.supervisor):
-                    # It takes its proxies along.
+                    # A service that ends also ends its proxies.
                     return False
                 raise self._translated(error) from error
             return answer.deleted
 
     def counters(self) -> HomeCounters:
-        """Returns how often the resource manager was listened to anew: there is no tunnel."""
+        """Returns the reconnections to the resource manager; there is no tunnel."""
         if self._news is not None:
             self._reconnects = self._news.reconnects
         return HomeCounters(manager_reconnects=self._reconnects)
@@ -229,15 +229,15 @@ class EmbeddedHome:
             await self._link.close()
             self._link = None
 
-    # ---- the rest
+    # ---- internals
 
     def _joined(self) -> tuple[ServiceLink, ManagerNews]:
-        assert self._link is not None, "preflight comes first"
-        assert self._news is not None, "preflight comes first"
+        assert self._link is not None, "call preflight first"
+        assert self._news is not None, "call preflight first"
         return self._link, self._news
 
     def _note(self, trouble: str) -> None:
-        """Tells why the resource manager does not let us listen, once as long as it is the same."""
+        """Reports once why the resource manager's events cannot be received."""
         if trouble != self._trouble:
             self._trouble = trouble
             why = f"the resource manager does not answer: {trouble}"
@@ -254,7 +254,7 @@ class EmbeddedHome:
         return error_of(error, service="the embedded service", address=address)
 
     async def _watch_proxy(self, handle: ProxyHandle) -> None:
-        """Puts the proxy's news among the events."""
+        """Adds the supervisor's events of the proxy to the stream."""
         link, _ = self._joined()
         request = pb.WatchProxyRequest(name=handle.name)
         reason = "the supervisor ended the view of the proxy"
@@ -286,7 +286,7 @@ def _event_of(proxy: pb.Proxy) -> Event | None:
 
 
 def _report_of(text: str) -> Mapping[str, Any]:
-    """Returns a proxy's exit report; empty where it is missing or damaged."""
+    """Returns a proxy's exit report; empty if it is missing or damaged."""
     with contextlib.suppress(ValueError, RecursionError):
         report = json.loads(text)
         if isinstance(report, dict):
@@ -295,7 +295,7 @@ def _report_of(text: str) -> Mapping[str, Any]:
 
 
 async def _has_ended(supervisor: Identity) -> bool:
-    """Whether it runs no more; one that dies closes its sockets a moment before it is gone."""
+    """Whether a process has ended; a dying process closes its sockets a moment earlier."""
     deadline = time.monotonic() + _DYING_S
     while supervisor.is_alive():
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Whether the slices of an embedded service, which may have started just now, are up."""
+"""Waits until the slices of an embedded service, which may have just started, are up."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from shared_pathways_service.runtime.embedded.state_file import ServiceState
 
 __all__ = ["wait_until_usable"]
 
-#: Seconds that slices may take to come up; of those that come up at all, each takes one or two.
+#: Seconds for slices to come up; normally each takes one or two.
 _PATIENCE_S = 30.0
 _CALL_S = 10.0
 _DOWN = ("starting", "lost")
 
 
 async def wait_until_usable(link: ServiceLink, kinds: Collection[str]) -> None:
-    """Returns when no slice of these instance types is starting any more, and each has some up.
+    """Returns when no slice of these instance types is starting, and each type has one that is up.
 
-    A slice that does not come up for long is not waited for if others do.
+    Slices that stay down for long are not waited for if others are up.
 
     Raises:
       grpc.aio.AioRpcError: The resource manager does not answer.
-      ServiceNotReady: A type has no slice up, and gets none.
-      SharedPathwaysError: The resource manager does not let us listen.
+      ServiceNotReady: A type has no slice that is up or starting.
+      SharedPathwaysError: The resource manager refuses to send events.
     """
     if (await _survey(link, kinds)).complete:
         return
-    # Of everybody's slices: only who waits for them listens to all that there is.
+    # Listen to the events of all slices only while waiting.
     news = ManagerNews(link.resource_manager, link.manager_address, link.token)
     try:
         await _wait_for_changes(news, link, kinds)
@@ -65,11 +65,11 @@ async def _survey(link: ServiceLink, kinds: Collection[str]) -> _Survey:
 
 
 class _Survey:
-    """How the slices of some instance types stand.
+    """The state of the slices of some instance types.
 
     Attributes:
-      missing: Types without a single slice that is up.
-      complete: Whether none is starting, and none of the types is missing.
+      missing: Types without any slice that is up.
+      complete: Whether no slice is starting, and no type is missing.
     """
 
     def __init__(
@@ -85,14 +85,15 @@ class _Survey:
         self.complete = not starting and not self.missing
 
     def error(self) -> ServiceNotReady:
-        """Says what is missing."""
+        """Returns an error that names what is missing."""
         states = [f"{s.id} ({s.instance_type}) is {s.state}" for s in self._slices]
-        unheard = sum(self._wanted.values()) - len(self._slices)
+        unregistered = sum(self._wanted.values()) - len(self._slices)
+        found = [*states, f"{unregistered} never started"] if unregistered > 0 else states
         return ServiceNotReady(
             f"the service has no {' and no '.join(self.missing)} slice that is up: "
-            f"{', '.join([*states, *([f'{unheard} never came'] if unheard > 0 else [])])}",
+            f"{', '.join(found)}",
             ready=self._up.total(),
             wanted=sum(self._wanted.values()),
             pods=states,
-            hint="`sps status` and the logs of the service tell more",
+            hint="`sps status` and the logs of the service show more",
         )

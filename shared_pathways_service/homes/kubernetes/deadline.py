@@ -1,4 +1,4 @@
-"""Keeps a proxy's Job alive: its deadline is moved on for as long as somebody wants it."""
+"""Keeps a proxy's Job alive: extends its deadline while the session lasts."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from shared_pathways_service.manifests.lifetime import deadline_patch, deadline_
 
 __all__ = ["DeadlineKeeper"]
 
-#: What the server says of a Job that is gone, and of another one of its name.
+#: Status codes of the API server for a deleted Job, and for a new one of the same name.
 _ANOTHER_OR_NONE = ("NotFound", "Invalid")
 
 _log = logging.getLogger(__name__)
 
 
 class DeadlineKeeper:
-    """Moves the deadline of one Job, from now on until `close`.
+    """Extends the deadline of one Job periodically, until `close`.
 
     Args:
-      api: The server.
-      path: Of the Job.
-      uid: The Job's: another of its name is left alone.
-      ahead_s: Seconds between now and the deadline.
-      max_lifetime_s: Beyond which it is never moved; None: no limit.
+      api: The API server.
+      path: The path of the Job.
+      uid: The Job's UID: another Job of the same name is not touched.
+      ahead_s: Seconds from now to the new deadline.
+      max_lifetime_s: The limit of the deadline; None: no limit.
 
     Attributes:
-      moved_at: When it was last moved, in seconds since the epoch; None: not yet.
+      moved_at: When it was last extended, in seconds since the epoch; None: not yet.
     """
 
     def __init__(
@@ -43,13 +43,13 @@ class DeadlineKeeper:
         self._uid = uid
         self._ahead_s = ahead_s
         self._max_lifetime_s = max_lifetime_s
-        # The cluster's clock goes on while this machine sleeps; the monotonic one does not.
+        # The cluster's clock continues while this machine sleeps; the monotonic one does not.
         self._began, self._began_at = time.monotonic(), time.time()
         self._task = asyncio.create_task(self._run())
         self._task.add_done_callback(self._note_failure)
 
     async def close(self) -> None:
-        """Moves it no more."""
+        """Stops extending the deadline."""
         self._task.cancel()
         await asyncio.wait({self._task})
 
@@ -58,7 +58,7 @@ class DeadlineKeeper:
         deadline = 0
         while True:
             await asyncio.sleep(pause)
-            # (The Job counts from its start, which came a moment after ours.)
+            # (The Job counts from its start, a moment after ours.)
             age = max(time.monotonic() - self._began, time.time() - self._began_at)
             wanted = deadline_s(age, self._max_lifetime_s, ahead_s=self._ahead_s)
             if wanted == deadline:
@@ -68,11 +68,12 @@ class DeadlineKeeper:
                 await self._api.patch(self._path, patch, timeout_s=pause)
                 deadline, self.moved_at = wanted, time.time()
             except SharedPathwaysError as error:
-                # There are several tries until it would matter, and who watches the Job sees more.
-                _log.warning("the deadline of %s was not moved on: %s", self._path, error)
+                # Several attempts remain before the deadline, and the watch of the Job notices
+                # more.
+                _log.warning("the deadline of %s was not extended: %s", self._path, error)
                 if isinstance(error, ApiError) and error.reason in _ANOTHER_OR_NONE:
                     return
 
     def _note_failure(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()):
-            _log.error("the deadline of %s stays as it is", self._path, exc_info=error)
+            _log.error("the deadline of %s was not extended", self._path, exc_info=error)

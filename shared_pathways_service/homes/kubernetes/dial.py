@@ -1,4 +1,4 @@
-"""One connection to a port of a pod, through the API server."""
+"""Opens a connection to a port of a pod through the API server."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["dial_pod"]
 async def dial_pod(
     api: KubeApi, namespace: str, pod: str, port: int, headers: Mapping[str, str]
 ) -> aiohttp.ClientResponse:
-    """Asks for a port-forward, as `tunnel.websocket_upgrade.Dial` says.
+    """Requests a port-forward, in the form of `tunnel.websocket_upgrade.Dial`.
 
-    Raises what `KubeApi.upgrade` does.
+    Raises the errors of `KubeApi.upgrade`.
     """
     return await api.upgrade(
         port_forward(namespace, pod), params={"ports": str(port)}, headers=headers

@@ -1,4 +1,4 @@
-"""Errors of the way to an API server, as the package's own: a program can tell those apart."""
+"""Translates errors of the connection to an API server into the package's errors."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
 
 __all__ = ["after_creating", "before_creating"]
 
-_HINT = "see whether the cluster is the right one and this machine reaches it; `sps doctor` looks"
+_HINT = "check the cluster's name, and that this machine reaches it; `sps doctor` helps"
 
 
 @contextlib.contextmanager
 def before_creating() -> Iterator[None]:
-    """Translates what goes wrong while there is nothing yet."""
+    """Translates errors before anything was created."""
     try:
         yield
     except (ApiError, ApiUnreachable) as error:
@@ -24,17 +24,17 @@ def before_creating() -> Iterator[None]:
 
 @contextlib.contextmanager
 def after_creating(name: str) -> Iterator[None]:
-    """Translates what goes wrong once there may be a proxy.
+    """Translates errors after a proxy may have been created.
 
     Args:
-      name: Its name.
+      name: The proxy's name.
     """
     try:
         yield
     except (ApiError, ApiUnreachable) as error:
         cause = error.cause if isinstance(error, ApiUnreachable) else error.message
         raise TunnelError(
-            f"the proxy {name} cannot be seen to: {error.message}",
+            f"the proxy {name} cannot be watched: {error.message}",
             cause=cause,
             hint=error.hint or _HINT,
         ) from error

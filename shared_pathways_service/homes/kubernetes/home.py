@@ -36,7 +36,7 @@ from shared_pathways_service.homes.kubernetes.proxy_objects import (
     find_own_job,
 )
 from shared_pathways_service.homes.kubernetes.proxy_watch import ProxyFollower
-from shared_pathways_service.homes.kubernetes.release import give_back
+from shared_pathways_service.homes.kubernetes.release import release_slices
 from shared_pathways_service.homes.manager_news import ManagerNews
 from shared_pathways_service.kube.access import ClusterAccess, ClusterChoice, resolve
 from shared_pathways_service.kube.api import KubeApi
@@ -50,7 +50,7 @@ from shared_pathways_service.tunnel.relay import FailureKind, Relay, TunnelFailu
 __all__ = ["KubernetesHome"]
 
 _TOKEN_BYTES = 32
-#: Seconds in which the resource manager's last words on an ended proxy come.
+#: Seconds for the resource manager's last events about an ended proxy.
 _LAST_WORDS_S = 1.0
 _LAST_EVENTS = (ev.ProxyExited, ev.ProxyDeleted, ev.HomeLost)
 
@@ -58,18 +58,18 @@ _log = logging.getLogger(__name__)
 
 
 class KubernetesHome:
-    """A service in a cluster, as one user.
+    """A service in a cluster, used by one user.
 
     Args:
-      namespace: Of the service, and of what is created.
+      namespace: The namespace of the service and of created objects.
       cluster: A GKE cluster, with its `project` and `region`; empty: `context`.
       project: See `cluster`.
       region: See `cluster`.
-      context: A kubeconfig's context; empty: the ambient one.
-      kubeconfig: Files that the context is looked for in first.
-      in_cluster: Whether it is the cluster around this pod.
-      server: URL of the API server, when another one would be wrong.
-      pathways_service: ``host:port`` of the resource manager; empty: of the one there is.
+      context: A context of the kubeconfig; empty: the ambient cluster.
+      kubeconfig: Files that are searched first for the context.
+      in_cluster: Whether the cluster is the one around this pod.
+      server: URL of the API server, if the default is wrong.
+      pathways_service: ``host:port`` of the resource manager; empty: the only service.
       **settings: Settings by name, as for `Settings.load`.
     """
 
@@ -115,15 +115,16 @@ class KubernetesHome:
         self._undo = contextlib.AsyncExitStack()
 
     async def preflight(self, request: SessionRequest, tell: Tell) -> ServiceInfo:
-        """Finds the service, checks what can be checked, and waits until it is ready.
+        """Finds the service, makes all checks, and waits until it is ready.
 
         Raises:
-          AccessDenied: Something that is needed is not permitted; all of it is listed.
-          InvalidRequestError: The service has no such slices, or not so many, or the cluster has no
+          AccessDenied: A permission is missing; all missing ones are listed.
+          InvalidRequestError: The service has no such slices, or not enough, or the cluster has no
             such PriorityClass.
-          PreflightError: The API server cannot be reached, or does not do what it is asked.
+          PreflightError: The API server cannot be reached, or fails a request.
           ServiceNotFound: There is no such service, or more than one.
-          ServiceNotReady: It cannot become ready by itself, or its resource manager is silent.
+          ServiceNotReady: The service cannot become ready by itself, or its resource manager does
+            not answer.
           VersionSkew: Client and service cannot work together.
         """
         with before_creating():
@@ -140,7 +141,7 @@ class KubernetesHome:
             await self._manager.open()
             self._news = self._manager.listen(request.name)
             self._undo.push_async_callback(self._manager.close)
-            # Before there is anything to miss.
+            # Listen before anything can happen, so that no event is missed.
             with before_creating():
                 await self._manager.wait_until_listening(tell)
         return ServiceInfo(
@@ -153,10 +154,10 @@ class KubernetesHome:
     async def create_proxy(
         self, request: SessionRequest, *, session: str, owner: Identity
     ) -> ProxyHandle:
-        """Creates the Job, and the Secret with its token where the image is ours."""
+        """Creates the Job, and with our images a Secret with its token."""
         api, service = self._api, self._service
-        assert api is not None, "preflight comes first"
-        assert service is not None, "preflight comes first"
+        assert api is not None, "call preflight first"
+        assert service is not None, "call preflight first"
         tell = self._events.put_nowait
         if self._manager is not None:
             self._manager.news.follow(request.name, tell)
@@ -195,9 +196,9 @@ class KubernetesHome:
         )
 
     async def follow(self, handle: ProxyHandle) -> AsyncIterator[Event]:  # noqa: ARG002
-        """Tells what becomes of the Job, its pod and its slices, until it ends."""
+        """Yields events of the Job, its pod and its slices, until the proxy ends."""
         follower = self._follower
-        assert follower is not None, "create_proxy comes first"
+        assert follower is not None, "call create_proxy first"
         following = asyncio.create_task(self._run_follower(follower))
         try:
             while True:
@@ -207,7 +208,7 @@ class KubernetesHome:
                     break
             if self._relay is not None:
                 self._relay.pod_died(event.reason or "")
-            # The resource manager's news of the same end may be a moment late.
+            # The resource manager's events about the same end may be a moment late.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_WORDS_S):
                     while not self._is_over or not self._events.empty():
@@ -221,10 +222,10 @@ class KubernetesHome:
         handle: ProxyHandle,  # noqa: ARG002
         local_port: int | None,
     ) -> str:
-        """Opens the way to the proxy's pod; each connection to it is a port-forward of its own."""
+        """Opens a tunnel to the proxy's pod; each connection is a separate port-forward."""
         api, follower = self._api, self._follower
-        assert api is not None, "preflight comes first"
-        assert follower is not None, "follow comes first"
+        assert api is not None, "call preflight first"
+        assert follower is not None, "call follow first"
         relay = self._relay = Relay(
             lambda headers: dial_pod(api, self._namespace, follower.pod, PROXY_PORT, headers),
             pod=follower.pod,
@@ -239,12 +240,12 @@ class KubernetesHome:
             raise InvalidRequestError(
                 "local_port",
                 local_port,
-                f"a loopback port that may be listened on ({error.strerror or error})",
-                hint="name another, or 0 for any",
+                f"a free loopback port ({error.strerror or error})",
+                hint="use another port, or 0 for any",
             ) from error
 
     async def logs(self, handle: ProxyHandle, lines: int) -> list[str]:  # noqa: ARG002
-        """Returns the last lines of the pod's log; none before there is a pod."""
+        """Returns the last lines of the pod's log; none without a pod."""
         if self._api is None or self._follower is None or not self._follower.pod:
             return []
         path = pod_log(self._namespace, self._follower.pod)
@@ -253,7 +254,7 @@ class KubernetesHome:
             return [line async for line in stream]
 
     async def delete_proxy(self, name: str, uid: str, session: str) -> bool:
-        """Deletes the Job, and with it its pod and its Secret; never somebody else's."""
+        """Deletes this Job, and with it its pod and its Secret."""
         api = await self._connected()
         if not uid:
             uid = await find_own_job(api, self._namespace, name, session)
@@ -262,14 +263,14 @@ class KubernetesHome:
         if uid and self._manager is not None:
             try:
                 async with self._manager.unless_refused():
-                    await give_back(api, self._namespace, self._manager.news, name, session)
+                    await release_slices(api, self._namespace, self._manager.news, name, session)
             except SharedPathwaysError as error:
-                # It takes them back by itself, some seconds later.
+                # The resource manager releases the slices itself, some seconds later.
                 _log.info("%s is not released: %s", name, error)
         return deleted
 
     def counters(self) -> HomeCounters:
-        """Returns what went through the tunnel, and what kept the session going."""
+        """Returns counters of the tunnel, of reconnections, and of the deadline."""
         tunnel = self._relay.counters if self._relay else TunnelCounters()
         return HomeCounters(
             tunnel_opened=tunnel.opened,
@@ -282,19 +283,19 @@ class KubernetesHome:
         )
 
     async def close(self) -> None:
-        """Ends tunnels, watches, what keeps the Job alive, and the connections for all of it."""
+        """Ends tunnels, watches, the deadline's extension, and all connections."""
         self._api = self._manager = None
         await self._undo.aclose()
 
-    # ---- the rest
+    # ---- internals
 
     async def _connected(self) -> KubeApi:
         if self._api is None:
             remove_abandoned(self._settings.runtime_dir)
-            # (Credentials that were good once are known to be.)
+            # (Credentials that worked once are known to be valid.)
             self._access = self._access or await resolve(self._choice)
             self._api = KubeApi(self._access)
-            # First of all, so that it is closed whatever else fails to end.
+            # First, so that it is closed whatever else fails.
             self._undo.push_async_callback(self._api.close)
         return self._api
 
@@ -303,7 +304,7 @@ class KubernetesHome:
         return self._manager is None or self._manager.news.tenant_is_over
 
     async def _run_follower(self, follower: ProxyFollower) -> None:
-        lost = ev.HomeLost(reason="the proxy is not watched any more")
+        lost = ev.HomeLost(reason="the proxy is no longer watched")
         try:
             await follower.run()
         except SharedPathwaysError as error:
@@ -311,13 +312,13 @@ class KubernetesHome:
         except Exception as error:  # noqa: BLE001 - whoever follows would wait for ever
             _log.exception("the view of pod %s failed", follower.pod)
             lost = ev.HomeLost(reason=f"{type(error).__name__}: {error}")
-        # (Told after the proxy's own end, this is passed over.)
+        # (Ignored if the proxy's end was reported before.)
         self._events.put_nowait(lost)
 
     def _hear_of_failure(self, failure: TunnelFailure) -> None:
         _log.warning("%s", failure.error)
-        # A pod that does not take a connection yet is tried again by the probe, and the end of one
-        # that took it is seen by who watches it.
+        # The probe retries a pod that does not accept connections yet, and the watch notices the
+        # end of one that did.
         if failure.kind not in (FailureKind.BROKEN, FailureKind.REFUSED):
             return
         cause, reason = failure.error.__cause__, failure.error.cause or str(failure.error)

@@ -1,4 +1,4 @@
-"""From what a session asks for to what its proxy's Job is made of."""
+"""Derives the inputs of a proxy's Job from a session's request."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def proxy_job_inputs(
     created_by_pid: int,
     ahead_s: float,
 ) -> ProxyJobInputs:
-    """Returns what a proxy's Job is made of.
+    """Returns the inputs of a proxy's Job.
 
     Args:
-      request: What the session asks for.
-      service: The proxy's service; it has what the request leaves open.
-      priority: The tenant's priority as the cluster has it.
-      namespace: Where it will be.
+      request: The session's request.
+      service: The service, which supplies what the request omits.
+      priority: The tenant's priority, as the cluster defines it.
+      namespace: The namespace of the Job.
       session: UUID of the session.
-      created_by_pid: The process that the Job is for.
-      ahead_s: Seconds that it outlives the last sign of its session's life.
+      created_by_pid: The process that owns the session.
+      ahead_s: Seconds for which the Job outlives the last extension of its deadline.
     """
     first_type = tuple(map(InstanceType.parse, service.instances))[:1]
     tenant = dataclasses.replace(

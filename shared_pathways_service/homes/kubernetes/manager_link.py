@@ -1,4 +1,4 @@
-"""The resource manager of a service in a cluster, reached through its pod; for images of ours."""
+"""Connects to the resource manager of a service in a cluster, through its pod; for our images."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shared_pathways_service.errors import (
 from shared_pathways_service.events.session import (
     ServiceWaiting,
 )
-from shared_pathways_service.homes.base import Tell, unheard
+from shared_pathways_service.homes.base import Tell, ignore_event
 from shared_pathways_service.homes.kubernetes.dial import dial_pod
 from shared_pathways_service.homes.manager_news import ManagerNews
 from shared_pathways_service.kube.api import KubeApi
@@ -37,7 +37,7 @@ from shared_pathways_service.tunnel.relay import Relay, TunnelFailure
 
 __all__ = ["ManagerLink"]
 
-#: Seconds for a resource manager whose pod is ready to be heard, over restarts of it.
+#: Seconds for a resource manager with a ready pod to answer, across restarts.
 _ANSWER_S = 60.0
 _STATUS_S = 10.0
 
@@ -45,15 +45,15 @@ _log = logging.getLogger(__name__)
 
 
 class ManagerLink:
-    """A channel to the resource manager that finds its pod again when it was replaced.
+    """A channel to the resource manager that finds its pod again after it was replaced.
 
-    Begins with `open`, and must be closed.
+    Call `open` first, and `close` at the end.
 
     Args:
-      api: The server.
-      service: Whose resource manager it is.
-      runtime_dir: For the relay's socket.
-      head: Its pod where that is known already.
+      api: The API server.
+      service: The service of the resource manager.
+      runtime_dir: The directory for the relay's socket.
+      head: The resource manager's pod, if known.
     """
 
     def __init__(
@@ -66,33 +66,33 @@ class ManagerLink:
         self._undo = contextlib.AsyncExitStack()
         self._stub: pb_grpc.ResourceManagerAsyncStub | None = None
         self._news: ManagerNews | None = None
-        # The last one that is not over, and the last one that was told.
+        # The last unresolved failure, and the last one that was reported.
         self._failure = self._told = ""
         self._is_let_in = False
         self._refusal: SharedPathwaysError | None = None
         self._limits: set[asyncio.Timeout] = set()
-        self._tell: Tell = unheard
+        self._tell: Tell = ignore_event
 
     @property
     def news(self) -> ManagerNews:
-        """What it tells."""
-        assert self._news is not None, "listen comes first"
+        """The resource manager's events."""
+        assert self._news is not None, "call listen first"
         return self._news
 
     @property
     def stub(self) -> pb_grpc.ResourceManagerAsyncStub:
-        """What it can be asked."""
-        assert self._stub is not None, "open comes first"
+        """The stub for calls."""
+        assert self._stub is not None, "call open first"
         return self._stub
 
     async def open(self) -> None:
-        """Opens the channel; nobody is dialled before something is asked."""
+        """Opens the channel; it connects with the first call."""
         async with contextlib.AsyncExitStack() as stack:
             relay = Relay(
                 self._dial,
                 pod=f"{self._service.name} head",
                 runtime_dir=self._runtime_dir,
-                on_failure=self._hear_of_failure,
+                on_failure=self._on_failure,
             )
             stack.push_async_callback(relay.close)
             channel = grpc.aio.insecure_channel(await relay.start(), options=RELAYED_CHANNEL)
@@ -101,7 +101,7 @@ class ManagerLink:
             self._undo = stack.pop_all()
 
     def listen(self, tenant: str) -> ManagerNews:
-        """Begins to listen to the news of a tenant; they come when the resource manager answers."""
+        """Starts to receive events of a tenant, which arrive once the resource manager answers."""
         news = self._news = ManagerNews(
             self.stub, self._service.address, only=tenant, on_trouble=self._note
         )
@@ -111,15 +111,15 @@ class ManagerLink:
         return news
 
     async def wait_until_listening(self, tell: Tell) -> None:
-        """Returns once nothing that happens is missed any more.
+        """Returns once no event can be missed.
 
         Args:
-          tell: Receives a `ServiceWaiting` when a way to the resource manager fails, or it does not
-            let us listen for now.
+          tell: Called with a `ServiceWaiting` if connecting fails, or the resource manager refuses
+            for now.
 
         Raises:
-          ServiceNotReady: It does not answer.
-          SharedPathwaysError: It does not let us listen, and will not.
+          ServiceNotReady: The resource manager does not answer.
+          SharedPathwaysError: The resource manager refuses permanently.
         """
         self._tell = tell
         try:
@@ -127,30 +127,31 @@ class ManagerLink:
                 await self.news.wait_until_listening()
         except TimeoutError as error:
             raise ServiceNotReady(
-                self._silence,
-                hint="`sps logs --component rm` shows what it does; `sps doctor` looks at the rest",
+                self._no_answer,
+                hint="`sps logs --component rm` shows its log; `sps doctor` checks the rest",
             ) from error
         finally:
-            self._tell = unheard
+            self._tell = ignore_event
 
     async def status(self) -> pb.GetStatusResponse:
-        """Asks how things stand.
+        """Returns the resource manager's status.
 
         Raises:
           grpc.aio.AioRpcError: No answer.
-          SharedPathwaysError: There is no way to it, and will be none.
+          SharedPathwaysError: It cannot be reached, permanently.
         """
         async with self.unless_refused():
             return await ManagerCalls(stub=self.stub).status(_STATUS_S)
 
     @contextlib.asynccontextmanager
     async def unless_refused(self) -> AsyncIterator[None]:
-        """Lets a block wait for an answer as long as there may be a way to the resource manager.
+        """Runs a block as long as the resource manager may be reachable.
 
         Raises:
-          SharedPathwaysError: There is none, and will be none: at once, whatever is waited for.
+          SharedPathwaysError: It cannot be reached, permanently; raised at once, whatever the block
+            waits for.
         """
-        self._check_way()
+        self._check_reachable()
         limit = asyncio.timeout(None)
         try:
             async with limit:
@@ -162,23 +163,23 @@ class ManagerLink:
         finally:
             self._limits.discard(limit)
         if limit.expired():
-            self._check_way()
+            self._check_reachable()
 
     @property
-    def _silence(self) -> str:
+    def _no_answer(self) -> str:
         who = f"the resource manager of {self._service.name}"
-        why = self._failure or f"no word within {_ANSWER_S:g} s"
+        why = self._failure or f"no answer within {_ANSWER_S:g} s"
         return f"{who} does not answer: {why}"
 
     async def close(self) -> None:
-        """Listens no more."""
+        """Stops receiving events."""
         await self._undo.aclose()
 
     def _note(self, failure: str) -> None:
         self._failure = failure
         if failure != self._told:
             self._told = failure
-            self._tell(ServiceWaiting(reason=self._silence))
+            self._tell(ServiceWaiting(reason=self._no_answer))
 
     async def _dial(self, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
         try:
@@ -189,32 +190,33 @@ class ManagerLink:
         except (AccessDenied, ApiError) as error:
             if isinstance(error, AccessDenied) and not self._is_let_in:
                 raise
-            # Not the end: the head is started again, as another pod, and who was let in once may
-            # be kept out for a moment, as by a plug-in that cannot reach its identity provider.
+            # Not final: the head restarts as another pod, and a client that was admitted once may
+            # be refused for a moment, for example by a plug-in that cannot reach its identity
+            # provider.
             self._head = ""
             self._note(error.message)
-            # The same words: the relay tells them again after its last try, and they are told once.
+            # The relay repeats the error after its last attempt; report it once.
             raise ServiceNotReady(error.message) from error
         self._is_let_in = True
-        # There is a way: what kept us out before is not why it is silent, if it is.
+        # Connected: an earlier failure is not the reason for a missing answer.
         self._failure = ""
         return way
 
-    def _hear_of_failure(self, failure: TunnelFailure) -> None:
+    def _on_failure(self, failure: TunnelFailure) -> None:
         _log.warning("%s: %s", self._service.name, failure.error.message)
         self._note(failure.error.cause or failure.error.message)
-        # An evicted head stays to be looked at, and another pod is the head.
+        # An evicted pod remains visible, but another pod is the head.
         self._head = ""
         if failure.is_final:
             cause = failure.error.__cause__
             self._give_up(cause if isinstance(cause, SharedPathwaysError) else failure.error)
 
-    def _check_way(self) -> None:
+    def _check_reachable(self) -> None:
         if self._refusal is not None:
             raise self._refusal
 
     def _give_up(self, refusal: SharedPathwaysError) -> None:
-        """Tells whoever waits, now or later, that there will be no way."""
+        """Fails current and later waits, because no connection is possible."""
         self._refusal = refusal
         for limit in self._limits:
             limit.reschedule(asyncio.get_running_loop().time())

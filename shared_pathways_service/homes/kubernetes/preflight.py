@@ -1,4 +1,4 @@
-"""What is looked at in a cluster before anything is created there."""
+"""Makes all checks in a cluster before anything is created there."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _NOT_FOUND = 404
 
 
 class Preflight:
-    """One look at a service, which may take until it is ready.
+    """Checks a service once, and may wait until it is ready.
 
     connect() and `sps doctor` make the same checks.
 
     Args:
-      api: The server.
-      namespace: Where the service is.
-      address: ``host:port`` of its resource manager; empty: of the one there is.
+      api: The API server.
+      namespace: The namespace of the service.
+      address: ``host:port`` of its resource manager; empty: the only service.
     """
 
     def __init__(self, api: KubeApi, namespace: str, address: str) -> None:
@@ -61,26 +61,26 @@ class Preflight:
 
     @property
     def view(self) -> ServiceView | None:
-        """The service as it is followed; None before it was found."""
+        """The view of the service; None before it was found."""
         return self._view
 
     @property
     def priority(self) -> int:
-        """The request's priority as the cluster has it, once it was looked at."""
+        """The request's priority as the cluster defines it, once it was read."""
         return self._priority
 
     async def run(self, request: SessionRequest, tell: Tell) -> ServiceReadiness:
-        """Makes every check, and waits until enough slices are ready; the caller has a deadline.
+        """Makes every check, and waits until enough slices are ready; the caller sets a deadline.
 
         Returns:
-          How the service stands: enough of it is ready for the request.
+          The readiness of the service, which is enough for the request.
 
         Raises:
-          AccessDenied: Something that is needed is not permitted; all of it is listed.
-          InvalidRequestError: The service has no such slices, or not so many, or no sidecar, or the
+          AccessDenied: A permission is missing; all missing ones are listed.
+          InvalidRequestError: The service has no such slices, or not enough, or no sidecar, or the
             cluster has no such PriorityClass.
           ServiceNotFound: There is no such service, or more than one.
-          ServiceNotReady: It cannot become ready by itself.
+          ServiceNotReady: The service cannot become ready by itself.
           VersionSkew: Client and service cannot work together.
         """
         tenant, examined = request.tenant, await self._look(request)
@@ -93,11 +93,11 @@ class Preflight:
         )
 
     async def wait_until_complete(self, tell: Tell) -> ServiceReadiness:
-        """Waits until all of the service is ready; checks nothing else, and needs only to read.
+        """Waits until all of the service is ready, without other checks; needs only read access.
 
         Raises:
           ServiceNotFound: There is no such service, or more than one.
-          ServiceNotReady: It cannot become ready by itself.
+          ServiceNotReady: The service cannot become ready by itself.
         """
         jobsets, pods = await asyncio.gather(
             self._list("jobsets"), self._list("pods", labelSelector=LABEL_JOBSET)
@@ -107,17 +107,17 @@ class Preflight:
         return await self._wait_until(lambda found: found.complete, tell)
 
     async def examine(self, request: SessionRequest, within_s: float) -> Examined:
-        """Makes every check once, whatever comes of the others.
+        """Makes every check once, whatever the others find.
 
         Args:
-          request: What would be asked for; no slices: one of the service's first type.
-          within_s: Seconds for all of it.
+          request: The request; without slices: one slice of the service's first type.
+          within_s: Seconds for all checks.
         """
         try:
             async with asyncio.timeout(within_s):
                 examined = await self._look(request)
                 if self._view is not None:
-                    await self._view.ask_why()
+                    await self._view.find_reasons()
         except TimeoutError:
             error = ApiUnreachable(
                 f"{self._api.access.server} did not answer within {within_s:g} s",
@@ -145,7 +145,7 @@ class Preflight:
         examined.add(self._server_check(review, jobsets, pods))
         if examined.final_failure is not None:
             return examined
-        # What is missing is told as a whole, rather than by the first request that is refused.
+        # Report all missing permissions together, not only the first request that is refused.
         examined.add(await self._check_permissions(review, ours=False))
         check, service = self._service_check(jobsets)
         examined.add(check)
@@ -174,7 +174,7 @@ class Preflight:
         self._view = ServiceView(self._api, service, _items(pods))
 
     def _server_check(self, *answers: Object | BaseException) -> Check:
-        """Says whether the API server answers, and takes us for somebody."""
+        """Checks that the API server answers, and accepts our credentials."""
         for answer in answers:
             if isinstance(answer, ApiUnreachable):
                 return Check.failed("API server", answer)
@@ -184,7 +184,11 @@ class Preflight:
                 raise answer
         access = self._api.access
         name = f"{access.name} at " if access.name else ""
-        return Check(name="API server", outcome=Outcome.OK, found=f"{name}{access.server} knows us")
+        return Check(
+            name="API server",
+            outcome=Outcome.OK,
+            found=f"{name}{access.server} accepts your credentials",
+        )
 
     def _service_check(self, jobsets: Object | BaseException) -> tuple[Check, Service | None]:
         if isinstance(jobsets, ApiError) and jobsets.status == _NOT_FOUND:
@@ -216,14 +220,14 @@ class Preflight:
         return await read_priority(self._api, request.priority_class)
 
     def _priority_check(self, request: SessionRequest, found: int | BaseException) -> list[Check]:
-        """Says what a priority that was named is worth; nothing where none was."""
+        """Checks the value of a named priority; no check without one."""
         if isinstance(found, BaseException):
             return [_failed("priority", found)]
         self._priority = found
         if not request.priority_class:
             return []
-        told = f"{request.priority_class} is {found}"
-        return [Check(name="priority", outcome=Outcome.OK, found=told)]
+        value = f"{request.priority_class} is {found}"
+        return [Check(name="priority", outcome=Outcome.OK, found=value)]
 
     # ---- readiness
 
@@ -234,12 +238,12 @@ class Preflight:
         self, is_enough: Callable[[ServiceReadiness], bool], tell: Tell
     ) -> ServiceReadiness:
         view = self._view
-        assert view is not None, "no check has failed"
+        assert view is not None, "all checks have passed"
 
-        def hear_of_trouble(trouble: str) -> None:
+        def on_trouble(trouble: str) -> None:
             _tell_waiting(view.readiness, tell, trouble)
 
-        async with contextlib.aclosing(self._changes(view, hear_of_trouble)) as changes:
+        async with contextlib.aclosing(self._changes(view, on_trouble)) as changes:
             while True:
                 found = view.readiness
                 if found.service.ended:
@@ -247,14 +251,14 @@ class Preflight:
                 if is_enough(found):
                     return found
                 _tell_waiting(found, tell)
-                if await view.ask_why():
+                if await view.find_reasons():
                     _tell_waiting(view.readiness, tell)
                 await anext(changes)
 
     async def _changes(
         self, view: ServiceView, on_trouble: Callable[[str], object]
     ) -> AsyncGenerator[None, None]:
-        """Takes changes into the view; yields after each."""
+        """Applies changes to the view; yields after each."""
         service = view.service
         queue: asyncio.Queue[tuple[str, WatchEvent] | Exception] = asyncio.Queue()
 
@@ -294,7 +298,7 @@ class Preflight:
 
 
 def _request_checks(service: Service, request: SessionRequest) -> list[Check]:
-    """Makes the checks that need nothing but the service's JobSet and the request."""
+    """Makes the checks that need only the service's JobSet and the request."""
     options = request.proxy_options
     client = Versions(jax=importlib.metadata.version("jax"), python=platform.python_version())
     found = [preflight_checks.types_check(service, request.tenant.type_names)]

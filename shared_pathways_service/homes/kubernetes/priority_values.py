@@ -1,4 +1,4 @@
-"""The value of a PriorityClass, read in the cluster."""
+"""Reads the value of a PriorityClass in the cluster."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _NOT_FOUND = 404
 async def read_priority(api: KubeApi, name: str) -> int:
     """Returns the value of a PriorityClass of the cluster.
 
-    The names of `PRIORITIES` have their own values where the cluster has no such class, or does
-    not let us look.
+    The names of `PRIORITIES` have their own values if the cluster has no such class, or we may not
+    read it.
 
     Args:
-      api: The cluster's server.
+      api: The cluster's API server.
       name: The class.
 
     Raises:
-      AccessDenied: Classes may not be read, and the name is none of `PRIORITIES`.
-      InvalidRequestError: There is no such class; those that there are are listed.
+      AccessDenied: Classes may not be read, and the name is not one of `PRIORITIES`.
+      InvalidRequestError: There is no such class; existing ones are listed.
       SharedPathwaysError: The API server does not answer.
     """
     try:
@@ -47,7 +47,7 @@ async def read_priority(api: KubeApi, name: str) -> int:
 
 
 async def _among_all(api: KubeApi, name: str) -> int:
-    """Looks for a class among all, which an error then lists."""
+    """Searches all classes, so that an error can list them."""
     try:
         listed = await api.get(collection("priorityclasses"))
     except AccessDenied as error:

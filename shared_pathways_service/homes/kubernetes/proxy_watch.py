@@ -1,4 +1,4 @@
-"""What becomes of one proxy in a cluster: its Job, its pod, the events about both, and its log."""
+"""Watches one proxy in a cluster: its Job, its pod, their events, and its log."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ Object = Mapping[str, Any]
 
 _log = logging.getLogger(__name__)
 
-#: Seconds for the answer to what only makes the reason of an end clearer.
+#: Seconds for details that only improve the reason of an end.
 _ANSWER_S = 2.0
 
 
 class ProxyFollower:
-    """Follows one proxy from its creation to its end.
+    """Watches one proxy from its creation to its end.
 
     Args:
-      api: The server.
-      namespace: Where it is.
-      tenant: What was asked for.
-      job: The Job as it was created.
-      tell: Hears the news.
-      silent_service: The service, if its resource manager does not report placements: the proxy's
-        log is read then, and other proxies' pods.
+      api: The API server.
+      namespace: The namespace of the proxy.
+      tenant: The request.
+      job: The created Job.
+      tell: Called with events.
+      silent_service: The service, if its resource manager does not report placements: then the
+        proxy's log and other proxies' pods are read.
     """
 
     def __init__(
@@ -76,20 +76,20 @@ class ProxyFollower:
 
     @property
     def pod(self) -> str:
-        """Its pod's name; empty before there is one."""
+        """The pod's name; empty before the pod exists."""
         return self._progress.pod
 
     async def wait_until_ended(self) -> None:
-        """Returns once it has ended."""
+        """Returns once the proxy has ended."""
         await self._ended.wait()
 
     async def run(self) -> None:
-        """Tells what becomes of it; returns when it has ended.
+        """Reports events of the proxy; returns when it has ended.
 
         Raises:
-          SharedPathwaysError: It cannot be followed any more.
+          SharedPathwaysError: The proxy can no longer be watched.
         """
-        # What only adds detail fails alone.
+        # Failures of details do not end the watch.
         details = [asyncio.create_task(self._detail("the proxy's events", self._follow_hints()))]
         if (service := self._silent_service) is not None:
             placing = self._follow_placement(service)
@@ -136,14 +136,14 @@ class ProxyFollower:
         take: Callable[[WatchEvent], None],
         known: Object | None = None,
     ) -> None:
-        """Takes changes in, from a known object on if there is one, until the proxy has ended."""
+        """Applies changes until the proxy has ended, starting after a known object if given."""
         changes = watch(
             self._api,
             path,
             params=params,
             resource_version=str(known["metadata"]["resourceVersion"]) if known else None,
             known=[known] if known else [],
-            on_trouble=self._hear_of_trouble,
+            on_trouble=self._on_trouble,
         )
         async with contextlib.aclosing(changes):
             async for change in changes:
@@ -153,7 +153,7 @@ class ProxyFollower:
                 if self._look():
                     return
 
-    def _hear_of_trouble(self, trouble: str) -> None:
+    def _on_trouble(self, trouble: str) -> None:
         if not self._running.is_set():
             reason = trouble or self._progress.reason
             self._tell(ev.ProxyWaiting(reason=reason))
@@ -163,12 +163,12 @@ class ProxyFollower:
             self._job = None if change.kind == "DELETED" else change.object
 
     def _take_pod(self, change: WatchEvent) -> None:
-        # (A pod that is gone is kept as it was last: it may tell why.)
+        # (Of a deleted pod the last state is kept, which may show the reason.)
         self._pods[str(change.object["metadata"]["uid"])] = change.object
 
     async def _follow_hints(self) -> None:
-        """Listens to the events about Job and pod until the proxy runs; some reasons are there."""
-        # (The Job's version is none of theirs: they may be in an etcd of their own.)
+        """Reads events of Job and pod until the proxy runs; only they have some of the reasons."""
+        # (The Job's version does not apply to events, which may be in another etcd.)
         path, params = collection("events", self._namespace), {"fieldSelector": "type=Warning"}
         changes = watch(self._api, path, params=params)
         async with contextlib.aclosing(changes):
@@ -182,10 +182,10 @@ class ProxyFollower:
                     self._hints[str(change.object["metadata"]["uid"])] = change.object
                     self._look()
 
-    # ---- what they come to
+    # ---- events
 
     def _look(self) -> bool:
-        """Tells what is new, but for the end; returns whether the proxy has ended."""
+        """Reports new events, except the end; returns whether the proxy has ended."""
         before = self._progress
         if before.stage is Stage.ENDED:
             return True
@@ -201,7 +201,7 @@ class ProxyFollower:
         return now.stage is Stage.ENDED
 
     async def _end(self) -> ProxyProgress:
-        """Returns how it ended. A pod goes with its Job, whose end may be heard of later."""
+        """Returns how the proxy ended. A pod ends with its Job, whose end may be seen later."""
         if self._progress.outcome is not Outcome.POD_DELETED:
             return self._progress
         path = item("jobs", self._namespace, self._tenant.name)

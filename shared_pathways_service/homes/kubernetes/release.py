@@ -1,4 +1,4 @@
-"""A deleted proxy's slices are given back at once, though it may not have said farewell."""
+"""Releases a deleted proxy's slices at once, even if it did not release them itself."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ from shared_pathways_service.kube.paths import collection
 from shared_pathways_service.kube.watch import watch
 from shared_pathways_service.manifests.names import LABEL_SESSION
 
-__all__ = ["give_back"]
+__all__ = ["release_slices"]
 
-#: Seconds in which a proxy that is being deleted may still ask for its slices.
+#: Seconds in which a proxy that is being deleted may still request slices.
 _LATE_S = 10.0
-#: Seconds in which what it said last may still be on its way.
+#: Seconds in which its last message may still arrive.
 _LAST_WORDS_S = 1.0
 
 
-async def give_back(
+async def release_slices(
     api: KubeApi, namespace: str, news: ManagerNews, name: str, session: str
 ) -> None:
-    """Has the resource manager release a tenant whose Job was deleted.
+    """Asks the resource manager to release a tenant whose Job was deleted.
 
     Args:
-      api: The cluster's server.
-      namespace: Of the Job.
-      news: What the resource manager tells of the tenant.
-      name: The Job's, and the tenant's.
-      session: What its pods bear.
+      api: The cluster's API server.
+      namespace: The namespace of the Job.
+      news: The resource manager's events of the tenant.
+      name: The name of the Job and the tenant.
+      session: The session's label on its pods.
     """
     why = "its session has ended"
     if await news.release(name, why) or news.tenant_is_over:
         return
-    # It may ask for its slices at this very moment, and not live to give them back: a process
-    # that is being started takes no SIGTERM yet, and its pod outlives its Job by its grace.
+    # The proxy may be requesting its slices now, and not live to release them: a starting process
+    # does not handle SIGTERM yet, and its pod outlives its Job by the grace period.
     with contextlib.suppress(TimeoutError, SharedPathwaysError):
         async with asyncio.timeout(_LATE_S):
-            await first_of(news.wait_until_heard_of(), _wait_until_gone(api, namespace, session))
+            await first_of(news.wait_until_known(), _wait_until_gone(api, namespace, session))
     if await news.release(name, why):
         return
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_LAST_WORDS_S):
-            await news.wait_until_heard_of()
+            await news.wait_until_known()
     await news.release(name, why)
 
 
 async def _wait_until_gone(api: KubeApi, namespace: str, session: str) -> None:
-    """Returns once no pod of a session runs any more."""
+    """Returns once no pod of a session runs."""
     left: set[str] = set()
     path = collection("pods", namespace)
     params = {"labelSelector": f"{LABEL_SESSION}={session}"}

@@ -1,4 +1,4 @@
-"""A service in a cluster as it is now: its JobSet, its pods, and what logs and events add."""
+"""The current state of a service in a cluster: its JobSet, its pods, logs and events."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ __all__ = ["ServiceView"]
 
 Object = Mapping[str, Any]
 
-#: Lines of the resource manager's log that are looked at, and of that of a pod that crashed.
+#: Lines to read of the resource manager's log, and of the log of a crashed pod.
 _LOG_LINES = 500
 _LAST_LINES = 20
-#: Pods whose logs are asked for at a time, and seconds for it: it only adds detail.
+#: Concurrent requests for logs, and seconds for them: they only add detail.
 _PODS = 3
 _DETAIL_S = 5.0
 
 
 class ServiceView:
-    """A service as it is now.
+    """The current state of a service.
 
     Args:
-      api: Its server.
-      service: As its JobSet described it.
-      pods: All pods that were listed with it; others' do no harm.
+      api: The API server.
+      service: The service as its JobSet described it.
+      pods: Pods that were listed with it; pods of others are ignored.
     """
 
     def __init__(self, api: KubeApi, service: Service, pods: Iterable[Object]) -> None:
@@ -49,23 +49,23 @@ class ServiceView:
 
     @property
     def pods(self) -> list[Object]:
-        """The pods that are known."""
+        """The known pods."""
         return list(self._pods.values())
 
     @property
     def readiness(self) -> ServiceReadiness:
-        """How it stands."""
+        """The readiness of the service."""
         found = read_readiness(
             self.service, self._pods.values(), self._manager_log, last_words=self._last_words
         )
-        if not (found.lacks_pods and self._hint):
+        if not (found.has_missing_pods and self._hint):
             return found
         return dataclasses.replace(
             found, detail="; ".join(filter(None, (found.detail, self._hint)))
         )
 
     def take(self, resource: str, change: WatchEvent) -> bool:
-        """Takes a change in; returns whether it was of anything here."""
+        """Applies a change; returns whether it concerns this service."""
         thing = change.object
         if not thing:
             return False
@@ -77,23 +77,27 @@ class ServiceView:
         now = read_service(thing)
         if now is not None:
             ended = "its JobSet was deleted" if change.kind == "DELETED" else now.ended
-            # (The address stays as it was asked for.)
+            # (The address remains the requested one.)
             self.service = dataclasses.replace(now, address=self.service.address, ended=ended)
         return True
 
-    async def ask_why(self) -> bool:
-        """Asks logs and events why it is not ready, each once; returns whether they told."""
+    async def find_reasons(self) -> bool:
+        """Reads logs and events for the reason why the service is not ready, each once.
+
+        Returns:
+          Whether they had something new.
+        """
         found = self.readiness
         if found.complete:
             return False
         crashed = [pod for pod in found.crashed if pod.uid not in self._asked][:_PODS]
-        questions = [self._ask_pod(pod) for pod in crashed]
+        questions = [self._read_pod_log(pod) for pod in crashed]
         if found.head is not None and found.head_ready and "head" not in self._asked:
             self._asked.add("head")
-            questions.append(self._ask_manager(found.head))
-        if found.lacks_pods and "events" not in self._asked:
+            questions.append(self._read_manager_log(found.head))
+        if found.has_missing_pods and "events" not in self._asked:
             self._asked.add("events")
-            questions.append(self._ask_events())
+            questions.append(self._read_events())
         self._asked.update(pod.uid for pod in crashed)
         await asyncio.gather(*questions)
         return self.readiness != found
@@ -104,23 +108,23 @@ class ServiceView:
             self._pods.pop(uid, None)
             return
         if _restarts(pod) != _restarts(self._pods.get(uid, {})):
-            # It crashed once more, perhaps for another reason.
+            # Another crash may have another reason.
             self._asked.discard(uid)
         self._pods[uid] = pod
 
-    async def _ask_pod(self, pod: PodState) -> None:
+    async def _read_pod_log(self, pod: PodState) -> None:
         for previous in ("true", "false"):
             lines = await self._log(pod.name, tailLines=str(_LAST_LINES), previous=previous)
             if lines:
                 self._last_words[pod.uid] = "\n".join(lines)
                 return
 
-    async def _ask_manager(self, head: PodState) -> None:
+    async def _read_manager_log(self, head: PodState) -> None:
         lines = await self._log(head.name, tailLines=str(_LOG_LINES))
         self._manager_log = [event for event in map(parse_line, lines) if event is not None]
 
-    async def _ask_events(self) -> None:
-        """Looks for what keeps Jobs from creating pods: a quota, or an admission's refusal."""
+    async def _read_events(self) -> None:
+        """Looks for the reason why Jobs cannot create pods: a quota, or a refused admission."""
         params = {"fieldSelector": "reason=FailedCreate"}
         events: list[Object] = []
         with contextlib.suppress(SharedPathwaysError, TimeoutError):
@@ -137,7 +141,7 @@ class ServiceView:
         return str(about.get("name", "")).startswith(f"{self.service.name}-")
 
     async def _log(self, pod: str, **params: str) -> list[str]:
-        """Returns lines of a log; none where it cannot be read."""
+        """Returns lines of a log; none if it cannot be read."""
         lines: list[str] = []
         with contextlib.suppress(SharedPathwaysError, TimeoutError):
             path = pod_log(self.service.namespace, pod)

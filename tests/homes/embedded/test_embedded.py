@@ -23,7 +23,7 @@ from shared_pathways_service.errors import (
     VersionSkew,
 )
 from shared_pathways_service.events import Event
-from shared_pathways_service.homes.base import ProxyHandle, unheard
+from shared_pathways_service.homes.base import ProxyHandle, ignore_event
 from shared_pathways_service.homes.embedded import discovery
 from shared_pathways_service.homes.embedded.discovery import ServiceLink, find, find_or_start
 from shared_pathways_service.homes.embedded.home import EmbeddedHome
@@ -173,7 +173,7 @@ def test_one_session_from_nothing_to_its_end() -> None:
     async def session() -> None:
         async with home() as made:
             request = session_request("isc-proxy-a")
-            info = await made.preflight(request, unheard)
+            info = await made.preflight(request, ignore_event)
             assert info.started
             assert info.instance_types == (KIND,)
             assert info.address == f"unix:{runtime_paths().resource_manager_socket}"
@@ -192,7 +192,7 @@ def test_one_session_from_nothing_to_its_end() -> None:
             assert any("Proxy serving" in line for line in await made.logs(handle, 50))
             async with home() as other:
                 second = session_request("isc-proxy-b")
-                assert not (await other.preflight(second, unheard)).started
+                assert not (await other.preflight(second, ignore_event)).started
                 refused_handle = await other.create_proxy(
                     second, session=second.name, owner=identity_of()
                 )
@@ -213,7 +213,7 @@ def test_deaths_are_told() -> None:
     async def session(supervisor: int) -> None:
         async with home() as made, contextlib.AsyncExitStack() as stack:
             request = session_request("isc-proxy-a")
-            await made.preflight(request, unheard)
+            await made.preflight(request, ignore_event)
             handle = await made.create_proxy(request, session=request.name, owner=identity_of())
             events = aiter(made.follow(handle))
             await next_of(events, "tenant.running")
@@ -225,7 +225,7 @@ def test_deaths_are_told() -> None:
 
             other = await stack.enter_async_context(home())
             second = session_request("isc-proxy-b")
-            await other.preflight(second, unheard)
+            await other.preflight(second, ignore_event)
             events = aiter(
                 other.follow(
                     await other.create_proxy(second, session=second.name, owner=identity_of())
@@ -261,7 +261,7 @@ async def _pids(made: EmbeddedHome, handle: ProxyHandle) -> list[int]:
 def test_what_the_running_service_lacks_is_refused_naming_what_it_has() -> None:
     async def ask() -> None:
         async with home() as made:
-            await made.preflight(session_request("isc-proxy-a", "tpuv5e:2x4"), unheard)
+            await made.preflight(session_request("isc-proxy-a", "tpuv5e:2x4"), ignore_event)
 
     with embedded(), pytest.raises(InvalidRequestError, match=KIND) as caught:
         run_async(ask())
@@ -276,7 +276,7 @@ def test_another_release_of_jax_is_refused_before_a_proxy_is_created(
             with monkeypatch.context() as patch:
                 patch.setattr("importlib.metadata.version", lambda _: "1.0.0")
                 with pytest.raises(VersionSkew, match=r"JAX 1\.0\.0 here and JAX 0") as caught:
-                    await made.preflight(session_request("isc-proxy-a"), unheard)
+                    await made.preflight(session_request("isc-proxy-a"), ignore_event)
             assert caught.value.client == "1.0.0"
         answer = await _processes()
         return [proxy.name for proxy in answer.proxies if proxy.name == "isc-proxy-a"]
@@ -306,7 +306,7 @@ def test_a_service_whose_slices_do_not_come_up_says_which(monkeypatch: pytest.Mo
 
     async def ask() -> None:
         async with home() as made:
-            await made.preflight(session_request("isc-proxy-a"), unheard)
+            await made.preflight(session_request("isc-proxy-a"), ignore_event)
 
     with embedded("--max_slice_restarts=0") as (_, client):
         [worker] = client.processes("worker")

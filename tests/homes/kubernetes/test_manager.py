@@ -22,7 +22,7 @@ from shared_pathways_service.errors import (
 )
 from shared_pathways_service.events import Event
 from shared_pathways_service.homes import manager_news
-from shared_pathways_service.homes.base import unheard
+from shared_pathways_service.homes.base import ignore_event
 from shared_pathways_service.homes.kubernetes import manager_link
 from shared_pathways_service.homes.kubernetes.home import KubernetesHome
 from shared_pathways_service.homes.kubernetes.manager_link import ManagerLink
@@ -183,7 +183,7 @@ def test_an_evicted_head_is_given_up_and_a_refusal_is_told(own_directories: Path
     async def test() -> None:
         async with asyncio.timeout(90.0), link(api, own_directories, "evicted") as made:
             with pytest.raises(AccessDenied, match="not you"):
-                await made.wait_until_listening(unheard)
+                await made.wait_until_listening(ignore_event)
         await api.close()
 
     run_async(test())
@@ -253,7 +253,7 @@ def test_who_listens_after_a_refusal_is_told_it_too(own_directories: Path) -> No
                 await made.status()
             made.listen("ada")
             with pytest.raises(AccessDenied, match="not you"):
-                await made.wait_until_listening(unheard)
+                await made.wait_until_listening(ignore_event)
         await api.close()
 
     run_async(test())
@@ -291,7 +291,7 @@ def test_a_release_is_not_waited_for_where_there_is_no_way(
             if when == "before":
                 api.refuses.set()
                 with pytest.raises(AccessDenied, match="not you"):
-                    await made.wait_until_listening(unheard)
+                    await made.wait_until_listening(ignore_event)
             deleting = asyncio.create_task(home.delete_proxy("ada", "u", "s"))
             await api.deleted.wait()
             api.refuses.set()
@@ -356,8 +356,8 @@ def test_a_manager_that_is_reached_and_silent_is_not_said_to_be_out_of_reach(
             api = MovingApi(gone, None, ways=ways)
             async with link(api, own_directories, "head") as made:
                 await manager.asked.wait()
-                with pytest.raises(ServiceNotReady, match="no word within"):
-                    await made.wait_until_listening(unheard)
+                with pytest.raises(ServiceNotReady, match="no answer within"):
+                    await made.wait_until_listening(ignore_event)
             await api.close()
 
     run_async(test())

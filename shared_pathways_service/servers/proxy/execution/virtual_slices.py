@@ -169,7 +169,7 @@ class SliceTable:
         return True
 
     def close(self) -> None:
-        """Ends every placement, unheard; nothing can be placed afterwards."""
+        """Ends every placement, ignore_event; nothing can be placed afterwards."""
         with self._lock:
             self._closed = True
             self._listeners.clear()
