@@ -1,4 +1,4 @@
-"""A tenant's request as flags of its proxy: written by its starter, read by the proxy."""
+"""Declares a tenant's request as flags of its proxy, and writes it as such flags."""
 
 from __future__ import annotations
 
@@ -36,39 +36,43 @@ def _queue_timeout(text: str) -> float:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TenantOptions:
-    """The tenant's request among a proxy's flags; a proxy's options are derived from these."""
+    """Flags of a proxy for its tenant's request; a proxy's options derive from these."""
 
     virtual_slices: tuple[str, ...] = flag(
-        (), parse=comma_separated, help="The tenant's slices, e.g. tpuv6e:2x2,tpuv6e:2x2."
+        (), parse=comma_separated, help="Request these slices, e.g. tpuv6e:2x2,tpuv6e:2x2."
     )
     num_elastic_slices: int = flag(
-        0, parse=count, help="How many of the slices may be missing at the start."
+        0, parse=count, help="Start even if so many of the slices are not placed yet."
     )
-    tenant_name: str = flag("", env="SPS_TENANT_NAME", help="DNS label; by default made up.")
-    tenant_user: str = flag("", env="SPS_TENANT_USER", help="Who holds the slices.")
-    tenant_host: str = flag("", env="SPS_TENANT_HOST", help="On which machine.")
-    tenant_team: str = flag("", env="SPS_TENANT_TEAM", help="For limits and usage.")
+    tenant_name: str = flag(
+        "", env="SPS_TENANT_NAME", help="Name of the tenant, a DNS label. [default: generated]"
+    )
+    tenant_user: str = flag("", env="SPS_TENANT_USER", help="User of the tenant.")
+    tenant_host: str = flag("", env="SPS_TENANT_HOST", help="Host of the tenant.")
+    tenant_team: str = flag(
+        "", env="SPS_TENANT_TEAM", help="Team of the tenant, for limits and usage."
+    )
     tenant_priority: int = flag(
         0,
         parse=_priority,
         env="SPS_TENANT_PRIORITY",
-        help=f"Higher goes first: a number, or {' or '.join(PRIORITIES)}.",
+        help=f"Queue with this priority: a number, or {' or '.join(PRIORITIES)}.",
     )
     queue_timeout_s: float | None = flag(
         None,
         parse=_queue_timeout,
         env="SPS_QUEUE_TIMEOUT_S",
-        help="Seconds to wait for slices; inf: for ever; by default refused at once.",
+        help="Wait so long in the queue for slices; inf: without limit. [default: fail at once]",
     )
     max_lifetime_s: float | None = flag(
         None,
         parse=seconds,
         env="SPS_MAX_LIFETIME_S",
-        help="Seconds after which the resource manager takes the slices back; by default never.",
+        help="Let the resource manager release the slices after so long. [default: never]",
     )
 
     def __post_init__(self) -> None:
-        """Checks what concerns several flags."""
+        """Checks flags against each other."""
         if not self.virtual_slices:
             raise InvalidRequestError("--virtual_slices", "", "at least one instance type")
         if self.num_elastic_slices > len(self.virtual_slices):
@@ -89,7 +93,7 @@ class TenantOptions:
         """Returns the request.
 
         Args:
-          default_name: The tenant's name where no flag has one.
+          default_name: The tenant's name if no flag names it.
         """
         return TenantRequest(
             name=self.tenant_name or default_name,

@@ -35,7 +35,7 @@ def _size_of_last_requests(text: str) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProxyServerOptions(ConnectionOptions, TenantOptions):
-    """How a proxy runs."""
+    """Options of a proxy."""
 
     server_port: int | None = flag(
         None,
@@ -151,7 +151,7 @@ class ProxyServerOptions(ConnectionOptions, TenantOptions):
     )
 
     def __post_init__(self) -> None:
-        """Checks what concerns several flags."""
+        """Checks flags against each other."""
         TenantOptions.__post_init__(self)
         if self.gcs_scratch_location and not self.gcs_scratch_location.startswith("gs://"):
             raise InvalidRequestError(
