@@ -1,4 +1,4 @@
-"""Reading objects that a person wrote: each field by its name, with its path in every error."""
+"""Reads hand-written objects field by field, with the field's path in every error."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Fields:
     """The fields of one object in a manifest; an absent field and ``null`` are the same.
 
     Args:
-      path: Of the object, e.g. ``spec.workers[0]``; empty: the manifest itself.
+      path: The path of the object, e.g. ``spec.workers[0]``; empty: the manifest itself.
       value: The object.
-      known: The names that it may have.
+      known: The allowed field names.
 
     Raises:
-      InvalidRequestError: It is no object, or a field is unknown.
+      InvalidRequestError: The value is not an object, or a field is unknown.
     """
 
     def __init__(self, path: str, value: object, known: Collection[str]) -> None:
@@ -34,23 +34,23 @@ class Fields:
         self._values: Mapping[str, Any] = value
 
     def path(self, name: object) -> str:
-        """Returns the path of one of its fields."""
+        """Returns the path of a field."""
         return f"{self._path}.{name}" if self._path else str(name)
 
     def has(self, name: str) -> bool:
-        """Whether a field is there."""
+        """Whether a field is present."""
         return self._values.get(name) is not None
 
     def any(self, name: str) -> Any:
-        """Returns a field as it is; None where it is absent."""
+        """Returns a field unchanged; None if it is absent."""
         return self._values.get(name)
 
     def object(self, name: str, known: Collection[str]) -> Fields:
-        """Returns the fields of a field, which must be there."""
+        """Returns the fields of a required field."""
         return Fields(self.path(name), self._values.get(name), known)
 
     def text(self, name: str, default: str = "") -> str:
-        """Returns a text that is not empty, or the default where it is absent."""
+        """Returns a non-empty text, or the default if the field is absent."""
         value = self._values.get(name)
         if value is None:
             return default
@@ -59,24 +59,24 @@ class Fields:
         return value
 
     def choice(self, name: str, choices: Sequence[str]) -> str:
-        """Returns one of several words; one must be there."""
+        """Returns one of several words; required."""
         value = self._values.get(name)
         if value not in choices:
             raise InvalidRequestError(self.path(name), value, f"one of {', '.join(choices)}")
         return str(value)
 
     def number(self, name: str, default: int | None, *, low: int, high: int | None = None) -> int:
-        """Returns a whole number; without a default it must be there."""
+        """Returns a whole number; required without a default."""
         value = self._values.get(name)
         return check_int(self.path(name), default if value is None else value, low=low, high=high)
 
     def flag(self, name: str) -> bool:
-        """Returns True or False; False where it is absent."""
+        """Returns True or False; False if the field is absent."""
         value = self._values.get(name)
         return check_bool(self.path(name), False if value is None else value)
 
     def items(self, name: str) -> list[tuple[str, Any]]:
-        """Returns the items of a list, each with its path; none where it is absent."""
+        """Returns the items of a list, each with its path; empty if the field is absent."""
         value = self._values.get(name)
         if value is None:
             return []
@@ -92,7 +92,7 @@ class Fields:
         return list(self._values.get(name) or ())
 
     def mapping(self, name: str) -> dict[str, str]:
-        """Returns texts by name, e.g. labels; none where it is absent."""
+        """Returns texts by name, e.g. labels; empty if the field is absent."""
         value = self._values.get(name)
         if value is None:
             return {}
@@ -113,5 +113,5 @@ def _unknown(path: str, name: object, known: Collection[str]) -> InvalidRequestE
         name,
         f"one of {', '.join(names)}",
         message=f"unknown field {path}",
-        hint=f"did you mean {near[0]}?" if near else f"known here: {', '.join(names)}",
+        hint=f"did you mean {near[0]}?" if near else f"known fields: {', '.join(names)}",
     )

@@ -1,7 +1,7 @@
-"""A bucket as a directory of a pod, by GKE's Cloud Storage FUSE driver.
+"""Mounts a bucket as a directory of a pod, with GKE's Cloud Storage FUSE driver.
 
-Source: GKE's public documents of that driver (``gcsfuse.csi.storage.gke.io``). The pod's service
-account must be one that may read and write the bucket.
+Source: GKE's public documentation of that driver (``gcsfuse.csi.storage.gke.io``). The pod's
+service account must be allowed to read and write the bucket.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Any, Final
 
 __all__ = ["ANNOTATIONS", "MOUNT_PATH", "bucket_mount", "bucket_volume"]
 
-#: Has the driver's webhook add its own container to the pod.
+#: Makes the driver's webhook add its own container to the pod.
 ANNOTATIONS: Final = {"gke-gcsfuse/volumes": "true"}
-#: Where the bucket is.
+#: The directory of the bucket.
 MOUNT_PATH: Final = "/gcs"
 _VOLUME: Final = "gcs"
 _SCHEME: Final = "gs://"
@@ -34,5 +34,5 @@ def bucket_volume(bucket: str) -> dict[str, Any]:
 
 
 def bucket_mount() -> dict[str, str]:
-    """Returns where it is in a container."""
+    """Returns the mount of the volume in a container."""
     return {"name": _VOLUME, "mountPath": MOUNT_PATH}

@@ -1,11 +1,11 @@
-"""The public recipe for hotswap on GKE: a JobSet that moves to another one's slice when it must.
+"""Builds the public recipe for hotswap on GKE: a JobSet that takes another one's slice.
 
-Two JobSets of JAX programs over whole node pools. The one of high priority takes the nodes of the
-other one when it loses a slice and no spare is free; the other one waits until a pool is back.
+Both JobSets run JAX programs over whole node pools. When the JobSet of high priority loses a slice
+and no spare is free, it takes the nodes of the other one, which waits until a pool is back.
 
-JobSet keeps its pools exclusive among jobs of one priority only, so that preemption can work at
-all, and the scheduler preempts pods, not jobs. Two things keep the JobSets apart all the same: the
-higher one's pods never go where the lower one's first pod still is, so that this is what they
+Exclusive node pools apply only among jobs of the same priority, which makes preemption possible,
+and the scheduler preempts pods, not jobs. Two rules keep the JobSets apart nevertheless: pods of
+the higher JobSet do not go to a pool with the lower one's first pod, so this is the pod that they
 preempt; and that pod leaves last.
 """
 
@@ -30,18 +30,18 @@ _IMAGE: Final = "python:3.12"
 _SLICE: Final = "slice"
 _LOWER, _HIGHER = PRIORITIES
 _PORTS: Final = (8471, 8431)
-#: Seconds that a pod stays bound to a node that is not heard of. Kubernetes' own 300 would be the
-#: most of a minute's budget five times over; a node that only stumbles loses its pods.
+#: Seconds for which a pod stays bound to a node that is not ready. Kubernetes' default of 300 would
+#: be five times the budget of a minute; the price is that a short failure of a node loses its pods.
 _TOLERATED_S: Final = 5
-#: Seconds for a program to end when it is told to: its first process waits for the others, whom the
-#: Job's controller tells within seconds. And restarts of all that a JobSet may have.
+#: Seconds for a program to end on request: its first process waits for the others, which the Job's
+#: controller notifies within seconds. And restarts of all that a JobSet may have.
 _GRACE_S: Final = 15
 _RESTARTS: Final = 10
-#: Of the 63 characters of a pod's host name, NAME-slice-NNNN-NNNNN.
+#: The part of the 63 characters of a pod's host name, NAME-slice-NNNN-NNNNN.
 _NAME_LIMIT: Final = 45
 _INDEX_LABEL: Final = "batch.kubernetes.io/job-completion-index"
-#: As process 1 it must have a handler, or it would be told in vain and killed after its grace. That
-#: the processes shut down together is what lets the first one leave last.
+#: Process 1 needs a signal handler, or it would ignore SIGTERM and be killed after its grace
+#: period. The processes shut down together, so that the first one leaves last.
 _PROGRAM: Final = """\
 pip install --quiet 'jax[tpu]'
 exec python -u -c '
@@ -60,18 +60,18 @@ sys.exit(143)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HotswapInputs:
-    """All that one of the two JobSets is made of.
+    """The inputs of one of the two JobSets.
 
     Attributes:
-      name: The JobSet's, a DNS label.
-      slices: How many, from 1 up: a node pool each.
-      priority_class: Of its pods.
-      takes_from: The JobSet whose nodes it may take; empty: none's.
-      kind: Of its slices.
-      image: Of its program.
+      name: The JobSet's name, a DNS label.
+      slices: The number of slices, from 1 up, each in a separate node pool.
+      priority_class: The PriorityClass of its pods.
+      takes_from: The JobSet whose nodes it may take; empty: none.
+      kind: The type of its slices.
+      image: The image of its program.
       command: The program and its arguments.
-      max_restarts: Restarts of all its Jobs together before it is given up, 0 or more.
-      tolerated_s: Seconds, 0 or more, that its pods stay bound to a node that is not heard of.
+      max_restarts: The number of restarts of all its Jobs together, 0 or more.
+      tolerated_s: Seconds, 0 or more, for which its pods stay bound to a node that is not ready.
     """
 
     name: str
@@ -95,7 +95,7 @@ class HotswapInputs:
         check_image(self.image, field="image")
 
 
-#: The two of the recipe.
+#: The two JobSets of the recipe.
 LOW: Final = HotswapInputs(name="low-jax-trillium", slices=1, priority_class=_LOWER)
 HIGH: Final = HotswapInputs(
     name="high-jax-trillium", slices=2, priority_class=_HIGHER, takes_from=LOW.name
@@ -119,7 +119,8 @@ def hotswap_jobset(inputs: HotswapInputs) -> dict[str, Any]:
             "annotations": {parts.EXCLUSIVE: parts.WORKER_TOPOLOGY},
         },
         "spec": {
-            # New pods come when all old ones are gone: two generations never share a pool.
+            # New pods are created when all old ones have ended, so two generations never share a
+            # pool.
             "failurePolicy": {
                 "maxRestarts": inputs.max_restarts,
                 "restartStrategy": "BlockingRecreate",
@@ -130,7 +131,7 @@ def hotswap_jobset(inputs: HotswapInputs) -> dict[str, Any]:
                     "replicas": inputs.slices,
                     "template": {
                         "spec": {
-                            # One pod that is lost is the JobSet's to answer.
+                            # The JobSet handles a lost pod.
                             "backoffLimit": 0,
                             "completions": inputs.kind.hosts,
                             "parallelism": inputs.kind.hosts,
@@ -170,7 +171,7 @@ def _pod(inputs: HotswapInputs) -> dict[str, Any]:
 
 
 def _variables() -> list[dict[str, Any]]:
-    """Returns the variables by which a program finds the first process of its slice."""
+    """Returns the variables with the address of the first process of a slice."""
     leader = f"$(JOBSET_NAME)-{_SLICE}-$(SLICE_INDEX)-0.$(JOBSET_NAME)"
     return [
         env_from_label("JOBSET_NAME", names.LABEL_JOBSET),
@@ -180,7 +181,7 @@ def _variables() -> list[dict[str, Any]]:
 
 
 def _apart_from(jobset: str) -> dict[str, Any]:
-    """Returns the affinity by which pods go to no pool where another JobSet's first pod is."""
+    """Returns the affinity that keeps pods out of pools with another JobSet's first pod."""
     first = {names.LABEL_JOBSET: jobset, _INDEX_LABEL: "0"}
     return {
         "podAntiAffinity": {

@@ -1,4 +1,4 @@
-"""Container images: whose they are, which go together, and which versions their tags tell."""
+"""Parses names of container images, and compares the versions in their tags."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PYTHON: Final = re.compile(r"(?<![a-z])(?:python|py|cp)[-_]?v?([0-9]+\.[0-9]+|3
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Versions:
-    """What is known of the software in an image, or of the client; empty where nothing is.
+    """Versions of the software in an image or of the client; empty if unknown.
 
     Attributes:
       jax: e.g. ``0.9.0``.
@@ -34,12 +34,12 @@ class Versions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Image:
-    """A container image's name, taken apart.
+    """The parts of a container image's name.
 
     Attributes:
-      repository: With the registry, e.g. ``us-docker.pkg.dev/x/pathways/server``.
-      tag: Empty when there is none, which means ``latest`` unless there is a digest.
-      digest: e.g. ``sha256:…``; empty when there is none.
+      repository: The repository with the registry, e.g. ``us-docker.pkg.dev/x/pathways/server``.
+      tag: Empty if there is none, which means ``latest`` without a digest.
+      digest: e.g. ``sha256:…``; empty if there is none.
     """
 
     repository: str
@@ -48,17 +48,17 @@ class Image:
 
     @classmethod
     def parse(cls, text: object, *, field: str = "image") -> Image:
-        """Reads an image's name.
+        """Parses an image's name.
 
         Args:
-          text: What was given.
-          field: What to call it in an error.
+          text: The name.
+          field: The field's name, for errors.
 
         Raises:
-          InvalidRequestError: It is no image's name.
+          InvalidRequestError: The text is not an image's name.
         """
         rest, _, digest = check_image(text, field=field).partition("@")
-        # A colon before the last slash is the registry's port.
+        # A colon before the last slash belongs to the registry's port.
         path, slash, last = rest.rpartition("/")
         name, _, tag = last.partition(":")
         if not name or ":" in tag:
@@ -76,7 +76,7 @@ class Image:
 
     @property
     def versions(self) -> Versions:
-        """What the tag tells, e.g. of ``jax-0.9.0`` or ``20260101-python_3.12-jax_0.9.0``."""
+        """The versions in the tag, e.g. of ``jax-0.9.0`` or ``20260101-python_3.12-jax_0.9.0``."""
         tag = self.tag.lower()
         jax, python = _JAX.search(tag), _PYTHON.search(tag)
         return Versions(jax=jax[1] if jax else "", python=_with_dot(python[1]) if python else "")
@@ -89,13 +89,13 @@ def is_ours(image: str) -> bool:
 
 
 def proxy_image_for(server_image: str) -> str:
-    """Returns the proxy's image that goes with a resource manager's.
+    """Returns the proxy's image that belongs to a resource manager's image.
 
-    It is of the same registry, folder and tag. A digest names one image only, so it does not
-    carry over.
+    It has the same registry, folder and tag. A digest identifies a single image, so it cannot be
+    reused.
 
     Raises:
-      InvalidRequestError: The image is known by its digest alone, or is not called ``server``.
+      InvalidRequestError: The image has only a digest, or is not called ``server``.
     """
     image = Image.parse(server_image)
     folder, slash, name = image.repository.rpartition("/")
@@ -103,7 +103,7 @@ def proxy_image_for(server_image: str) -> str:
         raise InvalidRequestError(
             "proxy_server_image",
             None,
-            f"the proxy's image, which does not follow from the service's, {server_image}",
+            f"the proxy's image, which cannot be derived from the service's, {server_image}",
         )
     return str(Image(repository=f"{folder}{slash}{_PROXY}", tag=image.tag))
 
@@ -113,10 +113,10 @@ def check_skew(client: Versions, image: str) -> str:
 
     Args:
       client: The client's versions.
-      image: The resource manager's or the proxy's.
+      image: The resource manager's or the proxy's image.
 
     Returns:
-      A warning; empty when there is none, or nothing can be known.
+      A warning; empty without one, or if a version is unknown.
 
     Raises:
       VersionSkew: The versions cannot work together.
@@ -127,11 +127,11 @@ def check_skew(client: Versions, image: str) -> str:
 def sidecar_skew(client: Versions, sidecar_image: str) -> str:
     """Compares the client with the image of the colocated Python sidecar.
 
-    Functions travel pickled as byte code, so Python's minor version must be the same (cloudpickle's
-    documentation); JAX is compared as in `check_skew`, and best the same too.
+    Functions are pickled as byte code, so Python's minor version must be the same (cloudpickle's
+    documentation). JAX is compared as in `check_skew`, and should also be the same.
 
     Returns:
-      A warning; empty when there is none.
+      A warning; empty without one.
 
     Raises:
       VersionSkew: The versions cannot work together.
@@ -154,7 +154,7 @@ def sidecar_skew(client: Versions, sidecar_image: str) -> str:
         return f"JAX is {client.jax} here and {theirs.jax} in the sidecar {sidecar_image}"
     if theirs.python and theirs.jax:
         return ""
-    return f"the tag of the sidecar {sidecar_image} does not tell its Python and JAX versions"
+    return f"the tag of the sidecar {sidecar_image} does not name its Python and JAX versions"
 
 
 def _with_dot(python: str) -> str:

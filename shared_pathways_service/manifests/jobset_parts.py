@@ -1,6 +1,6 @@
-"""What every JobSet of Pathways has: names, ports, variables, and where its pods go.
+"""Common parts of all JobSets of Pathways: names, ports, variables, placement of pods.
 
-Facts of the public documents and manifests of Pathways on Cloud.
+Source: the public documentation and manifests of Pathways on Cloud.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ __all__ = [
 ]
 
 API_VERSION: Final = "jobset.x-k8s.io/v1alpha2"
-#: Of resource manager and workers.
+#: Ports of resource manager and workers.
 SERVER_REPOSITORY: Final = "us-docker.pkg.dev/cloud-tpu-v2-images/pathways/server"
 
-#: The annotation that gives each job a place of its own, and what a place is.
+#: The annotation that gives each job an exclusive domain, and the domain.
 EXCLUSIVE: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 HEAD_TOPOLOGY: Final = "kubernetes.io/hostname"
 WORKER_TOPOLOGY: Final = "cloud.google.com/gke-nodepool"
 
 RM_PORTS: Final = (constants.RESOURCE_MANAGER_PORT, 29002)
 PROXY_PORTS: Final = (constants.PROXY_PORT,)
-#: Of Google's resource manager.
+#: The port of Google's resource manager.
 RM_LIMITS: Final = {"cpu": "8", "memory": "32G"}
 WORKER_PORTS: Final = (constants.WORKER_PORT, 29006, 8471, 8080)
 
@@ -72,8 +72,8 @@ STARTUP_POLICY: Final = {"startupPolicyOrder": "InOrder"}
 SUCCESS_POLICY: Final = {"operator": "All", "targetReplicatedJobs": [names.HEAD_JOB]}
 HOST_NETWORK: Final = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
 
-#: A pod that is deleted or evicted and ends with 0 counts as work that is done: its Job, and with
-#: the head's the whole JobSet, would be complete. As a shell reports SIGTERM.
+#: If a pod that is deleted or evicted ends with 0, its Job counts it as success, and with the
+#: head's Job the whole JobSet would be complete. This is a shell's code for SIGTERM.
 STOPPED: Final = "143"
 _ALL_ADDRESSES: Final = "0.0.0.0"  # noqa: S104 - a pod's own
 
@@ -82,10 +82,11 @@ _REPLICAS_LABEL: Final = "jobset.sigs.k8s.io/replicatedjob-replicas"
 
 
 def check_jobset_name(name: object, *, field: str = "name") -> str:
-    """Returns the JobSet's name, which the head's host name has twice, in a label of every pod.
+    """Checks and returns the JobSet's name, which a label of every pod contains twice.
 
     Raises:
-      InvalidRequestError: It is too long for that, or no DNS label that begins with a letter.
+      InvalidRequestError: The name is too long for that, or not a DNS label that begins with a
+        letter.
     """
     limit = (DNS_LABEL_LIMIT - len(f"-{names.HEAD_JOB}-0-0.")) // 2
     why = f"the label with the head's host name has it twice in {DNS_LABEL_LIMIT} characters"
@@ -106,7 +107,7 @@ def head_variable(name: str = "PATHWAYS_HEAD") -> dict[str, Any]:
 
 
 def slice_variables() -> list[dict[str, Any]]:
-    """Returns the variables by which a worker knows its slice."""
+    """Returns the variables that identify a worker's slice."""
     return [
         env_from_label("MEGASCALE_SLICE_ID", names.LABEL_JOB_INDEX),
         env_from_label("MEGASCALE_NUM_SLICES", _REPLICAS_LABEL),
@@ -114,7 +115,7 @@ def slice_variables() -> list[dict[str, Any]]:
 
 
 def place_variables() -> list[dict[str, Any]]:
-    """Returns the variables by which a server knows its JobSet and its part in it."""
+    """Returns the variables that identify a server's JobSet and its part."""
     return [
         env_from_annotation("JOBSET_NAME", names.LABEL_JOBSET),
         env_from_annotation("REPLICATED_JOB_NAME", names.LABEL_REPLICATED_JOB),
@@ -141,15 +142,15 @@ def rm_variables() -> list[dict[str, Any]]:
 
 
 def skip_metadata_server() -> dict[str, Any]:
-    """Returns the variable without which a server of a pod without TPUs looks for some."""
+    """Returns the variable that stops a server of a pod without TPUs from searching for them."""
     return env("TPU_SKIP_MDS_QUERY", "true")
 
 
 def bind_variables(*, stops: bool = True) -> list[dict[str, Any]]:
-    """Returns what servers of ours need in a pod, which no other image is told.
+    """Returns the variables that only our servers need in a pod.
 
     Args:
-      stops: Whether the end of the container is the end of its pod, and may not look like success.
+      stops: Whether the pod ends with the container, which must not look like success.
     """
     variables = [env("SPS_BIND_ADDRESS", _ALL_ADDRESSES)]
     if stops:
@@ -158,7 +159,7 @@ def bind_variables(*, stops: bool = True) -> list[dict[str, Any]]:
 
 
 def own_worker_variables(kind: InstanceType) -> list[dict[str, Any]]:
-    """Returns what a worker of ours is told beside what every worker is."""
+    """Returns the variables that only our workers need."""
     return [
         *bind_variables(),
         env("SPS_INSTANCE_TYPE", str(kind)),
@@ -172,7 +173,7 @@ def rm_flag() -> str:
 
 
 def rm_arguments(counts: dict[InstanceType, int], bucket: str) -> list[str]:
-    """Returns the arguments of a resource manager of that many slices, by type."""
+    """Returns the arguments of a resource manager with slices of these types."""
     return [
         f"--server_port={constants.RESOURCE_MANAGER_PORT}",
         *scratch(bucket),
@@ -183,12 +184,12 @@ def rm_arguments(counts: dict[InstanceType, int], bucket: str) -> list[str]:
 
 
 def scratch(bucket: str) -> list[str]:
-    """Returns the flag with the place for scratch data; none without one."""
+    """Returns the flag with the location for scratch data; none without one."""
     return [literal(f"--gcs_scratch_location={bucket}")] if bucket else []
 
 
 def tpu_node_selector(kind: InstanceType) -> dict[str, str]:
-    """Returns the labels of the nodes of slices of a type."""
+    """Returns the labels of the nodes of a slice's type."""
     return {
         "cloud.google.com/gke-tpu-accelerator": kind.accelerator_label,
         "cloud.google.com/gke-tpu-topology": kind.topology,

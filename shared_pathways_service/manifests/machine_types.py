@@ -1,6 +1,6 @@
-"""Machine types of TPU hosts on GKE, and the topologies that slices of them have.
+"""Machine types of TPU hosts on GKE, and the topologies of their slices.
 
-Source: the public documents of GKE on TPUs and of PathwaysJob.
+Source: the public documentation of GKE on TPUs and of PathwaysJob.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ __all__ = ["MACHINE_TYPES", "slice_type"]
 MACHINE_TYPES: Final = {InstanceType(family, ()).machine_type: family for family in FAMILIES}
 
 _FLAT: Final = ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
-#: Of the families that are built in two dimensions, all there are.
+#: All topologies of the families with two dimensions.
 _TOPOLOGIES: Final = {
     "tpuv5e": _FLAT,
     "tpuv5e1t": ("2x4",),
     "tpuv6e": ("1x1", *_FLAT),
     "tpuv6e1t": ("2x4",),
 }
-#: Of the others, those below a cube of 64 chips.
+#: Topologies of the other families below a cube of 64 chips.
 _PARTS_OF_A_CUBE: Final = ("2x2x1", "2x2x2", "2x2x4", "2x4x4")
 _CUBE: Final = 4
-_OF_CUBES: Final = "AxBxC of multiples of 4, the least first"
+_OF_CUBES: Final = "AxBxC of multiples of 4, the smallest first"
 
 
 def slice_type(
     machine: object, topology: object, *, type_field: str, topology_field: str
 ) -> InstanceType:
-    """Returns the type of a slice of hosts of a machine type.
+    """Returns the type of a slice whose hosts have a machine type.
 
     Args:
       machine: e.g. ``ct5lp-hightpu-4t``, or the family, e.g. ``tpuv5e``.
       topology: e.g. ``4x8``.
-      type_field: What to call the machine type in an error.
-      topology_field: What to call the topology in an error.
+      type_field: The machine type's name, for errors.
+      topology_field: The topology's name, for errors.
 
     Raises:
-      InvalidRequestError: There is no such machine type, or it has no such topology.
+      InvalidRequestError: There is no such machine type, or it does not have the topology.
     """
     family = FAMILY_NAMES.get(machine) if isinstance(machine, str) else None
     if family not in FAMILIES:

@@ -1,4 +1,4 @@
-"""Labels, annotations and other names of the objects in a cluster, written here once."""
+"""Defines labels, annotations and other names of objects in a cluster."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ ANNOTATION_HOST: Final = "sps.dev/host"
 ANNOTATION_INSTANCES: Final = "sps.dev/instances"
 ANNOTATION_CLIENT_VERSION: Final = "sps.dev/client-version"
 ANNOTATION_CREATED_BY_PID: Final = "sps.dev/created-by-pid"
-#: On a service's JobSet: why it takes no new connections.
+#: On a service's JobSet: why it refuses new connections.
 ANNOTATION_DRAINING: Final = "sps.dev/draining"
-#: Finds every proxy that this package created.
+#: Selects every proxy that this package created.
 PROXY_SELECTOR: Final = f"{LABEL_APP}={APP},{LABEL_MANAGED_BY}={MANAGED_BY}"
 
 #: Containers and replicated jobs, as Pathways on Cloud names them.
@@ -60,7 +60,7 @@ PROXY_CONTAINER: Final = "pathways-proxy"
 RM_CONTAINER: Final = "pathways-rm"
 WORKER_CONTAINER: Final = "pathways-worker"
 HEAD_JOB: Final = "pathways-head"
-#: What the JobSet controller puts on its pods.
+#: Labels that the JobSet controller adds to its pods.
 LABEL_JOBSET: Final = "jobset.sigs.k8s.io/jobset-name"
 LABEL_REPLICATED_JOB: Final = "jobset.sigs.k8s.io/replicatedjob-name"
 LABEL_JOB_INDEX: Final = "jobset.sigs.k8s.io/job-index"
@@ -72,12 +72,12 @@ _ENDS: Final = "-_."
 
 
 def label_value(text: str) -> str:
-    """Returns `text` as the value of a label may be: what it may not hold becomes ``-``."""
+    """Converts a text to a label's value: forbidden characters become ``-``."""
     return _NOT_IN_LABELS.sub("-", text).strip(_ENDS)[:_LABEL_LIMIT].strip(_ENDS)
 
 
 def is_worker_job(replicated_job: str) -> bool:
-    """Whether a replicated job of a service's JobSet is one of workers."""
+    """Whether a replicated job of a service's JobSet has workers."""
     return replicated_job in _WORKER_JOBS or replicated_job.startswith(f"{_WORKER_JOBS[0]}-")
 
 
@@ -87,12 +87,12 @@ def labels_of(item: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def bears_session(item: Mapping[str, Any], session: str) -> bool:
-    """Whether an object is of this very session: created by it, if by a lost answer."""
+    """Whether an object belongs to this session, even if the answer to its creation was lost."""
     return bool(session) and labels_of(item).get(LABEL_SESSION) == session
 
 
 def instances_text(virtual_slices: Sequence[str]) -> str:
-    """Returns how many slices of which type, as on the command line: ``tpuv6e:2x2=2``."""
+    """Returns slices in the form of the command line: ``tpuv6e:2x2=2``."""
     counts = dict.fromkeys(virtual_slices, 0)
     for name in virtual_slices:
         counts[name] += 1
@@ -101,11 +101,11 @@ def instances_text(virtual_slices: Sequence[str]) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Holder:
-    """Who a proxy's Job says it is of.
+    """The owner of a proxy, from its Job.
 
     Attributes:
-      name: The Job's.
-      service: As in its label; empty when the Job does not tell.
+      name: The Job's name.
+      service: The service in its label; empty without one.
       instances: e.g. ``tpuv6e:2x2=2``.
     """
 
@@ -124,7 +124,7 @@ class Holder:
 
 
 def holder_of(job: Mapping[str, Any]) -> Holder:
-    """Reads who holds the slices of a proxy's Job, where its resource manager does not tell."""
+    """Returns the holder that a proxy's Job names, for resource managers that do not report it."""
     labels, annotations = labels_of(job), _mapping(job, "annotations")
     return Holder(
         name=str((job.get("metadata") or {}).get("name", "")),

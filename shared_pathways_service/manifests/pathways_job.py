@@ -1,6 +1,6 @@
-"""The JobSet of a PathwaysJob, as the public controller makes it, for clusters without that.
+"""Converts a PathwaysJob to a JobSet, as its public controller does, for clusters without it.
 
-What it makes of which field, and where this differs: docs/pathways_job.md.
+docs/pathways_job.md lists the fields, and the differences from the controller.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from shared_pathways_service.manifests.sidecar_parts import (
 __all__ = ["jobset_of", "render_pathways_job"]
 
 _WORKER_JOB: Final = "worker"
-#: Where slices are not elastic: failures of each host that are forgiven.
+#: Tolerated failures of each host if slices are not elastic.
 _RESTARTS_OF_A_HOST: Final = 4
 _PROXY_LIMITS: Final = {"cpu": "16", "memory": "100G"}
 _TPU_TAINT: Final = "google.com/tpu:NoSchedule"
@@ -53,12 +53,12 @@ def jobset_of(job: PathwaysJob) -> dict[str, Any]:
     """Returns the JobSet of a PathwaysJob.
 
     Raises:
-      InvalidRequestError: It asks for what its images do not have.
+      InvalidRequestError: The job requests a feature that its images do not have.
     """
     if job.collects_metrics:
         for part in (RESOURCE_MANAGER, PROXY, WORKER):
             if is_ours(image := _image(job, part)):
-                expected = f"false with the image {image}, which knows no such flag"
+                expected = f"false with the image {image}, which has no such flag"
                 raise InvalidRequestError(
                     "spec.controller.enableMetricsCollection", value=True, expected=expected
                 )
@@ -72,7 +72,7 @@ def jobset_of(job: PathwaysJob) -> dict[str, Any]:
         "failurePolicy": {"maxRestarts": job.max_restarts},
     }
     if job.template is not None:
-        # With the head of a job without a program nothing is done.
+        # The end of a head without a program must not complete the job.
         spec["successPolicy"] = dict(parts.SUCCESS_POLICY)
     spec["replicatedJobs"] = [_head_job(job), _worker_job(job)]
     return {
@@ -128,7 +128,7 @@ def _head_pod(job: PathwaysJob) -> dict[str, Any]:
     pod |= parts.HOST_NETWORK
     if job.mode == COLOCATED:
         pod["nodeSelector"] = _node_selector(job)
-        # It asks for no TPUs itself, so nobody adds this for it.
+        # It requests no TPUs itself, so admission does not add this toleration.
         tolerated = toleration(_TPU_TAINT)
         given = list(pod.get("tolerations") or ())
         pod["tolerations"] = given if tolerated in given else [*given, tolerated]
@@ -138,7 +138,7 @@ def _head_pod(job: PathwaysJob) -> dict[str, Any]:
 def _with_variables(
     given: Sequence[Mapping[str, Any]], added: Sequence[Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
-    """Returns variables of which no name is there twice: the last one counts in any case."""
+    """Removes earlier duplicates of variables: the last value applies in any case."""
     replaced = {variable["name"] for variable in added}
     return [*(variable for variable in given if variable["name"] not in replaced), *added]
 
@@ -159,7 +159,7 @@ def _jax_variables(job: PathwaysJob) -> list[dict[str, Any]]:
 def _rm_container(job: PathwaysJob) -> dict[str, Any]:
     variables = parts.rm_variables()
     if is_ours(_image(job, RESOURCE_MANAGER)):
-        # Beside a program it is a sidecar, whose exit code nobody asks for.
+        # Beside a program it is a sidecar, whose exit code does not matter.
         variables += parts.bind_variables(stops=job.template is None)
     return _container(
         job,
@@ -182,7 +182,7 @@ def _proxy_container(job: PathwaysJob) -> dict[str, Any]:
     if is_ours(_image(job, PROXY)):
         slices = ",".join([str(job.workers.kind)] * job.workers.slices)
         arguments.append(f"--virtual_slices={slices}")
-        # It is there before the workers are, and nobody else wants their slices.
+        # It starts before the workers do, and no other proxy requests their slices.
         variables += [*parts.bind_variables(stops=False), env("SPS_QUEUE_TIMEOUT_S", "inf")]
     last = [f"--num_elastic_slices={job.elastic_slices}"] if job.elastic_slices else []
     return _container(
@@ -243,7 +243,7 @@ def _worker_job(job: PathwaysJob) -> dict[str, Any]:
 
 
 def _worker_failures(job: PathwaysJob) -> int:
-    """Returns how many failures of a slice's hosts are forgiven."""
+    """Returns the number of tolerated failures of a slice's hosts."""
     restarts = job.workers.max_slice_restarts if job.elastic_slices else 0
     return job.workers.kind.hosts * (restarts or _RESTARTS_OF_A_HOST)
 
@@ -269,7 +269,7 @@ def _worker_container(job: PathwaysJob) -> dict[str, Any]:
 
 
 def _beside_each_other(name: str) -> dict[str, Any]:
-    """Returns the affinity by which a slice's pods may share its nodes with their head alone."""
+    """Returns the affinity by which a slice's pods share its nodes only with their head."""
 
     def term(*expressions: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -290,7 +290,7 @@ def _beside_each_other(name: str) -> dict[str, Any]:
     }
 
 
-# ---- what they share
+# ---- parts of both
 
 
 def _container(

@@ -1,4 +1,4 @@
-"""A PathwaysJob as it is written: which fields it has, and what is right for each.
+"""Reads a PathwaysJob, and checks its fields.
 
 Names, defaults and limits are those of the public API ``pathways-job.pathways.domain/v1``.
 """
@@ -36,19 +36,19 @@ __all__ = [
 API_VERSION: Final = "pathways-job.pathways.domain/v1"
 KIND: Final = "PathwaysJob"
 
-#: What `customComponents` calls the parts.
+#: Names of the parts in `customComponents`.
 RESOURCE_MANAGER: Final = "pathways_server"
 WORKER: Final = "worker"
 PROXY: Final = "proxy_server"
 SIDECAR: Final = "colocated_python_sidecar"
 _COMPONENTS: Final = (RESOURCE_MANAGER, WORKER, PROXY, SIDECAR)
 
-#: Modes of deployment: the head on a node of its own, or beside the workers.
+#: Deployment modes: the head on a separate node, or on the workers' nodes.
 _SEPARATE: Final = "default"
 COLOCATED: Final = "colocate_head_with_workers"
 
 _INT32: Final = 2**31 - 1
-#: Of an object's metadata; what the API server has added is passed over.
+#: Fields of an object's metadata; those that the API server added are ignored.
 _METADATA: Final = (
     "name",
     "namespace",
@@ -66,22 +66,22 @@ _METADATA: Final = (
     "selfLink",
     "uid",
 )
-#: What `kubectl apply` noted of the PathwaysJob is not true of the JobSet.
+#: The note of `kubectl apply` about the PathwaysJob, which does not apply to the JobSet.
 _APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Workers:
-    """The slices that a PathwaysJob asks for.
+    """The requested slices of a PathwaysJob.
 
     Attributes:
       kind: Type of each slice.
-      slices: How many.
-      max_slice_restarts: Failures of each host of a slice that are forgiven where the job is
-        elastic; 0: as many as where it is not.
-      grace_s: Seconds from being told to end until being killed; None: as Kubernetes has it.
-      priority_class: Of the workers' pods; empty: none.
-      node_selector: Labels that nodes must have, beside those of the slice's type.
+      slices: The number of slices.
+      max_slice_restarts: Tolerated failures of each host of a slice if the job is elastic; 0: the
+        same number as without elasticity.
+      grace_s: Seconds from SIGTERM to SIGKILL; None: Kubernetes' default.
+      priority_class: The PriorityClass of the workers' pods; empty: none.
+      node_selector: Labels that nodes must have in addition to those of the slice's type.
     """
 
     kind: InstanceType
@@ -94,12 +94,12 @@ class Workers:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Component:
-    """What differs from the usual in one of the parts.
+    """The customization of one part.
 
     Attributes:
-      image: Empty: the usual one.
+      image: Empty: the default image.
       flags: Further arguments.
-      env: Further variables, as a container has them.
+      env: Further variables, in the form of a container's.
     """
 
     image: str = ""
@@ -109,20 +109,20 @@ class Component:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PathwaysJob:
-    """A PathwaysJob whose fields are right.
+    """A PathwaysJob with valid fields.
 
     Attributes:
-      name: Its own, and its JobSet's.
-      namespace: Empty: wherever it is created.
-      max_restarts: How often the whole JobSet is started again.
+      name: The name of the PathwaysJob and of its JobSet.
+      namespace: Empty: the namespace in which it is created.
+      max_restarts: The number of restarts of the whole JobSet.
       directory: ``gs://…`` for scratch data; empty: none.
-      version: Tag of the usual images.
-      mode: `COLOCATED`, or the head has a node of its own.
-      elastic_slices: How many slices may be missing.
+      version: The tag of the default images.
+      mode: `COLOCATED`, or the head has a separate node.
+      elastic_slices: The number of slices that may be missing.
       collects_metrics: Whether the servers report metrics.
-      main_container: Name of the template's container that runs JAX.
-      template: The user's pod, as a pod template; None: resource manager and proxy stand alone.
-      components: What differs from the usual, by part.
+      main_container: The name of the template's container that runs JAX.
+      template: The user's pod template; None: resource manager and proxy only.
+      components: Customizations by part.
     """
 
     name: str
@@ -141,12 +141,12 @@ class PathwaysJob:
     components: Mapping[str, Component] = dataclasses.field(default_factory=dict)
 
     def component(self, part: str) -> Component:
-        """Returns what differs from the usual in a part."""
+        """Returns the customization of a part."""
         return self.components.get(part, Component())
 
 
 def is_pathways_job(manifest: object) -> bool:
-    """Whether a manifest is meant for a PathwaysJob, right or wrong."""
+    """Whether a manifest has the kind PathwaysJob, valid or not."""
     return isinstance(manifest, Mapping) and manifest.get("kind") == KIND
 
 
@@ -248,7 +248,7 @@ def _controller(spec: Fields, slices: int) -> dict[str, Any]:
     template = _template(fields, main) if fields.has("template") else None
     return {
         "mode": fields.choice("deploymentMode", (_SEPARATE, COLOCATED)),
-        # With all of them missing there is nothing to run on.
+        # If all slices may be missing, the program could not run.
         "elastic_slices": fields.number("elasticSlices", 0, low=0, high=slices - 1),
         "collects_metrics": fields.flag("enableMetricsCollection"),
         "main_container": main,
@@ -257,7 +257,7 @@ def _controller(spec: Fields, slices: int) -> dict[str, Any]:
 
 
 def _template(controller: Fields, main: str) -> Mapping[str, Any]:
-    """Reads the user's pod, of which only what is worked on here is checked."""
+    """Reads the user's pod, and checks only the fields that are changed here."""
     template = controller.object("template", ("metadata", "spec"))
     value: Mapping[str, Any] = controller.any("template")
     if not isinstance(template.any("spec"), Mapping):
@@ -274,7 +274,7 @@ def _template(controller: Fields, main: str) -> Mapping[str, Any]:
             if not isinstance(name, str):
                 raise InvalidRequestError(path, item, "a container with a name")
             if name in (names.RM_CONTAINER, names.PROXY_CONTAINER):
-                expected = "a name of its own: the head has a container of this one"
+                expected = "another name: the head already has a container of this name"
                 raise InvalidRequestError(f"{path}.name", name, expected)
             if field == "containers":
                 found.append(name)
@@ -296,7 +296,7 @@ def _components(spec: Fields) -> dict[str, Component]:
         if part in components:
             raise InvalidRequestError(fields.path("componentType"), part, "each part once")
         if part == SIDECAR and not fields.has("image"):
-            raise InvalidRequestError(fields.path("image"), None, "an image: there is no usual one")
+            raise InvalidRequestError(fields.path("image"), None, "an image: there is no default")
         _check_env(path, item, "customEnv")
         components[part] = Component(
             image=check_image(fields.any("image"), field=fields.path("image"))

@@ -1,4 +1,4 @@
-"""What a tenant must be allowed to do in a cluster, and what to grant where that is missing."""
+"""The permissions that a tenant needs in a cluster, and the rules that grant them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 _API: Final = {"apiVersion": "authorization.k8s.io/v1"}
-#: Verbs that are not on one object, so that a rule for names does not grant them.
+#: Verbs that do not apply to a single object, so that a rule with names does not grant them.
 _NAMELESS: Final = ("create", "list", "watch", "deletecollection")
 
 
@@ -32,8 +32,8 @@ class Permission:
 
     Attributes:
       group: The API group; empty for the core.
-      resource: With its subresource, e.g. ``pods/log``.
-      name: The object's name; empty when it is not known or does not matter.
+      resource: The resource with its subresource, e.g. ``pods/log``.
+      name: The object's name; empty if it is unknown or does not matter.
     """
 
     group: str
@@ -46,7 +46,7 @@ class Permission:
 
 
 def needed(*, ours: bool) -> tuple[Permission, ...]:
-    """Returns what connect() needs, in the namespace of the service.
+    """Returns the permissions that connect() needs in the namespace of the service.
 
     Args:
       ours: Whether the images are ours, whose proxies get a token in a Secret.
@@ -55,7 +55,7 @@ def needed(*, ours: bool) -> tuple[Permission, ...]:
         ("batch", "jobs", ("create", "get", "list", "watch", "patch", "delete")),
         ("", "pods", ("get", "list", "watch")),
         ("", "pods/log", ("get",)),
-        # From Kubernetes 1.35 on, one over WebSocket needs ``create`` too.
+        # From Kubernetes 1.35 on, a request over WebSocket also needs ``create``.
         ("", "pods/portforward", ("get", "create")),
         ("", "events", ("list", "watch")),
         ("jobset.x-k8s.io", "jobsets", ("get", "list", "watch")),
@@ -70,12 +70,12 @@ def needed(*, ours: bool) -> tuple[Permission, ...]:
 
 
 def rules_review(namespace: str) -> dict[str, Any]:
-    """Returns the body that asks for all that one may do in a namespace."""
+    """Returns the body of a request for all permissions in a namespace."""
     return {**_API, "kind": "SelfSubjectRulesReview", "spec": {"namespace": namespace}}
 
 
 def access_review(permission: Permission, namespace: str) -> dict[str, Any]:
-    """Returns the body that asks for one permission."""
+    """Returns the body of a request for one permission."""
     resource, _, subresource = permission.resource.partition("/")
     attributes = {
         "namespace": namespace,
@@ -90,18 +90,18 @@ def access_review(permission: Permission, namespace: str) -> dict[str, Any]:
 
 
 def is_allowed(review: Mapping[str, Any]) -> bool:
-    """Reads the answer to `access_review`."""
+    """Returns the result of an `access_review`."""
     status = review.get("status") or {}
     return bool(status.get("allowed")) and not status.get("denied")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What a rules review says of the permissions needed.
+    """The result of a rules review for needed permissions.
 
     Attributes:
-      missing: Not granted, for certain.
-      unknown: The review did not see all rules: ask for each of these.
+      missing: Permissions that are certainly not granted.
+      unknown: Permissions to query one by one, because the review did not see all rules.
     """
 
     missing: tuple[Permission, ...] = ()
@@ -109,23 +109,23 @@ class Verdict:
 
 
 def evaluate(review: Mapping[str, Any], wanted: Iterable[Permission]) -> Verdict:
-    """Compares the answer to `rules_review` with what is needed.
+    """Compares the result of a `rules_review` with needed permissions.
 
     Args:
       review: The SelfSubjectRulesReview with its status.
-      wanted: What is needed.
+      wanted: The needed permissions.
     """
     status = review.get("status") or {}
     rules = status.get("resourceRules") or ()
     lacking = tuple(p for p in wanted if not any(_grants(rule, p) for rule in rules))
-    # An authorizer that cannot list its rules (a webhook) leaves the list short, not wrong.
+    # An authorizer that cannot list its rules (a webhook) makes the list incomplete, not wrong.
     if status.get("incomplete") or status.get("evaluationError") or not status:
         return Verdict(unknown=lacking)
     return Verdict(missing=lacking)
 
 
 def granting_rules(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
-    """Returns the rules of a Role that grant these permissions, one a kind of object."""
+    """Returns the rules of a Role that grant these permissions, one per kind of object."""
     verbs: dict[tuple[str, str], list[str]] = {}
     for permission in permissions:
         found = verbs.setdefault((permission.group, permission.resource), [])
@@ -138,11 +138,11 @@ def granting_rules(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
 
 
 def access_denied(missing: Sequence[Permission], namespace: str) -> AccessDenied:
-    """Returns the error for permissions that are missing.
+    """Returns the error for missing permissions.
 
     Args:
       missing: At least one; the error's fields name the first, its text and rule all.
-      namespace: Where; empty: what is in none.
+      namespace: The namespace; empty: for resources without one.
     """
     what = ", ".join(map(str, missing))
     where, role = ("the whole cluster", "ClusterRole")
@@ -154,7 +154,7 @@ def access_denied(missing: Sequence[Permission], namespace: str) -> AccessDenied
         resource=missing[0].resource,
         namespace=namespace,
         rule="\n".join(f"- {json.dumps(rule)}" for rule in granting_rules(missing)),
-        hint=f"have the cluster's administrator grant the rules of `rule` in a {role}",
+        hint=f"ask the cluster's administrator to grant the rules of `rule` in a {role}",
     )
 
 
@@ -174,6 +174,6 @@ def _matches(values: Sequence[str] | None, value: str) -> bool:
 
 
 def _covers(resources: Sequence[str], resource: str) -> bool:
-    """As RBAC has it: ``*`` is all, ``*/log`` that of any, and ``pods`` not ``pods/log``."""
+    """Matches as RBAC does: ``*`` is any, ``*/log`` any log, and ``pods`` is not ``pods/log``."""
     _, slash, subresource = resource.partition("/")
     return _matches(resources, resource) or (bool(slash) and f"*/{subresource}" in resources)

@@ -1,4 +1,4 @@
-"""Parts of a pod that several manifests have."""
+"""Builds parts of pods that several manifests share."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = [
     "toleration",
 ]
 
-#: Lets JAX's client, and Pathways' proxy, speak gRPC without TLS.
+#: Makes JAX's client and Pathways' proxy use gRPC without TLS.
 INSECURE_CREDENTIALS: Final = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
-#: Lets the servers of Pathways speak gRPC with each other outside of Google Cloud, where there is
-#: no ALTS; name and value as in MaxText's `run_pathways_tests.yml`.
+#: Makes the servers of Pathways use gRPC without ALTS between each other, which exists only in
+#: Google Cloud; name and value as in MaxText's `run_pathways_tests.yml`.
 INSECURE_SERVERS: Final = (
     "PATHWAYS_UNSAFE_UNSAFE_OVERRIDE_GRPC_CREDENTIALS",
     "grpc_insecure_override",
@@ -25,12 +25,12 @@ INSECURE_SERVERS: Final = (
 
 
 def literal(text: str) -> str:
-    """Returns `text` so that Kubernetes, which puts variables in for ``$(NAME)``, leaves it."""
+    """Escapes a text so that Kubernetes does not substitute ``$(NAME)`` in it."""
     return text.replace("$", "$$")
 
 
 def env(name: str, value: str) -> dict[str, Any]:
-    """Returns a variable of that very value."""
+    """Returns a variable with this value."""
     return {"name": name, "value": literal(value)}
 
 
@@ -45,9 +45,9 @@ def env_from_annotation(name: str, annotation: str) -> dict[str, Any]:
 
 
 def toleration(text: str) -> dict[str, str]:
-    """Returns a toleration of a taint as kubectl writes it: ``KEY[=VALUE][:EFFECT]``.
+    """Parses a toleration in kubectl's form of a taint: ``KEY[=VALUE][:EFFECT]``.
 
-    Without a value any will do, without an effect all are tolerated.
+    Without a value any value matches, without an effect all effects are tolerated.
     """
     taint, _, effect = text.partition(":")
     key, equals, value = taint.partition("=")

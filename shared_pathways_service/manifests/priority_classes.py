@@ -1,4 +1,4 @@
-"""PriorityClasses of a cluster: those that are made, and the names that a cluster knows."""
+"""PriorityClasses: the ones to create, and the value of a named one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shared_pathways_service.manifests.permissions import Permission, access_den
 
 __all__ = ["READING", "priority_classes", "priority_denied", "priority_of", "value_of"]
 
-#: What it takes to read the PriorityClasses, which are in no namespace.
+#: The permission to read PriorityClasses, which are not in a namespace.
 READING: Final = tuple(
     Permission(group="scheduling.k8s.io", resource="priorityclasses", verb=verb)
     for verb in ("get", "list")
@@ -34,33 +34,33 @@ def priority_classes() -> list[dict[str, Any]]:
 
 
 def priority_of(name: str, classes: Iterable[Mapping[str, Any]], *, field: str) -> int:
-    """Returns the value of the PriorityClass of a name.
+    """Returns the value of a PriorityClass.
 
     Args:
-      name: What was asked for.
-      classes: The cluster's.
-      field: What to call it in an error.
+      name: The requested name.
+      classes: The cluster's PriorityClasses.
+      field: The field's name, for errors.
 
     Raises:
-      InvalidRequestError: The cluster has no such class; those that it has are listed.
+      InvalidRequestError: The cluster has no such class; the error lists existing ones.
     """
     values = {str(one["metadata"]["name"]): value_of(one) for one in classes}
     if name in values:
         return values[name]
-    # (Those of Kubernetes itself are for the cluster's own pods.)
+    # (Kubernetes' own classes are for the cluster's own pods.)
     known = sorted(known for known in values if not known.startswith("system-"))
     raise InvalidRequestError(
         field,
         name,
         f"one of the cluster's PriorityClasses: {', '.join(known) or 'it has none'}",
-        hint="`sps render priority-classes | kubectl create -f -` makes "
+        hint="`sps render priority-classes | kubectl create -f -` creates "
         f"{' and '.join(PRIORITIES)}",
     )
 
 
 def value_of(one: Mapping[str, Any]) -> int:
     """Returns the value of a PriorityClass."""
-    # (A zero is left out by some that write it.)
+    # (Some writers omit a zero.)
     return int(one.get("value") or 0)
 
 
@@ -68,7 +68,7 @@ def priority_denied(name: str) -> AccessDenied:
     """Returns the error for a PriorityClass that may not be read.
 
     Args:
-      name: What was asked for, none of `PRIORITIES`.
+      name: The requested name, which is not one of `PRIORITIES`.
     """
     lacking = access_denied(READING, "")
     return AccessDenied(
@@ -76,6 +76,6 @@ def priority_denied(name: str) -> AccessDenied:
         verb=lacking.verb,
         resource=lacking.resource,
         rule=lacking.rule,
-        hint=f"{lacking.hint} (`sps render tenant-rbac` has them), or take a number, or "
+        hint=f"{lacking.hint} (`sps render tenant-rbac` has them), or use a number, or "
         f"{' or '.join(PRIORITIES)}, which need no permission",
     )

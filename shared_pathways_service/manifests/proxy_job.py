@@ -1,4 +1,4 @@
-"""The Job of a tenant's proxy, and the Secret with its token."""
+"""Builds the Job of a tenant's proxy, and the Secret with its token."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from shared_pathways_service.version import __version__
 
 __all__ = ["TOKEN_KEY", "ProxyJobInputs", "check_limits", "proxy_job", "token_secret"]
 
-#: The Secret's one key, and the file's name.
+#: The Secret's key, which is also the file's name.
 TOKEN_KEY: Final = "token"  # noqa: S105 - a name
 _TOKEN_VOLUME: Final = "sps-token"  # noqa: S105
 _TOKEN_DIRECTORY: Final = "/var/run/secrets/sps.dev"  # noqa: S105
-#: Where Kubernetes looks for a container's last words, and how many bytes it takes of them.
+#: The file with a container's termination message for Kubernetes, and its maximum size.
 _TERMINATION_LOG: Final = "/dev/termination-log"
 _TERMINATION_BYTES: Final = 4096
-#: Time for a farewell to the resource manager; a proxy has nothing else to save.
+#: Seconds to release the tenant; a proxy has nothing else to save.
 _GRACE_S: Final = 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProxyJobInputs:
-    """All that a proxy's Job is made of.
+    """The inputs of a proxy's Job.
 
     Attributes:
       tenant: The tenant; its name is the Job's too, and leaves room for what Kubernetes appends for
@@ -77,36 +77,36 @@ class ProxyJobInputs:
 
     @property
     def has_token(self) -> bool:
-        """Whether the proxy is given a token: our image is; Google's knows none."""
+        """Whether the proxy gets a token: with our image it does; Google's does not support one."""
         return is_ours(self.image)
 
 
 def check_limits(options: ProxyOptions, image: str) -> None:
-    """Refuses options that the image does not know.
+    """Refuses options that the image does not support.
 
     Raises:
-      InvalidRequestError: Limits are asked for, and the image is none of ours; or credentials, and
-        it is ours.
+      InvalidRequestError: Limits are requested and the image is not ours; or credentials, and it is
+        ours.
     """
     if is_ours(image) and not options.use_insecure_credentials:
         raise InvalidRequestError(
             "proxy_options",
             "use_insecure_credentials:false",
-            f"use_insecure_credentials:true with the image {image}: this project's own speaks "
-            "plaintext only, to clients that show a token",
+            f"use_insecure_credentials:true with the image {image}: this project's image uses "
+            "plaintext only, with a token",
         )
     for name, value in options.limits.items():
         if not is_ours(image):
             raise InvalidRequestError(
                 "proxy_options",
                 f"{name}:{value}",
-                f"no such limit with the image {image}: only this project's own know it",
-                hint="memory: bounds what its pod may use in any case",
+                f"no such limit with the image {image}: only this project's image has it",
+                hint="the option memory: limits its pod in any case",
             )
 
 
 def proxy_job(inputs: ProxyJobInputs) -> dict[str, Any]:
-    """Returns the Job (batch/v1), to be created, never applied.
+    """Returns the Job (batch/v1), to be created, not applied.
 
     Its pod meets the `restricted` Pod Security Standard unless an option asks for more (host
     network, or root).
@@ -122,7 +122,7 @@ def proxy_job(inputs: ProxyJobInputs) -> dict[str, Any]:
             "annotations": _annotations(inputs),
         },
         "spec": {
-            # A proxy's state is its session's: started again, it would be another's.
+            # A proxy's state belongs to its session: after a restart it would be another proxy.
             "backoffLimit": 0,
             "completions": 1,
             "parallelism": 1,
@@ -137,12 +137,12 @@ def proxy_job(inputs: ProxyJobInputs) -> dict[str, Any]:
 
 
 def token_secret(inputs: ProxyJobInputs, token: str, job_uid: str) -> dict[str, Any]:
-    """Returns the Secret that the proxy's pod waits for and mounts; for images of ours only.
+    """Returns the Secret that the proxy's pod waits for and mounts; for our images only.
 
     Args:
-      inputs: Those of the Job.
-      token: What clients of the proxy must show.
-      job_uid: Of the Job as created: the Secret goes when that does.
+      inputs: The inputs of the Job.
+      token: The token for the proxy's clients.
+      job_uid: The UID of the created Job: the Secret is deleted with it.
     """
     return {
         "apiVersion": "v1",
@@ -195,7 +195,7 @@ def _pod_spec(inputs: ProxyJobInputs) -> dict[str, Any]:
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": _GRACE_S,
-        # It asks the API server for nothing, and other services' variables are none of its.
+        # It does not use the API server, nor the variables of other services.
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": _pod_security(options),
@@ -208,7 +208,7 @@ def _pod_spec(inputs: ProxyJobInputs) -> dict[str, Any]:
     if options.host_network:
         spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
     if inputs.has_token:
-        # For its owner only; the kubelet adds the group of `fsGroup`, that is, the proxy's.
+        # Readable by its owner only; the kubelet adds the group of `fsGroup`, which is the proxy's.
         secret = {"secretName": inputs.tenant.name, "defaultMode": 0o400}
         spec["volumes"] = [{"name": _TOKEN_VOLUME, "secret": secret}]
     return spec
@@ -217,7 +217,7 @@ def _pod_spec(inputs: ProxyJobInputs) -> dict[str, Any]:
 def _pod_security(options: ProxyOptions) -> dict[str, Any]:
     security: dict[str, Any] = {"seccompProfile": {"type": "RuntimeDefault"}}
     if options.run_as_user:
-        # Kubernetes refuses an image whose user is root, or is given by name, without a number.
+        # Without a number, Kubernetes refuses an image whose user is root or has a name.
         security |= {
             "runAsNonRoot": True,
             "runAsUser": options.run_as_user,
@@ -234,13 +234,13 @@ def _container(inputs: ProxyJobInputs) -> dict[str, Any]:
         "image": inputs.image,
         "args": _arguments(inputs),
         "env": _environment(inputs),
-        # The end of its log outlives its pod's: it stands in the status.
+        # The end of its log is kept in the pod's status.
         "terminationMessagePath": _TERMINATION_LOG,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "ports": [{"containerPort": constants.PROXY_PORT, "protocol": "TCP"}],
         "resources": {
             "requests": {"cpu": options.cpu, "memory": options.memory},
-            # A proxy that needs more memory ends alone, and not its neighbours with it.
+            # A proxy that exceeds its memory ends alone, without its neighbours.
             "limits": {"memory": options.memory},
         },
         "securityContext": {
@@ -266,11 +266,11 @@ def _arguments(inputs: ProxyJobInputs) -> list[str]:
         arguments.append("--sidecar_name=external")
     arguments.extend(inputs.options.xla_flags)
     if inputs.has_token:
-        # What it was at when it crashed: the kubelet puts it into the pod's status, and where it is
-        # empty, as when the proxy ends in order, the end of the log.
+        # The record of running programs: the kubelet copies it to the pod's status after a crash.
+        # If it is empty, as after a normal end, the kubelet uses the end of the log.
         arguments.append(f"--last_requests_file={_TERMINATION_LOG}")
         arguments.append(f"--last_requests_bytes={_TERMINATION_BYTES}")
-    # (Only images of ours come here with any.)
+    # (Only with our images.)
     arguments.extend(f"--{name}={value}" for name, value in inputs.options.limits.items())
     return [literal(argument) for argument in arguments]
 
@@ -278,7 +278,7 @@ def _arguments(inputs: ProxyJobInputs) -> list[str]:
 def _environment(inputs: ProxyJobInputs) -> list[dict[str, Any]]:
     variables: dict[str, str] = {}
     if inputs.options.use_insecure_credentials:
-        # Exactly this text: the binary ignores 1, True and yes without a word.
+        # Exactly this text: the binary silently ignores 1, True and yes.
         variables[INSECURE_CREDENTIALS] = "true"
     if inputs.insecure_server_credentials:
         name, value = INSECURE_SERVERS

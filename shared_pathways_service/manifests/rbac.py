@@ -1,7 +1,7 @@
-"""The rules of a tenant and of an operator, as objects of a cluster.
+"""Builds the roles of tenants and operators, with their bindings.
 
-A Role holds what is done in the service's namespace, a ClusterRole what belongs to no namespace:
-PriorityClasses, nodes, and the pods that a drained node has of other namespaces.
+A Role has the rules of the service's namespace, a ClusterRole those of resources without a
+namespace: PriorityClasses, nodes, and pods of other namespaces on a drained node.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _OPERATOR: Final = "shared-pathways-operator"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Subject:
-    """Who is given rules.
+    """A user, group or service account that gets roles.
 
     Attributes:
       kind: ``User``, ``Group`` or ``ServiceAccount``.
-      name: As the cluster knows it.
-      namespace: Of a service account.
+      name: The name in the cluster.
+      namespace: The namespace of a service account.
     """
 
     kind: str
@@ -48,48 +48,48 @@ class Subject:
 
     @classmethod
     def account(cls, text: str, *, field: str) -> Subject:
-        """Reads a service account as it is written, ``NAMESPACE:NAME``."""
+        """Parses a service account, ``NAMESPACE:NAME``."""
         namespace, colon, name = text.partition(":")
         if not (namespace and colon and name) or ":" in name:
             raise InvalidRequestError(field, text, "NAMESPACE:NAME")
         return cls(kind="ServiceAccount", name=name, namespace=namespace)
 
     def manifest(self) -> dict[str, Any]:
-        """Returns it as a binding has it."""
+        """Returns the subject in the form of a binding."""
         if self.kind == "ServiceAccount":
             return {"kind": self.kind, "name": self.name, "namespace": self.namespace}
         return {"apiGroup": _GROUP, "kind": self.kind, "name": self.name}
 
 
-#: Who is given rules where nobody is named.
+#: The default groups.
 TENANTS: Final = Subject(kind="Group", name="pathways-tenants")
 OPERATORS: Final = Subject(kind="Group", name="pathways-operators")
 
 
 def tenant_permissions() -> tuple[list[Permission], list[Permission]]:
-    """Returns what connect() and a tenant's commands need: in the namespace, and outside."""
+    """Returns a tenant's permissions, inside and outside of the namespace."""
     return list(needed(ours=True)), list(READING)
 
 
 def operator_permissions() -> tuple[list[Permission], list[Permission]]:
-    """Returns what all commands need: in the namespace, and outside of it."""
+    """Returns the permissions of all commands, inside and outside of the namespace."""
     inside, outside = tenant_permissions()
     inside += _each(_JOBSETS, "jobsets", ("create", "patch", "delete"))
     inside += _each("", "pods", ("delete",))
     outside += _each(_PRIORITIES, "priorityclasses", ("create",))
     outside += _each("", "nodes", ("get", "list", "watch", "patch"))
-    # Of a node that is drained, in whatever namespace they are.
+    # Pods on a drained node, in any namespace.
     outside += _each("", "pods", ("list", "watch"))
     outside += _each("", "pods/eviction", ("create",))
     return inside, outside
 
 
 def tenant_rbac(namespace: str, subjects: Sequence[Subject] = (TENANTS,)) -> list[dict[str, Any]]:
-    """Returns the roles of a tenant, and their bindings to who is one.
+    """Returns the roles of a tenant, and their bindings.
 
     Args:
-      namespace: Of the service.
-      subjects: At least one.
+      namespace: The namespace of the service.
+      subjects: At least one subject.
     """
     return _objects(_TENANT, namespace, *tenant_permissions(), subjects)
 
@@ -97,11 +97,11 @@ def tenant_rbac(namespace: str, subjects: Sequence[Subject] = (TENANTS,)) -> lis
 def operator_rbac(
     namespace: str, subjects: Sequence[Subject] = (OPERATORS,)
 ) -> list[dict[str, Any]]:
-    """Returns the roles of who deploys and upgrades, and their bindings.
+    """Returns the roles of an operator, and their bindings.
 
     Args:
-      namespace: Of the service.
-      subjects: At least one.
+      namespace: The namespace of the service.
+      subjects: At least one subject.
     """
     return _objects(_OPERATOR, namespace, *operator_permissions(), subjects)
 
@@ -118,7 +118,7 @@ def _objects(
     subjects: Sequence[Subject],
 ) -> list[dict[str, Any]]:
     local = {"name": name, "namespace": namespace}
-    # Roles of the whole cluster are one for all namespaces; who has them is not.
+    # A ClusterRole is shared by all namespaces, its bindings are not.
     wide, binding = {"name": name}, {"name": f"{name}-{namespace}"}
     who = [subject.manifest() for subject in subjects]
     return [

@@ -1,4 +1,4 @@
-"""What a service's JobSet is made of, and what can be known to be wrong with it beforehand."""
+"""The inputs of a service's JobSet, and checks that need no cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEFAULT_SERVER_IMAGE: Final = f"{parts.SERVER_REPOSITORY}:latest"
 
 _RELEASE: Final = re.compile(r"[0-9]+(\.[0-9]+){1,3}")
 _ARGUMENT: Final = re.compile(r"--(?P<name>[a-zA-Z0-9_]+)(=.*)?", re.DOTALL)
-#: Flags that follow from the other inputs.
+#: Flags that other inputs determine.
 OWN_FLAGS: Final = (
     "server_port",
     "node_type",
@@ -39,31 +39,30 @@ OWN_FLAGS: Final = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServiceInputs:
-    """All that a service's JobSet is made of.
+    """The inputs of a service's JobSet.
 
     Attributes:
-      name: The JobSet's, a DNS label of at most 22 characters that begins with a letter.
+      name: The JobSet's name, a DNS label of at most 22 characters that begins with a letter.
       instances: Slices by instance type, spares included, e.g. ``{"tpuv6e:2x2": 2}``. Several
         types need an image of ours.
       gcs_bucket: ``gs://…`` for scratch data; empty: none is named.
-      image: Of resource manager and workers.
-      sidecar_image: Of the colocated Python sidecar beside each worker; empty: there is none.
-      spares: How many slices of each type are kept free for re-placement; an image of ours.
-      max_slice_restarts: Failures of each host of a slice, 0 or more, before the service is given
-        up.
-      max_restarts: How often the whole JobSet is started again after one of its Jobs has failed; 0:
-        the JobSet fails with it.
-      priority_class: Of all pods; empty: the cluster's default.
-      server_args: More arguments of the resource manager, ``--name=value``, for its image to know.
-      worker_args: The same of the workers.
-      gcsfuse: Whether the bucket is the directory ``/gcs`` of workers and sidecars.
-      host_network: Whether pods use their nodes' network, as the Pathways controller has it.
-      insecure_server_credentials: Whether the servers speak plaintext with each other, as they must
-        outside of Google Cloud; no image of ours.
-      labels: More labels, for the JobSet.
+      image: The image of resource manager and workers.
+      sidecar_image: The image of the colocated Python sidecars; empty: no sidecars.
+      spares: The number of slices of each type that are reserved for re-placement; our image only.
+      max_slice_restarts: Tolerated failures of each host of a slice, 0 or more.
+      max_restarts: The number of restarts of the whole JobSet after one of its Jobs failed; 0: the
+        JobSet fails with the Job.
+      priority_class: The PriorityClass of all pods; empty: the cluster's default.
+      server_args: Further arguments of the resource manager, ``--name=value``.
+      worker_args: Further arguments of the workers.
+      gcsfuse: Whether the bucket is mounted as ``/gcs`` of workers and sidecars.
+      host_network: Whether pods use their node's network, as with the Pathways controller.
+      insecure_server_credentials: Whether the servers use plaintext between each other, as is
+        necessary outside of Google Cloud; not with our image.
+      labels: Further labels of the JobSet.
 
     Raises:
-      InvalidRequestError: A field is wrong, or does not go with another.
+      InvalidRequestError: A field is wrong, or contradicts another one.
     """
 
     name: str
@@ -86,7 +85,7 @@ class ServiceInputs:
     def __post_init__(self) -> None:
         parts.check_jobset_name(self.name)
         check_dns_label("namespace", self.namespace)
-        # Frozen, yet the bucket is kept with its scheme.
+        # Frozen, but the bucket is stored with its scheme.
         object.__setattr__(self, "gcs_bucket", check_bucket(self.gcs_bucket or None) or "")
         counts = parse_instance_counts(self.instances, field="instances")
         check_int("spares", self.spares, low=0, high=min(counts.values()) - 1)
@@ -97,7 +96,7 @@ class ServiceInputs:
         for field in ("server_args", "worker_args"):
             _check_arguments(field, getattr(self, field))
         if check_bool("gcsfuse", self.gcsfuse) and not self.gcs_bucket:
-            raise InvalidRequestError("gcsfuse", True, "a gcs_bucket that is to be the directory")
+            raise InvalidRequestError("gcsfuse", True, "a gcs_bucket to mount")
         check_bool("insecure_server_credentials", self.insecure_server_credentials)
         if is_ours(self.image):
             self._check_ours()
@@ -132,23 +131,23 @@ class ServiceInputs:
             raise InvalidRequestError(
                 "spares",
                 self.spares,
-                f"none with the image {self.image}, whose resource manager knows none",
+                f"none with the image {self.image}, whose resource manager does not support them",
             )
         if self.sidecar_image:
             _check_sidecar(self.image, self.sidecar_image)
 
 
 def parse_slices(counts: Mapping[str, int], *, field: str = "--slices") -> dict[str, int]:
-    """Returns slices by instance type, of those that GKE has.
+    """Returns slices by GKE's instance types.
 
     Args:
       counts: By instance type, under any name that `named_type` reads:
         ``{"ct6e-standard-4t:4x4": 2}``.
-      field: What to call it in an error.
+      field: The field's name, for errors.
 
     Raises:
-      InvalidRequestError: There is no such machine, or it has no such topology; or one type stands
-        there under two names.
+      InvalidRequestError: There is no such machine type, or it does not have the topology; or a
+        type is given twice under two names.
     """
     found: dict[str, int] = {}
     for text, count in counts.items():
@@ -162,14 +161,14 @@ def parse_slices(counts: Mapping[str, int], *, field: str = "--slices") -> dict[
 
 
 def server_image(jax_version: str | None, image: str | None) -> str | None:
-    """Returns the image that a JAX release or a name stands for; None where neither is given.
+    """Returns the image for a JAX release or an image's name; None without either.
 
     Args:
       jax_version: e.g. ``0.9.0``: Google's image of that tag.
       image: Any image.
 
     Raises:
-      InvalidRequestError: Both are given, or one is none.
+      InvalidRequestError: Both are given, or one is not valid.
     """
     if jax_version is None:
         return None if image is None else str(Image.parse(image, field="--server-image"))
@@ -186,14 +185,14 @@ def _check_arguments(field: str, arguments: Sequence[str]) -> None:
         if form is None:
             raise InvalidRequestError(field, argument, "--NAME or --NAME=VALUE")
         if form["name"] in OWN_FLAGS:
-            expected = f"no --{form['name']}, which follows from the rest"
+            expected = f"no --{form['name']}, which other options determine"
             raise InvalidRequestError(field, argument, expected)
 
 
 def _check_sidecar(server: str, sidecar: str) -> None:
-    """Compares the versions that two tags tell; programs pass from one to the other."""
+    """Compares the versions in two tags, because functions pass from one image to the other."""
     ours = Image.parse(server).versions.jax
     theirs = Image.parse(sidecar, field="sidecar_image").versions.jax
     if ours and theirs and ours.split(".")[:2] != theirs.split(".")[:2]:
-        expected = f"an image with JAX {ours}, as {server} has it"
+        expected = f"an image with JAX {ours}, as in {server}"
         raise InvalidRequestError("sidecar_image", sidecar, expected)

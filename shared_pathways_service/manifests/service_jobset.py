@@ -1,10 +1,10 @@
-"""The JobSet of a Shared Pathways Service: a head with the resource manager, and its workers.
+"""Builds the JobSet of a Shared Pathways Service: a head with the resource manager, and workers.
 
 Flags, ports, variables and the form of the JobSet are those of upstream's builder (pathwaysutils
-0.1.13) and of the public documents of Pathways on Cloud. ``tests/manifests/
-upstream_jobset.toml`` has each deliberate difference with its reason. The main one: a head that
-dies restarts in place. What it knew went with it: workers and proxies report their state to a
-resource manager of ours.
+0.1.13) and of the public documentation of Pathways on Cloud.
+``tests/manifests/upstream_jobset.toml`` lists each deliberate difference with its reason. The main
+one: a head that dies restarts in place, and workers and proxies report the lost state to our
+resource manager.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from shared_pathways_service.manifests.sidecar_parts import (
 
 __all__ = ["service_address", "service_jobset"]
 
-#: Failures of the head before it is given up, which ends the whole service: as good as never.
+#: Tolerated failures of the head, whose failure ends the whole service: practically unlimited.
 _HEAD_FAILURES: Final = 1_000_000
-#: The largest number that the field takes.
+#: The largest value of the field.
 _MOST_FAILURES: Final = 2**31 - 1
-#: The end of the log stands in the pod's status, where it tells why a server crashes.
+#: The end of the log is in the pod's status, where it explains a crash.
 _LOG_AS_MESSAGE: Final = "FallbackToLogsOnError"
 
 
 def service_address(name: str) -> str:
-    """Returns ``host:port`` of the resource manager of the service of that name."""
+    """Returns ``host:port`` of the resource manager of a service."""
     return f"{name}-{names.HEAD_JOB}-0-0.{name}:{constants.RESOURCE_MANAGER_PORT}"
 
 
@@ -53,7 +53,7 @@ def service_jobset(inputs: ServiceInputs) -> dict[str, Any]:
     ]
     spec: dict[str, Any] = {
         "coordinator": dict(parts.COORDINATOR),
-        # Workers and proxies look for the head while it is still on its way up.
+        # Workers and proxies may look up the head before it is ready.
         "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
         "startupPolicy": dict(parts.STARTUP_POLICY),
         "successPolicy": dict(parts.SUCCESS_POLICY),
@@ -136,7 +136,7 @@ def _worker_template(inputs: ServiceInputs, kind: InstanceType) -> dict[str, Any
     if inputs.sidecar_image:
         sidecar = sidecar_container(
             inputs.sidecar_image,
-            # Buffered, the last lines of one that crashes would be lost.
+            # Without buffering, so that the last lines of a crashed process are not lost.
             variables=[memory_variable(), env("PYTHONUNBUFFERED", "1")],
             mounts=[shared_mount(), memory_mount()],
         )
@@ -183,7 +183,7 @@ def _worker_container(inputs: ServiceInputs, kind: InstanceType) -> dict[str, An
 
 
 def _image(inputs: ServiceInputs) -> dict[str, str]:
-    # Google's tags are built anew each day; an image of one's own may be on the nodes alone.
+    # Google's tags are rebuilt each day; another image may exist on the nodes only.
     always = {} if is_ours(inputs.image) else {"imagePullPolicy": "Always"}
     return {"image": inputs.image, **always}
 
@@ -191,14 +191,14 @@ def _image(inputs: ServiceInputs) -> dict[str, str]:
 def _worker_variables(inputs: ServiceInputs, kind: InstanceType) -> list[dict[str, Any]]:
     variables = parts.own_worker_variables(kind)
     if len(inputs.counts) > 1:
-        # Job indices are counted anew in each type, and slices need names of their own.
+        # Job indices start at 0 in each type, but slices need unique names.
         name = f"{kind.family}-{kind.topology}-$(MEGASCALE_SLICE_ID)"
         variables.append({"name": "SPS_SLICE_ID", "value": name})
     return variables
 
 
 def _pod(inputs: ServiceInputs) -> dict[str, Any]:
-    # In place, it comes back at once and with its address; a new pod waits for a back-off.
+    # Restarted in place, it is back at once with its address; a new pod waits for a backoff.
     pod: dict[str, Any] = {"restartPolicy": "OnFailure"}
     if inputs.host_network:
         pod |= parts.HOST_NETWORK

@@ -1,6 +1,6 @@
-"""The colocated Python sidecar of workers: user code beside the slices, in a container of its own.
+"""Builds the colocated Python sidecar of workers: user code beside the slices, in a container.
 
-As upstream's JobSet builder (pathwaysutils 0.1.13) and PathwaysJob's controller make it.
+The form is that of upstream's JobSet builder (pathwaysutils 0.1.13) and PathwaysJob's controller.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ __all__ = [
 ]
 
 SIDECAR_CONTAINER: Final = "colocated-python-sidecar"
-#: The worker's flag without which it does not use the memory that the sidecar shares.
+#: The worker's flag to use the memory that it shares with the sidecar.
 MEMORY_FLAG: Final = "cloud_pathways_sidecar_shm_directory"
 _PORT: Final = 50051
-#: The workers' directory that the sidecar shares.
+#: The workers' directory that is shared with the sidecar.
 _SHARED_VOLUME: Final = "shared-tmp"
 _SHARED_PATH: Final = "/tmp"  # noqa: S108 - the node's, as upstream has it
-#: Where worker and sidecar exchange arrays.
+#: The directory in which worker and sidecar exchange arrays.
 _MEMORY_VOLUME: Final = "shared-memory"
 _MEMORY_PATH: Final = "/tmp/sidecar_dir"  # noqa: S108 - as upstream has it
 
@@ -43,7 +43,7 @@ def sidecar_container(
     variables: Sequence[Mapping[str, Any]] = (),
     mounts: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Returns the init container that stays as long as its worker."""
+    """Returns the init container that runs as long as its worker."""
     container: dict[str, Any] = {
         "name": SIDECAR_CONTAINER,
         "image": image,
@@ -67,7 +67,7 @@ def shared_volume() -> dict[str, Any]:
 
 
 def shared_mount() -> dict[str, str]:
-    """Returns where it is in both containers."""
+    """Returns the mount of the volume in both containers."""
     return {"name": _SHARED_VOLUME, "mountPath": _SHARED_PATH}
 
 
@@ -77,15 +77,15 @@ def memory_volume() -> dict[str, Any]:
 
 
 def memory_mount() -> dict[str, str]:
-    """Returns where it is in both containers."""
+    """Returns the mount of the volume in both containers."""
     return {"name": _MEMORY_VOLUME, "mountPath": _MEMORY_PATH}
 
 
 def memory_variable() -> dict[str, Any]:
-    """Returns the variable that tells both containers where it is."""
+    """Returns the variable with the directory, for both containers."""
     return env("CLOUD_PATHWAYS_SIDECAR_SHM_DIRECTORY", _MEMORY_PATH)
 
 
 def memory_flag() -> str:
-    """Returns the worker's flag with its place."""
+    """Returns the worker's flag with the directory."""
     return f"--{MEMORY_FLAG}={_MEMORY_PATH}"

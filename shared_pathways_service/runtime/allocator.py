@@ -1,9 +1,8 @@
-"""glibc's allocator, set so that memory once touched is used again.
+"""Configures glibc's allocator to keep freed memory for reuse.
 
-glibc gives large pieces back to the system as soon as they are freed, and most of the time of a
-large transfer is then the kernel's, which clears pages anew for the next one. With these settings a
-process keeps what it had. Measured in `benchmarks/proxy`; on other C libraries than glibc they do
-nothing.
+glibc returns large blocks to the system as soon as they are freed. A large transfer then spends
+most of its time in the kernel, which clears new pages. With these settings a process keeps its
+memory. Measured in `benchmarks/proxy`; without effect on other C libraries.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Mapping
 
 __all__ = ["ENVIRONMENT", "keep", "keep_all", "trim"]
 
-#: What `keep_all` does, for a process that is about to be started. (40 GB: never.)
+#: The settings of `keep_all` as variables, for a process to be started. (40 GB: never.)
 ENVIRONMENT: Mapping[str, str] = {
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_MMAP_MAX_": "0",
@@ -27,30 +26,30 @@ _NEVER = -1
 
 @functools.cache
 def keep_all() -> bool:
-    """Has this process keep all memory that it ever had, in one arena, for good.
+    """Makes this process keep all memory that it has ever used, in one arena, permanently.
 
-    Memory that is in use stays as it is. The peak of a process stays its size.
+    Memory in use is not affected. The size of the process remains at its peak.
 
     Returns:
-      Whether it could be set.
+      Whether the setting succeeded.
     """
     return _set({_ARENA_MAX: 1, _MMAP_MAX: 0, _TRIM_THRESHOLD: _NEVER})
 
 
 def keep(nbytes: int) -> bool:
-    """Has this process keep so much free memory at the end of its heap, where large blocks lie.
+    """Makes this process keep so much free memory at the end of its heap, where large blocks are.
 
     Args:
       nbytes: Less than 2 GiB.
 
     Returns:
-      Whether it could be set.
+      Whether the setting succeeded.
     """
     return _set({_MMAP_MAX: 0, _TRIM_THRESHOLD: nbytes})
 
 
 def trim() -> None:
-    """Gives free memory back to the system, wherever in the heap it lies."""
+    """Returns free memory anywhere in the heap to the system."""
     library = _glibc()
     if library is not None:
         library.malloc_trim(0)
@@ -68,7 +67,7 @@ def _set(parameters: Mapping[int, int]) -> bool:
 def _glibc() -> ctypes.CDLL | None:
     try:
         library = ctypes.CDLL(None)
-        # Of others one may be there, and do nothing.
+        # Another library may have this function without effect.
         library.gnu_get_libc_version  # noqa: B018
     except (OSError, AttributeError):
         return None

@@ -1,7 +1,7 @@
-"""File descriptors: the limit of this process, raised where it is ours and checked where it is not.
+"""Raises the limit of file descriptors in our own processes, and checks it in others.
 
-A process of the service that runs out of descriptors refuses connections without an answer, and a
-client only sees that nothing happens. So too low a limit is an error before anything is started.
+A process of the service that runs out of descriptors refuses connections without an answer, and its
+clients see no reason. So a limit that is too low is an error before anything is started.
 """
 
 from __future__ import annotations
@@ -14,24 +14,23 @@ from shared_pathways_service.errors import PreflightError
 
 __all__ = ["ADVISED", "NEEDED", "check_limit", "check_room", "limit", "raise_limit"]
 
-#: Descriptors that each process of a service must be allowed to have: a server's own 192, and 64
-#: connections.
+#: Descriptors that each process of a service needs: 192 for a server itself, and 64 connections.
 NEEDED = 256
-#: What leaves room for programs that open files of their own.
+#: A limit that leaves room for programs that open files of their own.
 ADVISED = 4096
-#: Descriptors that the agent's socket, JAX's client and its channels take in a user's process.
-#: (Seven were counted; a second connection of gRPC's and a log file may come on top.)
+#: Descriptors that the agent's socket, JAX's client and its channels use in a user's process.
+#: (Seven were counted; a second gRPC connection and a log file may be added.)
 _CLIENT = 32
-#: More than any server of ours uses. macOS refuses to set its "unlimited".
+#: More than any of our servers uses. macOS refuses to set its "unlimited".
 _MOST = 1 << 16
 _OPEN_MAX = 10_240
 
 
 def raise_limit() -> None:
-    """Raises the soft limit of this process to its hard one, as far as the system permits.
+    """Raises the soft limit of this process to the hard limit, as far as the system permits.
 
-    Only for processes that are ours alone: a limit is inherited, and programs that use `select`
-    cannot take descriptors above 1023.
+    Only for our own processes: a limit is inherited, and programs that use `select` cannot use
+    descriptors above 1023.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for most in (_MOST, _OPEN_MAX):
@@ -44,50 +43,50 @@ def raise_limit() -> None:
 
 
 def limit() -> int | None:
-    """Returns how many descriptors this process may have now; None: no limit."""
+    """Returns the current limit of this process; None: no limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return None if soft == resource.RLIM_INFINITY else soft
 
 
 def check_limit() -> None:
-    """Checks that this process may have the descriptors that a server needs.
+    """Checks that the limit is high enough for a server.
 
     Raises:
-      PreflightError: It may not.
+      PreflightError: The limit is too low.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     _check(soft, "soft")
 
 
 def check_room() -> None:
-    """Checks that a connection of this process can have the descriptors that it needs.
+    """Checks that this process has enough descriptors for a connection.
 
-    The processes that it starts raise their own limit as far as the hard one, which must suffice
-    for the service. In this process a few more descriptors must be left.
+    Processes that it starts raise their own limit to the hard limit, which must be enough for the
+    service. This process needs only a few more descriptors.
 
     Raises:
-      PreflightError: They are not to be had.
+      PreflightError: There are not enough.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     _check(hard, "hard")
     if soft != resource.RLIM_INFINITY and (used := _used(soft)) + _CLIENT > soft:
         raise PreflightError(
-            f"this process has {used} of at most {soft} files open (RLIMIT_NOFILE), and a "
+            f"this process has {used} of at most {soft} files open (RLIMIT_NOFILE), but a "
             f"connection needs up to {_CLIENT} more",
             hint=_HINT,
         )
 
 
 _HINT = (
-    f"`ulimit -n {ADVISED}` in the shell that starts it; beyond the hard limit (`ulimit -Hn`) only "
-    "an administrator of this machine can raise it"
+    f"run `ulimit -n {ADVISED}` in the shell that starts it; above the hard limit (`ulimit -Hn`) "
+    "only an administrator of this machine can raise it"
 )
 
 
 def _check(found: int, which: str) -> None:
     if found != resource.RLIM_INFINITY and found < NEEDED:
         raise PreflightError(
-            f"a process may open {found} files here (the {which} limit RLIMIT_NOFILE), and those "
+            f"a process may open {found} files (the {which} limit RLIMIT_NOFILE), but those "
             f"of a service need at least {NEEDED}",
             hint=_HINT,
         )
@@ -95,7 +94,7 @@ def _check(found: int, which: str) -> None:
 
 def _used(soft: int) -> int:
     try:
-        # One of them is the directory that is read.
+        # One of them is the directory being read.
         return sum(1 for _ in Path("/dev/fd").iterdir()) - 1
     except OSError:
         return soft

@@ -1,7 +1,7 @@
-"""The log of a server: lines on standard error in the form of glog, as the images write them.
+"""Writes a server's log to standard error, in the form of glog like Google's images.
 
-Or as JSON, one object a line, with the names that collectors of logs know: ``severity``, ``time``,
-``message``, and where it was written.
+Or as JSON, one object per line, with names that log collectors know: ``severity``, ``time``,
+``message``, and the source location.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class _Form:
 
 
 def read_log_format(text: str) -> str:
-    """Reads the flag ``--log_format``; ``text``, the setting's word, is glog.
+    """Parses the flag ``--log_format``; ``text``, the setting's word, means glog.
 
     Raises:
-      ValueError: It is none.
+      ValueError: The word is unknown.
     """
     found = {_GLOG: _GLOG, "text": _GLOG, _JSON: _JSON}.get(text)
     if found is None:
@@ -51,23 +51,23 @@ def read_log_format(text: str) -> str:
 
 
 def glog(severity: Severity, message: str) -> None:
-    """Writes one line to standard error in the form of glog, as the real images do.
+    """Writes one line to standard error in the form of glog, like Google's images.
 
     Args:
       severity: I, W, E or F, as in glog; F does not end the process.
-      message: One line; a newline in it is written as two characters, so that no tenant's text
-        can forge a line.
+      message: One line; a newline is written as two characters, so that text of tenants cannot
+        forge a line.
     """
     frame = sys._getframe(1)  # noqa: SLF001 - the caller's place is part of the form
     _write_line(severity, time.time(), frame.f_code.co_filename, frame.f_lineno, message)
 
 
 def send_logging_to_glog(level: int = logging.INFO, *, log_format: str = _GLOG) -> None:
-    """Lets the records of `logging` (of libraries, that is) appear in the same form.
+    """Formats the records of `logging` (from libraries) in the same way.
 
     Args:
-      level: Those below are dropped.
-      log_format: The form of all lines from here on, as `read_log_format` returns it.
+      level: Lower levels are dropped.
+      log_format: The form of all further lines, from `read_log_format`.
     """
     _Form.name = log_format
     root = logging.getLogger()
@@ -90,17 +90,17 @@ class _GlogHandler(logging.Handler):
 
 def _write_line(severity: Severity, at: float, file: str, line: int, message: str) -> None:
     form = json_line if _Form.name == _JSON else _glog_line
-    # A name of a file may have bytes that are no text.
+    # A file's name may contain bytes that are not text.
     data = form(severity, at, f"{_name(file)}:{line}", message).encode(errors="backslashreplace")
-    # Past Python's buffers, so that lines of several threads never mix. A log that nobody reads
-    # any more is no reason to end.
+    # Without Python's buffers, so that lines of several threads do not mix. A closed log must not
+    # end the server.
     with contextlib.suppress(OSError):
         os.write(2, data)
 
 
 @functools.cache
 def _name(file: str) -> str:
-    """Returns a file's name without its directory; of files that log there are few."""
+    """Returns a file's name without its directory; few files write logs."""
     return Path(file).name
 
 
@@ -108,9 +108,9 @@ def json_line(severity: Severity, at: float, where: str, message: str) -> str:
     """Returns a line of a log as JSON, with its newline.
 
     Args:
-      severity: As of `glog`.
+      severity: As in `glog`.
       at: Seconds since the epoch.
-      where: File and line.
+      where: Source file and line.
       message: May have newlines.
     """
     record = {

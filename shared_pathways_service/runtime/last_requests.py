@@ -1,7 +1,7 @@
-"""What a process was doing when it ended, as it is written down: lines of one length.
+"""Formats and parses the record of what a process was doing when it ended.
 
-Plain text, so that it can be read wherever it ends up, in a pod's status too: the first line says
-what this is, ``at …`` is what was being done, a number with a text one of the last requests.
+The record is plain text with lines of equal length, readable also in a pod's status. The first line
+is a header, ``at …`` is a running operation, and a number with a text is one of the last requests.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ __all__ = ["HEADER", "Unfinished", "explained", "parse_unfinished", "printable"]
 #: The first line.
 HEADER: Final = "what this process does, and its last requests:"
 _REQUEST: Final = re.compile(r"(\d{1,18}) (.+)")
-#: Requests that an error names.
+#: Requests that an error lists.
 _REQUESTS_SHOWN: Final = 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Unfinished:
-    """What a process left when it ended.
+    """The record of a process that ended.
 
     Attributes:
-      running: What was being done, e.g. ``jit_step on slice 0``.
+      running: Running operations, e.g. ``jit_step on slice 0``.
       requests: The last requests, oldest first.
     """
 
@@ -33,7 +33,7 @@ class Unfinished:
 
 
 def parse_unfinished(text: str) -> Unfinished | None:
-    """Reads the lines; None: it is something else."""
+    """Parses a record; None: the text is not one."""
     first, *lines = text.split("\n")
     if first.strip() != HEADER:
         return None
@@ -49,14 +49,14 @@ def parse_unfinished(text: str) -> Unfinished | None:
 
 
 def explained(reason: str, unfinished: Unfinished) -> str:
-    """Returns how a process ended, with what it was at; the former alone if nobody had used it."""
+    """Returns how a process ended, with its running operations and last requests if any."""
     if not unfinished.requests:
         return reason
-    at = f" while it was at {' and '.join(unfinished.running)}" if unfinished.running else ""
+    at = f" while it was running {' and '.join(unfinished.running)}" if unfinished.running else ""
     newest = ", ".join(reversed(unfinished.requests[-_REQUESTS_SHOWN:]))
-    return f"{reason}{at}; its last requests, the newest first: {newest}"
+    return f"{reason}{at}; its last requests, newest first: {newest}"
 
 
 def printable(text: str) -> str:
-    """Returns a text with ``?`` for what cannot be shown."""
+    """Replaces unprintable characters by ``?``."""
     return "".join(c if c.isprintable() else "?" for c in text)

@@ -1,4 +1,4 @@
-"""Where this package was imported from, for child processes that must import the same copy."""
+"""Locates this copy of the package, for child processes that must import it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ PARENT_DIRECTORY: Final = str(Path(__file__).resolve().parents[2])
 
 
 def with_package_path(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns an environment in which Python finds this copy of the package.
+    """Returns an environment in which Python imports this copy of the package.
 
-    An installed copy needs no variable, and adding its directory would put every other installed
-    package before the standard library.
+    An installed copy needs no variable, and adding its directory would put all other installed
+    packages before the standard library.
     """
     if PARENT_DIRECTORY in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
         return dict(environ)

@@ -1,4 +1,4 @@
-"""Identity of a process (an id alone may be reused), and signals to exactly that process."""
+"""Identifies processes (an id alone may be reused), and signals exactly one process."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ __all__ = ["Identity", "identity_of", "signal_process"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Identity:
-    """A process, told apart from a later one of the same id.
+    """A process, distinguished from a later one with the same id.
 
     Attributes:
       pid: The process id.
-      start: When it started, in a form that no step of the wall clock changes where there is one
-        (Linux: the boot's id and the clock ticks since the boot); only good for comparing.
+      start: When it started, independent of changes of the wall clock where possible (Linux: the
+        boot's id and clock ticks since the boot); only for comparison.
     """
 
     pid: int
     start: str
 
     def is_alive(self) -> bool:
-        """Whether it still runs; one that has ended and is not reaped yet does not."""
+        """Whether it still runs; a process that has ended but is not reaped does not."""
         return _start_of(self.pid) == self.start
 
     def to_json(self) -> dict[str, Any]:
-        """Returns it as plain data."""
+        """Returns the identity as plain data."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Identity:
-        """Makes the identity that `to_json` described."""
+        """Makes the identity from plain data of `to_json`."""
         return cls(pid=int(data["pid"]), start=str(data["start"]))
 
 
 def identity_of(pid: int | None = None) -> Identity:
-    """Returns the identity of a process; of this one by default.
+    """Returns the identity of a process, by default of this one.
 
     Raises:
-      ProcessLookupError: There is none of that id.
+      ProcessLookupError: There is no such process.
     """
     pid = os.getpid() if pid is None else pid
     start = _start_of(pid)
@@ -54,10 +54,10 @@ def identity_of(pid: int | None = None) -> Identity:
 
 
 def signal_process(identity: Identity, sig: signal.Signals) -> bool:
-    """Sends a signal to this very process, never to a later one with its id.
+    """Sends a signal to this process, never to a later one with its id.
 
     Returns:
-      False when the process has ended.
+      False if the process has ended.
     """
     try:
         if sys.platform != "linux":
@@ -65,7 +65,7 @@ def signal_process(identity: Identity, sig: signal.Signals) -> bool:
                 os.kill(identity.pid, sig)
                 return True
             return False
-        # Opened first: what the descriptor refers to cannot change between look and signal.
+        # Opened first: the descriptor's process cannot change between check and signal.
         pidfd = os.pidfd_open(identity.pid)
         try:
             if identity.is_alive():
@@ -88,7 +88,7 @@ def _linux_start(pid: int) -> str | None:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         return None
-    # The name, in parentheses, may hold anything; state is the 3rd field and the start the 22nd.
+    # The name, in parentheses, may contain anything; state is the 3rd field and the start the 22nd.
     fields = text[text.rindex(")") + 2 :].split()
     return None if fields[0] in "ZX" else f"{boot}/{fields[19]}"
 

@@ -1,11 +1,10 @@
-"""Settings: an argument, then its ``SPS_…`` variable, then the profile, then the default.
+"""Loads settings: from an argument, its ``SPS_…`` variable, the profile, or the default.
 
-A profile is a table ``[profiles.NAME]`` of the TOML file ``SPS_CONFIG``; without a name the profile
-``default`` is used where there is one. Directories come from platformdirs
-(but for the runtime directory). Nothing is created here
-but by `private_directory`.
+A profile is a table ``[profiles.NAME]`` of the TOML file ``SPS_CONFIG``; the profile ``default`` is
+used unless another is named. Directories come from platformdirs, except the runtime directory. Only
+`private_directory` creates any.
 
-A plain dataclass on purpose: every connect() waits for this module, and the usual settings library
+A plain dataclass on purpose: every connect() imports this module, and the usual settings library
 takes a third of a second to import.
 """
 
@@ -31,8 +30,8 @@ __all__ = ["RUNTIME_DIR_LIMIT", "Settings", "private_directory"]
 
 _APP = "shared-pathways-service"
 
-#: Bytes of the runtime directory's path: a socket in it has a name of up to 20 bytes, and a whole
-#: path must fit the smallest limit of the systems we run on (103 bytes, macOS).
+#: Bytes of the runtime directory's path: a socket's name in it has up to 20 bytes, and the whole
+#: path must fit the smallest system limit (103 bytes, macOS).
 RUNTIME_DIR_LIMIT = 82
 
 _SHORTEST_DEADLINE_S = 5.0
@@ -45,31 +44,33 @@ _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a user sets once instead of with every call; make it with `load`.
+    """Settings that a user makes once instead of with every call; create them with `load`.
 
-    SPS_TOKEN_FILE is none of them: inside a block and in a child of `sps run` it names the token of
-    the *proxy*. The service's own stands in the runtime directory.
+    SPS_TOKEN_FILE is not a setting: inside a block and in a child of `sps run` it names the token
+    of the *proxy*. The service's own token is in the runtime directory.
 
     Attributes:
-      runtime_dir: Sockets, state file, locks; short and lower case, for its user only.
+      runtime_dir: Sockets, state file, locks. Its path is short and lower case, and only its user
+        can access it.
       state_dir: Journal, history, logs.
-      cache_dir: What can be made again.
+      cache_dir: Files that can be created again.
       config: The TOML file, which need not exist.
-      profile: The profile that was used; None: none.
+      profile: The selected profile; None: none.
       log_level: A level of `logging`.
       log_format: ``text`` or ``json``.
-      bind_address: Where servers in pods listen; the embedded service always binds loopback.
-      compile_cache_bytes: Of the embedded service's compiled programs, in `cache_dir`; 0: none are
-        kept.
-      shared_memory_dir: A file system in memory, where clients of the embedded service leave large
-        buffers for their proxies if it holds a quarter of the machine's memory or more; set it to
-        ``none`` to have them go with the stream; None: they do.
-      proxy_deadline_s: Seconds that a proxy in a cluster outlives the last sign of its session's
-        life; from 5 up.
+      bind_address: The address on which servers in pods listen; the embedded service always binds
+        loopback.
+      compile_cache_bytes: Size of the embedded service's cache of compiled programs in `cache_dir`;
+        0: no cache.
+      shared_memory_dir: A file system in memory, through which clients of the embedded service pass
+        large buffers to their proxies. By default one with at least a quarter of the machine's
+        memory. ``none``, or None: buffers are sent on the stream.
+      proxy_deadline_s: Seconds for which a proxy in a cluster outlives the last extension of its
+        deadline; from 5 up.
       agent_metrics_port: Port on which the agent of each connection serves its metrics, from 0 to
-        65535; 0: any that is free, which suits several connections, and `sps status` shows it;
-        None: there are none.
-      agent_metrics_address: The address of this machine that the port is of.
+        65535; 0: any free port, which `sps status` shows and which suits several connections; None:
+        no metrics.
+      agent_metrics_address: The address of this machine to bind for metrics.
     """
 
     runtime_dir: Path
@@ -94,15 +95,15 @@ class Settings:
         environ: Mapping[str, str] | None = None,
         **arguments: object,
     ) -> Settings:
-        """Gathers the settings.
+        """Loads the settings.
 
         Args:
           profile: A profile that must exist.
           environ: By default the process's environment.
-          **arguments: Fields by name; None is as good as not given.
+          **arguments: Fields by name; None means not given.
 
         Raises:
-          InvalidRequestError: A value cannot be used; ``field`` says where it was set.
+          InvalidRequestError: A value is not valid; ``field`` names its source.
         """
         environ = os.environ if environ is None else environ
         given = {name: value for name, value in arguments.items() if value is not None}
@@ -128,32 +129,34 @@ class Settings:
 
 
 def private_directory(path: Path, field: str) -> Path:
-    """Makes sure that a directory exists and that only this user can enter it.
+    """Creates a directory if necessary, and checks that only this user can access it.
 
     Args:
-      path: The directory; it and its parents are made when they are missing.
-      field: The variable that sets it, for the error.
+      path: The directory; it and its parents are created if they are missing.
+      field: The variable that sets it, for errors.
 
     Returns:
       `path`.
 
     Raises:
-      AccessDenied: It is another user's, or others can enter it.
-      InvalidRequestError: It cannot be made, or is something else.
+      AccessDenied: It belongs to another user, or others can access it.
+      InvalidRequestError: It cannot be created, or is not a directory.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Not through a link: who can place one decides what this directory is.
+        # Does not follow a link, whose creator would choose the directory.
         status = path.lstat()
     except OSError as error:
         reason = error.strerror or str(error)
         raise InvalidRequestError(field, str(path), f"a directory ({reason})") from error
     if not stat.S_ISDIR(status.st_mode):
-        raise InvalidRequestError(field, str(path), "a directory, and no link to one")
+        raise InvalidRequestError(field, str(path), "a directory, not a link to one")
     if status.st_uid != os.geteuid():
-        raise _open_to_others(path, f"belongs to user {status.st_uid}", f"set {field} to another")
+        raise _open_to_others(
+            path, f"belongs to user {status.st_uid}", f"set {field} to another directory"
+        )
     if status.st_mode & _OTHERS:
-        raise _open_to_others(path, "can be entered by other users", f"chmod 700 {path}")
+        raise _open_to_others(path, "can be accessed by other users", f"chmod 700 {path}")
     return path
 
 
@@ -162,12 +165,12 @@ def _open_to_others(path: Path, what: str, hint: str) -> AccessDenied:
         f"{path} {what}",
         verb="use",
         resource=str(path),
-        rule="a directory of one's own with mode 700",
+        rule="a directory of this user with mode 700",
         hint=hint,
     )
 
 
-# ---- one reader a field: (where it was set, what was set) -> the value
+# ---- one parser per field: (source, value) -> the parsed value
 
 
 def _path(field: str, value: object) -> Path:
@@ -258,7 +261,7 @@ def _variable(name: str) -> str:
     return f"SPS_{name.upper()}"
 
 
-# ---- the rest
+# ---- files and profiles
 
 
 def _config_file() -> Path:
@@ -266,9 +269,9 @@ def _config_file() -> Path:
 
 
 def _in_home(name: str, usual: Callable[[str], Path]) -> Path:
-    """Returns one of platformdirs' directories, which it makes of the user's home if it knows it.
+    """Returns one of platformdirs' directories, which depend on the user's home.
 
-    Where it does not, it raises, or (older ones) returns a path with a ``~`` in it.
+    Without a home, platformdirs raises, or (older versions) returns a path with a ``~``.
     """
     with contextlib.suppress(RuntimeError):
         if (path := usual(_APP)).is_absolute():
@@ -281,7 +284,7 @@ def _in_home(name: str, usual: Callable[[str], Path]) -> Path:
 def _profile(
     config: Path, wanted: str | None, field: str
 ) -> tuple[str | None, Mapping[str, object]]:
-    """Returns the name and the table of the profile to use."""
+    """Returns the name and the table of the selected profile."""
     try:
         text = config.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -311,7 +314,7 @@ def _profile(
 
 
 def _unfit(path: Path) -> str:
-    """Returns what sockets in a directory would need that it does not have; empty: nothing."""
+    """Returns which requirement of sockets a directory's path violates; empty: none."""
     text = str(path)
     if len(os.fsencode(text)) > RUNTIME_DIR_LIMIT:
         return f"at most {RUNTIME_DIR_LIMIT} bytes long, as paths of sockets are limited"
@@ -321,9 +324,9 @@ def _unfit(path: Path) -> str:
 
 
 def _default_runtime_dir(environ: Mapping[str, str]) -> Path:
-    """Returns the first place that fits; the same one for every process of this user.
+    """Returns the first suitable directory, which is the same for every process of this user.
 
-    Not platformdirs': where there is no private place it warns and takes one that we would refuse.
+    Not platformdirs': without a private directory it warns and uses one that we would refuse.
     """
     user = os.getuid()
     of_session = Path(environ.get("XDG_RUNTIME_DIR") or f"/run/user/{user}")
@@ -334,7 +337,7 @@ def _default_runtime_dir(environ: Mapping[str, str]) -> Path:
         if not _unfit(parent / name):
             return parent / name
     raise InvalidRequestError(
-        "SPS_RUNTIME_DIR", None, "a directory: none of the usual places has a short path"
+        "SPS_RUNTIME_DIR", None, "a directory: no default directory has a short path"
     )
 
 

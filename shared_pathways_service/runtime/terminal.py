@@ -1,4 +1,4 @@
-"""What is shown to people, which is no reason to fail where nobody can see it any more."""
+"""Writes to streams of people without failing when the terminal or reader is gone."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["LastingStream", "lasting_console"]
 
 
 class LastingStream:
-    """Writes to a stream, and drops what it does not take: its terminal or its reader is gone.
+    """Writes to a stream, and ignores a closed terminal or reader.
 
-    Who writes goes on; what is undone then is undone to its end.
+    The writing program continues, and completes its clean-up.
 
     Args:
-      stream: None: a program without a terminal may have no standard error at all.
+      stream: None: a program without a terminal may have no standard error.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -25,30 +25,30 @@ class LastingStream:
 
     @property
     def encoding(self) -> str:
-        """Of the stream; as `TextIO.encoding`."""
+        """The stream's encoding, as `TextIO.encoding`."""
         return getattr(self._stream, "encoding", None) or "utf-8"
 
     def write(self, text: str) -> int:
-        """Writes as `TextIO.write`, but never fails; returns the length of the text."""
+        """Writes like `TextIO.write`, but never fails; returns the length of the text."""
         if self._stream is not None:
-            # (ValueError: it was closed.)
+            # (ValueError: the stream was closed.)
             with contextlib.suppress(OSError, ValueError):
                 self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Flushes as `TextIO.flush`, but never fails."""
+        """Flushes like `TextIO.flush`, but never fails."""
         if self._stream is not None:
             with contextlib.suppress(OSError, ValueError):
                 self._stream.flush()
 
     def print(self, line: str) -> None:
-        """Writes a line, which is there at once."""
+        """Writes a line and flushes it."""
         self.write(f"{line}\n")
         self.flush()
 
     def isatty(self) -> bool:
-        """Returns whether it is a terminal, which may be gone."""
+        """Returns whether the stream is a terminal, which may be closed."""
         if self._stream is None:
             return False
         try:
@@ -58,9 +58,9 @@ class LastingStream:
 
 
 def lasting_console(stream: TextIO | None) -> Console:
-    """Returns a console of rich that draws on a stream for as long as that takes it."""
+    """Returns a console of rich that draws on a stream as long as it is open."""
     from rich.console import Console  # noqa: PLC0415 - slow to import
 
-    # What rich itself has put in front of a stream would draw what is drawn again.
+    # The streams that rich itself puts in front would draw twice.
     drawn_on = getattr(stream, "rich_proxied_file", stream)
     return Console(file=cast("TextIO", LastingStream(drawn_on)))

@@ -103,7 +103,7 @@ def test_a_second_service_is_refused_naming_the_first() -> None:
     with serving() as process:
         refused = sps("serve", *SMALL)
         assert refused.returncode == errors_code("failed")
-        assert refused.stderr.startswith("error: a service of yours already runs: process ")
+        assert refused.stderr.startswith("error: you already have a running service: process ")
         assert str(process.pid) in refused.stderr
         assert "hint: " in refused.stderr
 

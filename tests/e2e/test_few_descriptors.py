@@ -58,7 +58,7 @@ def nothing_started() -> bool:
 
 def test_connect_names_a_hard_limit_that_is_too_low() -> None:
     said = connect(soft=64, hard=64)
-    assert said.startswith("PreflightError a process may open 64 files here (the hard limit RLIM")
+    assert said.startswith("PreflightError a process may open 64 files (the hard limit RLIM")
     assert f"need at least {NEEDED}" in said
     assert "`ulimit -n 4096`" in said
     assert nothing_started()

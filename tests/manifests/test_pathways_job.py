@@ -497,7 +497,7 @@ def test_other_images_are_told_nothing_of_ours() -> None:
         (
             {"workers__type": "ct5p-hightpu-4t", "workers__topology": "8x4x4"},
             "spec.workers[0].topology",
-            "the least first",
+            "the smallest first",
         ),
         ({"workers__numSlices": None}, "spec.workers[0].numSlices", "from 1"),
         ({"workers__numSlices": 0}, "spec.workers[0].numSlices", "from 1"),
@@ -532,7 +532,7 @@ def test_other_images_are_told_nothing_of_ours() -> None:
         (
             {"controller__template": {"spec": {"containers": [MAIN, {"name": "pathways-rm"}]}}},
             "spec.controller.template.spec.containers[1].name",
-            "a name of its own",
+            "another name",
         ),
         (
             {

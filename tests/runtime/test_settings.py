@@ -122,7 +122,7 @@ def test_directory_open_to_others_or_of_others_or_linked_is_refused(tmp_path: Pa
     private = private_directory(tmp_path / "mine", "SPS_RUNTIME_DIR")
     link = tmp_path / "link"
     link.symlink_to(private)
-    with pytest.raises(InvalidRequestError, match="no link"):
+    with pytest.raises(InvalidRequestError, match="not a link"):
         private_directory(link, "SPS_RUNTIME_DIR")
     file = tmp_path / "file"
     file.touch()

@@ -1,4 +1,4 @@
-"""Logs of the embedded service: a directory a start, the last few kept, each file bounded."""
+"""Manages logs of the embedded service: one directory per start, limited in number and size."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from shared_pathways_service.runtime.glog import glog
 
 __all__ = ["ServiceLogs", "open_log", "tail_of"]
 
-#: Starts whose logs are kept, files of ended proxies that a start keeps, and bytes of a file.
+#: Limits: starts whose logs are kept, files of ended proxies per start, and bytes per file.
 STARTS_KEPT = 10
 PROXIES_KEPT = 50
 FILE_LIMIT = 16 << 20
 
-#: A line of a log is rarely longer.
+#: The usual maximum length of a line.
 _LINE_BYTES = 400
 
 
@@ -28,7 +28,7 @@ class ServiceLogs:
     """The logs of one start of the service.
 
     Attributes:
-      directory: Where they are.
+      directory: The directory of the logs.
     """
 
     def __init__(self, state_dir: Path) -> None:
@@ -36,7 +36,7 @@ class ServiceLogs:
         self.directory = state_dir / "logs" / f"{stamp}-{os.getpid()}"
 
     def create(self) -> None:
-        """Makes the directory of this start, and removes those of starts long ago."""
+        """Creates the directory of this start, and removes those of old starts."""
         parent = self.directory.parent
         parent.mkdir(mode=0o700, exist_ok=True)
         self.directory.mkdir(mode=0o700, exist_ok=True)
@@ -44,40 +44,41 @@ class ServiceLogs:
             shutil.rmtree(old, ignore_errors=True)
 
     def path(self, name: str) -> Path:
-        """Returns the log of a process; a restarted one goes on in the same file."""
+        """Returns the log of a process; a restarted process appends to the same file."""
         return self.directory / f"{name}.log"
 
     @staticmethod
     def rename(old: Path, new: Path) -> Path:
-        """Gives the log of a running process another name, and returns that."""
-        # A tenant that comes again has a log already: its earlier proxy's.
+        """Renames the log of a running process, and returns the new name."""
+        # A returning tenant has a log already: that of its earlier proxy.
         if new.exists():
             new.replace(new.with_suffix(".log.1"))
         return old.replace(new)
 
     def write_event(self, event: Event) -> None:
-        """Adds a line of JSON to the supervisor's own log; a full disk is no reason to end."""
+        """Appends a line of JSON to the supervisor's log; ignores a full disk."""
         with contextlib.suppress(OSError), open_log(self.path("supervisor")) as file:
             file.write(event.to_json().encode() + b"\n")
 
     def keep_small(self) -> None:
-        """Bounds each file, and the number of those of proxies; called now and then."""
+        """Limits the size of files and the number of proxies' files; called periodically."""
         try:
             self._drop_old()
             self._cut_long()
         except OSError as error:
-            # A full disk is no reason to take the tenants' slices.
-            glog("W", f"the logs cannot be kept small: {error}")
+            # A full disk must not end tenants' work.
+            glog("W", f"the logs cannot be truncated: {error}")
 
     def _cut_long(self) -> None:
         for path in self.directory.glob("*.log"):
             if path.stat().st_size > FILE_LIMIT:
-                # Copied, not renamed: who writes has it open. Lines written meanwhile are lost.
+                # Copied, not renamed, because the writer has it open. Lines written meanwhile are
+                # lost.
                 shutil.copyfile(path, path.with_suffix(".log.1"))
                 os.truncate(path, 0)
 
     def _drop_old(self) -> None:
-        # (Standbys too: each has a number, and one that ends at once is started again for ever.)
+        # (Also of standbys: each has a number, and one that ends at once is restarted forever.)
         for pattern in ("proxy-*", "standby-*"):
             by_age = sorted(self.directory.glob(pattern), key=lambda p: p.stat().st_mtime)
             for path in by_age[:-PROXIES_KEPT]:
@@ -85,13 +86,13 @@ class ServiceLogs:
 
 
 def open_log(path: Path) -> BinaryIO:
-    """Opens a log to append to, readable by its user only."""
+    """Opens a log for appending, readable by its user only."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     return os.fdopen(os.open(path, flags, 0o600), "ab")
 
 
 def tail_of(path: Path, lines: int = constants.LOG_TAIL_LINES) -> list[str]:
-    """Returns the last lines of a log; none when it cannot be read."""
+    """Returns the last lines of a log; empty if it cannot be read."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -101,5 +102,5 @@ def tail_of(path: Path, lines: int = constants.LOG_TAIL_LINES) -> list[str]:
     except OSError:
         return []
     found = data.decode(errors="replace").splitlines()
-    # The first one may be the end of a line that began before.
+    # The first line may be incomplete.
     return found[-lines:] if start == 0 else found[1:][-lines:]

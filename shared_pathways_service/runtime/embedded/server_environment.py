@@ -1,4 +1,4 @@
-"""Environment variables of a server that a user's program starts."""
+"""Derives the environment of a server that a user's program starts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shared_pathways_service.runtime.location import with_package_path
 
 __all__ = ["server_environment"]
 
-#: Variables of whoever started the service that are meant for that program, not for servers.
+#: Variables that are meant for the program that started the service, not for servers.
 _NOT_FOR_SERVERS = ("JAX_", "IFRT_PROXY_", "MEGASCALE_", "TPU_", "PATHWAYS_")
 _NOT_FOR_SERVERS_EXACTLY = frozenset(
     {"XLA_FLAGS", "LIBTPU_INIT_ARGS", "PYTHONSTARTUP", "PYTHONINSPECT", "NOTIFY_SOCKET"}
@@ -17,7 +17,7 @@ _NOT_FOR_SERVERS_EXACTLY = frozenset(
 
 
 def server_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment of a server: without what is meant for the user's own program."""
+    """Returns the environment of a server, without variables meant for the user's program."""
     kept = {
         name: value
         for name, value in environ.items()

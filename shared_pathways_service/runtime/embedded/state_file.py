@@ -1,4 +1,4 @@
-"""The state file: how clients find the service, and how a start finds what a killed one left."""
+"""The state file: clients find the service by it, and a start finds leftovers of a killed one."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from shared_pathways_service.runtime.processes import Identity, signal_process
 
 __all__ = ["ServiceState", "claim", "kill_children", "read_state", "write_private", "write_state"]
 
-#: Seconds that killed processes may take to be gone.
+#: Seconds for killed processes to end.
 _GONE_S = 10.0
-#: A client that looks whether anybody holds the lock has it for a moment.
+#: A client that checks the lock holds it for a moment.
 _LOOK_S = 0.5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServiceState:
-    """A service that runs, or ran when it was killed.
+    """A service that runs, or was killed.
 
     Attributes:
       supervisor: The supervisor's process.
-      address: Where it serves, ``unix:/…``.
-      version: Of the package.
-      slices: Slices that can be had at once, by instance type, in the order given.
-      spares: Of each type, in addition.
+      address: The supervisor's address, ``unix:/…``.
+      version: The version of the package.
+      slices: Slices for tenants by instance type, in the given order.
+      spares: Additional slices of each type.
       since: RFC 3339.
-      detached: Whether it ends when nobody uses it.
-      log_dir: Where its logs are.
-      children: Its processes, but for itself.
+      detached: Whether it ends when it is idle.
+      log_dir: The directory of its logs.
+      children: Its processes, except itself.
     """
 
     supervisor: Identity
@@ -56,12 +56,12 @@ class ServiceState:
     children: tuple[Identity, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Returns it as plain data."""
+        """Returns the state as plain data."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ServiceState:
-        """Makes the state that `to_json` described; fields of a newer version are dropped."""
+        """Makes the state from plain data of `to_json`; ignores fields of newer versions."""
         names = {f.name for f in dataclasses.fields(cls)}
         values = {name: value for name, value in data.items() if name in names}
         values["supervisor"] = Identity(**data["supervisor"])
@@ -70,23 +70,23 @@ class ServiceState:
 
 
 def read_state(paths: RuntimePaths) -> ServiceState | None:
-    """Returns what the state file says; None when there is none, or none that makes sense."""
+    """Returns the content of the state file; None if there is none, or it is invalid."""
     try:
         return ServiceState.from_json(json.loads(paths.state.read_bytes()))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        glog("W", f"{paths.state} is passed over: {error!r}")
+        glog("W", f"{paths.state} is ignored: {error!r}")
         return None
 
 
 def write_state(paths: RuntimePaths, state: ServiceState) -> None:
-    """Replaces the state file; a reader sees the old or the new one."""
+    """Replaces the state file atomically."""
     write_private(paths.state, json.dumps(state.to_json()).encode())
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Puts a file in place at once, readable by its user only."""
+    """Writes a file atomically, readable by its user only."""
     new = path.with_name(f"{path.name}.new")
     new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -96,14 +96,14 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def kill_children(paths: RuntimePaths, pids: Collection[int]) -> int:
-    """Kills processes of the service that runs, as it told of them, and no others.
+    """Kills processes of the running service, after verifying that they are.
 
     Args:
-      paths: Where the service is.
-      pids: Their ids, by themselves no proof of who they are.
+      paths: The service's paths.
+      pids: Process ids, which alone do not prove an identity.
 
     Returns:
-      How many were killed.
+      The number of killed processes.
     """
     state = read_state(paths)
     known = [] if state is None else [child for child in state.children if child.pid in pids]
@@ -112,12 +112,12 @@ def kill_children(paths: RuntimePaths, pids: Collection[int]) -> int:
 
 @contextlib.contextmanager
 def claim(paths: RuntimePaths) -> Iterator[None]:
-    """Makes this process the one service of the directory, cleaned up first, for the block.
+    """Makes this process the only service of the directory for the block, after cleaning up.
 
     Raises:
-      PreflightError: Another one runs; its message says which.
+      PreflightError: Another service runs, which the message names.
     """
-    # The system gives the lock back when this process ends, however it ends.
+    # The system releases the lock when this process ends, in any way.
     lock = FileLock(paths.service_lock, mode=0o600)
     try:
         lock.acquire(timeout=_LOOK_S)
@@ -137,14 +137,14 @@ def _already_running(paths: RuntimePaths) -> PreflightError:
         return PreflightError(f"another service is just starting or ending in {paths.directory}")
     slices = ", ".join(f"{kind}={count}" for kind, count in state.slices.items())
     return PreflightError(
-        f"a service of yours already runs: process {state.supervisor.pid} with {slices}, "
+        f"you already have a running service: process {state.supervisor.pid} with {slices}, "
         f"since {state.since}, in {paths.directory}",
-        hint="use it, end it first, or set SPS_RUNTIME_DIR for a second one",
+        hint="use it, end it first, or set SPS_RUNTIME_DIR for a second service",
     )
 
 
 def _clean_up(paths: RuntimePaths) -> None:
-    """Takes down what a killed supervisor left: we hold the lock, so it is dead."""
+    """Removes leftovers of a killed supervisor: we hold the lock, so it has ended."""
     state = read_state(paths)
     stale = [child for child in state.children if _kill(child)] if state else []
     for child in stale:

@@ -137,8 +137,8 @@ say("still", value=float(jnp.arange(3.0).sum()))
         os.kill(proxy, signal.SIGKILL)
         running.tell("go on")
         failed = running.expect("failed")
-        assert "SIGKILL while it was at jit__lambda" in failed["message"]
-        assert "its last requests, the newest first: " in failed["message"]
+        assert "SIGKILL while it was running jit__lambda" in failed["message"]
+        assert "its last requests, newest first: " in failed["message"]
         assert "; report: " in failed["message"]
         assert failed["code"] == -signal.SIGKILL
         assert failed["tail"]

@@ -122,6 +122,6 @@ def test_a_report_that_cannot_be_written_is_no_reason_to_be_silent(tmp_path: Pat
     unfinished = Unfinished(running=("f on slice 1",), requests=("a", "b", "c", "d"))
     told = explain_crash("killed by SIGSEGV", unfinished, tmp_path / "absent" / "log")
     assert told == (
-        "killed by SIGSEGV while it was at f on slice 1; its last requests, the newest first: "
+        "killed by SIGSEGV while it was running f on slice 1; its last requests, newest first: "
         "d, c, b"
     )

@@ -90,8 +90,8 @@ def test_each_end_of_a_proxy_that_serves(namespace: Namespace) -> None:
         assert error["exit_code"] in (-9, 1)
         assert "it was ended by signal 9" in error["message"] or "exit code 1" in error["message"]
         # Nothing of the proxy's own ran any more: its pod's termination message tells.
-        assert "while it was at jit__lambda" in error["message"]
-        assert "its last requests, the newest first: " in error["message"]
+        assert "while it was running jit__lambda" in error["message"]
+        assert "its last requests, newest first: " in error["message"]
         assert any("Pathways Proxy serving on" in line for line in error["log_tail"])
 
         error = bench.failure(home, bench.delete_pod)
